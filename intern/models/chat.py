@@ -18,8 +18,7 @@ from intern.core.errors import ModelRefusedError, ModelReplyCutError, ModelReply
 from intern.core.messages import Image
 from intern.core.text.masking import mask_secrets
 from intern.models.options import LlmOptions, StructuredOutput
-from intern.models.prompt import InT, OutT, Prompt
-from intern.models.schema import Schema, narrowed, reply_schema
+from intern.models.prompt import InT, OutT, Prompt, Schema, narrowed, reply_schema
 from intern.models.templates import Example, Rendered
 from intern.models.usage import estimated_tokens
 

@@ -35,8 +35,7 @@ from intern.core.errors import (
 )
 from intern.core.log import get_logger
 from intern.models.chat import excerpt
-from intern.models.circuit_breaker import Breaker, Permit, Refused
-from intern.models.limits import Limits, StillFits
+from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits
 from intern.models.options import LlmOptions
 from intern.models.replies import TooLong, has_ended, is_stream, joined, refusal_of
 from intern.models.usage import Usage

@@ -1,16 +1,22 @@
 """Prompts and models. A prompt is a template, a typed input and a typed output; a model answers it or raises an error.
 
 The offline model answers by rules over the same inputs: deterministic, instant, and without a network.
+
+The JSON schema of a reply is in the form that strict structured output asks for. Every object lists all of its
+properties as required and allows no others; references are put in place, so no type may hold itself. Decoding stays the
+judge: a schema only helps the model to fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from inspect import isawaitable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import anyio
+import msgspec
 
 from intern.core.errors import ModelRefusedError
 from intern.core.messages import Image
@@ -72,3 +78,112 @@ class OfflineModel:
         if not isinstance(reply, prompt.gives):
             raise TypeError(f"the rule of {prompt.name} gave a {type(reply).__name__}, not a {prompt.gives.__name__}")
         return reply
+
+
+_BOUNDS = frozenset(
+    {
+        *("minLength", "maxLength", "pattern", "format", "contentEncoding"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minItems", "maxItems", "minProperties", "maxProperties"),
+    }
+)
+# Titles are Python's names. Defaults are for decoding, since everything is required. Discriminators point to $defs.
+_LEFT_OUT = frozenset({"title", "default", "discriminator"})
+_PREFIX = "#/$defs/"
+
+# A longer enum costs more tokens, or more of a grammar, than it is worth.
+_MOST_CHOICES = 64
+_MOST_CHOICE_CHARS = 4000
+
+Schema = dict[str, Any]
+
+
+def reply_schema(gives: type, *, bounds: bool) -> Schema:
+    """Return the strict schema of `gives`, a Struct; without `bounds`, only decoding checks lengths and ranges.
+
+    It is shared: do not change it.
+    """
+    return _made(cast("Hashable", gives), bounds=bounds)  # mypy does not take a class for hashable
+
+
+@cache
+def _made(gives: Hashable, *, bounds: bool) -> Schema:
+    made = msgspec.json.schema(gives)
+    return _strict(made, made.pop("$defs", {}), bounds=bounds)
+
+
+def narrowed(schema: Schema, choices: Choices) -> Schema:
+    """Copy `schema` with `choices` as enums for all fields of these names.
+
+    A field for which there is nothing to choose, or more than fits into an enum, is left as it is.
+    """
+    short = {name: offered for name, values in choices.items() if (offered := _offered(values))}
+    return cast("Schema", _narrowed(schema, short)) if short else schema
+
+
+def _offered(values: Sequence[str]) -> list[str]:
+    offered = list(dict.fromkeys(values))
+    fits = len(offered) <= _MOST_CHOICES and sum(map(len, offered)) <= _MOST_CHOICE_CHARS
+    return offered if fits else []
+
+
+def _narrowed(part: Any, choices: dict[str, list[str]]) -> Any:
+    if isinstance(part, list):
+        return [_narrowed(inner, choices) for inner in cast("Sequence[Any]", part)]
+    if not isinstance(part, dict):
+        return part
+    copy: Schema = {key: _narrowed(value, choices) for key, value in cast("Schema", part).items()}
+    fields = copy.get("properties")
+    if isinstance(fields, dict):
+        named = cast("Schema", fields)
+        copy["properties"] = {
+            name: _one_of(field, choices[name]) if name in choices else field for name, field in named.items()
+        }
+    return copy
+
+
+def _one_of(field: Schema, values: list[str]) -> Schema:
+    """Restrict a text, or the texts of a list, to `values`; leave other fields alone."""
+    match field:
+        case {"type": "string"}:
+            kept = {key: value for key, value in field.items() if key == "description"}
+            return {**kept, "type": "string", "enum": values}
+        case {"type": "array", "items": {"type": "string"}}:
+            narrow: Schema = {**field, "items": {"type": "string", "enum": values}}
+            if "maxItems" in narrow:
+                narrow["maxItems"] = min(narrow["maxItems"], len(values))
+            return narrow
+        case _:
+            return field
+
+
+def _strict(schema: Schema, defs: dict[str, Schema], *, bounds: bool) -> Schema:
+    """Make one schema strict, with the definitions in `defs` put in place of their references."""
+    if "$ref" in schema:
+        named = defs[str(schema["$ref"]).removeprefix(_PREFIX)]
+        schema = {**named, **{key: value for key, value in schema.items() if key != "$ref"}}
+    strict: Schema = {}
+    for key, value in schema.items():
+        if key in _LEFT_OUT or (key in _BOUNDS and not bounds):
+            continue
+        if key == "properties":
+            strict[key] = {name: _strict(inner, defs, bounds=bounds) for name, inner in value.items()}
+        elif isinstance(value, dict):
+            strict[key] = _strict(cast("Schema", value), defs, bounds=bounds)
+        elif key in {"anyOf", "prefixItems"}:
+            strict[key] = [_strict(inner, defs, bounds=bounds) for inner in value]
+        else:
+            strict[key] = value
+    if "properties" in strict:
+        strict["required"] = list(strict["properties"])
+        strict["additionalProperties"] = False
+    if "enum" in strict and "type" not in strict:
+        strict["type"] = _type_of(strict["enum"])
+    return strict
+
+
+def _type_of(values: list[Any]) -> str | list[str]:
+    """Return the types of an enum's values, which strict endpoints require."""
+    names = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
+    types = sorted({names[type(value)] for value in values})
+    return types[0] if len(types) == 1 else types

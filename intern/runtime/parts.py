@@ -49,8 +49,8 @@ from intern.learning.answered_threads import Answered, ThreadReader
 from intern.learning.captioning import Captioning, Images
 from intern.learning.message_changes import MessageChanges, MissedChanges
 from intern.learning.review import Approvals
-from intern.models.circuit_breaker import Breaker
 from intern.models.endpoint import EndpointModel
+from intern.models.limits import Breaker
 from intern.models.prompt import Model
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder, Finder

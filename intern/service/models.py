@@ -20,8 +20,8 @@ from intern.facts.prompts import EXTRACT
 from intern.learning import classifying
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
 from intern.models.chat import Form
-from intern.models.circuit_breaker import Breaker
 from intern.models.endpoint import EndpointModel
+from intern.models.limits import Breaker
 from intern.models.options import LlmOptions
 from intern.models.prompt import Model, OfflineModel, Prompt
 from intern.models.templates import Templates

@@ -34,7 +34,7 @@ from intern.core.errors import (
 from intern.core.flow import GatewayEvent, MessageCreated, MessagesDeleted
 from intern.core.log import get_logger
 from intern.core.messages import Image
-from intern.models.circuit_breaker import Breaker, Held
+from intern.models.limits import Breaker, Held
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Usage
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedder

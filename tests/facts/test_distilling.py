@@ -23,7 +23,7 @@ from intern.facts.prompts import (
     read,
 )
 from intern.facts.segments import Segment
-from intern.models.schema import narrowed, reply_schema
+from intern.models.prompt import narrowed, reply_schema
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
 MIA, ANN, TOM = UserId("100000000000000501"), UserId("100000000000000900"), UserId("100000000000000777")

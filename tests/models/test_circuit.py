@@ -15,8 +15,8 @@ from trio.testing import MockClock
 
 from intern.answering.options import AnsweringOptions
 from intern.core.errors import ModelAccessError, ModelUnavailableError
-from intern.models.circuit_breaker import FAILURES, FIRST_PAUSE, HEAD_START
 from intern.models.endpoint import EndpointModel
+from intern.models.limits import FAILURES, FIRST_PAUSE, HEAD_START
 from intern.models.options import LlmOptions
 from intern.models.prompt import Prompt
 from intern.models.templates import Templates

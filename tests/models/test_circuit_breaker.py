@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from intern.models.circuit_breaker import (
+from intern.models.limits import (
     FAILURES,
     FIRST_PAUSE,
     HEAD_START,

@@ -12,8 +12,7 @@ from msgspec import Meta, Struct
 
 from intern.answering.prompts import SELECT
 from intern.learning.prompts import INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES
-from intern.models.prompt import Prompt
-from intern.models.schema import narrowed, reply_schema
+from intern.models.prompt import Prompt, narrowed, reply_schema
 from intern.models.templates import Templates
 from intern.service.models import PROMPTS
 from intern.service.prompt_checks import full_example

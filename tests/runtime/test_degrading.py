@@ -14,7 +14,7 @@ from intern.core.clock import Clock
 from intern.core.flow import Reply
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed, Parked
-from intern.models.circuit_breaker import FAILURES
+from intern.models.limits import FAILURES
 from intern.models.usage import Meter
 from intern.platforms.memory.chat import Sandbox
 from intern.runtime.sandbox import open_sandbox

@@ -17,7 +17,7 @@ from intern.core.errors import (
     ModelReplyError,
     ModelUnavailableError,
 )
-from intern.models.circuit_breaker import FAILURES, FIRST_PAUSE, Breaker, Permit
+from intern.models.limits import FAILURES, FIRST_PAUSE, Breaker, Permit
 from intern.models.prompt import Model
 from intern.service.monitoring import STUCK_AFTER, USELESS_FROM, ModelWatch, posting_check
 from intern.service.views import Check

@@ -22,7 +22,7 @@ from intern.core.flow import Reply
 from intern.core.messages import AIResult
 from intern.core.text.masking import Secret
 from intern.frontends.http.server import page_beside
-from intern.models.circuit_breaker import FAILURES
+from intern.models.limits import FAILURES
 from intern.models.usage import Meter
 from intern.runtime.bot import parts_on_discord
 from intern.settings.loading import Settings

@@ -19,7 +19,7 @@ from intern.actors.streams import BATCHES, WIRES, Fill
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
 from intern.frontends.http.server import metrics_of, page_beside, text_of
-from intern.models.circuit_breaker import Breaker, Permit
+from intern.models.limits import Breaker, Permit
 from intern.models.options import EmbeddingOptions
 from intern.models.usage import Usage
 from intern.runtime.bot import parts_on_discord
