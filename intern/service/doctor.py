@@ -25,10 +25,8 @@ from intern.platforms.discord.audience import (
     may_read,
     permissions,
 )
-from intern.platforms.discord.channels import FORUMS
-from intern.platforms.discord.reading import ids, read, readable
+from intern.platforms.discord.payloads import FORUMS, RawMember, ids, read, readable
 from intern.platforms.discord.rest import LOGIN_REFUSED, HikariRest
-from intern.platforms.discord.wire import RawMember
 from intern.service.probing import NAMED_AT_MOST, Finding, LocalChecks, ask_endpoints, good
 from intern.settings.loading import Settings
 

@@ -33,12 +33,11 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import AIResult, Button, Conversation, RequestContext
 from intern.core.text.masking import Secret
-from intern.platforms.discord.channels import Memory
 from intern.platforms.discord.commands import COMMANDS, HikariCommands, interaction_of, same_commands
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import HikariRest
-from intern.platforms.discord.wire import Team
+from intern.platforms.discord.wire import Memory, Team
 from intern.stores.sqlite.traces import FeedbackStore, TraceStore, Votes
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble

@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 from intern.core.flow import Approval, MessageCreated, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.messages import Channel, ChatMessage, MemberRoles
-from intern.platforms.discord.channels import ChannelGone, ChannelsSeen, Memory, RawChannel, channel_of
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.wire import RawMessage, Team, event_of, message_of
+from intern.platforms.discord.payloads import RawChannel, RawMessage
+from intern.platforms.discord.wire import ChannelGone, ChannelsSeen, Memory, Team, channel_of, event_of, message_of
 
 Json = dict[str, Any]
 

@@ -15,9 +15,8 @@ from msgspec import Meta, Struct
 from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.messages import Channel
-from intern.platforms.discord.channels import RawChannel, channel_of
-from intern.platforms.discord.reading import fitted, readable
-from intern.platforms.discord.wire import RawMember
+from intern.platforms.discord.payloads import RawChannel, RawMember, fitted, readable
+from intern.platforms.discord.wire import channel_of
 
 ADMINISTRATOR: Final = 1 << 3
 VIEW_CHANNEL: Final = 1 << 10
@@ -213,14 +212,6 @@ class _ChannelOf(Struct, frozen=True):
     guild_id: GuildId
 
 
-class _User(Struct, frozen=True):
-    id: UserId
-
-
-class _Member(RawMember, frozen=True, kw_only=True):
-    user: _User
-
-
 class _Tags(Struct, frozen=True):
     bot_id: UserId | None = None
 
@@ -259,7 +250,8 @@ def own_roles(payload: Mapping[str, Any], bot_id: UserId) -> frozenset[RoleId]:
 def _readable_by(told: _GuildCreated, bot_id: UserId) -> set[ChannelId]:
     roles = {role.id: role.bits for role in readable(told.roles, RawRole)}
     channels = list(readable(told.channels, RawPermissions))
-    ours = next((member.role_ids or () for member in readable(told.members, _Member) if member.user.id == bot_id), None)
+    members = readable(told.members, RawMember)
+    ours = next((one.role_ids or () for one in members if one.user and one.user.id == bot_id), None)
     if ours is None or not roles:
         return {channel.id for channel in channels}  # Discord will say itself what we may not read
     return {

@@ -6,14 +6,14 @@ is said pings nobody and previews no links.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import quote
 
 import hikari
 import msgspec
 from hikari.internal import routes
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.flow import (
@@ -25,14 +25,25 @@ from intern.core.flow import (
     UnknownInteraction,
     WhyCommand,
 )
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
+from intern.core.ids import ChannelId, GuildId
 from intern.core.log import get_logger
-from intern.core.messages import Author, AuthorType, Button, ChatMessage
+from intern.core.messages import Author, Button, ChatMessage
 from intern.core.text.masking import Secret, whole
-from intern.platforms.discord.channels import Memory
-from intern.platforms.discord.reading import fitted, ids, read
+from intern.platforms.discord.payloads import (
+    ChannelField,
+    GuildField,
+    RawMember,
+    RawMessage,
+    RawPlace,
+    RawSent,
+    RawUser,
+    Snowflake,
+    fitted,
+    ids,
+    read,
+)
 from intern.platforms.discord.rest import HikariRest, content
-from intern.platforms.discord.wire import RawMember, RawMessage, RawUser, Team, message_of
+from intern.platforms.discord.wire import Memory, Team, author_of, message_of
 
 _log = get_logger(__name__)
 
@@ -227,32 +238,20 @@ def _key(essence: Mapping[str, Any]) -> tuple[str, int]:
     return str(essence.get("name")), int(essence.get("type", 0))
 
 
-_DIGITS: Final = Meta(pattern=r"\A[0-9]{1,20}\Z")
-_Snowflake = Annotated[str, _DIGITS]
-
-
 class _Application(Struct, frozen=True):
-    id: _Snowflake
-
-
-class _Place(Struct, frozen=True):
-    id: Annotated[ChannelId, _DIGITS]
-
-
-class _RawMemberUser(RawMember, frozen=True):
-    user: RawUser | None = None
+    id: Snowflake
 
 
 class _Raw(Struct, frozen=True):
     """Every kind of interaction, with no more than is needed to answer it."""
 
-    id: _Snowflake
-    application_id: _Snowflake
+    id: Snowflake
+    application_id: Snowflake
     type: int
     token: str
-    guild_id: Annotated[GuildId, _DIGITS] | None = None
-    channel_id: Annotated[ChannelId, _DIGITS] | None = None
-    channel: _Place | None = None
+    guild_id: GuildField | None = None
+    channel_id: ChannelField | None = None
+    channel: RawPlace | None = None
     # Read once we know that we can answer.
     member: Any = None
     user: Any = None
@@ -293,16 +292,12 @@ class _Component(Struct, frozen=True):
     custom_id: str
 
 
-class _Held(Struct, frozen=True):
-    id: MessageId
-
-
 def _understood(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, memory: Memory) -> Interaction | None:
     match raw.type:
         case 2:
             return _command(raw, ticket, user, team, memory)
         case 3:
-            component, held = msgspec.convert(raw.data, _Component), msgspec.convert(raw.message, _Held)
+            component, held = msgspec.convert(raw.data, _Component), msgspec.convert(raw.message, RawSent)
             return ButtonPressed(interaction=ticket, user=user, button=component.custom_id, message_id=held.id)
         case _:
             return None
@@ -341,25 +336,12 @@ def _target(raw: _Raw, command: _Command, team: Team, memory: Memory) -> ChatMes
 
 
 def _user_of(raw: _Raw, team: Team, memory: Memory) -> Author:
-    if raw.member is None:
-        user, roles, nick = fitted(raw.user, RawUser), None, None
-    else:
-        member = fitted(raw.member, _RawMemberUser)
-        user, roles, nick = fitted(member.user, RawUser), member.role_ids, member.nick
+    member = fitted(raw.member, RawMember) if raw.member is not None else None
+    user = fitted(member.user if member else raw.user, RawUser)
+    roles = member.role_ids if member else None
     if raw.guild_id and roles is not None:
         memory.note_roles(raw.guild_id, user.id, roles)
-    return Author(
-        id=UserId(user.id),
-        name=whole(nick or (*user.handles, user.id)[0]),
-        type=_type_of(user, team, roles or ()),
-        handles=user.handles,
-    )
-
-
-def _type_of(user: RawUser, team: Team, roles: Collection[RoleId]) -> AuthorType:
-    if user.bot or user.system:
-        return "bot"
-    return "team_member" if user.id in team.member_ids or not team.role_ids.isdisjoint(roles) else "community_user"
+    return author_of(user, member, roles or (), team, is_bots=user.is_bots)
 
 
 def _token(ticket: InteractionTicket) -> str:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 from anyio.lowlevel import checkpoint
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from intern.core.errors import ChatRefusedError, ConfigError
@@ -25,7 +25,7 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, posit
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage, Lookups, index_of
 from intern.core.progress import tell
 from intern.core.text.masking import whole_json
-from intern.platforms.discord.reading import fitted, readable
+from intern.platforms.discord.payloads import Snowflake, fitted, readable
 
 # The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,
 # these are the types that people and bots write: plain, reply, slash command, menu command.
@@ -34,8 +34,6 @@ _PRIVATE_THREAD: Final = "GuildPrivateThread"
 _THREADS: Final = frozenset({"GuildPublicThread", "GuildNewsThread", _PRIVATE_THREAD})
 _DIRECT: Final = frozenset({"DirectTextChat", "DirectGroupTextChat"})
 _LONGEST_ID: Final = 20
-
-_Snowflake = Meta(pattern=r"\A[0-9]{1,20}\Z")
 
 
 class ExportedTeam(Struct, frozen=True, kw_only=True):
@@ -53,7 +51,7 @@ class _Role(Struct, frozen=True):
 
 
 class _Author(Struct, frozen=True, rename="camel"):
-    id: Annotated[str, _Snowflake]
+    id: Snowflake
     name: str | None = None
     nickname: str | None = None
     is_bot: bool | None = None
@@ -92,12 +90,12 @@ class _Head(Struct, frozen=True):
 
 
 class _Guild(Struct, frozen=True):
-    id: Annotated[str, _Snowflake]
+    id: Snowflake
     name: str | None = None
 
 
 class _Channel(Struct, frozen=True, rename="camel"):
-    id: Annotated[str, _Snowflake]
+    id: Snowflake
     type: str | None = None
     category_id: str | None = None
     name: str | None = None

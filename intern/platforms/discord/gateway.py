@@ -22,14 +22,14 @@ from hikari.impl import GatewayShardImpl, HTTPSettings, ProxySettings
 
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError
 from intern.core.flow import GatewayEvent
-from intern.core.ids import GuildId, UserId
+from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.platforms.discord.audience import Audience, own_roles, session_of
-from intern.platforms.discord.channels import ChannelGone, ChannelsSeen, Memory
 from intern.platforms.discord.commands import interaction_of
 from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.payloads import RawUser, fitted
 from intern.platforms.discord.rest import LOGIN_REFUSED, HikariRest
-from intern.platforms.discord.wire import event_of
+from intern.platforms.discord.wire import ChannelGone, ChannelsSeen, Memory, event_of
 
 _log = get_logger(__name__)
 # Discord resets the token of a bot that begins more than 1,000 sessions within 24 hours (its reference, "Gateway",
@@ -379,7 +379,7 @@ class HikariDiscord(HikariRest):
     def _take(self, name: str, payload: Mapping[str, Any]) -> None:
         try:
             if name == "READY":
-                self._welcome(msgspec.convert(payload, _Ready))
+                self._welcome(fitted(payload, _Ready))
                 return
             if name == "INTERACTION_CREATE":
                 # From wherever it comes, it wants an answer.
@@ -432,12 +432,8 @@ class _Place(msgspec.Struct, frozen=True):
     guild_id: object = None
 
 
-class _Self(msgspec.Struct, frozen=True):
-    id: UserId
-
-
 class _Ready(msgspec.Struct, frozen=True):
-    user: _Self
+    user: RawUser
 
 
 def _retrieved(task: asyncio.Task[Any]) -> None:

@@ -36,21 +36,22 @@ from intern.core.flow import ChannelSeen
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
-from intern.platforms.discord.channels import Memory, RawChannel
 from intern.platforms.discord.limits import Buckets
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.reading import fitted, ids, read, readable
-from intern.platforms.discord.wire import (
-    RawArchived,
+from intern.platforms.discord.payloads import (
+    RawChannel,
     RawGateway,
     RawMember,
     RawMessage,
     RawSent,
     RawThreads,
     RawUser,
-    Team,
-    message_of,
+    fitted,
+    ids,
+    read,
+    readable,
 )
+from intern.platforms.discord.wire import Memory, Team, message_of
 
 _log = get_logger(__name__)
 
@@ -210,10 +211,11 @@ class HikariRest:
         before: datetime | None = None
         for _ in range(_THREAD_PAGES):
             page = await self._archived(channel_id, before)
-            for raw in readable(page.threads, RawChannel):
+            threads = list(readable(page.threads, RawChannel))
+            for raw in threads:
                 if raw.newest is None or position_of(raw.newest) > position_of(after):
                     seen[raw.id] = ChannelSeen(channel=await self._remembered(raw), last_message_id=raw.newest)
-            moments = [one.thread_metadata.archive_timestamp for one in readable(page.threads, RawArchived)]
+            moments = [raw.archived_at for raw in threads if raw.archived_at]
             # Where nothing says whether there is more, the next page does.
             if page.has_more is False or not page.threads or (moments and min(moments) < horizon):
                 break

@@ -6,36 +6,188 @@ by itself. A payload that cannot be read raises `msgspec.ValidationError`, which
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from intern.core.flow import APPROVES, Approval, MessageCreated, MessageEdited, MessageEvent, MessagesDeleted
-from intern.core.ids import ChannelId, RoleId, UserId, position_of
-from intern.core.messages import Attachment, Author, AuthorType, ChatMessage
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
+from intern.core.messages import Attachment, Author, AuthorType, Channel, ChannelKind, ChatMessage, MemberRoles
 from intern.core.text.masking import whole
-from intern.platforms.discord.channels import (
-    SNOWFLAKE,
-    ChannelEvent,
-    ChannelField,
-    ChannelGone,
-    ChannelsSeen,
-    GuildField,
-    Memory,
-    MessageField,
+from intern.platforms.discord.payloads import (
+    FORUMS,
+    RawAttachment,
     RawChannel,
-    UserField,
+    RawDeleted,
+    RawGuilds,
+    RawMember,
+    RawMentioned,
+    RawMessage,
+    RawPlace,
+    RawPoll,
+    RawReaction,
+    RawSent,
+    RawSnapshot,
+    RawSticker,
+    RawUser,
+    fitted,
+    readable,
+    role_ids_of,
 )
-from intern.platforms.discord.reading import fitted, readable
 
-# Message types that people and bots write; all others are Discord's own words (its reference, "Message Types").
-_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND = 0, 19, 20, 23
-_WRITTEN: Final = frozenset({_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND})
-_FORWARD = 1  # a message reference of this type is no reply
+
+class ChannelsSeen(Struct, frozen=True):
+    """Channels and threads are there, or look different now."""
+
+    channels: tuple[RawChannel, ...]
+    all_of: GuildId | None = None
+    """A server of which these are all: others were deleted or archived while nobody told us."""
+
+
+class ChannelGone(Struct, frozen=True):
+    """A channel or thread was deleted."""
+
+    channel_id: ChannelId
+
+
+ChannelEvent = ChannelsSeen | ChannelGone
+
+
+def channel_of(raw: RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:
+    """The channel; `kinds` holds Discord's types of known channels and tells posts from other threads."""
+    kind: ChannelKind = "channel"
+    if raw.is_thread:
+        kind = "post" if raw.parent_id and kinds.get(raw.parent_id) in FORUMS else "thread"
+    return Channel(
+        id=raw.id,
+        guild_id=raw.guild_id,
+        kind=kind,
+        name=whole(raw.name or ""),
+        parent_id=raw.parent_id if raw.is_thread else None,
+        private=raw.is_private,
+    )
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+class _Latest(Generic[_Key, _Value]):
+    """The entries that were written or read last, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[_Key, _Value] = OrderedDict()
+
+    def get(self, key: _Key) -> _Value | None:
+        if key in self._entries:
+            self._entries.move_to_end(key)
+        return self._entries.get(key)
+
+    def put(self, key: _Key, value: _Value) -> None:
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._limit:
+            self._entries.popitem(last=False)
+
+    def drop_where(self, holds: Callable[[_Value], bool]) -> None:
+        for key in [key for key, value in self._entries.items() if holds(value)]:
+            self.drop(key)
+
+    def drop(self, key: _Key) -> None:
+        self._entries.pop(key, None)
+
+    def taken(self) -> list[tuple[_Key, _Value]]:
+        """All entries, the latest last; they are dropped."""
+        entries = list(self._entries.items())
+        self._entries.clear()
+        return entries
+
+
+class Memory:
+    """What the gateway told, so that REST need not be asked: channels, roles, edits.
+
+    Bounded: a thread goes as it is archived, or with the next session's word where that happened while none was there;
+    else goes whatever was not needed for longest. Of archived threads there is no end, and one is needed only while it
+    is read; so those that were asked for have a bound of their own.
+    """
+
+    def __init__(self, limit: int = 10_000, archived: int = 1_000) -> None:
+        self._channels: _Latest[ChannelId, RawChannel] = _Latest(limit)
+        self._archived: _Latest[ChannelId, RawChannel] = _Latest(archived)
+        self._roles: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
+        self._noted: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
+        self._edits: _Latest[MessageId, object] = _Latest(limit)
+
+    def take(self, event: ChannelEvent) -> None:
+        """Learn of channels."""
+        match event:
+            case ChannelsSeen(channels, all_of):
+                if all_of:
+                    self._channels.drop_where(lambda raw: raw.guild_id == all_of)
+                for channel in channels:
+                    self._drop(channel.id)
+                    if not channel.is_archived:
+                        self.keep(channel)
+            case ChannelGone(channel_id):
+                self._drop(channel_id)
+
+    def keep(self, raw: RawChannel) -> None:
+        """Learn of a channel that was asked for, archived or not: it will be needed at once."""
+        (self._archived if raw.is_archived else self._channels).put(raw.id, raw)
+
+    def _drop(self, channel_id: ChannelId) -> None:
+        self._channels.drop(channel_id)
+        self._archived.drop(channel_id)
+
+    def channel(self, channel_id: ChannelId) -> Channel | None:
+        """The channel, if it and the parent that tells its kind are known."""
+        raw = self._channels.get(channel_id) or self._archived.get(channel_id)
+        return self.told(raw) if raw else None
+
+    def told(self, raw: RawChannel) -> Channel | None:
+        """What Discord tells of a channel; None for a thread whose parent is not known, which tells its kind."""
+        if not raw.is_thread:
+            return channel_of(raw, {})
+        parent = self._channels.get(raw.parent_id) if raw.parent_id else None
+        return channel_of(raw, {parent.id: parent.type}) if parent else None
+
+    def holds_threads(self, channel_id: ChannelId) -> bool | None:
+        """Whether threads can hang there; None where nobody told us."""
+        raw = self._channels.get(channel_id)
+        return raw.holds_threads if raw else None
+
+    def roles(self, guild_id: GuildId, user_id: UserId) -> tuple[RoleId, ...] | None:
+        """A member's roles as last seen; None where nobody told us."""
+        return self._roles.get((guild_id, user_id))
+
+    def note_roles(self, guild_id: GuildId, user_id: UserId, roles: Collection[RoleId]) -> None:
+        """Learn a member's roles."""
+        self._roles.put((guild_id, user_id), tuple(roles))
+        self._noted.put((guild_id, user_id), tuple(roles))
+
+    def noted_roles(self) -> tuple[MemberRoles, ...]:
+        """The roles that were learned since this was asked last."""
+        return tuple(MemberRoles(guild_id, user_id, roles) for (guild_id, user_id), roles in self._noted.taken())
+
+    def recall_roles(self, known: Iterable[MemberRoles]) -> None:
+        """Learn what an earlier start had learned; it is not noted anew."""
+        for each in known:
+            self._roles.put((each.guild_id, each.user_id), each.roles)
+
+    def is_new_edit(self, message_id: MessageId, edited_at: object) -> bool:
+        """False where this very edit was told before: then only an embed or a thread came to the message."""
+        if self._edits.get(message_id) == edited_at:
+            return False
+        self._edits.put(message_id, edited_at)
+        return True
+
+
 _HAS_THREAD = 1 << 5  # message flag; the thread's id is the message's
 
 
@@ -49,213 +201,7 @@ class Team(Struct, frozen=True):
     """The roles that are intern's own: Discord makes one with the invitation, and offers it beside the name."""
 
 
-class RawUser(Struct, frozen=True):
-    """An account."""
-
-    id: UserField
-    username: str | None = None
-    global_name: str | None = None
-    bot: bool | None = None
-    system: bool | None = None
-
-    @property
-    def handles(self) -> tuple[str, ...]:
-        """What the account is called, on every server."""
-        return tuple(whole(name) for name in (self.global_name, self.username) if name)
-
-
-class RawMember(Struct, frozen=True):
-    """An account within one server."""
-
-    roles: list[Any] | None = None
-    nick: str | None = None
-
-    @property
-    def role_ids(self) -> tuple[RoleId, ...] | None:
-        """The roles that the member holds; None where the payload does not say."""
-        return None if self.roles is None else _role_ids(self.roles)
-
-
-class _Mentioned(Struct, frozen=True):
-    """An account that a message mentions; REST leaves out `member`."""
-
-    id: UserField
-    bot: bool | None = None
-    member: RawMember | None = None
-
-
-class RawReference(Struct, frozen=True):
-    """What a message answers or forwards."""
-
-    message_id: MessageField | None = None
-    channel_id: ChannelField | None = None
-    type: int | None = None
-
-
-class RawAttachment(Struct, frozen=True):
-    """A file beside a message."""
-
-    id: Annotated[str, SNOWFLAKE]
-    filename: str | None = None
-    url: str | None = None
-    size: int | None = None
-    content_type: str | None = None
-    width: int | None = None
-    height: int | None = None
-
-
-class RawThread(Struct, frozen=True):
-    """The thread that hangs on a message."""
-
-    id: ChannelField
-
-
-class RawSent(Struct, frozen=True):
-    """Discord's confirmation of a message of ours."""
-
-    id: MessageField
-
-
-class _Referenced(Struct, frozen=True):
-    """What a message replies to, of which only the author is read."""
-
-    author: RawUser | None = None
-
-
-class RawMessage(Struct, frozen=True):
-    """A message as the gateway or REST gives it; REST leaves out `guild_id` and `member`."""
-
-    id: MessageField
-    channel_id: ChannelField
-    author: RawUser
-    guild_id: GuildField | None = None
-    member: RawMember | None = None
-    webhook_id: Any = None
-    type: int | None = None
-    flags: int | None = None
-    content: str | None = None
-    timestamp: datetime | None = None
-    edited_timestamp: datetime | None = None
-    message_reference: RawReference | None = None
-    referenced_message: _Referenced | None = None
-    # Read one by one: a strange one must not cost the message.
-    mentions: list[Any] | None = None
-    mention_roles: list[Any] | None = None
-    attachments: list[Any] | None = None
-    sticker_items: list[Any] | None = None
-    poll: Any = None
-    message_snapshots: list[Any] | None = None
-    """Of a forward: what was forwarded."""
-    thread: RawThread | None = None
-
-    @property
-    def is_written(self) -> bool:
-        """People or bots wrote it; it is no notice of Discord's."""
-        return (self.type or _DEFAULT) in _WRITTEN
-
-    @property
-    def is_bots(self) -> bool:
-        """A bot, a webhook or Discord itself wrote it."""
-        return bool(self.author.bot or self.author.system or self.webhook_id)
-
-
-class _Forwarded(Struct, frozen=True):
-    content: str | None = None
-    attachments: list[Any] | None = None
-
-
-class _Role(Struct, frozen=True):
-    id: RoleId
-
-
-class _Snapshot(Struct, frozen=True):
-    message: _Forwarded
-
-
-class _Sticker(Struct, frozen=True):
-    name: str
-
-
-class _Words(Struct, frozen=True):
-    text: str | None = None
-
-
-class _Poll(Struct, frozen=True):
-    question: _Words
-
-
-class RawThreadState(Struct, frozen=True):
-    """How a thread is kept."""
-
-    archive_timestamp: Annotated[datetime, Meta(tz=True)]
-
-
-class RawArchived(Struct, frozen=True):
-    """An archived thread, as far as paging needs it."""
-
-    thread_metadata: RawThreadState
-
-
-class RawThreads(Struct, frozen=True):
-    """A page of threads, the one that was archived last coming first."""
-
-    threads: list[Any]
-    has_more: bool | None = None
-
-
-class RawStartLimit(Struct, frozen=True):
-    """How many sessions may be begun on the gateway within a day."""
-
-    total: int
-    remaining: int
-    reset_after: float
-    """Milliseconds."""
-
-
-class RawGateway(Struct, frozen=True):
-    """Where the gateway is."""
-
-    url: str
-    session_start_limit: RawStartLimit | None = None
-
-
-class _Emoji(Struct, frozen=True):
-    id: Any = None
-    """Of a server's own emoji, which may be called anything."""
-    name: str | None = None
-
-
-class _ReactingMember(RawMember, frozen=True):
-    user: RawUser | None = None
-
-
-class _Reaction(Struct, frozen=True):
-    channel_id: ChannelField
-    message_id: MessageField
-    user_id: UserField
-    emoji: _Emoji
-    guild_id: GuildField | None = None
-    member: Any = None
-    """Read only where the emoji says something to us: most reactions do not."""
-
-
-class _Deleted(Struct, frozen=True):
-    channel_id: ChannelField
-    id: Any = None
-    ids: list[Any] | None = None
-    guild_id: GuildField | None = None
-
-
-class _Guilds(Struct, frozen=True):
-    """GUILD_CREATE calls its id `id`, THREAD_LIST_SYNC `guild_id`."""
-
-    id: GuildField | None = None
-    guild_id: GuildField | None = None
-    channels: list[Any] | None = None
-    threads: list[Any] | None = None
-
-
-_OfServer = TypeVar("_OfServer", RawMessage, _Deleted)
+_OfServer = TypeVar("_OfServer", RawMessage, RawDeleted)
 
 
 def event_of(
@@ -276,7 +222,7 @@ def event_of(
         case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
             return _deleted(payload)
         case "MESSAGE_REACTION_ADD":
-            return _approval(fitted(payload, _Reaction), team, memory)
+            return _approval(fitted(payload, RawReaction), team, memory)
         case _:
             return _channel_event(name, payload)
 
@@ -294,26 +240,18 @@ def message_of(
     held = roles if told is None else told
     text = raw.content or ""
     said = whole("\n".join(filter(None, (text, *_beside(raw)))))
-    reference = raw.message_reference if raw.type == _REPLY else None
-    if reference and reference.type == _FORWARD:
-        reference = None
+    reference, replied = raw.reply, raw.referenced_message
     return ChatMessage(
         id=raw.id,
         guild_id=raw.guild_id,
         channel_id=raw.channel_id,
-        author=Author(
-            id=raw.author.id,
-            name=_name_of(raw),
-            type=_author_type(raw, team, held or ()),
-            is_self=raw.author.id == team.bot_id and bool(team.bot_id),
-            handles=raw.author.handles,
-        ),
+        author=author_of(raw.author, raw.member, held or (), team, is_bots=raw.is_bots),
         text=said,
         at=_utc(raw.timestamp) or position_of(raw.id).time,
         edited_at=_utc(raw.edited_timestamp),
         reply_to=reference.message_id if reference else None,
         reply_to_channel=reference.channel_id if reference and reference.message_id else None,
-        reply_to_author=_replied_author(raw) if reference else None,
+        reply_to_author=replied.author.id if reference and replied and replied.author else None,
         attachments=tuple(_attachment(file) for file in readable(_files(raw), RawAttachment)),
         mentions_bot=_mentions(raw, text, team),
         mentioned_staff=frozenset(_mentioned_staff(raw, team, memory)),
@@ -321,9 +259,19 @@ def message_of(
     )
 
 
-def _replied_author(raw: RawMessage) -> UserId | None:
-    replied = raw.referenced_message
-    return replied.author.id if replied and replied.author else None
+def author_of(
+    user: RawUser, member: RawMember | None, roles: Collection[RoleId], team: Team, *, is_bots: bool
+) -> Author:
+    """Return the author with these roles; a bot or webhook is of no team."""
+    is_self = user.id == team.bot_id
+    kind: AuthorType = "team_member" if _is_of_team(user.id, roles, team) else "community_user"
+    return Author(
+        id=user.id,
+        name=whole((member and member.nick) or (*user.handles, user.id)[0]),
+        type="bot" if is_bots or is_self else kind,
+        is_self=is_self,
+        handles=user.handles,
+    )
 
 
 def _told(payload: Mapping[str, Any], team: Team, memory: Memory) -> ChatMessage | None:
@@ -354,7 +302,7 @@ def _edited(payload: Mapping[str, Any], team: Team, memory: Memory) -> MessageEd
 
 
 def _deleted(payload: Mapping[str, Any]) -> MessagesDeleted | None:
-    raw = _of_server(fitted(payload, _Deleted), payload)
+    raw = _of_server(fitted(payload, RawDeleted), payload)
     named = raw.ids or ([] if raw.id is None else [raw.id])
     ids = tuple(sent.id for sent in readable([{"id": each} for each in named], RawSent))
     if named and not ids:
@@ -362,13 +310,13 @@ def _deleted(payload: Mapping[str, Any]) -> MessagesDeleted | None:
     return MessagesDeleted(guild_id=raw.guild_id, channel_id=raw.channel_id, message_ids=ids) if ids else None
 
 
-def _approval(raw: _Reaction, team: Team, memory: Memory) -> Approval | None:
+def _approval(raw: RawReaction, team: Team, memory: Memory) -> Approval | None:
     # A variation selector asks for the coloured picture, which this emoji has anyway.
     if raw.emoji.id is not None or (raw.emoji.name or "").rstrip("\ufe0f") != APPROVES or raw.guild_id is None:
         return None
-    member = _ReactingMember() if raw.member is None else fitted(raw.member, _ReactingMember)
+    member = RawMember() if raw.member is None else fitted(raw.member, RawMember)
     roles = memory.roles(raw.guild_id, raw.user_id) if member.role_ids is None else member.role_ids
-    is_bot = raw.user_id == team.bot_id or (member.user is not None and bool(member.user.bot or member.user.system))
+    is_bot = raw.user_id == team.bot_id or (member.user is not None and member.user.is_bots)
     if is_bot or not _is_of_team(raw.user_id, roles or (), team):
         return None
     return Approval(guild_id=raw.guild_id, channel_id=raw.channel_id, message_id=raw.message_id, by=raw.user_id)
@@ -379,14 +327,14 @@ def _channel_event(name: str, payload: Mapping[str, Any]) -> ChannelEvent | None
         case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE":
             return ChannelsSeen((fitted(payload, RawChannel),))
         case "CHANNEL_DELETE" | "THREAD_DELETE":
-            return ChannelGone(msgspec.convert(payload, RawThread).id)
+            return ChannelGone(msgspec.convert(payload, RawPlace).id)
         case "GUILD_CREATE" | "THREAD_LIST_SYNC":
-            return _channels(fitted(payload, _Guilds))
+            return _channels(fitted(payload, RawGuilds))
         case _:
             return None
 
 
-def _channels(raw: _Guilds) -> ChannelsSeen:
+def _channels(raw: RawGuilds) -> ChannelsSeen:
     guild_id = raw.guild_id or raw.id
     told = (*readable(raw.channels, RawChannel), *readable(raw.threads, RawChannel))
     channels = tuple(msgspec.structs.replace(channel, guild_id=guild_id) for channel in told)
@@ -394,24 +342,8 @@ def _channels(raw: _Guilds) -> ChannelsSeen:
     return ChannelsSeen(channels, all_of=None if raw.channels is None else guild_id)
 
 
-def _author_type(raw: RawMessage, team: Team, roles: Collection[RoleId]) -> AuthorType:
-    if raw.is_bots or raw.author.id == team.bot_id:
-        return "bot"
-    return "team_member" if _is_of_team(raw.author.id, roles, team) else "community_user"
-
-
 def _is_of_team(user_id: UserId, roles: Collection[RoleId], team: Team) -> bool:
     return user_id in team.member_ids or not team.role_ids.isdisjoint(roles)
-
-
-def _name_of(raw: RawMessage) -> str:
-    return whole((raw.member and raw.member.nick) or (*raw.author.handles, raw.author.id)[0])
-
-
-def _role_ids(roles: Sequence[Any]) -> tuple[RoleId, ...]:
-    """Ids of roles, which some servers send as whole roles."""
-    ids = tuple(role for role in roles if isinstance(role, str))
-    return (*map(RoleId, ids), *(role.id for role in readable(roles, _Role)))
 
 
 def _mentions(raw: RawMessage, text: str, team: Team) -> bool:
@@ -419,11 +351,11 @@ def _mentions(raw: RawMessage, text: str, team: Team) -> bool:
     bot_id = team.bot_id
     if bot_id and (f"<@{bot_id}>" in text or f"<@!{bot_id}>" in text):
         return raw.mentions is None or any(user.id == bot_id for user in readable(raw.mentions, RawUser))
-    return any(role in _role_ids(raw.mention_roles or ()) and f"<@&{role}>" in text for role in team.bot_roles)
+    return any(role in role_ids_of(raw.mention_roles or ()) and f"<@&{role}>" in text for role in team.bot_roles)
 
 
 def _mentioned_staff(raw: RawMessage, team: Team, memory: Memory | None) -> Iterator[UserId]:
-    for user in readable(raw.mentions, _Mentioned):
+    for user in readable(raw.mentions, RawMentioned):
         roles = user.member.role_ids if user.member else None
         if roles is None and memory and raw.guild_id:
             roles = memory.roles(raw.guild_id, user.id)
@@ -433,16 +365,16 @@ def _mentioned_staff(raw: RawMessage, team: Team, memory: Memory | None) -> Iter
 
 def _beside(raw: RawMessage) -> Iterator[str]:
     """What people say without typing it: a forward, stickers, a poll."""
-    for shot in readable(raw.message_snapshots, _Snapshot):
+    for shot in readable(raw.message_snapshots, RawSnapshot):
         yield shot.message.content or ""
-    for sticker in readable(raw.sticker_items, _Sticker):
+    for sticker in readable(raw.sticker_items, RawSticker):
         yield f"[sticker: {' '.join(sticker.name.split())}]"
-    for poll in readable([raw.poll] if raw.poll else [], _Poll):
+    for poll in readable([raw.poll] if raw.poll else [], RawPoll):
         yield f"[poll: {' '.join((poll.question.text or '').split())}]"
 
 
 def _files(raw: RawMessage) -> list[Any]:
-    forwarded = (shot.message.attachments or [] for shot in readable(raw.message_snapshots, _Snapshot))
+    forwarded = (shot.message.attachments or [] for shot in readable(raw.message_snapshots, RawSnapshot))
     return [*(raw.attachments or ()), *chain.from_iterable(forwarded)]
 
 

@@ -1,0 +1,372 @@
+"""Payloads into structs, field by field: an odd value costs its field, and never the fields beside it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, Struct
+
+from intern.core.errors import ChatError, ChatNotFoundError, ChatUnavailableError
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
+from intern.core.text.masking import whole
+
+# Channel types (its reference, "Channel Types").
+_TALKS: Final = frozenset({0, 2, 5, 13})  # text, voice, announcements, stage: they hold messages
+FORUMS: Final = frozenset({15, 16})  # forums and media channels: they hold threads only
+_THREAD_PARENTS: Final = frozenset({0, 5}) | FORUMS
+_PRIVATE_THREAD = 12
+_THREADS: Final = frozenset({10, 11, _PRIVATE_THREAD})
+# Types of messages that people and bots write; all others are Discord's notices (its reference, "Message Types").
+_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND = 0, 19, 20, 23
+_WRITTEN: Final = frozenset({_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND})
+_FORWARD = 1  # a message reference of this type is no reply
+
+_SNOWFLAKE = Meta(pattern=r"\A[0-9]{1,20}\Z")
+Snowflake = Annotated[str, _SNOWFLAKE]
+GuildField = Annotated[GuildId, _SNOWFLAKE]
+ChannelField = Annotated[ChannelId, _SNOWFLAKE]
+MessageField = Annotated[MessageId, _SNOWFLAKE]
+UserField = Annotated[UserId, _SNOWFLAKE]
+
+
+class _Kept(Struct, frozen=True):
+    archived: bool = False
+    archive_timestamp: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class RawChannel(Struct, frozen=True):
+    """A channel or thread."""
+
+    id: ChannelField
+    type: int
+    guild_id: GuildField | None = None
+    parent_id: ChannelField | None = None
+    name: str | None = None
+    last_message_id: MessageField | None = None
+    """As of when this was written. In a forum it names the newest post."""
+    thread_metadata: _Kept | None = None
+
+    @property
+    def is_archived(self) -> bool:
+        """A thread that rests until somebody writes in it."""
+        return self.thread_metadata is not None and self.thread_metadata.archived
+
+    @property
+    def archived_at(self) -> datetime | None:
+        """When a thread was archived last, as far as this tells."""
+        return self.thread_metadata and self.thread_metadata.archive_timestamp
+
+    @property
+    def is_thread(self) -> bool:
+        """A thread or forum post; which of the two, its parent's type tells."""
+        return self.type in _THREADS
+
+    @property
+    def is_private(self) -> bool:
+        """A thread for invited members."""
+        return self.type == _PRIVATE_THREAD
+
+    @property
+    def holds_messages(self) -> bool:
+        """Something can be read there, or in threads that hang there."""
+        return self.type in _TALKS | _THREADS | FORUMS
+
+    @property
+    def holds_threads(self) -> bool:
+        """Threads or posts can hang there."""
+        return self.type in _THREAD_PARENTS
+
+    @property
+    def newest(self) -> MessageId | None:
+        """Its newest message, as of when this was written."""
+        return None if self.type in FORUMS else self.last_message_id
+
+
+_Kind = TypeVar("_Kind", bound=Struct)
+_Any = TypeVar("_Any")
+
+
+def readable(items: object, kind: type[_Kind]) -> Iterator[_Kind]:
+    """Those of a payload's items that can be read: a strange one must not cost the others."""
+    for item in cast("Sequence[Any]", items) if isinstance(items, list | tuple) else ():
+        try:
+            yield fitted(item, kind)
+        except msgspec.ValidationError:
+            continue
+
+
+def fitted(payload: object, kind: type[_Kind]) -> _Kind:
+    """The payload as `kind`, without the optional fields that cannot be read.
+
+    A number or truth value that is written as another type is read. Raises msgspec.ValidationError where a required
+    field is missing or wrong.
+    """
+    try:
+        return msgspec.convert(payload, kind)
+    except msgspec.ValidationError:
+        if not isinstance(payload, Mapping):
+            raise
+    told = cast("Mapping[str, Any]", payload)
+    kept: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name not in told:
+            continue
+        try:
+            kept[field.encode_name] = _value(told[field.encode_name], field.type)
+        except msgspec.ValidationError:
+            if field.required:
+                raise
+    return msgspec.convert(kept, kind)
+
+
+def _value(value: object, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        nested = next((one for one in (kind, *get_args(kind)) if _is_struct(one)), None)
+        if nested is None:
+            raise
+        return fitted(value, nested)
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def ids(**snowflakes: str) -> dict[str, str]:
+    """Ids for a route. They stand in its path, so they are digits or the call is not made."""
+    for name, snowflake in snowflakes.items():
+        if not (snowflake.isascii() and snowflake.isdigit()):
+            raise ChatNotFoundError(f"{snowflake[:40]!r} is no {name} id of Discord's")
+    return snowflakes
+
+
+def read(what: str, reply: object, kind: type[_Any], otherwise: type[ChatError] = ChatUnavailableError) -> _Any:
+    """A reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
+    try:
+        if get_origin(kind) is None and issubclass(kind, msgspec.Struct):
+            return fitted(reply, kind)
+        return msgspec.convert(reply, kind)
+    except msgspec.ValidationError as error:
+        raise otherwise(f"could not {what}: the reply is not what Discord documents: {error}") from error
+
+
+class RawUser(Struct, frozen=True):
+    """An account."""
+
+    id: UserField
+    username: str | None = None
+    global_name: str | None = None
+    bot: bool | None = None
+    system: bool | None = None
+
+    @property
+    def is_bots(self) -> bool:
+        """A bot's account, or Discord's own."""
+        return bool(self.bot or self.system)
+
+    @property
+    def handles(self) -> tuple[str, ...]:
+        """What the account is called, on every server."""
+        return tuple(whole(name) for name in (self.global_name, self.username) if name)
+
+
+class RawMember(Struct, frozen=True):
+    """An account within one server; beside a message or a mention, its `user` is left out."""
+
+    roles: list[Any] | None = None
+    nick: str | None = None
+    user: RawUser | None = None
+
+    @property
+    def role_ids(self) -> tuple[RoleId, ...] | None:
+        """The roles that the member holds; None where the payload does not say."""
+        return None if self.roles is None else role_ids_of(self.roles)
+
+
+class RawMentioned(Struct, frozen=True):
+    """An account that a message mentions; REST leaves out `member`."""
+
+    id: UserField
+    bot: bool | None = None
+    member: RawMember | None = None
+
+
+class RawReference(Struct, frozen=True):
+    """The message that a message replies to or forwards."""
+
+    message_id: MessageField | None = None
+    channel_id: ChannelField | None = None
+    type: int | None = None
+
+
+class RawAttachment(Struct, frozen=True):
+    """A file beside a message."""
+
+    id: Snowflake
+    filename: str | None = None
+    url: str | None = None
+    size: int | None = None
+    content_type: str | None = None
+    width: int | None = None
+    height: int | None = None
+
+
+class RawPlace(Struct, frozen=True):
+    """A channel or thread, by its id."""
+
+    id: ChannelField
+
+
+class RawSent(Struct, frozen=True):
+    """A message, by its id."""
+
+    id: MessageField
+
+
+class _Referenced(Struct, frozen=True):
+    """What a message replies to, of which only the author is read."""
+
+    author: RawUser | None = None
+
+
+class RawMessage(Struct, frozen=True):
+    """A message as the gateway or REST gives it; REST leaves out `guild_id` and `member`."""
+
+    id: MessageField
+    channel_id: ChannelField
+    author: RawUser
+    guild_id: GuildField | None = None
+    member: RawMember | None = None
+    webhook_id: Any = None
+    type: int | None = None
+    flags: int | None = None
+    content: str | None = None
+    timestamp: datetime | None = None
+    edited_timestamp: datetime | None = None
+    message_reference: RawReference | None = None
+    referenced_message: _Referenced | None = None
+    # Read one by one: a strange one must not cost the message.
+    mentions: list[Any] | None = None
+    mention_roles: list[Any] | None = None
+    attachments: list[Any] | None = None
+    sticker_items: list[Any] | None = None
+    poll: Any = None
+    message_snapshots: list[Any] | None = None
+    """Of a forward: what was forwarded."""
+    thread: RawPlace | None = None
+
+    @property
+    def is_written(self) -> bool:
+        """People or bots wrote it; it is no notice of Discord's."""
+        return (self.type or _DEFAULT) in _WRITTEN
+
+    @property
+    def is_bots(self) -> bool:
+        """A bot, a webhook or Discord itself wrote it."""
+        return self.author.is_bots or bool(self.webhook_id)
+
+    @property
+    def reply(self) -> RawReference | None:
+        """The message that it replies to; a forward is no reply."""
+        reference = self.message_reference if self.type == _REPLY else None
+        return None if reference and reference.type == _FORWARD else reference
+
+
+class _Forwarded(Struct, frozen=True):
+    content: str | None = None
+    attachments: list[Any] | None = None
+
+
+class _Role(Struct, frozen=True):
+    id: RoleId
+
+
+class RawSnapshot(Struct, frozen=True):
+    """A forwarded message."""
+
+    message: _Forwarded
+
+
+class RawSticker(Struct, frozen=True):
+    """A sticker beside a message."""
+
+    name: str
+
+
+class _Words(Struct, frozen=True):
+    text: str | None = None
+
+
+class RawPoll(Struct, frozen=True):
+    """A poll beside a message."""
+
+    question: _Words
+
+
+class RawThreads(Struct, frozen=True):
+    """A page of threads, the one that was archived last coming first."""
+
+    threads: list[Any]
+    has_more: bool | None = None
+
+
+class RawStartLimit(Struct, frozen=True):
+    """How many sessions may be begun on the gateway within a day."""
+
+    total: int
+    remaining: int
+    reset_after: float
+    """Milliseconds."""
+
+
+class RawGateway(Struct, frozen=True):
+    """Where the gateway is."""
+
+    url: str
+    session_start_limit: RawStartLimit | None = None
+
+
+class _Emoji(Struct, frozen=True):
+    id: Any = None
+    """Of a server's own emoji, which may be called anything."""
+    name: str | None = None
+
+
+class RawReaction(Struct, frozen=True):
+    """An emoji that a member put on a message."""
+
+    channel_id: ChannelField
+    message_id: MessageField
+    user_id: UserField
+    emoji: _Emoji
+    guild_id: GuildField | None = None
+    member: Any = None
+    """Read only where the emoji says something to us: most reactions do not."""
+
+
+class RawDeleted(Struct, frozen=True):
+    """One deleted message, or several of a channel."""
+
+    channel_id: ChannelField
+    id: Any = None
+    ids: list[Any] | None = None
+    guild_id: GuildField | None = None
+
+
+class RawGuilds(Struct, frozen=True):
+    """GUILD_CREATE calls its id `id`, THREAD_LIST_SYNC `guild_id`."""
+
+    id: GuildField | None = None
+    guild_id: GuildField | None = None
+    channels: list[Any] | None = None
+    threads: list[Any] | None = None
+
+
+def role_ids_of(roles: Sequence[Any]) -> tuple[RoleId, ...]:
+    """Ids of roles, which some servers send as whole roles."""
+    ids = tuple(role for role in roles if isinstance(role, str))
+    return (*map(RoleId, ids), *(role.id for role in readable(roles, _Role)))
