@@ -16,8 +16,6 @@ SETTINGS = frozenset({"discord", "DiscordOptions", "DiscordSection", "_discord",
 KNOWN: dict[str, frozenset[str]] = {
     # The start of the program chooses the platform.
     "runtime/bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "parts_on_discord", "run_on_discord"}),
-    # It looks at Discord's permissions with Discord's calls.
-    "service/doctor.py": frozenset({"HikariRest", "hikari.internal", "snowflake"}),
     "sources/library.py": frozenset({"DISCORD"}),
     "answering/learned.py": frozenset({"DISCORD"}),
 }

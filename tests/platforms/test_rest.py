@@ -22,10 +22,9 @@ from intern.core.errors import (
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at
 from intern.core.messages import Button, Page
 from intern.core.text.masking import Secret
-from intern.platforms.discord.limits import in_seconds
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawChannel
-from intern.platforms.discord.rest import HikariRest
+from intern.platforms.discord.rest import HikariRest, in_seconds
 from intern.platforms.discord.wire import ChannelsSeen, Memory
 from intern.runtime.parts import OpenMessages
 from tests.double.discord import DiscordDouble

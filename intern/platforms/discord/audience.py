@@ -1,6 +1,6 @@
-"""Who may read along: whether a channel is open to everyone on its server, kept current by what the gateway tells.
+"""Permissions: which channels everyone can read, by what the gateway tells, and what the bot may do, by a look at REST.
 
-The rules are Discord's (its reference, "Permissions"). Whatever nobody told us is closed, as is what cannot be read.
+The rules are Discord's (its reference, "Permissions"). A channel is closed while its permissions are unknown.
 """
 
 from __future__ import annotations
@@ -10,22 +10,34 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from anyio import Event
+from hikari.internal import routes
 from msgspec import Meta, Struct
 
+from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnauthorizedError, ConfigError
 from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.messages import Channel
-from intern.platforms.discord.payloads import RawChannel, RawMember, fitted, readable
+from intern.core.progress import tell
+from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.payloads import FORUMS, RawApplication, RawChannel, RawMember, fitted, ids, readable
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest
 from intern.platforms.discord.wire import channel_of
 
 ADMINISTRATOR: Final = 1 << 3
 VIEW_CHANNEL: Final = 1 << 10
+SEND_MESSAGES: Final = 1 << 11
 READ_MESSAGE_HISTORY: Final = 1 << 16
+MENTION_EVERYONE: Final = 1 << 17
 CONNECT: Final = 1 << 20
+CREATE_PUBLIC_THREADS: Final = 1 << 35
+SEND_MESSAGES_IN_THREADS: Final = 1 << 38
 READ: Final = VIEW_CHANNEL | READ_MESSAGE_HISTORY
 """What it takes to read a channel and what was said there before."""
 
 _SPOKEN: Final = frozenset({2, 13})  # voice and stage channels: their chat is for those who may come in
+
+# Application flags: the Message Content intent is switched on, for a verified bot and for any other.
+_MESSAGE_CONTENT: Final = 1 << 18 | 1 << 19
 
 _ALL: Final = -1
 _Bits = Annotated[str, Meta(pattern=r"\A[0-9]{1,40}\Z")]  # decimal, and longer than 64 bits one day
@@ -83,7 +95,7 @@ class Audience:
 
     def __init__(self, listed: Collection[ChannelId] = ()) -> None:
         self._listed = frozenset(listed)
-        self._guilds: dict[GuildId, _Guild] = {}
+        self._guilds: dict[GuildId, _Everyone] = {}
         self._welcomed: dict[GuildId, Event] = {}
 
     def admits(self, channel: Channel) -> bool:
@@ -121,7 +133,7 @@ class Audience:
     def _welcome(self, told: _GuildCreated) -> None:
         if told.unavailable:
             return
-        guild = self._guilds[told.id] = _Guild(told.id)
+        guild = self._guilds[told.id] = _Everyone(told.id)
         roles = readable(told.roles, RawRole)
         guild.everyone = next((role.bits for role in roles if role.id == RoleId(told.id)), 0)
         for channel in readable(told.channels, RawPermissions):
@@ -150,7 +162,7 @@ class Audience:
             guild.change(msgspec.convert(payload, RawPermissions))
 
 
-class _Guild:
+class _Everyone:
     """What its members have in common: the role of everyone, and what channels change for it."""
 
     def __init__(self, guild_id: GuildId) -> None:
@@ -259,3 +271,167 @@ def _readable_by(told: _GuildCreated, bot_id: UserId) -> set[ChannelId]:
         for channel in channels
         if may_read(permissions(told.id, roles, channel.overwrites, held=ours, member=bot_id), channel.type)
     }
+
+
+class NamedRole(RawRole, frozen=True):
+    """A role, for a report."""
+
+    name: str = ""
+    mentionable: bool = False
+
+
+class NamedChannel(RawPermissions, frozen=True):
+    """A channel, for a report."""
+
+    type: int = -1
+    name: str = ""
+
+    @property
+    def holds_answers(self) -> bool:
+        """Threads can be made there, so answers be given: text, announcements, forums and media channels."""
+        return self.is_text or self.type in FORUMS
+
+    @property
+    def is_text(self) -> bool:
+        """A channel for text or announcements."""
+        return self.type in {0, 5}
+
+
+class _Guild(Struct, frozen=True):
+    id: GuildId
+    name: str = ""
+
+
+class Server(Struct, frozen=True):
+    """A server, as far as it is shown to the bot."""
+
+    id: GuildId
+    name: str
+    roles: Mapping[RoleId, NamedRole]
+    channels: tuple[NamedChannel, ...]
+    bot_id: UserId
+    held: tuple[RoleId, ...]
+    """The bot's roles."""
+
+    def ours(self, channel: NamedChannel | None = None) -> int:
+        """Return the bot's permissions in a channel, or on the server before any channel changes them."""
+        overwrites = channel.overwrites if channel else ()
+        return permissions(self.id, self._bits, overwrites, held=self.held, member=self.bot_id)
+
+    def is_public(self, channel: NamedChannel) -> bool:
+        """Return whether everyone can read there."""
+        return may_read(permissions(self.id, self._bits, channel.overwrites), channel.type)
+
+    @property
+    def _bits(self) -> Mapping[RoleId, int]:
+        return {role_id: role.bits for role_id, role in self.roles.items()}
+
+
+class SetUp(Struct, frozen=True, kw_only=True):
+    """The set-up on Discord. Lost members and channels are looked for only where it is complete."""
+
+    application_id: str
+    reads_messages: bool
+    """The Message Content intent is on."""
+    servers: Mapping[GuildId, Server | None]
+    """None where the bot is not on it."""
+    lost_members: tuple[UserId, ...] = ()
+    """Members of the team that are on no server."""
+    lost_channels: tuple[ChannelId, ...] = ()
+    """Channels of the options that are on no server."""
+
+    @property
+    def joined(self) -> tuple[Server, ...]:
+        """The servers that the bot is on."""
+        return tuple(filter(None, self.servers.values()))
+
+    @property
+    def is_complete(self) -> bool:
+        """The bot is on all servers: an id that is not found is wrong."""
+        return bool(self.servers) and None not in self.servers.values()
+
+
+async def look(options: DiscordOptions) -> SetUp:
+    """Look at the set-up over REST; change nothing.
+
+    Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
+    """
+    async with HikariRest(options, max_retries=1) as rest:
+        return await _looked(rest, options)
+
+
+async def _looked(rest: HikariRest, options: DiscordOptions) -> SetUp:
+    application = await _application(rest)
+    bot_id = (await rest.known()).bot_id
+    servers: dict[GuildId, Server | None] = {}
+    for guild_id in options.guild_ids:
+        tell("Looking at {total} servers", len(servers), len(options.guild_ids))
+        servers[guild_id] = await _server(rest, guild_id, bot_id)
+    found = SetUp(
+        application_id=application.id,
+        reads_messages=bool(application.flags & _MESSAGE_CONTENT),
+        servers=servers,
+    )
+    if not found.is_complete:
+        return found
+    lost_members = [
+        user_id
+        for user_id in options.team_member_ids
+        if not any(
+            [
+                await _exists(
+                    rest, f"look up member {user_id}", routes.GET_GUILD_MEMBER.compile(**ids(guild=each, user=user_id))
+                )
+                for each in servers
+            ]
+        )
+    ]
+    there = {channel.id for server in found.joined for channel in server.channels}
+    # Threads are in no server's list.
+    lost_channels = [
+        each
+        for each in dict.fromkeys((*(rule.id for rule in options.channels), *options.listed_channel_ids))
+        if each not in there
+        and not await _exists(rest, "look up a channel", routes.GET_CHANNEL.compile(**ids(channel=each)))
+    ]
+    return msgspec.structs.replace(found, lost_members=tuple(lost_members), lost_channels=tuple(lost_channels))
+
+
+async def _application(rest: HikariRest) -> RawApplication:
+    # hikari's own route, below /oauth2, leaves out the flags (Discord's reference, "Get Current Bot Application
+    # Information").
+    route = routes.Route("GET", "/applications/@me").compile()
+    try:
+        return await rest.get("look up the application", route, RawApplication)
+    except ChatUnauthorizedError:
+        raise ConfigError(LOGIN_REFUSED) from None
+    except ChatNotFoundError:
+        raise ConfigError(NO_API) from None
+
+
+async def _server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> Server | None:
+    where, what = ids(guild=guild_id), f"look at server {guild_id}"
+    try:
+        guild = await rest.get(what, routes.GET_GUILD.compile(**where), _Guild)
+        member = routes.GET_GUILD_MEMBER.compile(**where, **ids(user=bot_id))
+        held = (await rest.get(what, member, RawMember)).role_ids or ()
+    except ChatRefusedError:
+        return None
+    roles = await rest.get(what, routes.GET_GUILD_ROLES.compile(**where), list[Any])
+    channels = await rest.get(what, routes.GET_GUILD_CHANNELS.compile(**where), list[Any])
+    return Server(
+        id=guild.id,
+        name=guild.name,
+        roles={role.id: role for role in readable(roles, NamedRole)},
+        channels=tuple(readable(channels, NamedChannel)),
+        bot_id=bot_id,
+        held=held,
+    )
+
+
+async def _exists(rest: HikariRest, what: str, route: routes.CompiledRoute) -> bool:
+    try:
+        await rest.ask(what, route)
+    except ChatRefusedError:
+        return False
+    return True

@@ -32,17 +32,18 @@ from intern.core.text.masking import Secret, whole
 from intern.platforms.discord.payloads import (
     ChannelField,
     GuildField,
+    RawApplication,
     RawMember,
     RawMessage,
     RawPlace,
     RawSent,
     RawUser,
     Snowflake,
+    content,
     fitted,
     ids,
-    read,
 )
-from intern.platforms.discord.rest import HikariRest, content
+from intern.platforms.discord.rest import HikariRest
 from intern.platforms.discord.wire import Memory, Team, author_of, message_of
 
 _log = get_logger(__name__)
@@ -149,13 +150,13 @@ class HikariCommands:
         """See to it that our servers know our commands, and no others of this application; most often that is so."""
         if self._ready is not None:
             await self._ready()
-        what = "look up the application"
-        application = read(what, await self._rest.ask(what, routes.GET_MY_APPLICATION.compile()), _Application).id
+        route = routes.GET_MY_APPLICATION.compile()
+        application = (await self._rest.get("look up the application", route, RawApplication)).id
         for guild_id in self._guild_ids:
             where = ids(application=application, guild=guild_id)
-            what = f"read the commands of server {guild_id}"
             route = routes.GET_APPLICATION_GUILD_COMMANDS.compile(**where)
-            if same_commands(read(what, await self._rest.ask(what, route), list[dict[str, Any]]), COMMANDS):
+            there = await self._rest.get(f"read the commands of server {guild_id}", route, list[dict[str, Any]])
+            if same_commands(there, COMMANDS):
                 continue
             route = routes.PUT_APPLICATION_GUILD_COMMANDS.compile(**where)
             await self._rest.ask(f"register the commands on server {guild_id}", route, body=COMMANDS)
@@ -236,10 +237,6 @@ def _essence(command: Mapping[str, Any]) -> dict[str, Any]:
 
 def _key(essence: Mapping[str, Any]) -> tuple[str, int]:
     return str(essence.get("name")), int(essence.get("type", 0))
-
-
-class _Application(Struct, frozen=True):
-    id: Snowflake
 
 
 class _Raw(Struct, frozen=True):

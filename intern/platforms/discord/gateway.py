@@ -28,7 +28,7 @@ from intern.platforms.discord.audience import Audience, own_roles, session_of
 from intern.platforms.discord.commands import interaction_of
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawUser, fitted
-from intern.platforms.discord.rest import LOGIN_REFUSED, HikariRest
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest
 from intern.platforms.discord.wire import ChannelGone, ChannelsSeen, Memory, event_of
 
 _log = get_logger(__name__)
@@ -352,9 +352,7 @@ class HikariDiscord(HikariRest):
         except ChatUnauthorizedError:
             raise ConfigError(LOGIN_REFUSED) from None
         except ChatNotFoundError:
-            raise ConfigError(
-                "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
-            ) from None
+            raise ConfigError(NO_API) from None
         if limit := door.session_start_limit:
             self._starts.told(
                 total=limit.total,

@@ -9,8 +9,13 @@ from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin
 import msgspec
 from msgspec import Meta, Struct
 
-from intern.core.errors import ChatError, ChatNotFoundError, ChatUnavailableError
+from intern.core.errors import (
+    ChatError,
+    ChatNotFoundError,
+    ChatUnavailableError,
+)
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
+from intern.core.messages import Button
 from intern.core.text.masking import whole
 
 # Channel types (its reference, "Channel Types").
@@ -215,6 +220,13 @@ class RawAttachment(Struct, frozen=True):
     height: int | None = None
 
 
+class RawApplication(Struct, frozen=True):
+    """The bot's application."""
+
+    id: Snowflake
+    flags: int = 0
+
+
 class RawPlace(Struct, frozen=True):
     """A channel or thread, by its id."""
 
@@ -370,3 +382,32 @@ def role_ids_of(roles: Sequence[Any]) -> tuple[RoleId, ...]:
     """Ids of roles, which some servers send as whole roles."""
     ids = tuple(role for role in roles if isinstance(role, str))
     return (*map(RoleId, ids), *(role.id for role in readable(roles, _Role)))
+
+
+_SUPPRESS_EMBEDS = 1 << 2  # message flag: no link previews
+_ROW, _BUTTON, _GREY = 1, 2, 2  # component types and a button's style
+_BUTTONS_A_ROW = 5
+
+
+def _shown(button: Button) -> dict[str, Any]:
+    shown: dict[str, Any] = {"type": _BUTTON, "style": _GREY, "custom_id": button.custom_id}
+    if button.label:
+        shown["label"] = button.label
+    if button.emoji:
+        shown["emoji"] = {"name": button.emoji}
+    return shown
+
+
+def content(text: str, buttons: Sequence[Button], mention_role: RoleId | None) -> dict[str, Any]:
+    """What create and edit have in common. Without `allowed_mentions` Discord would ping whoever the text names."""
+    allowed: dict[str, Any] = {"parse": []}
+    if mention_role:
+        allowed["roles"] = [mention_role]
+    shown = [_shown(button) for button in buttons]
+    rows = [shown[at : at + _BUTTONS_A_ROW] for at in range(0, len(shown), _BUTTONS_A_ROW)]
+    return {
+        "content": text,
+        "flags": _SUPPRESS_EMBEDS,
+        "allowed_mentions": allowed,
+        "components": [{"type": _ROW, "components": row} for row in rows],
+    }

@@ -8,11 +8,12 @@ less than hikari's own types do.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar, cast
 
 import aiohttp
 import hikari
@@ -20,9 +21,10 @@ import msgspec
 from anyio import CancelScope
 from hikari.applications import get_token_id
 from hikari.impl import RESTApp, RESTClientImpl
+from hikari.impl.buckets import RESTBucketManager
 from hikari.internal import data_binding, routes
 
-from intern.chat.platform import Capabilities
+from intern.chat.platform import PAGE, Capabilities
 from intern.core.errors import (
     ChatError,
     ChatNotFoundError,
@@ -36,7 +38,6 @@ from intern.core.flow import ChannelSeen
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
-from intern.platforms.discord.limits import Buckets
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import (
     RawChannel,
@@ -46,6 +47,7 @@ from intern.platforms.discord.payloads import (
     RawSent,
     RawThreads,
     RawUser,
+    content,
     fitted,
     ids,
     read,
@@ -54,17 +56,51 @@ from intern.platforms.discord.payloads import (
 from intern.platforms.discord.wire import Memory, Team, message_of
 
 _log = get_logger(__name__)
+_Kind = TypeVar("_Kind")
 
-_PAGE = 100  # messages or threads that Discord gives at most
+# Discord counts rate limits in seconds. Compatible servers count in milliseconds, and hikari would wait for ever.
+_NO_SECONDS: Final = 1e11  # as seconds since 1970, the year 5138
+_SKEW: Final = 600.0  # seconds that our clock may be wrong by, before the two headers contradict each other
+_LONGEST: Final = 86_400.0  # seconds; whatever tells of more is no limit of Discord's
+
+
+class Buckets(RESTBucketManager):
+    """hikari's rate limits, for headers in seconds or milliseconds; headers that make no sense limit nothing."""
+
+    def update_rate_limits(  # noqa: PLR0917 as hikari has it
+        self,
+        compiled_route: routes.CompiledRoute,
+        authentication: str | None,
+        bucket_header: str,
+        remaining_header: int,
+        limit_header: int,
+        reset_at: float,
+        reset_after: float,
+    ) -> None:
+        """Learn from a reply's headers."""
+        now = time.time()
+        reset_at, reset_after = in_seconds(reset_at, reset_after, now=now)
+        if reset_after >= 0 and max(reset_at - now, reset_after) <= _LONGEST:
+            super().update_rate_limits(
+                compiled_route, authentication, bucket_header, remaining_header, limit_header, reset_at, reset_after
+            )
+
+
+def in_seconds(reset_at: float, reset_after: float, *, now: float) -> tuple[float, float]:
+    """The headers `X-RateLimit-Reset` (since 1970) and `X-RateLimit-Reset-After`, whichever unit they are in."""
+    if reset_at > _NO_SECONDS:
+        reset_at /= 1000
+    if reset_after > max(reset_at - now, 0) + _SKEW:
+        reset_after /= 1000
+    return reset_at, reset_after
+
+
 _THREAD_PAGES = 50  # of archived threads, for one channel
 _LAST_CALLS_SECONDS = 3.0  # for writing calls that nobody waits for any more, when the program ends
 _ONE_DAY = 1440  # minutes without a word, then Discord archives a thread
-_SUPPRESS_EMBEDS = 1 << 2  # message flag: no link previews
 _LONGEST_LIMIT = 300.0  # seconds of a rate limit that are waited for
 _UNKNOWN_MESSAGE, _THREAD_EXISTS = 10008, 160004  # Discord's JSON error codes
 _UNAUTHORIZED: Final = 401
-_ROW, _BUTTON, _GREY = 1, 2, 2  # component types and a button's style
-_BUTTONS_A_ROW = 5
 _TIMED_OUT, _TOO_MANY_REQUESTS = 408, 429
 
 _DISCORD: Final = "https://discord.com"
@@ -76,6 +112,8 @@ LOGIN_REFUSED = (
     "discord.token: Discord does not accept this token. Make a new one in the developer portal (your application, Bot, "
     "Reset Token) and set discord.token or INTERN__DISCORD__TOKEN"
 )
+
+NO_API = "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
 
 
 def team_of(options: DiscordOptions) -> Team:
@@ -198,7 +236,7 @@ class HikariRest:
         return Page(
             messages=tuple(await self._messages(channel_id, raw)),
             read_to=MessageId(str(max(numbers))) if numbers else after,
-            more=len(raw) >= _page_size(limit),
+            more=len(raw) >= max(1, min(limit, PAGE)),
         )
 
     async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
@@ -229,14 +267,12 @@ class HikariRest:
 
     async def gateway(self) -> RawGateway:
         """Where the gateway is, and how many sessions may still be begun there."""
-        what = "ask for the gateway's address"
-        return read(what, await self.ask(what, routes.GET_GATEWAY_BOT.compile()), RawGateway)
+        return await self.get("ask for the gateway's address", routes.GET_GATEWAY_BOT.compile(), RawGateway)
 
     async def known(self) -> Team:
         """Who is who, with the bot's own id: Discord is asked where neither its token nor the gateway told it."""
         if not self.team.bot_id:
-            what = "ask who the bot is"
-            found = read(what, await self.ask(what, routes.GET_MY_USER.compile()), RawUser)
+            found = await self.get("ask who the bot is", routes.GET_MY_USER.compile(), RawUser)
             self.team = msgspec.structs.replace(self.team, bot_id=self.team.bot_id or found.id)
         return self.team
 
@@ -301,21 +337,19 @@ class HikariRest:
 
     async def _raw_page(self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int) -> list[Any]:
         query = data_binding.StringMapBuilder()
-        query.put("limit", _page_size(limit))
+        query.put("limit", max(1, min(limit, PAGE)))
         if message_id is not None:
             query.put(side, ids(message=message_id)["message"])
         route = routes.GET_CHANNEL_MESSAGES.compile(**ids(channel=channel_id))
-        what = f"read messages of channel {channel_id}"
-        return read(what, await self.ask(what, route, query=query), list[Any])
+        return await self.get(f"read messages of channel {channel_id}", route, list[Any], query=query)
 
     async def _archived(self, channel_id: ChannelId, before: datetime | None) -> RawThreads:
         query = data_binding.StringMapBuilder()
-        query.put("limit", _PAGE)
+        query.put("limit", PAGE)
         if before is not None:
             query.put("before", before.isoformat())
         route = routes.GET_PUBLIC_ARCHIVED_THREADS.compile(**ids(channel=channel_id))
-        what = f"list archived threads of channel {channel_id}"
-        return read(what, await self.ask(what, route, query=query), RawThreads)
+        return await self.get(f"list archived threads of channel {channel_id}", route, RawThreads, query=query)
 
     async def _messages(
         self, channel_id: ChannelId, page: Sequence[Any], lookups: Lookups | None = None
@@ -351,16 +385,15 @@ class HikariRest:
 
     async def _member_roles(self, guild_id: GuildId, user_id: UserId) -> Collection[RoleId]:
         route = routes.GET_GUILD_MEMBER.compile(**ids(guild=guild_id, user=user_id))
-        what = f"look up member {user_id} of server {guild_id}"
         try:
-            member = await self.ask(what, route)
+            member = await self.get(f"look up member {user_id} of server {guild_id}", route, RawMember)
         except ChatNotFoundError:
             return ()  # they have left, and their roles with them
-        return read(what, member, RawMember).role_ids or ()
+        return member.role_ids or ()
 
     async def _channel(self, channel_id: ChannelId) -> RawChannel:
-        what = f"look up channel {channel_id}"
-        return read(what, await self.ask(what, routes.GET_CHANNEL.compile(**ids(channel=channel_id))), RawChannel)
+        route = routes.GET_CHANNEL.compile(**ids(channel=channel_id))
+        return await self.get(f"look up channel {channel_id}", route, RawChannel)
 
     async def _remembered(self, raw: RawChannel) -> Channel:
         """The channel, or a thread together with what it hangs in, which may have to be asked for."""
@@ -372,6 +405,17 @@ class HikariRest:
         if known is None:
             raise ChatNotFoundError(f"thread {raw.id} has no channel that it hangs in")
         return known
+
+    async def get(
+        self,
+        what: str,
+        route: routes.CompiledRoute,
+        kind: type[_Kind],
+        *,
+        query: data_binding.StringMapBuilder | None = None,
+    ) -> _Kind:
+        """Return what `ask` does, as `kind`."""
+        return read(what, await self.ask(what, route, query=query), kind)
 
     async def ask(
         self,
@@ -389,7 +433,7 @@ class HikariRest:
         if self._client is None:
             raise ChatUnavailableError(f"could not {what}: the connection is closed")
         # hikari's public methods insist on fields that we do not need, and fail a whole page for one of them.
-        request = self._client._request(route, query=query, json=_json(body) if body else None)  # noqa: SLF001
+        request = self._client._request(route, query=query, json=cast("data_binding.JSONObjectBuilder | None", body))  # noqa: SLF001
         call = asyncio.create_task(request, name=f"discord: {what}")
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
@@ -417,47 +461,6 @@ class HikariRest:
             self.counted(None)
         elif isinstance(error, Exception):
             self.counted(type(_failure("count it", error, ChatUnknownOutcomeError)))
-
-
-def _json(body: Mapping[str, Any] | Sequence[Any]) -> data_binding.JSONObjectBuilder | Sequence[Any]:
-    if not isinstance(body, Mapping):
-        return body
-    json = data_binding.JSONObjectBuilder()
-    json.update(body)
-    return json
-
-
-def components(buttons: Sequence[Button]) -> list[dict[str, Any]]:
-    """Buttons as Discord wants them: in rows of five."""
-    shown = [_shown(button) for button in buttons]
-    rows = [shown[at : at + _BUTTONS_A_ROW] for at in range(0, len(shown), _BUTTONS_A_ROW)]
-    return [{"type": _ROW, "components": row} for row in rows]
-
-
-def _shown(button: Button) -> dict[str, Any]:
-    shown: dict[str, Any] = {"type": _BUTTON, "style": _GREY, "custom_id": button.custom_id}
-    if button.label:
-        shown["label"] = button.label
-    if button.emoji:
-        shown["emoji"] = {"name": button.emoji}
-    return shown
-
-
-def content(text: str, buttons: Sequence[Button], mention_role: RoleId | None) -> dict[str, Any]:
-    """What create and edit have in common. Without `allowed_mentions` Discord would ping whoever the text names."""
-    allowed: dict[str, Any] = {"parse": []}
-    if mention_role:
-        allowed["roles"] = [mention_role]
-    return {
-        "content": text,
-        "flags": _SUPPRESS_EMBEDS,
-        "allowed_mentions": allowed,
-        "components": components(buttons),
-    }
-
-
-def _page_size(limit: int) -> int:
-    return max(1, min(limit, _PAGE))
 
 
 def _failure(what: str, error: Exception, otherwise: type[ChatError]) -> ChatError:

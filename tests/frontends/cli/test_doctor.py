@@ -28,15 +28,9 @@ from intern.core.text.masking import Secret
 from intern.frontends.cli.operating import doctor as doctor_command
 from intern.models.options import EmbeddingOptions, LlmOptions, Price
 from intern.models.usage import Meter
+from intern.platforms.discord.audience import CREATE_PUBLIC_THREADS, SEND_MESSAGES, SEND_MESSAGES_IN_THREADS
 from intern.search.embedding_local import LOCAL_MODEL
-from intern.service.doctor import (
-    CREATE_PUBLIC_THREADS,
-    SEND_MESSAGES,
-    SEND_MESSAGES_IN_THREADS,
-    WANTED,
-    Report,
-    examine,
-)
+from intern.service.doctor import WANTED, Report, examine
 from intern.service.models import open_models
 from intern.service.status import status_of
 from intern.settings.loading import Settings, load_settings
