@@ -22,7 +22,6 @@ import msgspec
 from msgspec import Struct
 
 from intern.answering.selecting import listed
-from intern.core.clock import SystemClock
 from intern.core.ids import SourceId
 from intern.core.records import IndexEntry, SearchDocument, SearchFilter
 from intern.core.text.passages import passages
@@ -170,7 +169,8 @@ class Remembering:
 
     def __init__(self, embedder: Embedder, db: Database) -> None:
         self._embedder = embedder
-        self._memory = VectorMemory(db, clock=SystemClock(), most=200_000)
+        self._memory = VectorMemory(db)
+        self._memory.most = 200_000
         self.model = embedder.model
 
     async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:

@@ -18,7 +18,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import FactId, MessageId, NuggetId
 from intern.core.records import Applied, FactDecision, NewFact, RefusedFact, RepeatedFact, UpdatedFact
 from intern.search.finding import any_of, terms_of
-from intern.stores.sqlite import columns as columns_module, facts as facts_module
+from intern.stores.sqlite import facts as facts_module, store as store_module
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
@@ -326,7 +326,7 @@ async def test_tens_of_thousands_of_rows_are_read_beside_the_event_loop(
             threads.add(get_ident())
             return msgspec.convert(*given, **more)
 
-        for module in (facts_module, columns_module):
+        for module in (facts_module, store_module):
             monkeypatch.setattr(
                 module, "msgspec", SimpleNamespace(convert=converted, json=msgspec.json, structs=msgspec.structs)
             )

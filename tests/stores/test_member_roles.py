@@ -66,7 +66,8 @@ async def test_who_goes_on_writing_costs_a_write_an_hour(tmp_path: Path) -> None
 async def test_of_many_members_those_are_known_that_were_seen_last(tmp_path: Path) -> None:
     clock = HandClock()
     async with await Database.open(tmp_path / "intern.db") as db:
-        roles = RoleStore(db, clock=clock, most=3)
+        roles = RoleStore(db, clock=clock)
+        roles.most = 3
         for n in range(5):
             await roles.keep([seen(n)])
             clock.turn(seconds=1)

@@ -49,7 +49,8 @@ async def test_who_is_forgotten_has_no_name_left(tmp_path: Path) -> None:
 
 async def test_the_oldest_names_go_first(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "intern.db") as db:
-        names = NameStore(db, most=12)
+        names = NameStore(db)
+        names.most = 12
         await names.note([(MIA, [f"mia {n}" for n in range(12)])])
         assert len((await names.of((MIA,)))[MIA]) == 10
         await names.note([(ANN, ("ann a", "ann b", "ann c"))])

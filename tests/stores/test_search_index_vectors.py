@@ -69,7 +69,7 @@ async def test_the_most_alike_come_first_and_filters_leave_out_the_others(tmp_pa
                 assert await alike(store, near, wanted) == ids
             # Far down, but asked for; once only where it is among the best anyway.
             also = [SourceId("kb:a"), SourceId("file:d"), SourceId("kb:none")]
-            told = [hit.source_id for hit in await store.like(near, "m", ALL, 2, also)]
+            told = [hit.source_id for hit in await store.like(near, "m", ALL, 2, also=also)]
             assert told == ["fact:c", "file:d", "kb:a"]
 
 
@@ -152,7 +152,8 @@ async def test_what_another_process_writes_is_found_without_reading_all_again(tm
     vectors = Vectors()
     with fail_after(20):
         async with opened(tmp_path) as (_, db), await Database.open(tmp_path / "intern.db") as other:
-            ours, theirs = SqliteSearchStore(db, vectors), SqliteSearchStore(other)
+            ours, theirs = SqliteSearchStore(db), SqliteSearchStore(other)
+            ours.vectors = vectors
             await theirs.put([document("kb:a", "a"), document("kb:b", "b")])
             await theirs.put_vectors("m", [(document("kb:a", "a"), vector(0)), (document("kb:b", "b"), vector(9))])
             assert await alike(ours, vector(0)) == ["kb:a", "kb:b"]
@@ -169,7 +170,8 @@ async def test_whoever_slept_through_too_many_changes_reads_all_again(tmp_path: 
     vectors = Vectors()
     with fail_after(20):
         async with opened(tmp_path) as (_, db):
-            store = SqliteSearchStore(db, vectors)
+            store = SqliteSearchStore(db)
+            store.vectors = vectors
             await store.put([document("kb:a", "a"), document("kb:b", "b")])
             await store.put_vectors("m", [(document("kb:a", "a"), vector(0)), (document("kb:b", "b"), vector(9))])
             assert await alike(store, vector(0)) == ["kb:a", "kb:b"]
@@ -190,7 +192,8 @@ async def test_many_looks_at_once_share_one_copy(tmp_path: Path) -> None:
     vectors = Vectors()
     with fail_after(20):
         async with opened(tmp_path) as (_, db):
-            store = SqliteSearchStore(db, vectors)
+            store = SqliteSearchStore(db)
+            store.vectors = vectors
             await store.put([document("kb:a", "a")])
             await store.put_vectors("m", [(document("kb:a", "a"), vector(0))])
             async with create_task_group() as tg:
@@ -234,7 +237,8 @@ def test_after_any_sequence_of_changes_likeness_is_as_computed_one_by_one(
     async def law() -> None:
         with fail_after(30), tempfile.TemporaryDirectory() as folder:
             async with opened(Path(folder)) as (store, db):
-                reading = SqliteSearchStore(db, Vectors(most_held=0))  # holds nothing: reads the disk each time
+                reading = SqliteSearchStore(db)
+                reading.vectors = Vectors(most_held=0)  # holds nothing: reads the disk each time
                 known = Known({}, {})
                 for act, n, more in acts:
                     await _act(store, known, act, f"kb:{n}", more)

@@ -29,7 +29,8 @@ async def test_a_vector_is_remembered_by_its_key(tmp_path: Path) -> None:
 async def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     clock = HandClock()
     async with await Database.open(tmp_path / "intern.db") as db:
-        memory = VectorMemory(db, clock=clock, most=2)
+        memory = VectorMemory(db, clock=clock)
+        memory.most = 2
         with fail_after(5):
             await memory.remember({"a": b"1"})
             clock.turn(days=1)

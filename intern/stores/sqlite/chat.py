@@ -10,19 +10,30 @@ captures, so that no model and no note needs to contain them. All of it is bound
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 from msgspec import Struct
 
-from intern.core.clock import Clock
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import MemberRoles
 from intern.core.text.words import likeness_key
 from intern.stores.blocks import bare
-from intern.stores.sqlite.columns import IN, Table, bare_ids, carried, keep_first, listed, millis, moment
-from intern.stores.sqlite.database import Database, Row, Transaction
+from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.store import (
+    IN,
+    Store,
+    Table,
+    bare_ids,
+    carried,
+    keep_first,
+    listed,
+    millis,
+    moment,
+    reads,
+    writes,
+)
 
 
 class Mark(Struct, frozen=True, kw_only=True):
@@ -46,54 +57,49 @@ class Marks(Struct, frozen=True, kw_only=True):
         return Marks(attended={**self.attended, **later.attended}, channels={**self.channels, **later.channels})
 
 
-class MarkStore:
-    """Marks in the database. All methods raise KnowledgeError."""
+class MarkStore(Store):
+    """Marks in the database."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-    async def open(self, guild_ids: Collection[GuildId], first: MessageId) -> Marks:
+    @writes
+    def open(self, db: Transaction, guild_ids: Collection[GuildId], first: MessageId) -> Marks:
         """Return the stored marks. A server without one gets `first`."""
-
-        def work(db: Transaction) -> Marks:
-            db.run_each(
-                "insert into attended (guild_id, until) values (?, ?) on conflict do nothing",
-                [(guild_id, int(first)) for guild_id in guild_ids],
-            )
-            attended = msgspec.convert(db.rows("select guild_id, until from attended"), list[tuple[str, int]])
-            marks = msgspec.convert(db.rows("select channel_id, guild_id, mark from marks"), list[tuple[str, str, int]])
-            return Marks(
-                attended={GuildId(guild_id): MessageId(str(until)) for guild_id, until in attended},
-                channels={
-                    ChannelId(channel_id): Mark(guild_id=GuildId(guild_id), settled_to=MessageId(str(mark)))
-                    for channel_id, guild_id, mark in marks
-                },
-            )
-
-        return await self._db.write(work)
+        db.run_each(
+            "insert into attended (guild_id, until) values (?, ?) on conflict do nothing",
+            [(guild_id, int(first)) for guild_id in guild_ids],
+        )
+        attended = db.rows("select guild_id, cast(until as text) from attended")
+        marks = db.rows("select channel_id, guild_id, cast(mark as text) from marks")
+        return Marks(
+            attended=dict(msgspec.convert(attended, list[tuple[GuildId, MessageId]])),
+            channels={
+                channel_id: Mark(guild_id=guild_id, settled_to=mark)
+                for channel_id, guild_id, mark in msgspec.convert(marks, list[tuple[ChannelId, GuildId, MessageId]])
+            },
+        )
 
     async def keep(self, moved: Marks) -> None:
         """Write down what changed. Channels that their server has caught up with need no mark any more."""
-
-        def work(db: Transaction) -> None:
-            db.run_each(
-                "insert into marks (channel_id, guild_id, mark) values (?, ?, ?)"
-                " on conflict (channel_id) do update set guild_id = excluded.guild_id, mark = excluded.mark",
-                [(channel_id, mark.guild_id, int(mark.settled_to)) for channel_id, mark in moved.channels.items()],
-            )
-            until = [(guild_id, int(settled_to)) for guild_id, settled_to in moved.attended.items()]
-            db.run_each(
-                "insert into attended (guild_id, until) values (?, ?)"
-                " on conflict (guild_id) do update set until = max(until, excluded.until)",
-                until,
-            )
-            db.run_each("delete from marks where guild_id = ? and mark <= ?", until)
-
         if moved.attended or moved.channels:
-            await self._db.write(work)
+            await self._keep(moved)
+
+    @writes
+    def _keep(self, db: Transaction, moved: Marks) -> None:
+        db.run_each(
+            "insert into marks (channel_id, guild_id, mark) values (?, ?, ?)"
+            " on conflict (channel_id) do update set guild_id = excluded.guild_id, mark = excluded.mark",
+            [(channel_id, mark.guild_id, int(mark.settled_to)) for channel_id, mark in moved.channels.items()],
+        )
+        until = [(guild_id, int(settled_to)) for guild_id, settled_to in moved.attended.items()]
+        db.run_each(
+            "insert into attended (guild_id, until) values (?, ?)"
+            " on conflict (guild_id) do update set until = max(until, excluded.until)",
+            until,
+        )
+        db.run_each("delete from marks where guild_id = ? and mark <= ?", until)
 
 
 _NOW = moment(0)  # long due
+_LOOK_AT = "update answered_threads set look_at = ? where thread_id = ?"
 _LET_GO = "update thread_messages set is_held = 0 where thread_id = ?"
 
 
@@ -106,27 +112,27 @@ class ThreadMessage(Struct, frozen=True, kw_only=True):
     """It stands in the channel that the thread hangs in: the question."""
 
 
-class AnsweredThreads:
-    """Which threads are to be looked at, and when. All but `stir`, `is_stirred`, `holds` raise KnowledgeError.
+class AnsweredThreads(Store):
+    """Which threads are to be looked at, and when. It belongs to one event loop.
 
-    It belongs to one event loop. `stir` is called for each event of a thread and may not wait, so it changes memory;
-    `store` brings the changes to disk.
+    `stir` is called for each event of a thread and may not wait, so it changes memory; `store` brings the changes to
+    disk.
     """
 
     def __init__(self, db: Database) -> None:
-        self._db = db
+        super().__init__(db)
         self._read: set[ChannelId] = set()
         self._outside: dict[MessageId, ChannelId] = {}
         self._stirred: dict[ChannelId, datetime] = {}
 
     async def load(self) -> None:
         """Learn which threads were read before; until then, none was."""
-        self._read.update(map(ChannelId, await self._db.texts("select distinct thread_id from thread_messages")))
-        outside = await self._db.rows("select message_id, thread_id from thread_messages where is_outside = 1")
-        self._outside.update((MessageId(str(one)), ChannelId(str(thread))) for one, thread in outside)
+        self._read.update(map(ChannelId, await self.db.texts("select distinct thread_id from thread_messages")))
+        outside = await self.db.rows("select message_id, thread_id from thread_messages where is_outside = 1")
+        self._outside.update(msgspec.convert(outside, list[tuple[MessageId, ChannelId]]))
 
     def holds(self, channel_id: ChannelId, message_id: MessageId) -> bool:
-        """Whether a message stands in a thread that was read, or was read with one. From memory."""
+        """Return whether a message stands in a thread that was read, or was read with one. From memory."""
         return channel_id in self._read or message_id in self._outside
 
     def stir(self, channel_id: ChannelId, message_id: MessageId, at: datetime | None = None) -> None:
@@ -139,7 +145,7 @@ class AnsweredThreads:
             self._stirred[thread_id] = at or _NOW
 
     def is_stirred(self, thread_id: ChannelId) -> bool:
-        """Whether something happened in a thread since the last `store`."""
+        """Return whether something happened in a thread since the last `store`."""
         return thread_id in self._stirred
 
     def stirred(self) -> ChannelId | None:
@@ -150,38 +156,33 @@ class AnsweredThreads:
         """Bring to disk which threads are to be looked at again; what the disk does not take is kept."""
         stirred = {each: at for each, at in self._stirred.items() if only in {None, each}}
         if stirred:
-            await self._db.write(
-                lambda db: db.run_each(
-                    "update answered_threads set look_at = ? where thread_id = ?",
-                    [(millis(at), each) for each, at in stirred.items()],
-                )
-            )
+            await self._look_at(stirred)
             for each, at in stirred.items():
                 if self._stirred.get(each) == at:
                     del self._stirred[each]
 
-    async def add(self, threads: Mapping[ChannelId, datetime]) -> None:
+    @writes
+    def _look_at(self, db: Transaction, threads: Mapping[ChannelId, datetime]) -> None:
+        db.run_each(_LOOK_AT, [(millis(at), each) for each, at in threads.items()])
+
+    @writes
+    def add(self, db: Transaction, threads: Mapping[ChannelId, datetime]) -> None:
         """Add threads with an answer, each with the time to look at it. A known time can only become later."""
-        await self._db.write(
-            lambda db: db.run_each(
-                "insert into answered_threads (thread_id, look_at) values (?, ?) on conflict (thread_id) do update"
-                " set look_at = max(coalesce(look_at, 0), excluded.look_at)",
-                [(each, millis(at)) for each, at in threads.items()],
-            )
+        db.run_each(
+            "insert into answered_threads (thread_id, look_at) values (?, ?) on conflict (thread_id) do update"
+            " set look_at = max(coalesce(look_at, 0), excluded.look_at)",
+            [(each, millis(at)) for each, at in threads.items()],
         )
 
     async def next(self) -> tuple[ChannelId, datetime] | None:
         """Return the thread to look at first, and when; None where no thread waits."""
         statement = "select thread_id, look_at from answered_threads where look_at is not null order by look_at, rid"
-        row = await self._db.row(f"{statement} limit 1")
+        row = await self.db.row(f"{statement} limit 1")
         return None if row is None else (ChannelId(str(row[0])), moment(msgspec.convert(row[1], int)))
 
     async def looked(self, thread_id: ChannelId, again_at: datetime | None) -> None:
         """Note that a thread was looked at, and when to do so again; None: only when something happens there."""
-        await self._db.run(
-            "update answered_threads set look_at = ? where thread_id = ?",
-            (None if again_at is None else millis(again_at), thread_id),
-        )
+        await self.db.run(_LOOK_AT, (None if again_at is None else millis(again_at), thread_id))
 
     async def keep(self, thread_id: ChannelId, messages: Iterable[ThreadMessage]) -> None:
         """Replace the messages that a thread holds. The authors of earlier ones are kept: these may have taught."""
@@ -189,76 +190,66 @@ class AnsweredThreads:
         # Told at once: from here on a deletion concerns us.
         self._read.add(thread_id)
         self._outside.update((each.id, thread_id) for each in held if each.is_outside)
+        await self._keep(thread_id, held)
 
-        def work(db: Transaction) -> None:
-            db.run(_LET_GO, (thread_id,))
-            db.run_each(
-                "insert into thread_messages (thread_id, message_id, author_id, is_outside, is_held)"
-                " values (?, ?, ?, ?, 1) on conflict (thread_id, message_id) do update"
-                " set author_id = excluded.author_id, is_outside = excluded.is_outside, is_held = 1",
-                [(thread_id, each.id, each.author_id, int(each.is_outside)) for each in held],
-            )
-
-        await self._db.write(work)
+    @writes
+    def _keep(self, db: Transaction, thread_id: ChannelId, held: Iterable[ThreadMessage]) -> None:
+        db.run(_LET_GO, (thread_id,))
+        db.run_each(
+            "insert into thread_messages (thread_id, message_id, author_id, is_outside, is_held)"
+            " values (?, ?, ?, ?, 1) on conflict (thread_id, message_id) do update"
+            " set author_id = excluded.author_id, is_outside = excluded.is_outside, is_held = 1",
+            [(thread_id, each.id, each.author_id, int(each.is_outside)) for each in held],
+        )
 
     async def let_go(self, thread_id: ChannelId) -> None:
         """Count no message of a thread as read, until it is read again."""
-        await self._db.run(_LET_GO, (thread_id,))
+        await self.db.run(_LET_GO, (thread_id,))
 
     async def held(self, thread_id: ChannelId) -> tuple[MessageId, ...]:
         """Return the messages that a thread held when it was read last."""
         statement = "select message_id from thread_messages where thread_id = ? and is_held = 1"
-        return tuple(map(MessageId, await self._db.texts(statement, (thread_id,))))
+        return tuple(map(MessageId, await self.db.texts(statement, (thread_id,))))
 
     async def holding(self, message_ids: Collection[MessageId]) -> tuple[ChannelId, ...]:
         """Return the threads that hold, or once held, one of these messages."""
         statement = f"select distinct thread_id from thread_messages where message_id {IN} order by thread_id"
-        return tuple(map(ChannelId, await self._db.texts(statement, (bare_ids(message_ids),))))
+        return tuple(map(ChannelId, await self.db.texts(statement, (bare_ids(message_ids),))))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that were ever read with a thread."""
         statement = "select message_id from thread_messages where author_id = ?"
-        return frozenset(map(MessageId, await self._db.texts(statement, (user_id,))))
+        return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Leave nothing of these messages, and have their threads looked at again."""
-        threads: Sequence[ChannelId] = await self.holding(message_ids)
-
-        def work(db: Transaction) -> None:
-            statement = f"update answered_threads set look_at = ? where thread_id {IN}"
-            db.run(statement, (millis(_NOW), listed(threads)))
-            db.run(f"delete from thread_messages where message_id {IN}", (bare_ids(message_ids),))
-
+        threads = await self.holding(message_ids)
         # Before the write: a look at one of them right now learns of it in time.
         self._stirred.update(dict.fromkeys(threads, _NOW))
-        await self._db.write(work)
+        await self._forget(threads, message_ids)
         for each in map(bare, message_ids):
             self._outside.pop(MessageId(each), None)
 
+    @writes
+    def _forget(self, db: Transaction, threads: Iterable[ChannelId], message_ids: Collection[MessageId]) -> None:
+        db.run_each(_LOOK_AT, [(millis(_NOW), each) for each in threads])
+        db.run(f"delete from thread_messages where message_id {IN}", (bare_ids(message_ids),))
 
-class Greeted:
-    """Members, by id. All methods raise KnowledgeError."""
 
-    def __init__(self, db: Database, *, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+class Greeted(Store):
+    """Members that have seen the notice about private messages, by id."""
 
     async def add(self, user_id: UserId) -> bool:
         """Add a member; return whether they were not among these before."""
-        known = "select 1 from greeted where user_id = ?"
-        if await self._db.row(known, (user_id,)):
-            return False  # who goes on writing costs no write
-        values = (user_id, self._clock.now().isoformat())
+        if await self.db.row("select 1 from greeted where user_id = ?", (user_id,)):
+            return False  # a member who goes on writing costs no write
         added = "insert into greeted (user_id, at) values (?, ?) on conflict do nothing"
-        return bool(await self._db.run(added, values))
+        return bool(await self.db.run(added, (user_id, self.now())))
 
     async def drop(self, user_id: UserId) -> None:
         """Take a member out: the notice was not sent after all."""
-        await self._db.run("delete from greeted where user_id = ?", (user_id,))
+        await self.db.run("delete from greeted where user_id = ?", (user_id,))
 
-
-MOST_MEMBERS = 10_000
-"""Those that were seen longest ago go first. As many are held in memory."""
 
 BELIEVED = timedelta(days=1)
 """A role that a member lost while the bot was away counts for at most this long."""
@@ -273,101 +264,89 @@ _KEEP = (
 _ROLES = Table("member_roles", MemberRoles, json=("roles",))
 
 
-class RoleStore:
-    """Members' roles, by server. All methods raise KnowledgeError."""
+class RoleStore(Store):
+    """Members' roles, by server."""
 
-    def __init__(self, db: Database, *, clock: Clock, most: int = MOST_MEMBERS) -> None:
-        self._db = db
-        self._clock = clock
-        self._most = most
+    most = 10_000
+    """Members; those that were seen longest ago go first. As many are held in memory."""
 
     async def keep(self, seen: Collection[MemberRoles]) -> None:
         """Keep roles that were seen just now."""
-        now = self._clock.now()
-        values = [(each.guild_id, each.user_id, listed(each.roles), millis(now), millis(now - _FINE)) for each in seen]
+        if seen:
+            await self._keep(seen)
 
-        def work(db: Transaction) -> None:
-            changed = sum(db.run(_KEEP, each) for each in values)
-            if changed:
-                db.run("delete from member_roles where seen_at < ?", (millis(now - BELIEVED),))
-                keep_first(db, "member_roles", "guild_id, user_id", "seen_at desc", self._most)
+    @writes
+    def _keep(self, db: Transaction, seen: Collection[MemberRoles]) -> None:
+        now = self.clock.now()
+        fine = (millis(now), millis(now - _FINE))
+        if sum(db.run(_KEEP, (each.guild_id, each.user_id, listed(each.roles), *fine)) for each in seen):
+            db.run("delete from member_roles where seen_at < ?", (millis(now - BELIEVED),))
+            keep_first(db, "member_roles", "guild_id, user_id", "seen_at desc", self.most)
 
-        if values:
-            await self._db.write(work)
-
-    async def known(self) -> tuple[MemberRoles, ...]:
+    @reads
+    def known(self, db: Transaction) -> tuple[MemberRoles, ...]:
         """Return the roles that are not too old, the last seen last."""
-        since = millis(self._clock.now() - BELIEVED)
-        return tuple(
-            map(_ROLES.struct, await self._db.rows(f"{_ROLES.select} where seen_at >= ? order by seen_at", (since,)))
-        )
+        return _ROLES.all(db, "where seen_at >= ? order by seen_at", (millis(self.clock.now() - BELIEVED),))
 
     async def forget_author(self, user_id: UserId) -> None:
         """Forget a member's roles."""
-        await self._db.run("delete from member_roles where user_id = ?", (user_id,))
+        await self.db.run("delete from member_roles where user_id = ?", (user_id,))
 
-
-MOST_NAMES = 20_000
-"""Those that were noted longest ago go first."""
 
 _MOST_OF_ONE = 10
 _LONGEST = 100  # signs; Discord's names have 32
 
-_KNOWN_NAMES = "select 1 from member_names where author_id = ? and name = ?"
 _NOTE = "insert into member_names (author_id, name, look) values (?, ?, ?)"
 _PRUNE_ONE = (
     "delete from member_names where rid in"
     " (select rid from member_names where author_id = ? order by rid desc limit -1 offset ?)"
 )
-_OF = f"select author_id, name from member_names where author_id {IN} order by rid desc"
-_IN_TEXT = "select author_id, name from member_names where instr(?, look) > 0 order by rid desc"
+_NAMES = "select author_id, name from member_names where"
 
 
-class NameStore:
-    """Names by member. All methods raise KnowledgeError."""
+class NameStore(Store):
+    """Names by member."""
 
-    def __init__(self, db: Database, *, most: int = MOST_NAMES) -> None:
-        self._db = db
-        self._most = most
+    most = 20_000
+    """Names; those that were noted longest ago go first."""
 
     async def note(self, names: Iterable[tuple[UserId, Collection[str]]]) -> None:
         """Add names of members; earlier ones are kept, up to a bound."""
-        said = [(author, name) for author, known in names for name in map(_one_line, known) if author and name]
-        wanted = [each for each in dict.fromkeys(said) if each[0] != each[1] and likeness_key(each[1])]
-
-        def new(db: Transaction) -> list[tuple[UserId, str]]:
-            return [each for each in wanted if db.row(_KNOWN_NAMES, each) is None]
-
+        said = dict.fromkeys((author, name) for author, known in names for name in map(_one_line, known))
+        wanted = [(author, name) for author, name in said if author and name != author and likeness_key(name)]
         # Mostly there is nothing to write.
-        if not wanted or not await self._db.read(new):
-            return
+        if wanted and await self.db.read(lambda db: _unknown(db, wanted)):
+            await self._note(wanted)
 
-        def work(db: Transaction) -> None:
-            for author, name in new(db):
-                db.run(_NOTE, (author, name, likeness_key(name)))
-                db.run(_PRUNE_ONE, (author, _MOST_OF_ONE))
-            keep_first(db, "member_names", "rid", "rid desc", self._most)
-
-        await self._db.write(work)
+    @writes
+    def _note(self, db: Transaction, wanted: Iterable[tuple[UserId, str]]) -> None:
+        for author, name in _unknown(db, wanted):
+            db.run(_NOTE, (author, name, likeness_key(name)))
+            db.run(_PRUNE_ONE, (author, _MOST_OF_ONE))
+        keep_first(db, "member_names", "rid", "rid desc", self.most)
 
     async def of(self, author_ids: Collection[UserId]) -> Mapping[UserId, tuple[str, ...]]:
         """Return the names of these members, the newest name first."""
         found: dict[UserId, tuple[str, ...]] = {}
-        for author, name in _pairs(await self._db.rows(_OF, (listed(author_ids),))):
+        for author, name in await self._select(f"author_id {IN}", listed(author_ids)):
             found[author] = (*found.get(author, ()), name)
         return found
 
     async def in_text(self, text: str) -> tuple[tuple[UserId, str], ...]:
         """Return the members and names that occur in a text, within words or across them."""
-        return tuple(_pairs(await self._db.rows(_IN_TEXT, (carried(likeness_key(text)),))))
+        return await self._select("instr(?, look) > 0", carried(likeness_key(text)))
 
     async def forget_author(self, user_id: UserId) -> None:
         """Forget a member's names."""
-        await self._db.run("delete from member_names where author_id = ?", (user_id,))
+        await self.db.run("delete from member_names where author_id = ?", (user_id,))
+
+    async def _select(self, condition: str, value: str) -> tuple[tuple[UserId, str], ...]:
+        rows = await self.db.rows(f"{_NAMES} {condition} order by rid desc", (value,))
+        return msgspec.convert(rows, tuple[tuple[UserId, str], ...])
 
 
-def _pairs(rows: list[Row]) -> list[tuple[UserId, str]]:
-    return msgspec.convert(rows, list[tuple[UserId, str]])
+def _unknown(db: Transaction, names: Iterable[tuple[UserId, str]]) -> list[tuple[UserId, str]]:
+    return [each for each in names if db.row(f"{_NAMES} author_id = ? and name = ?", each) is None]
 
 
 def _one_line(name: str) -> str:

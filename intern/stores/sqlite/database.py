@@ -53,8 +53,8 @@ class Transaction:
         return [str(row[0]) for row in self.rows(statement, values)]
 
     def number(self, statement: str, values: Sequence[Value] = ()) -> int:
-        """Return the one number that the statement gives; 0 where it gives no row."""
-        return next((int(cast("int", row[0])) for row in self.rows(statement, values)), 0)
+        """Return the one number that the statement gives; 0 where it gives none."""
+        return next((int(cast("int", row[0] or 0)) for row in self.rows(statement, values)), 0)
 
     def run(self, statement: str, values: Sequence[Value] = ()) -> int:
         """Return how many rows the statement (insert, update or delete) touched."""
@@ -94,7 +94,6 @@ class Database:
         self._queue: SimpleQueue[_Operation[object] | None] = SimpleQueue()
         self._idle_readers: list[_Connection] = []
         self._limiter = CapacityLimiter(_READERS)
-        self._watcher: _Connection | None = None
         self._closed = False
         self._ended = anyio.Event()
         # A daemon, so that a loop that died without `close` does not keep the process alive.
@@ -160,27 +159,6 @@ class Database:
         """Run one statement as `write` does, and return how many rows it touched."""
         return await self.write(lambda db: db.run(statement, values))
 
-    async def version(self) -> int | None:
-        """Return a number that changes with each commit of any process; None where it cannot be read now.
-
-        It stands in memory, so once it was asked for, it takes microseconds. Raises KnowledgeError.
-        """
-        if self._watcher is None:
-            opened = await to_thread.run_sync(self._watching)
-            # One for all, since those of two connections cannot be compared.
-            if self._watcher is None and not self._closed:
-                self._watcher = opened
-            else:
-                opened.close()
-        if self._closed or self._watcher is None:
-            raise RuntimeError(f"{self._path} is closed")
-        try:
-            return int(str(self._watcher.pragma("data_version")))
-        except apsw.BusyError:
-            return None
-        except apsw.Error as error:
-            raise explained(self._path, error) from error
-
     async def scrub(self) -> None:
         """Leave nothing on disk of what was deleted or overwritten, in the file or in its log.
 
@@ -196,8 +174,6 @@ class Database:
         """Finish what is queued, then let the file go. Harmless when repeated."""
         if not self._closed:
             self._closed = True
-            if self._watcher is not None:
-                self._watcher.close()
             self._queue.put(None)
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._ended.wait()
@@ -218,14 +194,6 @@ class Database:
         return cast("T", operation.value)
 
     # From here on: worker threads.
-
-    def _watching(self) -> _Connection:
-        try:
-            watcher = _connected(self._path, read_only=True)
-            watcher.set_busy_timeout(0)  # it is asked on the event loop's thread
-        except apsw.Error as error:
-            raise explained(self._path, error) from error
-        return watcher
 
     def _read(self, work: Callable[[Transaction], T], steady: bool) -> T:  # noqa: FBT001 by position into a thread
         try:

@@ -13,7 +13,6 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.core.clock import Clock
 from intern.core.ids import ConversationId, FactId, MessageId, NuggetId
 from intern.core.records import (
     Applied,
@@ -31,8 +30,7 @@ from intern.core.records import (
     takes_occurrence,
 )
 from intern.stores.blocks import bare
-from intern.stores.sqlite.columns import IN, Table, bare_ids, carried, listed, parts
-from intern.stores.sqlite.database import Database, Transaction, Value
+from intern.stores.sqlite.database import Transaction
 from intern.stores.sqlite.facts import (
     add_fact,
     add_occurrence,
@@ -48,47 +46,45 @@ from intern.stores.sqlite.facts import (
     tidy_occurrences,
     unsay,
 )
+from intern.stores.sqlite.store import IN, Store, Table, bare_ids, carried, listed, reads, writes
 
 _NUGGETS = Table("nuggets", Nugget, millis=("timestamp",), json=("keywords", "source_message_ids", "user_ids_involved"))
-_SELECT = _NUGGETS.select
 
 
-class NuggetStore:
-    """All nuggets that stand. All methods raise KnowledgeError. `ExtractionLog` writes them."""
+class NuggetStore(Store):
+    """All nuggets that stand. `ExtractionLog` writes them."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-    async def all(self, status: NuggetStatus | None = None, *, limit: int = -1, offset: int = 0) -> tuple[Nugget, ...]:
+    @reads
+    def all(
+        self, db: Transaction, status: NuggetStatus | None = None, *, limit: int = -1, offset: int = 0
+    ) -> tuple[Nugget, ...]:
         """Return nuggets, newest first; at most so many, unless the limit is below 0."""
-        wanted, values = ("", ()) if status is None else (" where status = ?", (status,))
-        statement = f"{_SELECT}{wanted} order by timestamp desc, id limit ? offset ?"
-        return await self._select(statement, (*values, limit, offset))
+        rest = "where ?1 is null or status = ?1 order by timestamp desc, id limit ?2 offset ?3"
+        return _NUGGETS.all(db, rest, (status, limit, offset))
 
     async def count(self) -> int:
         """Return how many there are."""
-        return await self._db.number("select count(*) from nuggets")
+        return await self.db.number("select count(*) from nuggets")
 
-    async def stamps(self) -> Mapping[NuggetId, str]:
+    @reads
+    def stamps(self, db: Transaction) -> Mapping[NuggetId, str]:
         """Return a stamp of each nugget that changes with it."""
-        return await self._db.read(lambda db: {each.id: each.stamp for each in map(_NUGGETS.struct, db.rows(_SELECT))})
+        return {each.id: each.stamp for each in _NUGGETS.all(db)}
 
-    async def by_ids(self, ids: Collection[NuggetId]) -> tuple[Nugget, ...]:
-        """Those of these that stand, newest first."""
-        return await self._select(f"{_SELECT} where id {IN} order by timestamp desc, id", (listed(ids),))
+    @reads
+    def by_ids(self, db: Transaction, ids: Collection[NuggetId]) -> tuple[Nugget, ...]:
+        """Return those of these that still exist, newest first."""
+        return _NUGGETS.all(db, f"where id {IN} order by timestamp desc, id", (listed(ids),))
 
-    async def of_conversation(self, conversation_id: ConversationId) -> tuple[Nugget, ...]:
+    @reads
+    def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[Nugget, ...]:
         """Return the nuggets of a conversation, in the order of their making."""
-        return await self._select(f"{_SELECT} where conversation_id = ? order by rid", (conversation_id,))
+        return _NUGGETS.all(db, "where conversation_id = ? order by rid", (conversation_id,))
 
-    async def beginning(self, prefix: str) -> tuple[Nugget, ...]:
-        """Nuggets whose id begins like that, by id."""
-        statement = f"{_SELECT} where substr(id, 1, length(?1)) = ?1 order by id"
-        return await self._select(statement, (carried(prefix).lower(),))
-
-    async def _select(self, statement: str, values: Sequence[Value]) -> tuple[Nugget, ...]:
-        # On the reading thread, all of it: there may be tens of thousands.
-        return await self._db.read(lambda db: tuple(map(_NUGGETS.struct, db.rows(statement, values))))
+    @reads
+    def beginning(self, db: Transaction, prefix: str) -> tuple[Nugget, ...]:
+        """Return the nuggets whose id begins with `prefix`, by id."""
+        return _NUGGETS.all(db, "where substr(id, 1, length(?1)) = ?1 order by id", (carried(prefix).lower(),))
 
 
 def replace_nuggets(db: Transaction, conversation_id: ConversationId, nuggets: Sequence[Nugget]) -> None:
@@ -126,154 +122,141 @@ _LOG = Table("extraction_log", Extraction, millis=("extracted_at", "next_at"))
 _OF_A_FAILURE = ("content_hash", "extracted_at", "model_used", "attempts", "next_at", "error")
 
 
-class ExtractionLog:
-    """Conversations that were read, what came of it, and positions. All methods raise KnowledgeError."""
-
-    def __init__(self, db: Database, *, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+class ExtractionLog(Store):
+    """Conversations that were read, what came of it, and positions."""
 
     async def apply(self, outcome: Outcome) -> Applied:
         """Make all that was learned from a conversation this, in place of what was learned from it before.
 
         Facts that it alone had said are retired. What changed since it was decided is refused, and told of.
         """
-        return await self._db.write(lambda db: _apply(db, outcome))
+        return await self.db.write(lambda db: _apply(db, outcome))
 
-    async def log_failure(
-        self, conversation: Distilled, *, model_used: str, error: str, next_at: datetime | None
+    @writes
+    def log_failure(
+        self, db: Transaction, conversation: Distilled, *, model_used: str, error: str, next_at: datetime | None
     ) -> Extraction:
         """Log that a conversation could not be read. What was learned from it before stays until it can be."""
-        now = self._clock.now()
-
-        def work(db: Transaction) -> Extraction:
-            before = _entry(db, conversation.id)
-            again = before is not None and before.error is not None and before.content_hash == conversation.content_hash
-            _keep_conversation(db, conversation)
-            _log(
-                db,
-                Extraction(
-                    conversation_id=conversation.id,
-                    content_hash=conversation.content_hash,
-                    extracted_at=now,
-                    model_used=model_used,
-                    attempts=(before.attempts if before is not None and again else 0) + 1,
-                    next_at=next_at,
-                    error=error,
-                ),
-            )
-            entry = _entry(db, conversation.id)
-            assert entry is not None
-            return entry
-
-        return await self._db.write(work)
-
-    async def entry(self, conversation_id: ConversationId) -> Extraction | None:
-        """Return the log's entry about a conversation; None where it was never read, or was withdrawn."""
-        return await self._db.read(lambda db: _entry(db, conversation_id))
-
-    async def entries(self) -> tuple[Extraction, ...]:
-        """Return the whole log, oldest first."""
-        return tuple(map(_LOG.struct, await self._db.rows(f"{_LOG.select} order by extracted_at")))
-
-    async def failed(self) -> tuple[Extraction, ...]:
-        """Return the entries of captures that are to be tried again, in the order in which they are due."""
-        statement = (
-            f"{_LOG.select} where error is not null and next_at is not null and exists"
-            " (select 1 from conversations where id = conversation_id and origin = 'capture') order by next_at"
+        now = self.clock.now()
+        before = _entry(db, conversation.id)
+        again = before is not None and before.error is not None and before.content_hash == conversation.content_hash
+        _keep_conversation(db, conversation)
+        _log(
+            db,
+            Extraction(
+                conversation_id=conversation.id,
+                content_hash=conversation.content_hash,
+                extracted_at=now,
+                model_used=model_used,
+                attempts=(before.attempts if before is not None and again else 0) + 1,
+                next_at=next_at,
+                error=error,
+            ),
         )
-        return tuple(map(_LOG.struct, await self._db.rows(statement)))
+        entry = _entry(db, conversation.id)
+        assert entry is not None
+        return entry
 
-    async def conversation(self, conversation_id: ConversationId) -> Distilled | None:
+    @reads
+    def entry(self, db: Transaction, conversation_id: ConversationId) -> Extraction | None:
+        """Return the log's entry about a conversation; None where it was never read, or was withdrawn."""
+        return _entry(db, conversation_id)
+
+    @reads
+    def entries(self, db: Transaction) -> tuple[Extraction, ...]:
+        """Return the whole log, oldest first."""
+        return _LOG.all(db, "order by extracted_at")
+
+    @reads
+    def failed(self, db: Transaction) -> tuple[Extraction, ...]:
+        """Return the entries of captures that are to be tried again, in the order in which they are due."""
+        captured = "select 1 from conversations where id = conversation_id and origin = 'capture'"
+        return _LOG.all(db, f"where error is not null and next_at is not null and exists ({captured}) order by next_at")
+
+    @reads
+    def conversation(self, db: Transaction, conversation_id: ConversationId) -> Distilled | None:
         """Return a conversation as it was read last, with the ids of all messages it ever had; None if it was not."""
-        row = await self._db.row(f"{_CONVERSATIONS.select} where id = ? and is_withdrawn = 0", (conversation_id,))
-        return None if row is None else _CONVERSATIONS.struct(row)
+        return _CONVERSATIONS.first(db, "where id = ? and is_withdrawn = 0", (conversation_id,))
 
-    async def keep(self, conversation: Distilled) -> None:
+    @writes
+    def keep(self, db: Transaction, conversation: Distilled) -> None:
         """Note a conversation that something will be learned from."""
-        await self._db.write(lambda db: _keep_conversation(db, conversation))
+        _keep_conversation(db, conversation)
 
     async def withdraw(self, conversation_ids: Collection[ConversationId]) -> None:
         """Withdraw all that was learned from these conversations. Facts that only they had said go."""
-        now = self._clock.now()
-
-        def work(db: Transaction) -> None:
-            for conversation_id in conversation_ids:
-                replace_nuggets(db, conversation_id, ())
-                said = take_back_occurrences(db, conversation_id)
-                tidy_occurrences(db, conversation_id)
-                unsay(db, said, now)
-                delete_unsaid(db, said)
-                recount(db, said)
-                db.run("delete from extraction_log where conversation_id = ?", (conversation_id,))
-                db.run("update conversations set is_withdrawn = 1 where id = ?", (conversation_id,))
-
         if conversation_ids:
-            await self._db.write(work)
+            await self._withdraw(conversation_ids)
 
-    async def forget(self, message_ids: Collection[MessageId]) -> None:
+    @writes
+    def _withdraw(self, db: Transaction, conversation_ids: Collection[ConversationId]) -> None:
+        for conversation_id in conversation_ids:
+            replace_nuggets(db, conversation_id, ())
+            said = take_back_occurrences(db, conversation_id)
+            tidy_occurrences(db, conversation_id)
+            unsay(db, said, self.clock.now())
+            delete_unsaid(db, said)
+            recount(db, said)
+            db.run("delete from extraction_log where conversation_id = ?", (conversation_id,))
+            db.run("update conversations set is_withdrawn = 1 where id = ?", (conversation_id,))
+
+    @writes
+    def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
         """Leave nothing of conversations that hold one of these messages, nor of facts that no other says.
 
         The rest of such a conversation counts as never read, and is due until `looked` is called: a follower of the
         decisions may have passed it, and would not come back.
         """
-        now, gone = self._clock.now(), bare_ids(message_ids)
+        now, gone = self.clock.now(), bare_ids(message_ids)
+        conversations = db.texts(f"select id from conversations where {_HOLDING}", (gone,))
+        facts = delete_occurrences(db, conversations)
+        unsay(db, facts, now)
+        delete_unsaid(db, facts)
+        recount(db, facts)
+        date_beliefs(db, facts)
+        db.run(
+            "insert or ignore into extractions_due (conversation_id)"
+            f" select id from conversations where id {IN} and origin = 'capture'",
+            (listed(conversations),),
+        )
+        for table, column in (("nuggets", "conversation_id"), ("extraction_log", "conversation_id")):
+            db.run(f"delete from {table} where {column} {IN}", (listed(conversations),))
+        db.run(f"delete from conversations where id {IN}", (listed(conversations),))
 
-        def work(db: Transaction) -> None:
-            conversations = db.texts(f"select id from conversations where {_HOLDING}", (gone,))
-            facts = delete_occurrences(db, conversations)
-            unsay(db, facts, now)
-            delete_unsaid(db, facts)
-            recount(db, facts)
-            date_beliefs(db, facts)
-            db.run(
-                "insert or ignore into extractions_due (conversation_id)"
-                f" select id from conversations where id {IN} and origin = 'capture'",
-                (listed(conversations),),
-            )
-            for table, column in (("nuggets", "conversation_id"), ("extraction_log", "conversation_id")):
-                db.run(f"delete from {table} where {column} {IN}", (listed(conversations),))
-            db.run(f"delete from conversations where id {IN}", (listed(conversations),))
-
-        await self._db.write(work)
-
-    async def touched(self, message_ids: Collection[MessageId]) -> Touched:
+    @reads
+    def touched(self, db: Transaction, message_ids: Collection[MessageId]) -> Touched:
         """Return the nuggets and facts from conversations with these messages, and the facts that those replaced."""
         held = f"select id from conversations where {_HOLDING}"
         said = f"select fact_id from fact_occurrences where conversation_id in ({held})"
         replaced = f"select supersedes from facts where id in ({said}) and supersedes is not null"
-
-        def work(db: Transaction) -> Touched:
-            gone = (bare_ids(message_ids),)
-            nuggets = db.texts(f"select id from nuggets where conversation_id in ({held})", gone)
-            facts = dict.fromkeys(db.texts(said, gone) + db.texts(replaced, gone))
-            return Touched(nuggets=tuple(map(NuggetId, nuggets)), facts=tuple(map(FactId, facts)))
-
-        return await self._db.read(work)
+        gone = (bare_ids(message_ids),)
+        nuggets = db.texts(f"select id from nuggets where conversation_id in ({held})", gone)
+        facts = dict.fromkeys(db.texts(said, gone) + db.texts(replaced, gone))
+        return Touched(nuggets=tuple(map(NuggetId, nuggets)), facts=tuple(map(FactId, facts)))
 
     async def due(self) -> ConversationId | None:
         """Return the first conversation that became due, independent of the decisions."""
-        due = await self._db.texts("select conversation_id from extractions_due order by rid limit 1")
+        due = await self.db.texts("select conversation_id from extractions_due order by rid limit 1")
         return ConversationId(due[0]) if due else None
 
     async def looked(self, conversation_id: ConversationId) -> None:
         """Note that a conversation was looked at; it is not due any more."""
         where = "from extractions_due where conversation_id = ?"
-        if await self._db.row(f"select 1 {where}", (conversation_id,)) is not None:
-            await self._db.run(f"delete {where}", (conversation_id,))
+        if await self.db.row(f"select 1 {where}", (conversation_id,)) is not None:
+            await self.db.run(f"delete {where}", (conversation_id,))
 
     async def holding(self, message_ids: Collection[MessageId]) -> tuple[ConversationId, ...]:
         """Conversations that hold, or once held, one of these messages."""
         statement = f"select id from conversations where {_HOLDING} order by rid"
-        return tuple(map(ConversationId, await self._db.texts(statement, (bare_ids(message_ids),))))
+        return tuple(map(ConversationId, await self.db.texts(statement, (bare_ids(message_ids),))))
 
     async def position(self, follower: str) -> str | None:
         """Return how far a follower has read; None where it has not begun."""
-        return next(iter(await self._db.texts("select position from positions where follower = ?", (follower,))), None)
+        return next(iter(await self.db.texts("select position from positions where follower = ?", (follower,))), None)
 
     async def move(self, follower: str, position: str) -> None:
         """Keep how far a follower has read."""
-        await self._db.run(
+        await self.db.run(
             "insert into positions (follower, position) values (?, ?)"
             " on conflict (follower) do update set position = excluded.position",
             (follower, position),
@@ -358,8 +341,8 @@ def _counted(outcome: Outcome, reasons: Sequence[FactRefusal | None]) -> Applied
 
 def _keep_conversation(db: Transaction, conversation: Distilled) -> None:
     """Note a conversation, with the ids of messages that it once had: what was learned may say what they said."""
-    row = db.row("select message_ids from conversations where id = ?", (conversation.id,))
-    ids = dict.fromkeys((*(parts(row[0]) if row else ()), *map(bare, conversation.message_ids)))
+    known = "select value from conversations, json_each(message_ids) where conversations.id = ? order by key"
+    ids = dict.fromkeys([*db.texts(known, (conversation.id,)), *map(bare, conversation.message_ids)])
     kept = replace(conversation, message_ids=tuple(map(MessageId, ids)))
     db.run(f"{_CONVERSATIONS.upsert('id')}, is_withdrawn = 0", _CONVERSATIONS.row(kept))
 
@@ -372,5 +355,4 @@ def _log(db: Transaction, entry: Extraction, *, counted: bool = False) -> None:
 
 
 def _entry(db: Transaction, conversation_id: ConversationId) -> Extraction | None:
-    row = db.row(f"{_LOG.select} where conversation_id = ?", (conversation_id,))
-    return None if row is None else _LOG.struct(row)
+    return _LOG.first(db, "where conversation_id = ?", (conversation_id,))

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from intern.core.clock import Clock
 from intern.core.ids import ConversationId, FactId
 from intern.core.records import (
     UNSAID,
@@ -28,17 +27,16 @@ from intern.core.records import (
     is_retired_by_word,
 )
 from intern.core.text.words import wording
-from intern.stores.sqlite.columns import IN, Table, carried, listed, millis, moment
-from intern.stores.sqlite.database import Database, Transaction, Value
+from intern.stores.sqlite.database import Transaction, Value
+from intern.stores.sqlite.store import IN, Store, Table, carried, conditions, listed, millis, moment, reads, writes
 
 _FACTS = Table("facts", Fact, millis=("first_seen_at", "last_seen_at", "retired_at"))
 _OCCURRENCES = Table("fact_occurrences", Occurrence, millis=("timestamp",))
-_SELECT = _FACTS.select
 _RETIRED_OF = (
     "select f.id from facts f join fact_occurrences o on o.fact_id = f.id where o.conversation_id = ?1"
     f" and f.is_active = 0 and f.retired_why not in ('', '{UNSAID}')"
 )
-_BELIEVED = "id in (select fact_id from fact_beliefs where since <= ? and (until is null or until > ?))"
+_BELIEVED = "id in (select fact_id from fact_beliefs where ? between since and ifnull(until - 1, 1e18))"
 # The newest of what was said, the older first where it was said in the same millisecond.
 _NEWEST = "order by last_seen_at desc, rid desc"
 _WHOLE_CHAIN = f"""
@@ -49,12 +47,8 @@ _WHOLE_CHAIN = f"""
         chain (id) as (
             select id from older union select facts.id from facts join chain on facts.supersedes = chain.id
         )
-    {_SELECT} where id in (select id from chain) order by first_seen_at, rid
+    {_FACTS.select} where id in (select id from chain) order by first_seen_at, rid
 """
-
-
-Verdict = Fact | None
-"""A fact as rules want it: None where nothing of it is to be kept."""
 
 
 class FactFilter(Struct, frozen=True, kw_only=True):
@@ -84,147 +78,130 @@ class Link(Struct, frozen=True, kw_only=True):
     occurrences: tuple[Occurrence, ...]
 
 
-class FactStore:
-    """All facts. All methods raise KnowledgeError. What a whole conversation taught, `ExtractionLog` writes."""
+class FactStore(Store):
+    """All facts. What a whole conversation taught, `ExtractionLog` writes."""
 
-    def __init__(self, db: Database, *, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
-
-    async def all(self, wanted: FactFilter, limit: int = -1) -> tuple[Fact, ...]:
+    @reads
+    def all(self, db: Transaction, wanted: FactFilter, limit: int = -1) -> tuple[Fact, ...]:
         """Return facts, the last said first; at most so many, unless the limit is below 0."""
-        conditions, values = _conditions(wanted)
-        statement = f"{_SELECT} where {conditions} {_NEWEST} limit ?"
-        return await self._select(statement, (*values, limit))
+        where, values = _conditions(wanted)
+        return _FACTS.all(db, f"where {where} {_NEWEST} limit ?", (*values, limit))
 
-    async def states(self) -> Mapping[FactId, FactState]:
+    @reads
+    def states(self, db: Transaction) -> Mapping[FactId, FactState]:
         """Return what can change of every fact that may be found: none is secret, each is said somewhere."""
         statement = (
             "select id, is_active, visibility, last_seen_at from facts"
             " where visibility <> 'secret' and occurrence_count > 0"
         )
+        found = msgspec.convert(db.rows(statement), list[tuple[FactId, int, Visibility, int]])
+        return {each: FactState(bool(active), visible, moment(seen)) for each, active, visible, seen in found}
 
-        def work(db: Transaction) -> dict[FactId, FactState]:
-            found = msgspec.convert(db.rows(statement), list[tuple[FactId, int, Visibility, int]])
-            return {each: FactState(bool(active), visible, moment(seen)) for each, active, visible, seen in found}
+    @reads
+    def by_ids(self, db: Transaction, ids: Collection[FactId]) -> tuple[Fact, ...]:
+        """Return those of these that exist, active or not, secret or not."""
+        return _FACTS.all(db, f"where id {IN} {_NEWEST}", (listed(ids),))
 
-        return await self._db.read(work)
+    @reads
+    def beginning(self, db: Transaction, prefix: str, *, secret: bool = False) -> tuple[Fact, ...]:
+        """Return the facts, active or not, whose id begins with `prefix`, by id."""
+        where, values = _conditions(FactFilter(active=None, secret=secret))
+        begins = "where substr(id, 1, length(?1)) = ?1"
+        return _FACTS.all(db, f"{begins} and {where} order by id", (carried(prefix).lower(), *values))
 
-    async def by_ids(self, ids: Collection[FactId]) -> tuple[Fact, ...]:
-        """Those of these that there are, active or not, secret or not."""
-        return await self._select(f"{_SELECT} where id {IN} {_NEWEST}", (listed(ids),))
-
-    async def beginning(self, prefix: str, *, secret: bool = False) -> tuple[Fact, ...]:
-        """Facts, active or not, whose id begins like that, by id."""
-        conditions, values = _conditions(FactFilter(active=None, secret=secret))
-        statement = f"{_SELECT} where substr(id, 1, length(?1)) = ?1 and {conditions} order by id"
-        return await self._select(statement, (carried(prefix).lower(), *values))
-
-    async def of_conversation(self, conversation_id: ConversationId) -> tuple[Fact, ...]:
-        """All facts that a conversation says now, active or not, secret or not."""
+    @reads
+    def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[Fact, ...]:
+        """Return all facts that a conversation says now, active or not, secret or not."""
         said = "select fact_id from fact_occurrences where conversation_id = ? and is_withdrawn = 0"
-        return await self._select(f"{_SELECT} where id in ({said}) {_NEWEST}", (conversation_id,))
+        return _FACTS.all(db, f"where id in ({said}) {_NEWEST}", (conversation_id,))
 
-    async def retired_of(self, conversation_id: ConversationId) -> tuple[Fact, ...]:
-        """Facts that a conversation says, or once said, and that an operator retired; none of them secret."""
-        statement = f"{_SELECT} where id in ({_RETIRED_OF}) and visibility <> 'secret' {_NEWEST}"
-        return await self._select(statement, (conversation_id,))
+    @reads
+    def retired_of(self, db: Transaction, conversation_id: ConversationId) -> tuple[Fact, ...]:
+        """Return facts that a conversation says or once said, and that an operator retired; none of them secret."""
+        rest = f"where id in ({_RETIRED_OF}) and visibility <> 'secret' {_NEWEST}"
+        return _FACTS.all(db, rest, (conversation_id,))
 
-    async def judge(self, verdict: Callable[[Fact], Verdict]) -> Touched:
-        """Hold all facts against rules that may be others by now, in one transaction; which differed.
+    async def judge(self, verdict: Callable[[Fact], Fact | None]) -> Touched:
+        """Apply changed rules to all facts in one transaction; return the facts that differed.
 
-        A fact that was secret and is so no more loses the snippets beside it.
+        `verdict` returns a fact as the rules want it, or None to remove it. A fact that is no longer secret loses the
+        snippets beside it.
         """
+        judged = [(fact, said) for fact, said in await self._judged(verdict) if said is None or _differs(fact, said)]
+        return await self._rejudge(judged) if judged else Touched()
 
-        def work(db: Transaction) -> list[tuple[Fact, Verdict]]:
-            every = map(_FACTS.struct, db.rows(_SELECT))
-            return [(fact, said) for fact in every if (said := verdict(fact)) is None or _differs(fact, said)]
+    @reads
+    def _judged(self, db: Transaction, verdict: Callable[[Fact], Fact | None]) -> list[tuple[Fact, Fact | None]]:
+        return [(fact, verdict(fact)) for fact in _FACTS.all(db)]
 
-        def change(db: Transaction) -> Touched:
-            touched: list[FactId] = []
-            for fact, said in judged:
-                touched += remove_fact(db, fact.id, self._clock.now()) if said is None else _judged(db, said)
-            return Touched(facts=tuple(dict.fromkeys(touched)))
+    @writes
+    def _rejudge(self, db: Transaction, judged: Iterable[tuple[Fact, Fact | None]]) -> Touched:
+        touched: list[FactId] = []
+        for fact, said in judged:
+            touched += remove_fact(db, fact.id, self.clock.now()) if said is None else _judged(db, said)
+        return Touched(facts=tuple(dict.fromkeys(touched)))
 
-        judged = await self._db.read(work)
-        return await self._db.write(change) if judged else Touched()
-
-    async def search_facts(
-        self, match: Match | None, wanted: FactFilter, limit: int, *, holding: Sequence[str] = ()
+    @reads
+    def search_facts(
+        self, db: Transaction, match: Match | None, wanted: FactFilter, limit: int, *, holding: Sequence[str] = ()
     ) -> tuple[Fact, ...]:
-        """Facts whose content or summary matches, best first; then those that hold one of the texts `holding`.
+        """Return facts whose content or summary matches, best first; then those that hold one of the texts `holding`.
 
         `holding` is for scripts without spaces, where the engine takes a whole line for one word.
         """
-        conditions, values = _conditions(wanted)
+        where, values = _conditions(wanted)
         columns = ", ".join(f"facts.{each}" for each in _FACTS.names)
         matching = (
             f"select {columns} from facts_fts join facts on facts.rid = facts_fts.rowid"
-            f" where facts_fts match ? and {conditions} order by bm25(facts_fts), facts.rid desc limit ?"
+            f" where facts_fts match ? and {where} order by bm25(facts_fts), facts.rid desc limit ?"
         )
         inside = "exists (select 1 from json_each(?) where instr(facts.content || ' ' || facts.summary, value))"
-        scanned = f"{_SELECT} where {inside} and {conditions} {_NEWEST} limit ?"
+        found = [*map(_FACTS.struct, db.rows(matching, (match, *values, limit)))] if match is not None else []
+        if holding and len(found) < limit:
+            found += _FACTS.all(db, f"where {inside} and {where} {_NEWEST} limit ?", (listed(holding), *values, limit))
+        return tuple({fact.id: fact for fact in found}.values())[:limit]
 
-        def work(db: Transaction) -> tuple[Fact, ...]:
-            found = db.rows(matching, (match, *values, limit)) if match is not None else []
-            if holding and len(found) < limit:
-                found += db.rows(scanned, (listed(holding), *values, limit))
-            return tuple({fact.id: fact for fact in map(_FACTS.struct, found)}.values())[:limit]
-
-        return await self._db.read(work)
-
-    async def history(self, fact_id: FactId) -> tuple[Link, ...]:
+    @reads
+    def history(self, db: Transaction, fact_id: FactId) -> tuple[Link, ...]:
         """Return the whole chain of a fact, oldest first, with where each was said; empty for an unknown fact."""
+        said = "where fact_id = ? order by timestamp, rid"
+        return tuple(
+            Link(fact=fact, occurrences=_OCCURRENCES.all(db, said, (fact.id,))) for fact in _chain_of(db, fact_id)
+        )
 
-        def work(db: Transaction) -> tuple[Link, ...]:
-            facts = tuple(map(_FACTS.struct, db.rows(_WHOLE_CHAIN, (fact_id,))))
-            return tuple(Link(fact=fact, occurrences=_said(db, fact.id)) for fact in _in_order(facts))
-
-        return await self._db.read(work)
-
-    async def known_for(self, conversation: Distilled, contents: Iterable[str], ids: Iterable[str] = ()) -> KnownFacts:
+    @reads
+    def known_for(
+        self, db: Transaction, conversation: Distilled, contents: Iterable[str], ids: Iterable[str] = ()
+    ) -> KnownFacts:
         """Return what is needed to decide about proposals with these contents that name facts by these ids."""
         wordings, named = listed(map(wording, contents)), listed(ids)
         here = "select fact_id from fact_occurrences where conversation_id = ?1 and is_withdrawn = 0"
         before = f"select supersedes from facts where id in ({here})"
-        statement = (
-            f"{_SELECT} where id in ({here}) or id in ({before}) or id in ({_RETIRED_OF})"
+        rest = (
+            f"where id in ({here}) or id in ({before}) or id in ({_RETIRED_OF})"
             " or id in (select value from json_each(?2))"
             " or (agent_id = ?3 and wording in (select value from json_each(?4))) order by rid"
         )
         elsewhere = "select fact_id from fact_occurrences where conversation_id <> ?1 and is_withdrawn = 0"
+        return KnownFacts(
+            facts=_FACTS.all(db, rest, (conversation.id, named, conversation.agent_id, wordings)),
+            only_here=frozenset(_ids(db, f"{here} except {elsewhere}", (conversation.id,))),
+            retired_here=frozenset(_ids(db, _RETIRED_OF, (conversation.id,))),
+        )
 
-        def work(db: Transaction) -> KnownFacts:
-            rows = db.rows(statement, (conversation.id, named, conversation.agent_id, wordings))
-            return KnownFacts(
-                facts=tuple(map(_FACTS.struct, rows)),
-                only_here=frozenset(_ids(db, f"{here} except {elsewhere}", (conversation.id,))),
-                retired_here=frozenset(_ids(db, _RETIRED_OF, (conversation.id,))),
-            )
-
-        return await self._db.read(work)
-
-    async def retire(self, fact_id: FactId, why: str) -> Fact:
+    @writes
+    def retire(self, db: Transaction, fact_id: FactId, why: str) -> Fact:
         """Mark a fact as outdated. A fact that is retired already stays as it is.
 
         The older fact that it replaced is not restored. Raises LookupError where there is no such fact.
         """
-        now = self._clock.now()
-
-        def work(db: Transaction) -> Fact:
-            fact = fact_in(db, fact_id)
-            if fact is None:
-                raise LookupError(f"there is no fact {fact_id}")
-            if fact.is_active:
-                _end(db, fact.id, now, why.strip() or "retired by the operator")
-                date_beliefs(db, (fact.id,))
-            return fact_in(db, fact_id) or fact
-
-        return await self._db.write(work)
-
-    async def _select(self, statement: str, values: Sequence[Value]) -> tuple[Fact, ...]:
-        # On the reading thread, all of it: there may be tens of thousands.
-        return await self._db.read(lambda db: tuple(map(_FACTS.struct, db.rows(statement, values))))
+        fact = fact_in(db, fact_id)
+        if fact is None:
+            raise LookupError(f"there is no fact {fact_id}")
+        if fact.is_active:
+            _end(db, fact.id, self.clock.now(), why.strip() or "retired by the operator")
+            date_beliefs(db, (fact.id,))
+        return fact_in(db, fact_id) or fact
 
 
 # From here on: steps of a transaction, for `ExtractionLog`, too.
@@ -232,8 +209,7 @@ class FactStore:
 
 def fact_in(db: Transaction, fact_id: FactId) -> Fact | None:
     """Return a fact by its whole id."""
-    row = db.row(f"{_SELECT} where id = ?", (fact_id,))
-    return None if row is None else _FACTS.struct(row)
+    return _FACTS.first(db, "where id = ?", (fact_id,))
 
 
 def add_fact(db: Transaction, fact: Fact, occurrence: Occurrence) -> None:
@@ -357,7 +333,7 @@ def date_beliefs(db: Transaction, fact_ids: Iterable[FactId]) -> None:
     dated: set[FactId] = set()
     for fact_id in fact_ids:
         if fact_id not in dated:
-            chain = _in_order(tuple(map(_FACTS.struct, db.rows(_WHOLE_CHAIN, (fact_id,)))))
+            chain = _chain_of(db, fact_id)
             dated.update(each.id for each in chain)
             _date_chain(db, chain)
 
@@ -437,36 +413,25 @@ def _unlink(db: Transaction, fact: Fact) -> FactId | None:
     return None if after is None else FactId(str(after[0]))
 
 
-def _conditions(wanted: FactFilter) -> tuple[str, list[Value]]:
-    conditions, values = ["1"], list[Value]()
-    for column, value in (("facts.agent_id", wanted.agent_id), ("facts.category", wanted.category)):
-        if value is not None:
-            conditions.append(f"{column} = ?")
-            values.append(value)
-    if wanted.as_of is not None:
-        conditions.append(f"facts.{_BELIEVED}")
-        values += [millis(wanted.as_of)] * 2
-    elif wanted.active is not None:
-        conditions.append("facts.is_active = ?")
-        values.append(int(wanted.active))
-    if not wanted.secret:
-        conditions.append("facts.visibility <> 'secret'")
-    return " and ".join(conditions), values
+def _conditions(wanted: FactFilter) -> tuple[str, tuple[Value, ...]]:
+    active = wanted.active if wanted.as_of is None else None
+    return conditions(
+        ("facts.agent_id = ?", wanted.agent_id),
+        ("facts.category = ?", wanted.category),
+        (f"facts.{_BELIEVED}", wanted.as_of and millis(wanted.as_of)),
+        ("facts.is_active = ?", active),
+        ("facts.visibility <> ?", None if wanted.secret else "secret"),
+    )
 
 
-def _in_order(facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return a chain from its oldest link on, by its links and not by times."""
-    after = {fact.supersedes: fact for fact in facts}
+def _chain_of(db: Transaction, fact_id: FactId) -> tuple[Fact, ...]:
+    """Return the chain of a fact from its oldest link on, by its links and not by times."""
+    after = {fact.supersedes: fact for fact in map(_FACTS.struct, db.rows(_WHOLE_CHAIN, (fact_id,)))}
     ordered, fact = list[Fact](), after.get(None)
     while fact is not None:
         ordered.append(fact)
         fact = after.get(fact.id)
     return tuple(ordered)
-
-
-def _said(db: Transaction, fact_id: FactId) -> tuple[Occurrence, ...]:
-    rows = db.rows(f"{_OCCURRENCES.select} where fact_id = ? order by timestamp, rid", (fact_id,))
-    return tuple(map(_OCCURRENCES.struct, rows))
 
 
 def _ids(db: Transaction, statement: str, values: Sequence[Value]) -> tuple[FactId, ...]:

@@ -29,9 +29,9 @@ from intern.core.progress import tell
 from intern.core.records import Capture
 from intern.core.text.masking import mask_secrets
 from intern.stores.blocks import bare
-from intern.stores.sqlite.columns import IN, listed
 from intern.stores.sqlite.database import Database, Transaction, explained, has_tables
 from intern.stores.sqlite.outbox import COUNT_OUTDATED
+from intern.stores.sqlite.store import IN, Store, listed, reads, writes
 
 _PAGES = 4096
 """Copied at a time; 16 MB."""
@@ -255,12 +255,11 @@ class LeftOut(NamedTuple):
     """When it was first left out for this reason."""
 
 
-class LeftOutStore:
-    """All that was left out at the last look. All methods raise KnowledgeError."""
+class LeftOutStore(Store):
+    """All that was left out at the last look."""
 
     def __init__(self, db: Database, *, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+        super().__init__(db, clock=clock)
         self._told: dict[LeftOutKind, Mapping[str, str]] = {}
 
     async def keep(self, kind: LeftOutKind, skipped: Iterable[tuple[str, str]]) -> None:
@@ -272,11 +271,11 @@ class LeftOutStore:
         if kind == "link":  # these reasons quote the lines
             found = {place: mask_secrets(reason).text for place, reason in found.items()}
         self._tell(kind, found)
-        rows = await self._db.rows("select place, reason from left_out where kind = ?", (kind,))
+        rows = await self.db.rows("select place, reason from left_out where kind = ?", (kind,))
         stored = dict(msgspec.convert(rows, list[tuple[str, str]]))
         if stored == found:
             return
-        now = self._clock.now().isoformat()
+        now = self.now()
 
         def work(db: Transaction) -> None:
             db.run_each(
@@ -289,11 +288,11 @@ class LeftOutStore:
                 [(kind, place, reason, now) for place, reason in found.items()],
             )
 
-        await self._db.write(work)
+        await self.db.write(work)
 
     async def all(self) -> tuple[LeftOut, ...]:
         """Return everything, by kind and place."""
-        return msgspec.convert(await self._db.rows(_ALL), tuple[LeftOut, ...])
+        return msgspec.convert(await self.db.rows(_ALL), tuple[LeftOut, ...])
 
     def _tell(self, kind: LeftOutKind, found: Mapping[str, str]) -> None:
         told = self._told.get(kind, {})
@@ -320,65 +319,50 @@ _CAPTURES = "select id, kind, state, payload, coalesce(result, x'') from jobs wh
 _NOTHING = b"null"
 
 
-class Remains:
-    """Traces, posts, jobs, votes and greetings. All methods raise KnowledgeError, and nothing is changed then."""
+class Remains(Store):
+    """Traces, posts, jobs, votes and greetings."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-    async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
+    @reads
+    def written_by(self, db: Transaction, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that are on their way to the archive, or were brought there by a command."""
+        requests = _readable(db, "select request from pending_captures", CaptureRequest)
+        waiting = {each.id for request in requests for each in request.messages if each.author.id == user_id}
+        captures = (each for job in _jobs(db) for each in _captures_in(job.payload) or ())
+        return frozenset(waiting.union(*(_by(capture, user_id) for capture in captures)))
 
-        def work(db: Transaction) -> frozenset[MessageId]:
-            requests = _readable(db, "select request from pending_captures", CaptureRequest)
-            waiting = {each.id for request in requests for each in request.messages if each.author.id == user_id}
-            captures = (each for job in _jobs(db) for each in _captures_in(job.payload) or ())
-            return frozenset(waiting.union(*(_by(capture, user_id) for capture in captures)))
-
-        return await self._db.read(work)
-
-    async def held(self, message_ids: Collection[MessageId]) -> bool:
+    @reads
+    def held(self, db: Transaction, message_ids: Collection[MessageId]) -> bool:
         """Whether anything here is about these messages."""
         gone = frozenset(map(bare, message_ids))
+        return any(db.row(statement, (listed(gone),) * statement.count("?")) for statement in _ABOUT) or any(
+            _names(job.payload, gone) for job in _jobs(db)
+        )
 
-        def work(db: Transaction) -> bool:
-            return any(db.row(statement, (listed(gone),) * statement.count("?")) for statement in _ABOUT) or any(
-                _names(job.payload, gone) for job in _jobs(db)
-            )
-
-        return await self._db.read(work)
-
-    async def forget(self, message_ids: Collection[MessageId]) -> None:
+    @writes
+    def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
         """Take messages out.
 
         Replies to them are dropped if they are not on Discord yet. Of all replies that are posted or given
         up only the ids stay: they may quote any message, and their text is not needed any more.
         """
         gone = frozenset(map(bare, message_ids))
+        for statement in _FORGETTING:
+            db.run(statement, (listed(gone),) * statement.count("?"))
+        for job in _jobs(db):
+            if _names(job.payload, gone) or _names(job.result, gone):
+                payload = _NOTHING if job.state == "finished" else _left(job, gone)
+                # Of an import, the result is numbers; of a capture, it is the pair.
+                result = job.result if job.kind == "import" else _NOTHING
+                db.run(
+                    "update jobs set payload = ?, result = ? where id = ?",
+                    (payload, result if job.state == "finished" else None, job.id),
+                )
 
-        def work(db: Transaction) -> None:
-            for statement in _FORGETTING:
-                db.run(statement, (listed(gone),) * statement.count("?"))
-            for job in _jobs(db):
-                if _names(job.payload, gone) or _names(job.result, gone):
-                    payload = _NOTHING if job.state == "finished" else _left(job, gone)
-                    # Of an import, the result is numbers; of a capture, it is the pair.
-                    result = job.result if job.kind == "import" else _NOTHING
-                    db.run(
-                        "update jobs set payload = ?, result = ? where id = ?",
-                        (payload, result if job.state == "finished" else None, job.id),
-                    )
-
-        await self._db.write(work)
-
-    async def forget_member(self, user_id: UserId) -> None:
+    @writes
+    def forget_member(self, db: Transaction, user_id: UserId) -> None:
         """Take out a member's votes, and that they were greeted."""
-
-        def work(db: Transaction) -> None:
-            db.run("delete from feedback where user_id = ?", (user_id,))
-            db.run("delete from greeted where user_id = ?", (user_id,))
-
-        await self._db.write(work)
+        db.run("delete from feedback where user_id = ?", (user_id,))
+        db.run("delete from greeted where user_id = ?", (user_id,))
 
 
 _POSTS = f"(question_id {IN} or question_id in (select question_id from post_messages where message_id {IN}))"

@@ -20,8 +20,8 @@ from intern.core.flow import ReplyTarget
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId, UserId
 from intern.core.messages import Button, Citation
 from intern.core.text.masking import mask_secrets
-from intern.stores.sqlite.columns import IN, Table, bare_ids, keep_newest
 from intern.stores.sqlite.database import Database, Transaction, Value
+from intern.stores.sqlite.store import IN, Store, Table, bare_ids, keep_newest, reads, writes
 from intern.stores.sqlite.traces import presentable
 
 KEPT = 5_000
@@ -94,32 +94,28 @@ class Compared(Struct, frozen=True, kw_only=True):
     state: State
 
 
-class CitedStore:
-    """The citations of the newest KEPT answers, for MAX_AGE. All methods raise KnowledgeError."""
-
-    def __init__(self, db: Database, *, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+class CitedStore(Store):
+    """The citations of the newest KEPT answers, for MAX_AGE."""
 
     async def sources(self) -> tuple[Watched, ...]:
         """Return every source that a posted answer cites."""
         statement = f"select source_id, max(digest = '') from posted_citations where {_POSTED} group by source_id"
-        rows = await self._db.rows(statement)
+        rows = await self.db.rows(statement)
         return tuple(Watched(source_id=SourceId(str(each)), is_new=bool(is_new)) for each, is_new in rows)
 
     async def citing(self, source_id: SourceId) -> tuple[Cited, ...]:
         """Return the citations of a source."""
-        rows = await self._db.rows(f"{_CITED.select} where source_id = ? and {_POSTED}", (source_id,))
+        rows = await self.db.rows(f"{_CITED.select} where source_id = ? and {_POSTED}", (source_id,))
         return tuple(map(_CITED.struct, rows))
 
     async def compared(self, results: Sequence[Compared]) -> None:
         """Keep what came of comparisons, and since when."""
-        now = self._clock.now().isoformat()
+        now = self.now()
         rows = [
             (each.source_id, each.digest, each.state, each.state, now, each.state, each.question_id, each.n)
             for each in results
         ]
-        await self._db.write(
+        await self.db.write(
             lambda db: db.run_each(
                 "update posted_citations set source_id = ?, digest = ?,"
                 " since = case when ? = '' then null when state = ? then since else ? end, state = ?"
@@ -130,15 +126,12 @@ class CitedStore:
 
     async def count(self) -> int:
         """Return how many answers have outdated citations."""
-        return await self._db.number(COUNT_OUTDATED)
+        return await self.db.number(COUNT_OUTDATED)
 
-    async def outdated(self, limit: int) -> tuple[OutdatedAnswer, ...]:
+    @reads
+    def outdated(self, db: Transaction, limit: int) -> tuple[OutdatedAnswer, ...]:
         """Return the answers with outdated citations, newest first."""
-
-        def work(db: Transaction) -> tuple[OutdatedAnswer, ...]:
-            return tuple(_outdated(db, row) for row in db.rows(_OUTDATED_ANSWERS, (limit,)))
-
-        return await self._db.read(work)
+        return tuple(_outdated(db, row) for row in db.rows(_OUTDATED_ANSWERS, (limit,)))
 
     async def to_retract(self, before: datetime) -> tuple[MessageId, ...]:
         """Answers whose retraction was begun, or that a source has not backed since `before`; oldest first.
@@ -151,11 +144,11 @@ class CitedStore:
             " (select 1 from posted_citations where posted_citations.question_id = posted_answers.question_id"
             " and posted_citations.state in ('changed', 'gone') and since <= ?))) order by at"
         )
-        return tuple(map(MessageId, await self._db.texts(statement, (before.isoformat(),))))
+        return tuple(map(MessageId, await self.db.texts(statement, (before.isoformat(),))))
 
     async def retract(self, question_id: MessageId, how: Retracted) -> None:
         """Keep how far the retraction of an answer is."""
-        await self._db.run("update posted_answers set retracted = ? where question_id = ?", (how, question_id))
+        await self.db.run("update posted_answers set retracted = ? where question_id = ?", (how, question_id))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that were answered."""
@@ -163,22 +156,19 @@ class CitedStore:
             "select message_id from post_messages where question_id in"
             " (select question_id from posted_answers where author_id = ?)"
         )
-        return frozenset(map(MessageId, await self._db.texts(statement, (user_id,))))
+        return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
 
     async def drop(self, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of the answers to these messages."""
         gone = bare_ids(message_ids)
-        await self._db.run(_DROP, (gone, gone))
+        await self.db.run(_DROP, (gone, gone))
 
-    async def forget(self, message_ids: Collection[MessageId]) -> None:
+    @writes
+    def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of the answers to these messages, and no quote of anybody's: it may be of one of them."""
         gone = bare_ids(message_ids)
-
-        def work(db: Transaction) -> None:
-            db.run(_DROP, (gone, gone))
-            db.run(_UNQUOTE)
-
-        await self._db.write(work)
+        db.run(_DROP, (gone, gone))
+        db.run(_UNQUOTE)
 
 
 def keep_cited(
@@ -306,17 +296,18 @@ class Post(Struct, frozen=True, kw_only=True):
     """The role that the last part pings."""
 
 
-class PostLedger:
+class PostLedger(Store):
     """Posts in the database. Every method returns once its change is on disk; all raise KnowledgeError."""
 
     def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
         """With `emails`, addresses are masked in what is kept of questions and citations."""
-        self._db = db
-        self._clock = clock
+        super().__init__(db, clock=clock)
         self._emails = emails
 
-    async def begin(
+    @writes
+    def begin(
         self,
+        db: Transaction,
         question_id: MessageId,
         channel_id: ChannelId,
         target: ReplyTarget,
@@ -337,71 +328,61 @@ class PostLedger:
         posts that messages in `covers` have of their own, as if these had never begun. A post that may have been seen
         stays, and so does its message with it.
         """
-        post = (question_id, channel_id, target, channel_id if target == "in_place" else None, self._now())
+        post = (question_id, channel_id, target, channel_id if target == "in_place" else None, self.now())
         extras = (int(called), int(notice), msgspec.json.encode(buttons).decode(), mention_role)
+        known = _post_of(db, question_id)
+        if known is not None:
+            return known
+        db.run(
+            "insert into posts (question_id, channel_id, target, thread_id, changed_at, called, notice,"
+            " buttons, mention_role, state, reason) values (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '')",
+            (*post, *extras),
+        )
+        _add_parts(db, question_id, parts)
+        if citations:
+            keep_cited(db, question_id, author_id, asked, citations, now=self.clock.now(), emails=self._emails)
+        # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
+        db.run_each(_DROP_UNSEEN, [(each,) for each in covers if each != question_id])
+        db.run_each(
+            "insert into post_messages (message_id, question_id) values (?, ?) on conflict do nothing",
+            [(message_id, question_id) for message_id in (*covers, question_id)],
+        )
+        return _posts(db, "question_id = ?", question_id)[0]
 
-        def work(db: Transaction) -> Post:
-            known = _post_of(db, question_id)
-            if known is not None:
-                return known
-            db.run(
-                "insert into posts (question_id, channel_id, target, thread_id, changed_at, called, notice,"
-                " buttons, mention_role, state, reason) values (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '')",
-                (*post, *extras),
-            )
-            _add_parts(db, question_id, parts)
-            if citations:
-                keep_cited(db, question_id, author_id, asked, citations, now=self._clock.now(), emails=self._emails)
-            # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
-            db.run_each(_DROP_UNSEEN, [(each,) for each in covers if each != question_id])
-            db.run_each(
-                "insert into post_messages (message_id, question_id) values (?, ?) on conflict do nothing",
-                [(message_id, question_id) for message_id in (*covers, question_id)],
-            )
-            return _posts(db, "question_id = ?", question_id)[0]
-
-        return await self._db.write(work)
-
-    async def replaced(
-        self, question_id: MessageId, parts: Sequence[str], *, reason: str, in_place: bool = False
+    @writes
+    def replaced(
+        self, db: Transaction, question_id: MessageId, parts: Sequence[str], *, reason: str, in_place: bool = False
     ) -> Post:
         """Replace an unsent reply with a notice and its reason."""
-        now = self._now()
-
-        def work(db: Transaction) -> Post:
-            _update(
-                db,
-                "update posts set notice = 1, buttons = '[]', mention_role = null, reason = ?, changed_at = ?"
-                " where question_id = ?",
-                (reason, now, question_id),
-            )
-            if in_place:
-                statement = "update posts set target = 'in_place', thread_id = channel_id where question_id = ?"
-                _update(db, statement, (question_id,))
-            db.run("delete from post_parts where question_id = ?", (question_id,))
-            db.run("delete from posted_answers where question_id = ?", (question_id,))
-            _add_parts(db, question_id, parts)
-            return _posts(db, "question_id = ?", question_id)[0]
-
-        return await self._db.write(work)
+        now = self.now()
+        _update(
+            db,
+            "update posts set notice = 1, buttons = '[]', mention_role = null, reason = ?, changed_at = ?"
+            " where question_id = ?",
+            (reason, now, question_id),
+        )
+        if in_place:
+            statement = "update posts set target = 'in_place', thread_id = channel_id where question_id = ?"
+            _update(db, statement, (question_id,))
+        db.run("delete from post_parts where question_id = ?", (question_id,))
+        db.run("delete from posted_answers where question_id = ?", (question_id,))
+        _add_parts(db, question_id, parts)
+        return _posts(db, "question_id = ?", question_id)[0]
 
     async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
         """Keep the thread that the parts go to."""
         await self._change(question_id, "thread_id = ?", thread_id)
 
-    async def part_sent(self, question_id: MessageId, n: int, message_id: MessageId) -> None:
+    @writes
+    def part_sent(self, db: Transaction, question_id: MessageId, n: int, message_id: MessageId) -> None:
         """Keep the message that part `n` became."""
-        now = self._now()
-
-        def work(db: Transaction) -> None:
-            _update(
-                db,
-                "update post_parts set message_id = ? where question_id = ? and n = ?",
-                (message_id, question_id, n),
-            )
-            _update(db, "update posts set changed_at = ? where question_id = ?", (now, question_id))
-
-        await self._db.write(work)
+        now = self.now()
+        _update(
+            db,
+            "update post_parts set message_id = ? where question_id = ? and n = ?",
+            (message_id, question_id, n),
+        )
+        _update(db, "update posts set changed_at = ? where question_id = ?", (now, question_id))
 
     async def finished(self, question_id: MessageId) -> None:
         """Note that the whole reply is posted."""
@@ -414,16 +395,16 @@ class PostLedger:
     async def recalled(self, question_id: MessageId) -> None:
         """Delete a post before any of it was sent, as if it had never begun. Harmless where it did not."""
         # Parts and messages go with it.
-        await self._db.run("delete from posts where question_id = ?", (question_id,))
+        await self.db.run("delete from posts where question_id = ?", (question_id,))
 
     async def get(self, question_id: MessageId) -> Post | None:
         """Return the post that answers a message, alone or with others, in any state."""
-        return await self._db.read(lambda db: _post_of(db, question_id))
+        return await self.db.read(lambda db: _post_of(db, question_id))
 
     async def holds(self, message_id: MessageId) -> bool:
         """Whether a message of ours is known as a part of any reply."""
         statement = "select 1 from post_parts where message_id = ?"
-        return await self._db.row(statement, (message_id,)) is not None
+        return await self.db.row(statement, (message_id,)) is not None
 
     async def done_with(self, question_id: MessageId) -> bool:
         """Return whether the reply to a message is posted or was dropped: then nothing is left to do."""
@@ -432,24 +413,19 @@ class PostLedger:
 
     async def unfinished(self) -> tuple[Post, ...]:
         """Return the posts that are still open, oldest first."""
-        return await self._db.read(lambda db: _posts(db, "state = 'open'"))
+        return await self.db.read(lambda db: _posts(db, "state = 'open'"))
 
-    async def finished_after(self, position: str | None, limit: int) -> tuple[tuple[Post, str], ...]:
+    @reads
+    def finished_after(self, db: Transaction, position: str | None, limit: int) -> tuple[tuple[Post, str], ...]:
         """Return answers that were finished after a position (None: all), each with its own, oldest end first."""
         at, _, rid = (position or "").partition(" ")
         values = (at, int(rid) if rid.isascii() and rid.isdigit() else 0, limit)
-
-        def work(db: Transaction) -> tuple[tuple[Post, str], ...]:
-            ends = db.rows(
-                "select question_id, changed_at, rid from posts where state = 'finished' and not notice"
-                " and (changed_at, rid) > (?, ?) order by changed_at, rid limit ?",
-                values,
-            )
-            return tuple(
-                (_posts(db, "question_id = ?", str(each))[0], f"{ended!s} {rid!s}") for each, ended, rid in ends
-            )
-
-        return await self._db.read(work)
+        ends = db.rows(
+            "select question_id, changed_at, rid from posts where state = 'finished' and not notice"
+            " and (changed_at, rid) > (?, ?) order by changed_at, rid limit ?",
+            values,
+        )
+        return tuple((_posts(db, "question_id = ?", str(each))[0], f"{ended!s} {rid!s}") for each, ended, rid in ends)
 
     async def asked_in(self, thread_id: ChannelId) -> tuple[tuple[ChannelId, MessageId], ...]:
         """Where and what the messages are that were answered in a thread, oldest answer first."""
@@ -457,21 +433,18 @@ class PostLedger:
             "select posts.channel_id, post_messages.message_id from posts join post_messages using (question_id)"
             " where thread_id = ? and state = 'finished' and not notice order by posts.rid, post_messages.message_id"
         )
-        rows = await self._db.rows(statement, (thread_id,))
+        rows = await self.db.rows(statement, (thread_id,))
         return tuple((ChannelId(str(place)), MessageId(str(each))) for place, each in rows)
 
     async def answered_in(self, thread_id: ChannelId) -> bool:
         """Whether an answer of ours was finished in this thread (not merely in the channel around it)."""
         statement = "select 1 from posts where state = 'finished' and thread_id = ? and not notice"
-        return await self._db.row(statement, (thread_id,)) is not None
+        return await self.db.row(statement, (thread_id,)) is not None
 
     async def _change(self, question_id: MessageId, assignment: str, *values: str) -> None:
-        now = self._now()
+        now = self.now()
         statement = f"update posts set {assignment}, changed_at = ? where question_id = ?"
-        await self._db.write(lambda db: _update(db, statement, (*values, now, question_id)))
-
-    def _now(self) -> str:
-        return self._clock.now().isoformat()
+        await self.db.write(lambda db: _update(db, statement, (*values, now, question_id)))
 
 
 def nonce_of(question_id: MessageId, n: int) -> str:

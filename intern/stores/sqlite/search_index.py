@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import mul
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -24,8 +23,8 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.records import Match, Scored, SearchDocument, SearchFilter, SearchKind, SearchPart
 from intern.core.text.words import plain_words, unspaced_runs
-from intern.stores.sqlite.columns import IN, Table, as_json, carried, sortable
-from intern.stores.sqlite.database import Database, Row, Transaction, Value
+from intern.stores.sqlite.database import Row, Transaction, Value
+from intern.stores.sqlite.store import IN, Store, Table, as_json, carried, conditions, reads, sortable, writes
 
 if TYPE_CHECKING:
     from intern.stores.sqlite.vectors import Asked, Vectors
@@ -109,18 +108,13 @@ _BEST_OF_EACH = (
 _HAS_TRIGRAMS = "select 1 from search_trigrams_idx limit 1"
 
 
-class SqliteSearchStore:
-    """Documents, their words and their vectors. All methods raise KnowledgeError.
+class SqliteSearchStore(Store):
+    """Documents, their words and their vectors.
 
     The first search by a vector reads all vectors of its model into memory, where this store keeps them: have one.
     """
 
-    def __init__(self, db: Database, vectors: Vectors | None = None) -> None:
-        self._db = db
-        self._vectors = vectors
-        self._first_use = Lock()
-        self._counted: dict[tuple[Value, ...], int] = {}
-        self._counted_at: int | None = None
+    vectors: Vectors | None = None
 
     async def put(self, documents: Sequence[SearchDocument]) -> None:
         """Replace all documents of the sources that these belong to, in one transaction."""
@@ -136,25 +130,25 @@ class SqliteSearchStore:
             db.run_each(_PUT, rows)
 
         if rows:
-            await self._db.write(work)
+            await self.db.write(work)
 
     async def drop(self, source_ids: Collection[SourceId]) -> None:
         """Delete all documents of these sources. Harmless where there are none."""
         if source_ids:
             statement = f"delete from search_documents where source_id {IN}"
-            await self._db.run(statement, (as_json(source_ids),))
+            await self.db.run(statement, (as_json(source_ids),))
 
     async def stamps(self, kind: SearchKind) -> Mapping[SourceId, str]:
         """Return the stamp of each source of a kind."""
         statement = "select source_id, max(stamp) from search_documents where kind = ? group by source_id"
-        return dict(msgspec.convert(await self._db.rows(statement, (kind,)), list[tuple[SourceId, str]]))
+        return dict(msgspec.convert(await self.db.rows(statement, (kind,)), list[tuple[SourceId, str]]))
 
     async def documents(
         self, kind: SearchKind, source_ids: Collection[SourceId] | None = None
     ) -> tuple[SearchDocument, ...]:
         """Return all documents of a kind, or those of some sources, by id."""
         only, values = ("", [kind]) if source_ids is None else (f" and source_id {IN}", [kind, as_json(source_ids)])
-        rows = await self._db.rows(f"{_DOCUMENTS.select} where kind = ?{only} order by id", values)
+        rows = await self.db.rows(f"{_DOCUMENTS.select} where kind = ?{only} order by id", values)
         return tuple(map(_DOCUMENTS.struct, rows))
 
     async def matching(
@@ -173,18 +167,18 @@ class SqliteSearchStore:
             )
 
         # Each statement finds what is there as it runs.
-        return await self._db.read(work, steady=False)
+        return await self.db.read(work, steady=False)
 
     def _best(
         self, db: Transaction, table: WordTable, terms: Sequence[Match], wanted: SearchFilter, limit: int
     ) -> tuple[Scored, ...]:
-        conditions, values = _conditions(wanted)
+        where, values = _conditions(wanted)
         weighed = _weighed(db, table, terms)
         most = limit * _FIRST
         found: list[Row] = []
         # The second look is at all of them: the filter may have left out most of those that the first one saw.
         for matches, first in ((weighed, f" order by score desc, rowid limit {most}"), ([_any(terms)], "")):
-            statement = _filled(table, len(matches), conditions, wanted.part, first)
+            statement = _filled(table, len(matches), where, wanted.part, first)
             *found, (matched, *_) = db.rows(statement, (*matches, *values, limit))
             if len(found) >= limit or (weighed == [_any(terms)] and msgspec.convert(matched, int) < most):
                 break
@@ -192,53 +186,53 @@ class SqliteSearchStore:
 
     async def containing(self, part: str, wanted: SearchFilter, limit: int) -> tuple[Scored, ...]:
         """Return sources with a run of characters too short for trigrams, in scripts without spaces."""
-        conditions, values = _conditions(wanted)
+        where, values = _conditions(wanted)
         statement = (
             f"select rid, source_id, 0.0, {_WRITTEN} from search_documents where unspaced <> ''"
-            f" and instr(unspaced, ?) and {conditions}"
+            f" and instr(unspaced, ?) and {where}"
             " group by source_id order by source_id limit ?"
         )
-        return tuple(map(_scored, await self._db.rows(statement, (part, *values, limit))))
+        return tuple(map(_scored, await self.db.rows(statement, (part, *values, limit))))
 
     async def documents_at(self, rids: Collection[int], wanted: SearchFilter) -> Mapping[int, SearchDocument]:
         """Return these documents, without those that went or do not pass the filter any more."""
-        conditions, values = _conditions(wanted)
-        statement = f"select rid, {_DOCUMENTS.columns} from search_documents where rid {IN} and {conditions}"
-        rows = await self._db.rows(statement, (as_json(rids), *values))
+        where, values = _conditions(wanted)
+        statement = f"select rid, {_DOCUMENTS.columns} from search_documents where rid {IN} and {where}"
+        rows = await self.db.rows(statement, (as_json(rids), *values))
         return {msgspec.convert(rid, int): _DOCUMENTS.struct(row) for rid, *row in rows}
 
-    async def which(self, terms: Mapping[str, Match], rids: Collection[int]) -> Mapping[int, tuple[str, ...]]:
+    @reads
+    def which(
+        self, db: Transaction, terms: Mapping[str, Match], rids: Collection[int]
+    ) -> Mapping[int, tuple[str, ...]]:
         """Which of the terms each document holds."""
         statement = f"select rowid from search_words where search_words match ? and rowid {IN}"
-
-        def work(db: Transaction) -> dict[int, tuple[str, ...]]:
-            found: dict[int, tuple[str, ...]] = {}
-            for term, match in terms.items():
-                for rid in map(int, db.texts(statement, (match, as_json(rids)))):
-                    found[rid] = (*found.get(rid, ()), term)
-            return found
-
-        return await self._db.read(work)
+        found: dict[int, tuple[str, ...]] = {}
+        for term, match in terms.items():
+            for rid in map(int, db.texts(statement, (match, as_json(rids)))):
+                found[rid] = (*found.get(rid, ()), term)
+        return found
 
     async def unembedded(self, model: str, limit: int) -> tuple[SearchDocument, ...]:
         """Documents that have no vector of this model: texts first, and of each part those that were put first."""
-        return tuple(map(_DOCUMENTS.struct, await self._db.rows(_UNEMBEDDED, (model, limit))))
+        return tuple(map(_DOCUMENTS.struct, await self.db.rows(_UNEMBEDDED, (model, limit))))
 
     async def missing(self, model: str) -> int:
         """How many documents have no vector of this model."""
         statement = (
             "select (select count(*) from search_documents) - (select count(*) from search_vectors where model = ?)"
         )
-        return await self._db.number(statement, (model,))
+        return await self.db.number(statement, (model,))
 
     async def embedded(self, model: str) -> AsyncGenerator[Sequence[tuple[SearchDocument, bytes]]]:
         """All documents that have a vector of this model, with it, some at a time."""
         last: Value = -1
-        while rows := await self._db.rows(_EMBEDDED, (model, last)):
+        while rows := await self.db.rows(_EMBEDDED, (model, last)):
             yield [(_DOCUMENTS.struct(document), cast("bytes", vector)) for _, vector, *document in rows]
             last = rows[-1][0]
 
-    async def put_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
+    @writes
+    def put_vectors(self, db: Transaction, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
         """Give documents their vectors, in place of any of another model, and say how many took theirs.
 
         A document whose title or text is another by now takes none. Raises ValueError for what is no unit vector of
@@ -248,56 +242,45 @@ class SqliteSearchStore:
             (model, vector, document.id, carried(document.title), carried(document.text))
             for document, vector in vectors
         ]
+        for _, vector, document_id, _, _ in rows:
+            if not _is_unit(vector):
+                raise ValueError(f"the vector of {document_id!a} by {model} is none of length 1")
+        return sum(db.run(_PUT_VECTOR, row) for row in rows)
 
-        def work(db: Transaction) -> int:
-            for _, vector, document_id, _, _ in rows:
-                if not _is_unit(vector):
-                    raise ValueError(f"the vector of {document_id!a} by {model} is none of length 1")
-            return sum(db.run(_PUT_VECTOR, row) for row in rows)
-
-        return await self._db.write(work)
-
-    async def like(
-        self, vector: bytes, model: str, wanted: SearchFilter, limit: int, also: Collection[SourceId] = ()
+    @reads
+    def like(
+        self,
+        db: Transaction,
+        vector: bytes,
+        model: str,
+        wanted: SearchFilter,
+        limit: int,
+        *,
+        also: Collection[SourceId] = (),
     ) -> tuple[Scored, ...]:
         """Return the sources whose best document is most like a vector of this model, best first; then those of `also`.
 
         What has no vector of the model is not among them. Exact: all that the filter lets pass are compared. No text
         is read.
         """
-
-        def work(db: Transaction) -> tuple[Scored, ...]:
-            vectors, asked = self._asked(model, vector)
-            alike = vectors.like(db, asked, wanted, limit, also)
-            conditions, values = _conditions(wanted)
-            statement = f"select rid, source_id, 0.0, {_WRITTEN} from search_documents where rid {IN} and {conditions}"
-            rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
-            of = {each.rid: each for each in map(_scored, rows)}
-            # What went or changed since `db` looked is not among them.
-            return tuple(replace(of[rid], score=likeness) for rid, likeness in alike if rid in of)
-
-        return await self._db.read(work)
+        vectors, asked = self._asked(model, vector)
+        alike = vectors.like(db, asked, wanted, limit, also)
+        where, values = _conditions(wanted)
+        statement = f"select rid, source_id, 0.0, {_WRITTEN} from search_documents where rid {IN} and {where}"
+        rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
+        of = {each.rid: each for each in map(_scored, rows)}
+        # What went or changed since `db` looked is not among them.
+        return tuple(replace(of[rid], score=likeness) for rid, likeness in alike if rid in of)
 
     async def guilds(self) -> frozenset[str]:
         """Return the servers that documents come from."""
         statement = "select distinct guild_id from search_documents where guild_id <> ''"
-        return frozenset(await self._db.texts(statement))
+        return frozenset(await self.db.texts(statement))
 
     async def holds(self, kinds: Collection[SearchKind]) -> bool:
         """Whether there is any document of these kinds."""
         statement = f"select exists (select 1 from search_documents where kind {IN})"
-        return bool(await self._count(statement, as_json(kinds)))
-
-    async def _count(self, statement: str, *values: Value) -> int:
-        """Return a number, counted again only after a commit: to go to a thread takes longer."""
-        version = await self._db.version()
-        if version is None or version != self._counted_at:
-            self._counted, self._counted_at = {}, version
-        counted = self._counted  # of this version, also where another has begun by the time it is filled in
-        key = (statement, *values)
-        if key not in counted:
-            counted[key] = await self._db.number(statement, values)
-        return counted[key]
+        return bool(await self.db.number(statement, (as_json(kinds),)))
 
     def _asked(self, model: str, vector: bytes) -> tuple[Vectors, Asked]:
         try:
@@ -308,9 +291,8 @@ class SqliteSearchStore:
                 f'vectors cannot be compared without {error.name}; pip install "intern[embeddings]", or set '
                 'embeddings.provider = "none"'
             ) from error
-        with self._first_use:
-            self._vectors = self._vectors or Vectors()
-        return self._vectors, Asked(model, vector)
+        self.vectors = self.vectors or Vectors()
+        return self.vectors, Asked(model, vector)
 
     async def optimize(self) -> None:
         """Make one piece of the many that the full-text tables are in after many puts: a search looks into each.
@@ -319,7 +301,7 @@ class SqliteSearchStore:
         """
         for table in ("search_words", "search_trigrams"):
             pages = -_PAGES  # below zero: all pieces, not only those of one size
-            while await self._db.write(partial(_merged, table, pages)):
+            while await self.db.write(partial(_merged, table, pages)):
                 pages = _PAGES
 
 
@@ -367,28 +349,18 @@ def _any(matches: Sequence[Match]) -> Match:
     return Match(" OR ".join(matches))
 
 
-def _conditions(wanted: SearchFilter) -> tuple[str, list[Value]]:
-    conditions, values = ["1"], list[Value]()
-    if wanted.kinds:
-        conditions.append(f"kind {IN}")
-        values.append(as_json(wanted.kinds))
-    for column, value in (
-        ("part", wanted.part),
-        ("type", wanted.type),
-        ("status", wanted.status),
-        ("visibility", wanted.visibility),
-        ("guild_id", wanted.guild_id),
-    ):
-        if value is not None:
-            conditions.append(f"{column} = ?")
-            values.append(value)
-    if wanted.status is None and not wanted.retired:
-        conditions.append("status <> 'retired'")
-    for condition, moment in (("at >= ?", wanted.after), ("at < ?", wanted.before)):
-        if moment is not None:
-            conditions.append(condition)
-            values.append(sortable(moment))
-    return " and ".join(conditions), values
+def _conditions(wanted: SearchFilter) -> tuple[str, tuple[Value, ...]]:
+    return conditions(
+        (f"kind {IN}", as_json(wanted.kinds) if wanted.kinds else None),
+        ("part = ?", wanted.part),
+        ("type = ?", wanted.type),
+        ("status = ?", wanted.status),
+        ("visibility = ?", wanted.visibility),
+        ("guild_id = ?", wanted.guild_id),
+        ("status <> ?", "retired" if wanted.status is None and not wanted.retired else None),
+        ("at >= ?", wanted.after and sortable(wanted.after)),
+        ("at < ?", wanted.before and sortable(wanted.before)),
+    )
 
 
 def _row_of(document: SearchDocument) -> Row:

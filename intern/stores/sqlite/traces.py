@@ -24,8 +24,8 @@ from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.messages import ChatMessage
 from intern.core.text.masking import mask_secrets, masked_start
 from intern.stores.blocks import bare
-from intern.stores.sqlite.columns import IN, Table, keep_first, keep_newest, listed
 from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.store import IN, Store, Table, keep_first, keep_newest, listed, reads, writes
 from intern.stores.sqlite.usage import drop_replies
 
 KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
@@ -50,15 +50,13 @@ class Trace(Struct, frozen=True, kw_only=True):
     """What each step decided, and how long it took."""
 
 
-class TraceStore:
-    """The newest KEPT questions. All methods raise KnowledgeError."""
+class TraceStore(Store):
+    """The newest KEPT questions."""
 
-    def __init__(self, db: Database, *, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
-
-    async def keep(
+    @writes
+    def keep(
         self,
+        db: Transaction,
         message_ids: Sequence[MessageId],
         channel_id: ChannelId,
         *,
@@ -76,80 +74,69 @@ class TraceStore:
         values = (
             question_id,
             channel_id,
-            self._clock.now().isoformat(),
+            self.now(),
             outcome[:_MAX_TEXT],
             reason[:_MAX_TEXT],
             bounded(debug or {}),
         )
-
-        def work(db: Transaction) -> None:
-            _release(db, [question_id] if beside else message_ids)
-            [(trace,)] = db.rows(_ADD, values)
-            db.run_each(
-                "insert into trace_messages (message_id, trace) values (?, ?) on conflict do nothing",
-                [(each, trace) for each in (*others, question_id)],
-            )
-            keep_first(db, "traces", "rid", "rid desc", KEPT)
-
-        await self._db.write(work)
+        _release(db, [question_id] if beside else message_ids)
+        [(trace,)] = db.rows(_ADD, values)
+        db.run_each(
+            "insert into trace_messages (message_id, trace) values (?, ?) on conflict do nothing",
+            [(each, trace) for each in (*others, question_id)],
+        )
+        keep_first(db, "traces", "rid", "rid desc", KEPT)
 
     async def ended(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
         """Keep the outcome of the reply to a question; the reason stays where there is no new one.
 
         Harmless where nothing was kept of the question.
         """
-        values = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], self._clock.now().isoformat(), question_id)
-        await self._db.run(
+        values = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], self.now(), question_id)
+        await self.db.run(
             "update traces set outcome = ?, reason = coalesce(nullif(?, ''), reason), at = ? where question_id = ?",
             values,
         )
 
-    async def of(self, message_id: MessageId) -> Trace | None:
+    @reads
+    def of(self, db: Transaction, message_id: MessageId) -> Trace | None:
         """Return the account of a question, by any of its messages or of the reply's."""
-
-        def work(db: Transaction) -> Trace | None:
-            row = db.row(_OF, (message_id,)) or db.row(_OF_REPLY, (message_id,))
-            return _TRACES.struct(row) if row else None
-
-        return await self._db.read(work)
+        row = db.row(_OF, (message_id,)) or db.row(_OF_REPLY, (message_id,))
+        return _TRACES.struct(row) if row else None
 
     async def newest_in(self, channel_id: ChannelId) -> Trace | None:
         """Return the newest account in a channel or thread, or of the message that a thread hangs on."""
         # A thread that hangs on a message has the message's id.
         statement = f"{_TRACES.select} where channel_id = ? or question_id = ? order by at desc, rid desc limit 1"
-        row = await self._db.row(statement, (channel_id, channel_id))
+        row = await self.db.row(statement, (channel_id, channel_id))
         return _TRACES.struct(row) if row else None
 
-    async def newest(self, limit: int, offset: int = 0) -> tuple[Trace, ...]:
+    @reads
+    def newest(self, db: Transaction, limit: int, offset: int = 0) -> tuple[Trace, ...]:
         """Return the newest accounts, newest first."""
-
-        def work(db: Transaction) -> tuple[Trace, ...]:
-            rows = db.rows(f"{_TRACES.select} order by at desc, rid desc limit ? offset ?", (limit, offset))
-            return tuple(map(_TRACES.struct, rows))
-
-        return await self._db.read(work)
+        rows = db.rows(f"{_TRACES.select} order by at desc, rid desc limit ? offset ?", (limit, offset))
+        return tuple(map(_TRACES.struct, rows))
 
     async def count(self) -> int:
         """Return how many accounts there are."""
-        return await self._db.number("select count(*) from traces")
+        return await self.db.number("select count(*) from traces")
 
     async def having(self, message_ids: Collection[MessageId]) -> frozenset[MessageId]:
         """Return those of these messages that an account covers."""
         statement = f"select message_id from trace_messages where message_id {IN}"
-        return frozenset(map(MessageId, await self._db.texts(statement, (listed(message_ids),))))
+        return frozenset(map(MessageId, await self.db.texts(statement, (listed(message_ids),))))
 
 
-class Counts:
+class Counts(Store):
     """What is counted by the UTC day, such as questions that were shed: in memory at once, on disk with `store`."""
 
     def __init__(self, db: Database, *, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+        super().__init__(db, clock=clock)
         self._fresh: Counter[tuple[str, str]] = Counter()
 
     def add(self, name: str, number: int = 1) -> None:
         """Count; never waits."""
-        self._fresh[self._clock.now().date().isoformat(), name] += number
+        self._fresh[self.clock.now().date().isoformat(), name] += number
 
     async def store(self) -> None:
         """Bring to disk what was counted since the last time. Raises KnowledgeError; the counts are kept then."""
@@ -158,7 +145,7 @@ class Counts:
             return
         rows = [(day, name, number) for (day, name), number in fresh.items()]
         try:
-            await self._db.write(
+            await self.db.write(
                 lambda db: db.run_each(
                     "insert into counts (day, name, number) values (?, ?, ?)"
                     " on conflict (day, name) do update set number = number + excluded.number",
@@ -171,12 +158,12 @@ class Counts:
 
     async def of(self, day: date) -> dict[str, int]:
         """Return the stored counts of a day, by name."""
-        rows = await self._db.rows("select name, number from counts where day = ? order by name", (day.isoformat(),))
+        rows = await self.db.rows("select name, number from counts where day = ? order by name", (day.isoformat(),))
         return dict(msgspec.convert(rows, list[tuple[str, int]]))
 
     async def since(self, day: date) -> dict[date, dict[str, int]]:
         """Return the stored counts of each day from `day` on, by name; days without any are left out."""
-        rows = await self._db.rows("select day, name, number from counts where day >= ?", (day.isoformat(),))
+        rows = await self.db.rows("select day, name, number from counts where day >= ?", (day.isoformat(),))
         days: dict[date, dict[str, int]] = {}
         for at, name, number in msgspec.convert(rows, list[tuple[date, str, int]]):
             days.setdefault(at, {})[name] = number
@@ -281,13 +268,12 @@ _ROWS = Table("unanswered", _Row)
 _UNANSWERED = Table("unanswered", UnansweredQuestion)
 
 
-class Unanswered:
+class Unanswered(Store):
     """The newest KEPT questions: in memory at once, on disk with `store`. All but `add` raise KnowledgeError."""
 
     def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
         """With `emails`, addresses are masked, too."""
-        self._db = db
-        self._clock = clock
+        super().__init__(db, clock=clock)
         self._emails = emails
         self._fresh: dict[str, _Row] = {}
         self._gone: set[MessageId] = set()
@@ -301,7 +287,7 @@ class Unanswered:
             message_ids=msgspec.json.encode([message.id for message in messages]).decode(),
             author_id=last.author.id,
             channel_id=last.channel_id,
-            at=self._clock.now().isoformat(),
+            at=self.now(),
             reason=reason,
             text=presentable(text, emails=self._emails),
         )
@@ -322,7 +308,7 @@ class Unanswered:
         fresh, self._fresh = self._fresh, {}
         if not fresh:
             return
-        oldest = (self._clock.now() - MAX_AGE).isoformat()
+        oldest = (self.clock.now() - MAX_AGE).isoformat()
 
         def work(db: Transaction) -> None:
             db.run_each(_ROWS.upsert("question_id"), map(_ROWS.row, fresh.values()))
@@ -330,20 +316,20 @@ class Unanswered:
             db.run("delete from unanswered where at < ?", (oldest,))
 
         try:
-            await self._db.write(work)
+            await self.db.write(work)
         except KnowledgeError:
             self._fresh = {**fresh, **self._fresh}
             raise
 
     async def all(self) -> tuple[UnansweredQuestion, ...]:
         """Return those on disk, newest first."""
-        oldest = (self._clock.now() - MAX_AGE).isoformat()
+        oldest = (self.clock.now() - MAX_AGE).isoformat()
         statement = f"{_UNANSWERED.select} where at >= ? order by at desc, rid desc"
-        return tuple(map(_UNANSWERED.struct, await self._db.rows(statement, (oldest,))))
+        return tuple(map(_UNANSWERED.struct, await self.db.rows(statement, (oldest,))))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages among these questions."""
-        held = await self._db.texts("select message_ids from unanswered where author_id = ?", (user_id,))
+        held = await self.db.texts("select message_ids from unanswered where author_id = ?", (user_id,))
         held += [row.message_ids for row in self._fresh.values() if row.author_id == user_id]
         return frozenset(each for ids in held for each in msgspec.json.decode(ids, type=list[MessageId]))
 
@@ -357,7 +343,7 @@ class Unanswered:
             return not gone.isdisjoint(msgspec.json.decode(row.message_ids, type=list[str]))
 
         self._fresh = {key: row for key, row in self._fresh.items() if not concerned(row)}
-        await self._db.run(
+        await self.db.run(
             f"delete from unanswered where exists (select 1 from json_each(message_ids) as each where each.value {IN})",
             (listed(gone),),
         )
@@ -377,39 +363,32 @@ class Votes(Struct, frozen=True, kw_only=True):
     down: int = 0
 
 
-class FeedbackStore:
-    """One vote for each person and question; the latest counts. All methods raise KnowledgeError."""
+class FeedbackStore(Store):
+    """One vote for each person and question; the latest counts."""
 
-    def __init__(self, db: Database, *, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
-
-    async def vote(self, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
+    @writes
+    def vote(self, db: Transaction, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
         """Keep a member's vote on the answer to a question. Voting the same again changes nothing.
 
         An answer with a vote against it is not repeated.
         """
-        values = (question_id, user_id, "up" if up else "down", self._clock.now().isoformat())
-
-        def work(db: Transaction) -> None:
-            db.run(
-                "insert into feedback (question_id, user_id, vote, at) values (?, ?, ?, ?)"
-                " on conflict (question_id, user_id) do update set vote = excluded.vote, at = excluded.at"
-                " where vote <> excluded.vote",
-                values,
-            )
-            if not up:
-                drop_replies(db, [question_id])
-
-        await self._db.write(work)
+        values = (question_id, user_id, "up" if up else "down", self.now())
+        db.run(
+            "insert into feedback (question_id, user_id, vote, at) values (?, ?, ?, ?)"
+            " on conflict (question_id, user_id) do update set vote = excluded.vote, at = excluded.at"
+            " where vote <> excluded.vote",
+            values,
+        )
+        if not up:
+            drop_replies(db, [question_id])
 
     async def of(self, question_id: MessageId) -> Votes:
         """Return the votes on the answer to a question."""
-        return await self._db.read(lambda db: _counted(db, "where question_id = ?", question_id))
+        return await self.db.read(lambda db: _counted(db, "where question_id = ?", question_id))
 
     async def all(self) -> Votes:
         """Return the votes on all answers."""
-        return await self._db.read(lambda db: _counted(db, ""))
+        return await self.db.read(lambda db: _counted(db, ""))
 
 
 def _counted(db: Transaction, condition: str, *values: str) -> Votes:

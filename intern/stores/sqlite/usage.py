@@ -8,7 +8,8 @@ questions that it was used for, and is dropped once anything speaks against one 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from dataclasses import astuple
+from datetime import date, timedelta
 from hashlib import sha256
 
 import msgspec
@@ -17,28 +18,25 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.ids import MessageId
 from intern.models.usage import Meter
-from intern.stores.sqlite.columns import IN, Table, as_json, bare_ids, keep_first
 from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.store import IN, Store, Table, as_json, bare_ids, keep_first, reads, writes
 
 Taken = tuple[int, bool, bool]
 """The form of streaming, whether a temperature is taken, and whether bounds in schemas are."""
 
 
-class FormLog:
-    """Forms in the database, by address, model and structured output. All methods raise KnowledgeError."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
+class FormLog(Store):
+    """Forms in the database, by address, model and structured output."""
 
     async def of(self, *endpoint: str) -> Taken | None:
         """Return what was kept of an endpoint; None where nothing was."""
         statement = "select streaming, temperature, bounds from endpoint_forms where endpoint = ?"
-        row = await self._db.row(statement, (_key(endpoint),))
+        row = await self.db.row(statement, (_key(endpoint),))
         return None if row is None else msgspec.convert(row, Taken, strict=False)
 
     async def keep(self, taken: Taken, *endpoint: str) -> None:
         """Replace what was kept of an endpoint."""
-        await self._db.run(
+        await self.db.run(
             "insert into endpoint_forms (endpoint, streaming, temperature, bounds) values (?, ?, ?, ?)"
             " on conflict (endpoint) do update set streaming = excluded.streaming,"
             " temperature = excluded.temperature, bounds = excluded.bounds",
@@ -72,43 +70,33 @@ class PromptUsage(Struct, frozen=True):
 _USAGE = Table("usage", PromptUsage)
 
 
-class UsageLog:
-    """Counts in the database. All methods raise KnowledgeError."""
-
-    def __init__(self, db: Database) -> None:
-        self._db = db
+class UsageLog(Store):
+    """Counts in the database."""
 
     async def add(self, day: date, prompt: str, counted: Meter) -> None:
         """Add to the counts of a prompt on a day."""
-        row = (prompt, counted.calls, counted.prompt_tokens, counted.completion_tokens)
-        await self._db.run(
-            "insert into usage (day, prompt, calls, prompt_tokens, completion_tokens, cost, cached_tokens)"
-            " values (?, ?, ?, ?, ?, ?, ?)"
-            " on conflict (day, prompt) do update set calls = calls + excluded.calls,"
-            " prompt_tokens = prompt_tokens + excluded.prompt_tokens,"
-            " completion_tokens = completion_tokens + excluded.completion_tokens, cost = cost + excluded.cost,"
-            " cached_tokens = cached_tokens + excluded.cached_tokens",
-            (day.isoformat(), *row, counted.cost, counted.cached_tokens),
+        sums = ", ".join(f"{each} = {each} + excluded.{each}" for each in _USAGE.names[1:])
+        await self.db.run(
+            f"insert into usage (day, {_USAGE.columns}) values (?, ?, ?, ?, ?, ?, ?)"
+            f" on conflict (day, prompt) do update set {sums}",
+            (day.isoformat(), prompt, *astuple(counted)),
         )
 
     async def spent(self, day: date, /) -> int:
         """Return all tokens of a day, prompts and replies together."""
-        statement = "select coalesce(sum(prompt_tokens + completion_tokens), 0) from usage where day = ?"
-        return await self._db.number(statement, (day.isoformat(),))
+        statement = "select sum(prompt_tokens + completion_tokens) from usage where day = ?"
+        return await self.db.number(statement, (day.isoformat(),))
 
     async def cost(self, day: date, /) -> float:
         """Return all costs of a day."""
-        row = await self._db.row("select coalesce(sum(cost), 0.0) from usage where day = ?", (day.isoformat(),))
+        row = await self.db.row("select total(cost) from usage where day = ?", (day.isoformat(),))
         return msgspec.convert(row, tuple[float])[0]
 
-    async def of(self, day: date) -> tuple[PromptUsage, ...]:
+    @reads
+    def of(self, db: Transaction, day: date) -> tuple[PromptUsage, ...]:
         """Return the counts of a day, by prompt."""
-        rows = await self._db.rows(f"{_USAGE.select} where day = ? order by prompt", (day.isoformat(),))
-        return tuple(map(_USAGE.struct, rows))
+        return _USAGE.all(db, "where day = ? order by prompt", (day.isoformat(),))
 
-
-MOST_REMEMBERED = 20_000
-"""Vectors; of 1,536 numbers each they take 120 MB."""
 
 _RECALL = f"select key, vector from vector_memory where key {IN}"
 _USED = f"update vector_memory set used_at = ? where key {IN} and used_at < ?"
@@ -119,37 +107,32 @@ _REMEMBER = (
 _DAY = 86_400
 
 
-class VectorMemory:
-    """Remembers vectors by the hash of model and text. All methods raise KnowledgeError."""
+class VectorMemory(Store):
+    """Vectors by the hash of model and text."""
 
-    def __init__(self, db: Database, *, clock: Clock, most: int = MOST_REMEMBERED) -> None:
-        self._db = db
-        self._clock = clock
-        self._most = most
+    most = 20_000
+    """Vectors; of 1,536 numbers each they take 120 MB."""
 
     async def recall(self, keys: Sequence[str], /) -> Mapping[str, bytes]:
         """Return the known vectors."""
-        known = dict(msgspec.convert(await self._db.rows(_RECALL, (as_json(keys),)), list[tuple[str, bytes]]))
+        known = dict(msgspec.convert(await self.db.rows(_RECALL, (as_json(keys),)), list[tuple[str, bytes]]))
         if known:
-            now = int(self._clock.now().timestamp())
+            now = int(self.clock.now().timestamp())
             # Once a day is enough, or each question would write.
-            await self._db.run(_USED, (now, as_json(known), now - _DAY))
+            await self.db.run(_USED, (now, as_json(known), now - _DAY))
         return known
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Delete all vectors: each says something about its text, and the author of that text is not stored."""
         if message_ids:
-            await self._db.run("delete from vector_memory")
+            await self.db.run("delete from vector_memory")
 
-    async def remember(self, vectors: Mapping[str, bytes], /) -> None:
+    @writes
+    def remember(self, db: Transaction, vectors: Mapping[str, bytes], /) -> None:
         """Keep vectors, and delete those that were used longest ago."""
-        now = int(self._clock.now().timestamp())
-
-        def work(db: Transaction) -> None:
-            db.run_each(_REMEMBER, [(key, vector, now) for key, vector in vectors.items()])
-            keep_first(db, "vector_memory", "key", "used_at desc", self._most)
-
-        await self._db.write(work)
+        now = int(self.clock.now().timestamp())
+        db.run_each(_REMEMBER, [(key, vector, now) for key, vector in vectors.items()])
+        keep_first(db, "vector_memory", "key", "used_at desc", self.most)
 
 
 KEPT_REPLIES = 1_000
@@ -167,35 +150,32 @@ class Recalled(Struct, frozen=True):
     """How often replies were dropped by then; see `keep`."""
 
 
-class ReplyStore:
-    """The replies that were used last. All methods raise KnowledgeError."""
+class ReplyStore(Store):
+    """The replies that were used last."""
 
     def __init__(self, db: Database, *, clock: Clock) -> None:
-        self._db = db
-        self._clock = clock
+        super().__init__(db, clock=clock)
         self._undropped: set[MessageId] = set()
         """The questions of drops that failed: until they are made up for, no reply is recalled or kept."""
 
     async def recall(self, key: str, question_id: MessageId | None) -> Recalled:
         """Look for the reply to a request, for one more question."""
         await self._drop_failed()
-        now = self._clock.now()
-        oldest = (now - MAX_AGE_REPLIES).isoformat()
-
-        def look(db: Transaction) -> Recalled:
-            row = db.row("select reply from model_replies where key = ? and made_at >= ?", (key, oldest))
-            return Recalled(None if row is None else msgspec.convert(row, tuple[bytes])[0], _drops(db))
-
-        def use(db: Transaction) -> Recalled:
-            found = look(db)
-            if found.reply is not None:
-                db.run("update model_replies set used_at = ? where key = ?", (now.isoformat(), key))
-                _use(db, key, question_id, now)
-            return found
-
-        found = await self._db.read(look)
+        found = await self.db.read(lambda db: self._look(db, key))
         # Mostly there is none; then the answer does not wait for the disk.
-        return found if found.reply is None else await self._db.write(use)
+        return found if found.reply is None else await self._use(key, question_id)
+
+    def _look(self, db: Transaction, key: str) -> Recalled:
+        row = db.row("select reply from model_replies where key = ? and made_at >= ?", (key, self._oldest()))
+        return Recalled(None if row is None else msgspec.convert(row, tuple[bytes])[0], _drops(db))
+
+    @writes
+    def _use(self, db: Transaction, key: str, question_id: MessageId | None) -> Recalled:
+        found = self._look(db, key)
+        if found.reply is not None:
+            db.run("update model_replies set used_at = ? where key = ?", (self.now(), key))
+            self._note_use(db, key, question_id)
+        return found
 
     async def keep(self, key: str, reply: bytes, question_id: MessageId | None, drops: int) -> None:
         """Keep a reply; those that were used longest ago make room.
@@ -204,20 +184,19 @@ class ReplyStore:
         the drop may have been about its question.
         """
         await self._drop_failed()
-        now = self._clock.now()
-        oldest = (now - MAX_AGE_REPLIES).isoformat()
+        await self._keep(key, reply, question_id, drops)
 
-        def work(db: Transaction) -> None:
-            if _drops(db) != drops:
-                return
-            db.run("delete from model_replies where key = ? or made_at < ?", (key, oldest))
-            db.run("delete from reply_uses where at < ?", (oldest,))
-            values = (key, reply, now.isoformat(), now.isoformat())
-            db.run("insert into model_replies (key, reply, made_at, used_at) values (?, ?, ?, ?)", values)
-            _use(db, key, question_id, now)
+    @writes
+    def _keep(self, db: Transaction, key: str, reply: bytes, question_id: MessageId | None, drops: int) -> None:
+        if _drops(db) == drops:
+            db.run("delete from model_replies where key = ? or made_at < ?", (key, self._oldest()))
+            db.run("delete from reply_uses where at < ?", (self._oldest(),))
+            now = self.now()
+            db.run(
+                "insert into model_replies (key, reply, made_at, used_at) values (?, ?, ?, ?)", (key, reply, now, now)
+            )
+            self._note_use(db, key, question_id)
             keep_first(db, "model_replies", "key", "used_at desc, key", KEPT_REPLIES)
-
-        await self._db.write(work)
 
     async def drop(self, message_ids: Collection[MessageId]) -> None:
         """Drop the replies that were used for these questions. Until a failed drop is repeated, none is recalled."""
@@ -226,25 +205,36 @@ class ReplyStore:
 
     async def _drop_failed(self) -> None:
         if ids := frozenset(self._undropped):
-            await self._db.write(lambda db: drop_replies(db, ids))
+            await self.db.write(lambda db: drop_replies(db, ids))
             self._undropped -= ids
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Drop all replies: they may quote anybody."""
-        if not message_ids:
-            return
+        if message_ids:
+            await self._forget(message_ids)
 
-        def work(db: Transaction) -> None:
-            db.run("delete from model_replies")
-            db.run(_COUNT_DROP)
-            db.run(f"delete from reply_uses where message_id {IN}", (bare_ids(message_ids),))
+    @writes
+    def _forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
+        db.run("delete from model_replies")
+        db.run(_COUNT_DROP)
+        db.run(f"delete from reply_uses where message_id {IN}", (bare_ids(message_ids),))
 
-        await self._db.write(work)
+    def _oldest(self) -> str:
+        return (self.clock.now() - MAX_AGE_REPLIES).isoformat()
+
+    def _note_use(self, db: Transaction, key: str, question_id: MessageId | None) -> None:
+        # It outlives the reply: what speaks against an answer speaks against a later one to the same request, too.
+        if question_id is not None:
+            statement = "insert into reply_uses (message_id, key, at) values (?, ?, ?) on conflict do nothing"
+            db.run(statement, (question_id, key, self.now()))
 
 
 def drop_replies(db: Transaction, message_ids: Collection[MessageId]) -> None:
     """Drop the replies that were used for these questions, in the caller's own transaction."""
-    db.run(_DROP_REPLIES, (bare_ids(message_ids),))
+    db.run(
+        f"delete from model_replies where key in (select key from reply_uses where message_id {IN})",
+        (bare_ids(message_ids),),
+    )
     db.run(_COUNT_DROP)
 
 
@@ -252,12 +242,4 @@ def _drops(db: Transaction) -> int:
     return db.number("select count from reply_drops")
 
 
-def _use(db: Transaction, key: str, question_id: MessageId | None, now: datetime) -> None:
-    # It outlives the reply: what speaks against an answer speaks against a later one to the same request, too.
-    if question_id is not None:
-        statement = "insert into reply_uses (message_id, key, at) values (?, ?, ?) on conflict do nothing"
-        db.run(statement, (question_id, key, now.isoformat()))
-
-
 _COUNT_DROP = "update reply_drops set count = count + 1"
-_DROP_REPLIES = f"delete from model_replies where key in (select key from reply_uses where message_id {IN})"

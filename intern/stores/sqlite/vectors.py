@@ -1,12 +1,12 @@
 """Vectors of one model, held in memory as they stand in the database, and the documents that are most like a vector.
 
-Exact: every vector that the filter lets pass is compared. What this or another process wrote is read before each look.
-Blocks, so it belongs on a worker thread. Only this module needs numpy; without vectors it is not loaded.
+Exact: every vector that the filter lets pass is compared. Changes by this or another process are read before each
+search. Blocks, so it belongs on a worker thread. Only this module needs numpy; without vectors it is not loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from intern.core.ids import SourceId
 from intern.core.records import SearchFilter
-from intern.stores.sqlite.columns import IN, as_json
 from intern.stores.sqlite.database import Row, Transaction
+from intern.stores.sqlite.store import IN, as_json
 
 Floats: TypeAlias = NDArray[np.float32]
 Numbers: TypeAlias = NDArray[np.int64]
@@ -27,7 +27,7 @@ Slots: TypeAlias = NDArray[np.intp]
 MOST_HELD = 256 * 1024 * 1024
 """Bytes of vectors, 250,000 of 256 numbers each. Where there are more, each look reads all of them from the disk."""
 
-# A copy grows by so many at a time; a single array would need its room twice to grow.
+# Read at a time.
 _BLOCK = 4096
 
 # Of one source, many documents may be alike: so many more are looked at than are wanted, and more if need be.
@@ -144,26 +144,25 @@ class _Scored(NamedTuple):
 
 
 class _Copy:
-    """Vectors in blocks, and beside each what filters and results need of its document."""
+    """Vectors, and beside each what filters and results need of its document."""
 
     def __init__(self, asked: Asked) -> None:
-        self.size = 0
         self._asked = asked
         self._seen = 0
         self._groups: dict[tuple[str, ...], int] = {}
-        self._blocks: list[Floats] = []
-        self._rids: Numbers = np.empty(0, np.int64)
-        self._sources: Numbers = np.empty(0, np.int64)
-        self._moments: Numbers = np.empty(0, np.int64)
-        self._group_of: Numbers = np.empty(0, np.int64)
+        none = np.empty(0, np.int64)
+        self._columns: tuple[NDArray[Any], ...] = (none, none, none, none, np.empty((0, asked.width // 4), np.float32))
+
+    @property
+    def size(self) -> int:
+        return len(self._columns[0])
 
     @classmethod
     def read(cls, db: Transaction, asked: Asked) -> _Copy:
         """Read all that `db` sees."""
         copy = cls(asked)
         _, copy._seen = _noted(db)
-        for rows in _blocks_of(db, asked):
-            copy.add(rows)
+        copy.add(_blocks_of(db, asked))
         return copy
 
     def is_of(self, asked: Asked) -> bool:
@@ -176,80 +175,47 @@ class _Copy:
             return False
         if newest > self._seen:
             changed = [rid for (rid,) in db.rows(_CHANGED, (self._seen,))]
-            self._remove(np.array(changed, np.int64))
-            self.add(db.rows(_THESE, (as_json(changed), self._asked.model, self._asked.width)))
+            kept = ~np.isin(self._columns[0], np.array(changed, np.int64))
+            self._columns = tuple(column[kept] for column in self._columns)
+            self.add([db.rows(_THESE, (as_json(changed), self._asked.model, self._asked.width))])
             self._seen = newest
         return True
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, blocks: Iterable[Sequence[Row]]) -> None:
         """Take in what the database tells of some."""
-        if not rows:
-            return
-        rids, sources, moments, vectors, *groups = zip(*rows, strict=True)
-        first, self.size = self.size, self.size + len(rows)
-        self._make_room()
-        here = slice(first, self.size)
-        self._rids[here] = rids
-        self._sources[here] = [_code(source) for source in sources]
-        self._moments[here] = np.array(moments, "datetime64[us]").astype(np.int64)
-        self._group_of[here] = [
-            self._groups.setdefault(group, len(self._groups)) for group in zip(*groups, strict=True)
-        ]
-        numbers = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(rows), -1)
-        done = 0
-        while done < len(rows):
-            block, at = divmod(first + done, _BLOCK)
-            some = numbers[done : done + _BLOCK - at]
-            self._blocks[block][at : at + len(some)] = some
-            done += len(some)
+        parts = [self._columns, *(self._read(rows) for rows in blocks if rows)]
+        self._columns = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
     def scored(self, numbers: Floats, wanted: SearchFilter) -> _Scored:
         """Compare those that the filter lets pass."""
-        scores = np.empty(self.size, np.float32)
-        for n, block in enumerate(self._blocks):
-            here = slice(n * _BLOCK, min((n + 1) * _BLOCK, self.size))
-            # Not `@`: its threads wait for each other by spinning. On two busy cores that took 100 ms, this takes 13.
-            np.einsum("ij,j->i", block[: here.stop - here.start], numbers, out=scores[here])
-        slots = np.flatnonzero(self._passing(wanted))
-        return _Scored(self._rids[slots], self._sources[slots], scores[slots])
-
-    def _passing(self, wanted: SearchFilter) -> NDArray[np.bool_]:
-        groups = np.array([_passes(group, wanted) for group in self._groups], bool)
-        passing: NDArray[np.bool_] = groups[self._group_of[: self.size]]
+        rids, sources, moments, group_of, vectors = self._columns
+        # Not `@`: its threads wait for each other by spinning. On two busy cores that took 100 ms, this takes 13.
+        scores: Floats = np.einsum("ij,j->i", vectors, numbers)
+        passing = np.array([_passes(group, wanted) for group in self._groups], bool)[group_of]
         if wanted.after is not None:
-            passing &= self._moments[: self.size] >= _moment(wanted.after)
+            passing &= moments >= _moment(wanted.after)
         if wanted.before is not None:
-            passing &= self._moments[: self.size] < _moment(wanted.before)
-        return passing
+            passing &= moments < _moment(wanted.before)
+        return _Scored(rids[passing], sources[passing], scores[passing])
 
-    def _make_room(self) -> None:
-        while len(self._blocks) * _BLOCK < self.size:
-            self._blocks.append(np.empty((_BLOCK, self._asked.width // 4), np.float32))
-            room = np.zeros(_BLOCK, np.int64)
-            self._rids = np.concatenate((self._rids, room))
-            self._sources = np.concatenate((self._sources, room))
-            self._moments = np.concatenate((self._moments, room))
-            self._group_of = np.concatenate((self._group_of, room))
-
-    def _remove(self, rids: Numbers) -> None:
-        """Let the last ones take the places of those that go."""
-        for slot in reversed(np.flatnonzero(np.isin(self._rids[: self.size], rids)).tolist()):
-            self.size -= 1
-            last = self.size
-            for column in (self._rids, self._sources, self._moments, self._group_of):
-                column[slot] = column[last]
-            self._blocks[slot // _BLOCK][slot % _BLOCK] = self._blocks[last // _BLOCK][last % _BLOCK]
-        del self._blocks[-(-self.size // _BLOCK) :]
-        room = len(self._blocks) * _BLOCK
-        self._rids, self._sources = self._rids[:room], self._sources[:room]
-        self._moments, self._group_of = self._moments[:room], self._group_of[:room]
+    def _read(self, rows: Sequence[Row]) -> tuple[NDArray[Any], ...]:
+        rids, sources, moments, vectors, *groups = zip(*rows, strict=True)
+        group_of = [self._groups.setdefault(group, len(self._groups)) for group in zip(*groups, strict=True)]
+        return (
+            np.array(rids, np.int64),
+            # 64 bits that differ for each source, as far as anybody outside of this process can tell.
+            np.array([*map(hash, sources)], np.int64),
+            np.array(moments, "datetime64[us]").astype(np.int64),
+            np.array(group_of, np.int64),
+            np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(rows), -1),
+        )
 
 
 def _these(db: Transaction, asked: Asked, wanted: SearchFilter, sources: Collection[SourceId]) -> list[Likeness]:
     """Compare the documents of these sources alone."""
     rids = [rid for (rid,) in db.rows(_OF_SOURCES, (as_json(sources),))]
     copy = _Copy(asked)
-    copy.add(db.rows(_THESE, (as_json(rids), asked.model, asked.width)))
+    copy.add([db.rows(_THESE, (as_json(rids), asked.model, asked.width))])
     return copy.scored(asked.numbers, wanted).best(len(sources), ())
 
 
@@ -258,7 +224,7 @@ def _read_through(db: Transaction, asked: Asked, wanted: SearchFilter) -> _Score
     parts = [_Copy(asked).scored(asked.numbers, wanted)]
     for rows in _blocks_of(db, asked):
         copy = _Copy(asked)
-        copy.add(rows)
+        copy.add([rows])
         parts.append(copy.scored(asked.numbers, wanted))
     rids, sources, scores = zip(*parts, strict=True)
     return _Scored(np.concatenate(rids), np.concatenate(sources), np.concatenate(scores))
@@ -277,11 +243,6 @@ def _passes(group: tuple[str, ...], wanted: SearchFilter) -> bool:
     same = all(want is None or want == have for want, have in zip(asked, others, strict=True))
     known = wanted.status is not None or wanted.retired or group[3] != "retired"
     return same and known and (not wanted.kinds or kind in wanted.kinds)
-
-
-def _code(source: Any) -> int:
-    """64 bits that are another for every source, as far as anybody who does not know this process can tell."""
-    return hash(source)
 
 
 def _moment(moment: datetime) -> int:

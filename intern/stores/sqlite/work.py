@@ -26,8 +26,8 @@ from intern.core.log import get_logger
 from intern.core.messages import AuthorType, ChatMessage
 from intern.core.records import PairDecision, Parked
 from intern.core.text.masking import encoded, whole
-from intern.stores.sqlite.columns import IN, Table, keep_newest, listed
 from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.store import IN, Store, Table, keep_newest, listed, reads, writes
 
 # A job that ended its process this often is to blame; without a bound it would end every process to come.
 _MOST_CLAIMS = 3
@@ -59,29 +59,23 @@ _OUTCOMES = Table("jobs", JobOutcome)
 _EMPTIED = "payload = case when kind in ('capture', 'import', 'import_notes') then x'' else payload end"
 
 
-class Jobs:
+class Jobs(Store):
     """The queue of jobs in the database, first in, first out but for kinds left waiting. All raise KnowledgeError."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-    async def submit(self, kind: str, payload: bytes, key: str) -> int:
+    @writes
+    def submit(self, db: Transaction, kind: str, payload: bytes, key: str) -> int:
         """Ask for a job and get its id; while one of the same kind and key waits unclaimed, get the id of that one."""
-
-        def work(db: Transaction) -> int:
-            row = db.row(
-                "select id from jobs where state = 'waiting' and kind = ? and key = ? order by id", (kind, key)
-            ) or db.row(
-                "insert into jobs (kind, key, payload, state) values (?, ?, ?, 'waiting') returning id",
-                (kind, key, payload),
-            )
-            return msgspec.convert(row, tuple[int])[0]
-
-        return await self._db.write(work)
+        row = db.row(
+            "select id from jobs where state = 'waiting' and kind = ? and key = ? order by id", (kind, key)
+        ) or db.row(
+            "insert into jobs (kind, key, payload, state) values (?, ?, ?, 'waiting') returning id",
+            (kind, key, payload),
+        )
+        return msgspec.convert(row, tuple[int])[0]
 
     async def claim(self, *, but: Collection[str] = ()) -> Job | None:
         """Take the oldest waiting job that is of none of the kinds `but`, or None. No two claims ever get the same."""
-        row = await self._db.write(
+        row = await self.db.write(
             lambda db: db.row(
                 "update jobs set state = 'claimed', claims = claims + 1 where id = (select min(id) from jobs"
                 f" where state = 'waiting' and kind not {IN}) returning {_JOBS.columns}",
@@ -95,7 +89,7 @@ class Jobs:
     ) -> None:
         """Say how a claimed job ended. A job that has ended keeps its first outcome."""
         # What was captured is in the archive by then, its secrets masked, and need not lie here as it came.
-        await self._db.run(
+        await self.db.run(
             f"update jobs set state = 'finished', result = ?, error = ?, exit_code = ?, {_EMPTIED}"
             " where id = ? and state <> 'finished'",
             (result, error, exit_code, job_id),
@@ -103,30 +97,25 @@ class Jobs:
 
     async def result(self, job_id: int) -> JobOutcome | None:
         """How the job ended; None while it waits or is in work. Raises LookupError for an id that was never given."""
-        row = await self._db.row(f"select state, {_OUTCOMES.columns} from jobs where id = ?", (job_id,))
+        row = await self.db.row(f"select state, {_OUTCOMES.columns} from jobs where id = ?", (job_id,))
         if row is None:
             raise LookupError(f"there is no job {job_id}")
         return _OUTCOMES.struct(row[1:]) if row[0] == "finished" else None
 
-    async def reclaim(self) -> int:
+    @writes
+    def reclaim(self, db: Transaction) -> int:
         """Put back what a process claimed and did not finish, and say how many jobs. For a new holder of the lock only.
 
         A job that was claimed three times without an end fails instead.
         """
-
-        def work(db: Transaction) -> int:
-            db.run(
-                f"update jobs set state = 'finished', exit_code = 3, error = ?, {_EMPTIED}"
-                " where state = 'claimed' and claims >= ?",
-                (f"the job was begun {_MOST_CLAIMS} times, and each time the process ended before it", _MOST_CLAIMS),
-            )
-            reclaimed = db.run("update jobs set state = 'waiting' where state = 'claimed'")
-            db.run(
-                "delete from jobs where state = 'finished' and id <= (select max(id) from jobs) - ?", (_OUTCOMES_KEPT,)
-            )
-            return reclaimed
-
-        return await self._db.write(work)
+        db.run(
+            f"update jobs set state = 'finished', exit_code = 3, error = ?, {_EMPTIED}"
+            " where state = 'claimed' and claims >= ?",
+            (f"the job was begun {_MOST_CLAIMS} times, and each time the process ended before it", _MOST_CLAIMS),
+        )
+        reclaimed = db.run("update jobs set state = 'waiting' where state = 'claimed'")
+        db.run("delete from jobs where state = 'finished' and id <= (select max(id) from jobs) - ?", (_OUTCOMES_KEPT,))
+        return reclaimed
 
 
 PAUSES = (timedelta(minutes=10), timedelta(hours=1), timedelta(hours=6))
@@ -142,43 +131,34 @@ class Retry(Struct, frozen=True):
     """When it is tried again by itself; None where only a person can ask for that."""
 
 
-class Attempts:
-    """Counts in the database. All methods raise KnowledgeError."""
+class Attempts(Store):
+    """Counts in the database."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-
-    async def begin(self, qa_id: QAId) -> int:
+    @writes
+    def begin(self, db: Transaction, qa_id: QAId) -> int:
         """Count an attempt, on disk before the work begins; returns how many there were, this one included."""
-
-        def work(db: Transaction) -> int:
-            return db.number(
-                "insert into attempts (qa_id, begun) values (?, 1)"
-                " on conflict (qa_id) do update set begun = begun + 1 returning begun",
-                (qa_id,),
-            )
-
-        return await self._db.write(work)
+        return db.number(
+            "insert into attempts (qa_id, begun) values (?, 1)"
+            " on conflict (qa_id) do update set begun = begun + 1 returning begun",
+            (qa_id,),
+        )
 
     async def clear(self, qa_id: QAId) -> None:
         """Forget that work was begun: it ended without a decision, but not by a crash. Harmless if it was not begun."""
-        await self._db.run("delete from attempts where qa_id = ?", (qa_id,))
+        await self.db.run("delete from attempts where qa_id = ?", (qa_id,))
 
-    async def end(self, decision: PairDecision, *, again: bool = True) -> None:
+    @writes
+    def end(self, db: Transaction, decision: PairDecision, *, again: bool = True) -> None:
         """Note that a pair was decided. A parked one is tried again by itself after a pause, unless not `again`."""
-
-        def work(db: Transaction) -> None:
-            db.run("delete from attempts where qa_id = ?", (decision.qa_id,))
-            if isinstance(decision, Parked):
-                _count(db, decision, again=again)
-            else:
-                db.run("delete from retries where qa_id = ?", (decision.qa_id,))
-
-        await self._db.write(work)
+        db.run("delete from attempts where qa_id = ?", (decision.qa_id,))
+        if isinstance(decision, Parked):
+            _count(db, decision, again=again)
+        else:
+            db.run("delete from retries where qa_id = ?", (decision.qa_id,))
 
     async def retries(self) -> Mapping[QAId, Retry]:
         """Return every pair that was parked, as far as it was counted."""
-        return retries_of(await self._db.rows("select qa_id, tries, next_at from retries"))
+        return retries_of(await self.db.rows("select qa_id, tries, next_at from retries"))
 
 
 def _count(db: Transaction, parked: Parked, *, again: bool) -> None:
@@ -237,22 +217,21 @@ def without_messages(request: CaptureRequest, message_ids: Collection[MessageId]
     return replace(request, messages=kept) if _kinds(kept) == _kinds(request.messages) else None
 
 
-class PendingCaptures:
+class PendingCaptures(Store):
     """Pending captures in the database. Every method returns once its change is on disk; all raise KnowledgeError."""
 
     def __init__(
         self, db: Database, *, clock: Clock, conversations_of: Callable[[MessageId], Collection[ConversationId]]
     ) -> None:
         """`conversations_of` tells from memory with which conversations a message was archived."""
-        self._db = db
-        self._clock = clock
+        super().__init__(db, clock=clock)
         self._conversations_of = conversations_of
         self._held: dict[int, frozenset[MessageId]] = {}
         self._changing = Lock()  # `_held` follows the database only if changes come back in order
 
     async def load(self) -> None:
         """Remember which messages wait, so that `holds` can tell. Once, before anything else is asked."""
-        rows = await self._db.rows("select capture, message_id from pending_messages")
+        rows = await self.db.rows("select capture, message_id from pending_messages")
         for rid, message_id in msgspec.convert(rows, list[tuple[int, MessageId]]):
             self._held[rid] = self._held.get(rid, frozenset()) | {message_id}
 
@@ -270,25 +249,22 @@ class PendingCaptures:
 
     async def waiting(self) -> Sequence[int]:
         """Return the ids of all that wait, oldest first."""
-        return [*map(int, await self._db.texts("select rid from pending_captures order by rid"))]
+        return [*map(int, await self.db.texts("select rid from pending_captures order by rid"))]
 
     async def get(self, rid: int) -> PendingCapture | None:
         """Return a capture that waits; None where it does not any more, or cannot be decoded."""
-        return await self._db.read(lambda db: _get(db, rid))
+        return await self.db.read(lambda db: _get(db, rid))
 
-    async def holding(self, message_id: MessageId) -> Sequence[CaptureRequest]:
+    @reads
+    def holding(self, db: Transaction, message_id: MessageId) -> Sequence[CaptureRequest]:
         """Return the captures that wait with this message in them."""
-
-        def work(db: Transaction) -> list[CaptureRequest]:
-            found = (_get(db, rid) for rid in _with_any(db, [message_id]))
-            return [each.request for each in found if each is not None]
-
-        return await self._db.read(work)
+        found = (_get(db, rid) for rid in _with_any(db, [message_id]))
+        return [each.request for each in found if each is not None]
 
     async def failed(self, rid: int, reason: str, *, again_in: timedelta, by_model: bool) -> None:
         """Its images were looked at in vain; `by_model`: a model that is there could not put them into words."""
-        next_at = (self._clock.now() + again_in).isoformat()
-        await self._db.run(
+        next_at = (self.clock.now() + again_in).isoformat()
+        await self.db.run(
             "update pending_captures set attempts = attempts + ?, reason = ?, next_at = ? where rid = ?",
             (int(by_model), whole(reason), next_at, rid),
         )
@@ -338,7 +314,7 @@ class PendingCaptures:
     async def texts_of(self, message_ids: Collection[MessageId]) -> ImageTexts:
         """Return the known descriptions of the images of these messages."""
         statement = f"select message_id, attachment_id, text from image_texts where message_id {IN}"
-        rows = await self._db.rows(statement, (listed(message_ids),))
+        rows = await self.db.rows(statement, (listed(message_ids),))
         found = msgspec.convert(rows, list[tuple[MessageId, str, str]])
         return {(message_id, attachment_id): text for message_id, attachment_id, text in found}
 
@@ -355,7 +331,7 @@ class PendingCaptures:
             keep_newest(db, "image_texts", _TEXTS_KEPT)
 
         if rows:
-            await self._db.write(work)
+            await self.db.write(work)
 
     def _joined(self, db: Transaction, request: CaptureRequest, *, always: bool) -> _Changed:
         known = self._waiting_for(db, request)
@@ -379,7 +355,7 @@ class PendingCaptures:
         return sorted(found)
 
     def _insert(self, db: Transaction, request: CaptureRequest) -> _Changed:
-        now = self._clock.now().isoformat()
+        now = self.now()
         rid = db.number(
             "insert into pending_captures (conversation_id, request, reason, attempts, next_at, since)"
             " values (?, ?, ?, 0, ?, ?) returning rid",
@@ -392,7 +368,7 @@ class PendingCaptures:
         changed: _Changed = {}
         with CancelScope(shield=True):
             async with self._changing:
-                changed = await self._db.write(work)
+                changed = await self.db.write(work)
                 for rid, ids in changed.items():
                     if ids is None:
                         self._held.pop(rid, None)

@@ -1,24 +1,65 @@
-"""Structs as rows of tables: texts that SQLite can hold, times, lists as JSON; and statements that many stores need."""
+"""What every store is made of: methods that are transactions, structs as rows, and statements that many stores need."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Generic, TypeVar, cast
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
+from intern.core.clock import Clock, SystemClock
 from intern.core.ids import MessageId
 from intern.stores.blocks import bare
-from intern.stores.sqlite.database import Row, Transaction, Value
+from intern.stores.sqlite.database import Database, Row, Transaction, Value
 
+P = ParamSpec("P")
+R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
+StoreT = TypeVar("StoreT", bound="Store")
 
 IN = "in (select value from json_each(?))"
 """Is one of the values of a JSON array, which `listed`, `as_json` and `bare_ids` make."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Store:
+    """The base of the stores in the database. Their methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
+        self.db = db
+        self.clock = clock or SystemClock()
+
+    def now(self) -> str:
+        """Return the time as text."""
+        return self.clock.now().isoformat()
+
+
+def writes(
+    method: Callable[Concatenate[StoreT, Transaction, P], R],
+) -> Callable[Concatenate[StoreT, P], Coroutine[Any, Any, R]]:
+    """Run a method of a store as one transaction, on the writer thread. Once it returns, its changes are on disk."""
+
+    @wraps(method)
+    async def written(self: StoreT, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self.db.write(lambda db: method(self, db, *args, **kwargs))
+
+    return written
+
+
+def reads(
+    method: Callable[Concatenate[StoreT, Transaction, P], R],
+) -> Callable[Concatenate[StoreT, P], Coroutine[Any, Any, R]]:
+    """Run a method of a store on a worker thread, against one unchanging view of the database."""
+
+    @wraps(method)
+    async def read(self: StoreT, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self.db.read(lambda db: method(self, db, *args, **kwargs))
+
+    return read
 
 
 class Table(Generic[S]):
@@ -44,21 +85,29 @@ class Table(Generic[S]):
         """Return the assignments of such a statement."""
         return ", ".join(f"{each} = excluded.{each}" for each in self.names if each not in key)
 
+    def all(self, db: Transaction, rest: str = "", values: Sequence[Value] = ()) -> tuple[S, ...]:
+        """Select structs; `rest` is the statement from `where` on."""
+        return tuple(map(self.struct, db.rows(f"{self.select} {rest}", values)))
+
+    def first(self, db: Transaction, rest: str, values: Sequence[Value] = ()) -> S | None:
+        """Select the first struct; None where there is none."""
+        return next(iter(self.all(db, rest, values)), None)
+
     def row(self, value: S) -> Row:
         """Return a struct as a row."""
         return tuple(
             self._column(name, each) for name, each in zip(self.names, msgspec.structs.astuple(value), strict=True)
         )
 
-    def struct(self, row: Iterable[Value], **computed: object) -> S:
-        """Return a row as a struct, with fields that come from elsewhere."""
+    def struct(self, row: Iterable[Value]) -> S:
+        """Return a row as a struct."""
         fields: dict[str, object] = dict(zip(self.names, row, strict=False))
         for name in self._json:
             fields[name] = msgspec.json.decode(str(fields[name]))
         for name in self._millis:
             value = fields[name]
             fields[name] = moment(value) if isinstance(value, int) else None
-        return msgspec.convert({**fields, **computed}, self._kind, strict=False)  # SQLite's truth is a number
+        return msgspec.convert(fields, self._kind, strict=False)  # SQLite's truth is a number
 
     def _column(self, name: str, value: object) -> Value:
         match value:
@@ -71,13 +120,9 @@ class Table(Generic[S]):
             case None | int() | float() | bytes():
                 return value
             case tuple():
-                return as_json(_texts_carried(cast("tuple[object, ...]", value)))
+                return as_json(carried(each) if isinstance(each, str) else each for each in cast("Row", value))
             case _:
                 return msgspec.json.encode(value).decode()
-
-
-def _texts_carried(values: Iterable[object]) -> Iterable[object]:
-    return (carried(each) if isinstance(each, str) else each for each in values)
 
 
 def carried(text: str) -> str:
@@ -102,7 +147,7 @@ def sortable(moment: datetime) -> str:
 
 def listed(values: Iterable[str]) -> str:
     """Return texts as a JSON array."""
-    return as_json(carried(each) for each in values)
+    return as_json(map(carried, values))
 
 
 def bare_ids(message_ids: Iterable[MessageId]) -> str:
@@ -110,14 +155,15 @@ def bare_ids(message_ids: Iterable[MessageId]) -> str:
     return listed(map(bare, message_ids))
 
 
-def parts(column: object) -> tuple[str, ...]:
-    """Return the texts of a JSON array."""
-    return msgspec.json.decode(str(column), type=tuple[str, ...])
-
-
 def as_json(values: Iterable[object]) -> str:
     """Return values as a JSON array, for `json_each`."""
     return msgspec.json.encode(list(values)).decode()
+
+
+def conditions(*wanted: tuple[str, Value]) -> tuple[str, tuple[Value, ...]]:
+    """Return the conditions whose value is not None, joined by `and`, and their values."""
+    given = [(condition, value) for condition, value in wanted if value is not None]
+    return " and ".join(["1", *(condition for condition, _ in given)]), tuple(value for _, value in given)
 
 
 def keep_newest(db: Transaction, table: str, most: int) -> None:
