@@ -23,7 +23,7 @@ IMPORT_THE_ADAPTER = frozenset(
     {
         "runtime/bot.py",
         "settings/loading.py",  # `[discord]`
-        "service/settings.py",
+        "service/__init__.py",
         "frontends/cli/options.py",
         "service/doctor.py",
         "service/importing.py",  # exports of DiscordChatExporter

@@ -55,10 +55,10 @@ from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Meter, metered
 from intern.platforms.discord.exports import Exports, read_exports
 from intern.search.finding import Embedder
+from intern.service import KbSection, Settings
 from intern.service.importing import Wanted as Import, team_of
 from intern.service.intern import Intern, open_intern
 from intern.service.models import Models, embedding_model, open_embedder, open_models
-from intern.service.settings import KbSection, Settings
 from intern.service.writer import Writer
 
 _log = get_logger(__name__)

@@ -12,10 +12,9 @@ from intern.core.records import Capture
 from intern.lab.timeline import Taught, Timeline, by_reason
 from intern.models.options import LlmOptions
 from intern.models.usage import Meter, estimated_tokens
-from intern.service.costs import measure
-from intern.service.models import PROMPTS
+from intern.service import Settings
+from intern.service.models import PROMPTS, measure
 from intern.service.prompt_checks import bare_example
-from intern.service.settings import Settings
 
 _REPLY = 40  # tokens of a decision's reply, generously
 _CHECK = 150  # tokens of the reply that checks a fused answer, generously

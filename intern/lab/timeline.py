@@ -27,8 +27,8 @@ from intern.core.ids import ChannelId, MessageId, Position, UserId, position_of
 from intern.core.messages import Channel, ChatMessage, Lookups
 from intern.core.records import Capture
 from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, Exports
+from intern.service import Settings
 from intern.service.importing import batches_of, check_server, closed
-from intern.service.settings import Settings
 
 
 class Moment(NamedTuple):

@@ -28,7 +28,6 @@ from intern.actors.poster import Poster, Waiting
 from intern.actors.responder import Responder
 from intern.actors.router import Requests, Router
 from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, fetch, indexer, regularly, scout
-from intern.answering.learned import LearnedSources
 from intern.answering.posted_answers import PostedAnswers, Retractions
 from intern.answering.replying import Declining, Replying, load_wording
 from intern.answering.slash_commands import Commands, Said
@@ -53,7 +52,7 @@ from intern.models.endpoint import EndpointModel
 from intern.models.limits import Breaker
 from intern.models.prompt import Model
 from intern.search.embedding_endpoint import EndpointEmbedder
-from intern.search.finding import Embedder, Finder
+from intern.search.finding import Embedder
 from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.monitoring import (
     CountedModel,
@@ -67,11 +66,10 @@ from intern.service.monitoring import (
     posting_check,
 )
 from intern.service.running import Looked, Running
-from intern.service.searching import Ranking, discovered_sources, never_discovered
+from intern.service.searching import library_of, never_discovered
 from intern.service.views import Check
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
-from intern.sources.library import Library
 from intern.sources.scanning import Changes
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.chat import Greeted, Marks, MarkStore
@@ -212,28 +210,17 @@ async def _around(room: _Room) -> _Around:
     late = MessageChanges(
         writer.stores.archive, admits=audience.admits_id, pending=writer.stores.pending, answered=answered.threads
     )
-    finder = Finder(writer.stores.search, room.embedder)
-    discovered = discovered_sources(settings, writer.stores.search)
-    library = Library(
-        kb_index=settings.paths.index,
-        team_index=settings.paths.team_index,
-        sources=writer.stores.sources,
-        topics=writer.stores.topics,
+    library = library_of(
+        settings,
         archive=writer.stores.archive,
+        topics=writer.stores.topics,
+        decisions=lambda: writer.stores.decisions,
+        db=db,
+        search=writer.stores.search,
+        embedder=room.embedder,
+        clock=clock,
+        sources=writer.stores.sources,
         pages=writer.stores.pages,
-        ranks=Ranking(settings, finder, discovered),
-        more=discovered,
-        learned=LearnedSources(
-            db,
-            writer.stores.search,
-            finder,
-            archive=writer.stores.archive,
-            decisions=lambda: writer.stores.decisions,
-            clock=clock,
-            min_confidence=settings.facts.min_confidence,
-            site=settings.discord.site,
-        ),
-        site=settings.discord.site,
     )
     answerer = Answerer(models.answering, library, settings.ai, models.nearest)
     posts = Posting(

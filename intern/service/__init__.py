@@ -1,9 +1,8 @@
 """The application: everything that a front end can ask for.
 
 Example:
-    from intern.service import open_intern
     from intern.core.messages import Conversation, Message
-    from intern.settings import load_settings
+    from intern.service import load_settings, open_intern
 
     async with open_intern(load_settings()) as intern:
         await intern.index()
@@ -15,15 +14,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from intern.platforms.discord.options import DiscordOptions
+from intern.settings.loading import NO_PRICE, KbSection, Settings, load_settings
+from intern.settings.page import PageOptions, is_loopback
+from intern.settings.reading import CONFIG_FILE
+
 if TYPE_CHECKING:
     from intern.service.intern import Intern, open_intern
 
-__all__ = ["Intern", "open_intern"]
+_LAZY = ("Intern", "open_intern")
+
+__all__ = [
+    "CONFIG_FILE",
+    "NO_PRICE",
+    "DiscordOptions",
+    "Intern",
+    "KbSection",
+    "PageOptions",
+    "Settings",
+    "is_loopback",
+    "load_settings",
+    "open_intern",
+]
 
 
 def __getattr__(name: str) -> object:
-    """Import the application on first use: settings and reading need less."""
-    if name not in __all__:
+    """Import the application on first use: settings need less."""
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from intern.service import intern  # noqa: PLC0415 see above
 

@@ -35,8 +35,8 @@ from intern.facts.segments import Segment
 from intern.learning.archiving import Archivist, Kept, Rehearsal, Rehearsed, rehearse
 from intern.learning.attempts import Tally
 from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, ExportedTeam, Exports, read_exports
-from intern.service.costs import measure
 from intern.service.intern import open_intern
+from intern.service.models import measure
 from intern.service.writer import NotesRead
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
@@ -434,7 +434,7 @@ async def _planned(
 
 
 def _tokens(settings: Settings, segments: Sequence[Segment]) -> int:
-    tokens_of = measure(settings)
+    tokens_of = measure(settings, settings.kb_model)
     beside = _REPLY + _FACT * settings.extraction.existing_facts
     return sum(tokens_of(EXTRACT, given(each, each.pseudonyms(), ())) + beside for each in segments)
 

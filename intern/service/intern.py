@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from hashlib import sha256
+from typing import TypeVar
 
 import msgspec
 from anyio import current_time, sleep
 from anyio.to_thread import run_sync
 
 from intern.actors.job_worker import do_all
-from intern.answering.learned import LearnedSources
 from intern.answering.workflow import Answerer
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
@@ -24,7 +24,10 @@ from intern.core.progress import tell
 from intern.core.records import (
     Capture,
     CapturedPair,
+    Fact,
     IndexEntry,
+    Nugget,
+    NuggetStatus,
     PairDecision,
     SearchFilter,
 )
@@ -37,32 +40,30 @@ from intern.learning.attempts import Tally
 from intern.learning.forgetting import Forget, Forgot
 from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.review import Review
-from intern.search.finding import Embedder, Finder, Found, best_found
-from intern.service.known import Known
+from intern.search.finding import Embedder, Finder, Found, any_of, best_found, terms_of
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models
 from intern.service.searching import (
     Freshness,
     Outdated,
-    Ranking,
     SearchResult,
-    discovered_sources,
     documents_changed,
+    library_of,
     result_of,
 )
 from intern.service.writer import NotesJob, NotesRead, Writer, discovery_of
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
-from intern.sources.discovery import Discovered, Feed
-from intern.sources.files import SourceFolder
-from intern.sources.library import Library, PageCopies
+from intern.sources.discovery import Discovered, Feed, Question
+from intern.sources.library import Library
 from intern.sources.refresh import Refreshed
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FolderLock
 from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.extractions import ExtractionLog
+from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
+from intern.stores.sqlite.facts import FactFilter, FactStore, Link
 from intern.stores.sqlite.maintenance import LeftOutStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import FormLog, UsageLog
@@ -73,6 +74,24 @@ _SAID_AFTER = 1.0  # seconds until that person hears whom this waits for
 _VECTORS_STUCK = 60.0  # seconds without a new vector; then the process with the folder makes none
 
 _log = get_logger(__name__)
+
+T = TypeVar("T")
+
+__all__ = [
+    "Came",
+    "Discovered",
+    "FactFilter",
+    "Forget",
+    "Forgot",
+    "Intern",
+    "Link",
+    "Progress",
+    "Question",
+    "Refreshed",
+    "Retirement",
+    "Review",
+    "open_intern",
+]
 
 
 class Intern:
@@ -87,10 +106,9 @@ class Intern:
         db: Database | KnowledgeError,
         *,
         models: Models,
-        archive: Archive,
-        topics: TopicLibrary,
+        stores: tuple[Archive, TopicLibrary],
         clock: Clock,
-        embedder: Embedder | None = None,
+        embedder: Embedder | None,
     ) -> None:
         self._settings = settings
         self._embedder = embedder
@@ -102,9 +120,8 @@ class Intern:
         self._lock = FolderLock(settings.data.dir)
         self._writer: Writer | None = None
         paths = settings.paths
-        self._sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self._catalogue = Catalogue(cache_path=paths.index_cache, index_path=paths.index, clock=clock)
-        self._library = self._read_from(archive, topics)
+        self._library = self._read_from(*stores)
 
     async def answer(
         self, conversation: Conversation, context: RequestContext | None = None, *, addressed: bool = True
@@ -243,10 +260,42 @@ class Intern:
         said = await self._have_done("review", msgspec.json.encode(review))
         return msgspec.json.decode(said, type=tuple[PairDecision, ...])
 
-    @property
-    def known(self) -> Known:
-        """Facts and nuggets, to be read. Raises KnowledgeError where the database cannot be opened."""
-        return Known(self._db, self._clock)
+    async def facts(self, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
+        """Return facts, the latest said first. Raises KnowledgeError."""
+        return await FactStore(self._db, clock=self._clock).all(wanted, limit)
+
+    async def search_facts(self, text: str, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
+        """Return facts that hold words of a text, best first. Raises KnowledgeError."""
+        terms = terms_of(text)
+        unspaced = [each for each in (*terms.grams, *terms.short) if not each.isascii()]
+        store = FactStore(self._db, clock=self._clock)
+        return await store.search_facts(any_of(terms.words), wanted, limit, holding=unspaced)
+
+    async def fact(self, prefix: str, *, secret: bool) -> Fact:
+        """Return the fact whose id begins like that; a secret one only with `secret`.
+
+        Raises ConfigError where none or several do, and KnowledgeError.
+        """
+        start = prefix.strip()
+        store = FactStore(self._db, clock=self._clock)
+        found = await store.beginning(start.removeprefix("fact:"), secret=secret) if start else ()
+        return _only(found, "fact", prefix, "`intern facts list --all`")
+
+    async def fact_history(self, prefix: str, *, secret: bool) -> tuple[Fact, tuple[Link, ...]]:
+        """Return a fact as `fact` finds it, and its chain, oldest first."""
+        fact = await self.fact(prefix, secret=secret)
+        links = await FactStore(self._db, clock=self._clock).history(fact.id)
+        return fact, tuple(each for each in links if secret or each.fact.visibility != "secret")
+
+    async def nuggets(self, status: NuggetStatus | None, limit: int) -> tuple[Nugget, ...]:
+        """Return nuggets, newest first. Raises KnowledgeError."""
+        return await NuggetStore(self._db).all(status, limit=limit)
+
+    async def nugget(self, prefix: str) -> Nugget:
+        """Return the nugget whose id begins like that. Raises as `fact` does."""
+        start = prefix.strip().removeprefix("nugget:")
+        found = await NuggetStore(self._db).beginning(start) if start else ()
+        return _only(found, "nugget", prefix, "`intern nuggets list`")
 
     async def retire_fact(self, fact_id: FactId, why: str) -> Retirement:
         """Have a fact believed no more, and say why it is not.
@@ -315,7 +364,7 @@ class Intern:
         try:
             left_out = LeftOutStore(self._db, clock=self._clock)
             known = {each.place for each in await left_out.all() if each.kind == "document"}
-            if await run_sync(documents_changed, self._catalogue, self._sources, known):
+            if await run_sync(documents_changed, self._settings, self._catalogue, known):
                 await self._have_done("refresh")
         except (KnowledgeError, SourceError) as error:
             # What was indexed before can still be searched.
@@ -350,9 +399,7 @@ class Intern:
 
     @property
     def _search(self) -> SqliteSearchStore:
-        if self._store is None:
-            self._store = SqliteSearchStore(self._db)
-        return self._store
+        return self._store or SqliteSearchStore(self._db)
 
     @property
     def _db(self) -> Database:
@@ -410,56 +457,36 @@ class Intern:
 
     async def _opened(self) -> Writer:
         if self._writer is None:
-            writer = await run_sync(
-                partial(
-                    Writer,
-                    self._settings,
-                    self._db,
-                    self._models.learning,
-                    self._clock,
-                    embedder=self._embedder,
-                )
-            )
+            model = self._models.learning
+            make = partial(Writer, self._settings, self._db, model, self._clock, embedder=self._embedder)
+            writer = await run_sync(make)
             # The writer's stores are the newest.
             self._writer = writer
             self._library = self._read_from(writer.stores.archive, writer.stores.topics)
         return self._writer
 
-    def _decisions(self) -> Callable[[], DecisionLog]:
-        """The writer's decisions, or those on disk, read at first use."""
-        if self._writer is not None:
-            decisions = self._writer.stores.decisions
-            return lambda: decisions
-        return cache(partial(DecisionLog, self._settings.paths.decisions))
-
     def _read_from(self, archive: Archive, topics: TopicLibrary) -> Library:
-        paths = self._settings.paths
-        store, finder, learned = self._store, None, None
-        if store is not None:
-            finder = Finder(store, self._embedder)
-            learned = LearnedSources(
-                self._db,
-                store,
-                finder,
-                archive=archive,
-                decisions=self._decisions(),
-                clock=self._clock,
-                min_confidence=self._settings.facts.min_confidence,
-                site=self._settings.discord.site,
-            )
-        discovered = None if store is None else discovered_sources(self._settings, store)
-        return Library(
-            kb_index=paths.index,
-            team_index=paths.team_index,
-            sources=SourceFolder(paths.sources, self._settings.kb.max_source_bytes),
-            topics=topics,
+        """Open the sources of answers, with the writer's decisions or those on disk, read at first use."""
+        settings, writer = self._settings, self._writer
+        from_disk = cache(partial(DecisionLog, settings.paths.decisions))
+        return library_of(
+            settings,
             archive=archive,
-            pages=PageCopies(paths.web_cache),
-            ranks=None if finder is None else Ranking(self._settings, finder, discovered),
-            more=discovered,
-            learned=learned,
-            site=self._settings.discord.site,
+            topics=topics,
+            decisions=from_disk if writer is None else lambda: writer.stores.decisions,
+            db=None if self._store is None else self._db,
+            search=self._store,
+            embedder=self._embedder,
+            clock=self._clock,
         )
+
+
+def _only(found: Sequence[T], kind: str, prefix: str, listed_by: str) -> T:
+    if not found:
+        raise ConfigError(f"there is no {kind} {prefix}; {listed_by} tells their ids")
+    if len(found) > 1:
+        raise ConfigError(f"{prefix} is the beginning of {len(found)} {kind}s' ids; name more of it")
+    return found[0]
 
 
 @asynccontextmanager
@@ -484,8 +511,8 @@ async def open_intern(
             models = await stack.enter_async_context(open_models(settings, usage, clock, forms=forms))
         vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock, models.usage)
         embedder = await stack.enter_async_context(vectors)
-        archive, topics = await run_sync(_stores, settings, clock)
-        intern = Intern(settings, db, models=models, archive=archive, topics=topics, clock=clock, embedder=embedder)
+        stores = await run_sync(_stores, settings, clock)
+        intern = Intern(settings, db, models=models, stores=stores, clock=clock, embedder=embedder)
         try:
             yield intern
         finally:
@@ -493,5 +520,5 @@ async def open_intern(
 
 
 def _stores(settings: Settings, clock: Clock) -> tuple[Archive, TopicLibrary]:
-    """What answers read. Blocks; raises KnowledgeError."""
+    """Open what answers read. Blocks; raises KnowledgeError."""
     return Archive(settings.paths.raw, clock=clock), TopicLibrary(settings.paths.topics)

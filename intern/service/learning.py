@@ -26,8 +26,8 @@ from intern.learning.prompts import left_of
 from intern.learning.regenerating import Progress, Regenerated, Regeneration
 from intern.learning.review import Review, check_waits, pair_of, reviewed, waiting_with
 from intern.models.prompt import Model
-from intern.service.indexing import Indexing
 from intern.service.models import what_decides_topics
+from intern.service.searching import Indexing
 from intern.service.status import MASKED
 from intern.service.stores import Stores
 from intern.settings.loading import Settings

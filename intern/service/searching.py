@@ -2,65 +2,55 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set as AbstractSet
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
+from anyio import Lock
 from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.core.errors import SourceError
+from intern.answering.learned import LearnedSources
+from intern.core.clock import Clock
+from intern.core.errors import KnowledgeError, ModelError, SourceError
 from intern.core.ids import SourceId, TopicName
+from intern.core.log import get_logger
 from intern.core.records import Hit, IndexEntry, SearchDocument, SearchKind, SourceText
-from intern.search.finding import Finder, Found, LeastLikeness
+from intern.models.prompt import Model
+from intern.search.finding import Embedder, Finder, Found, LeastLikeness
+from intern.service.models import embedding_model
+from intern.service.stores import Stores
 from intern.settings.loading import Settings
+from intern.sources.addresses import Policy
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import is_stale
-from intern.sources.files import SourceFolder
-from intern.sources.library import Library
+from intern.sources.fetching import PageFetcher
+from intern.sources.files import SourceFolder, noteworthy
+from intern.sources.library import Library, PageCopies
+from intern.sources.pages import OpenWeb, refresh_pages
+from intern.sources.refresh import (
+    Refreshed,
+    add_topic_provisionally,
+    describe_provisionally,
+    refresh_sources,
+    refresh_topics,
+)
 from intern.sources.scanning import FileText, Scanner, names_of, read_file
-from intern.sources.searchable import Covered, covered_text, covered_topic, keep_searchable
+from intern.sources.searchable import Covered, Embedding, covered_text, covered_topic, keep_searchable
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.files import FileLayer
 from intern.stores.library import CachedFile, CachedSource, TopicLibrary, is_source_id
+from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _SPOKEN: frozenset[SearchKind] = frozenset({"nugget", "fact"})
 """Distilled from what was said: no file, so none that could have changed."""
-
-
-class Searchable:
-    """Keeps the search true to both indices."""
-
-    def __init__(
-        self, store: SqliteSearchStore, *, library: Library, topics: TopicLibrary, catalogues: Collection[Catalogue]
-    ) -> None:
-        self._store = store
-        self._library = library
-        self._topics = topics
-        self._catalogues = catalogues
-
-    async def keep(self) -> int:
-        """Bring all up to date, and say how many sources changed. Raises KnowledgeError."""
-        listed: dict[SourceId, CachedSource] = {}
-        for catalogue in self._catalogues:
-            listed.update(await run_sync(catalogue.sources))
-        return await keep_searchable(self._store, listed, self._covered)
-
-    async def forget(self, topics: Collection[TopicName]) -> None:
-        """Nothing leads to what stood in these topics; what stands there now comes back with the next `keep`."""
-        await self._store.drop([SourceId(f"team:{name}.txt") for name in sorted(topics)])
-
-    async def _covered(self, source_id: SourceId) -> Covered:
-        if not source_id.startswith("team:"):
-            source = await self._library.load(source_id)
-            return await run_sync(covered_text, source.title, source.text)
-        name = TopicName(source_id.partition(":")[2].removesuffix(".txt"))
-        try:
-            blocks = await run_sync(self._topics.read, name)
-        except ValueError as error:  # an index edited by hand may list an impossible topic
-            raise SourceError(f"{source_id!a} is listed, but can be no topic: {error}") from error
-        return covered_topic(name.replace("-", " "), blocks)
 
 
 class DiscoveredSources:
@@ -145,9 +135,48 @@ class Ranking:
         return [replace(each, source_id=name) for each, name in zip(found, names, strict=True)]
 
 
-def discovered_sources(settings: Settings, store: SqliteSearchStore) -> DiscoveredSources | None:
-    """What was discovered, for answers; None where they are not to draw on it."""
-    return DiscoveredSources(settings, store) if settings.discovery.answer else None
+def library_of(
+    settings: Settings,
+    *,
+    archive: Archive,
+    topics: TopicLibrary,
+    decisions: Callable[[], DecisionLog],
+    db: Database | None,
+    search: SqliteSearchStore | None,
+    embedder: Embedder | None,
+    clock: Clock,
+    sources: SourceFolder | None = None,
+    pages: PageCopies | None = None,
+) -> Library:
+    """Open all that answers draw on; without a database, only what the indices list."""
+    paths, site = settings.paths, settings.discord.site
+    ranking = discovered = learned = None
+    if db is not None and search is not None:
+        finder = Finder(search, embedder)
+        discovered = DiscoveredSources(settings, search) if settings.discovery.answer else None
+        ranking = Ranking(settings, finder, discovered)
+        learned = LearnedSources(
+            db,
+            search,
+            finder,
+            archive=archive,
+            decisions=decisions,
+            clock=clock,
+            min_confidence=settings.facts.min_confidence,
+            site=site,
+        )
+    return Library(
+        kb_index=paths.index,
+        team_index=paths.team_index,
+        sources=sources or SourceFolder(paths.sources, settings.kb.max_source_bytes),
+        topics=topics,
+        archive=archive,
+        pages=pages or PageCopies(paths.web_cache),
+        ranks=ranking,
+        more=discovered,
+        learned=learned,
+        site=site,
+    )
 
 
 class SearchResult(Struct, frozen=True, kw_only=True):
@@ -198,7 +227,7 @@ class Outdated(Struct, frozen=True):
         return source_id in self.sources or source_id in self.files
 
 
-def documents_changed(catalogue: Catalogue, folder: SourceFolder, left_out: Collection[str]) -> bool:
+def documents_changed(settings: Settings, catalogue: Catalogue, left_out: Collection[str]) -> bool:
     """Whether a document is new, changed or gone since all were indexed; `left_out` names files that are none.
 
     Looks into no file. Blocks; raises SourceError and KnowledgeError.
@@ -210,7 +239,7 @@ def documents_changed(catalogue: Catalogue, folder: SourceFolder, left_out: Coll
     }
     if not known:
         return False  # never indexed; that may take minutes, and is for who asks for it
-    scan = folder.scan()
+    scan = SourceFolder(settings.paths.sources, settings.kb.max_source_bytes).scan()
     found = {file.rel_path: (file.size_bytes, file.mtime_ns) for file in scan.files}
     fit = (path for path in found if path in known or (path not in left_out and is_source_id(f"kb:{path}")))
     if any(found[path] != known.get(path) for path in fit):
@@ -292,3 +321,188 @@ def never_discovered(settings: Settings) -> tuple[Path, ...]:
     paths = settings.paths
     files = (paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
     return (paths.data, paths.sources, paths.raw, paths.topics, *files)
+
+
+_log = get_logger(__name__)
+
+
+class Indexing:
+    """Keeps both indices, the search and its vectors up to date."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        stores: Stores,
+        model: Model,
+        clock: Clock,
+        files: FileLayer | None = None,
+        *,
+        web: OpenWeb | None = None,
+        policy: Policy | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
+        """`web` fetches pages and `policy` says which; both are for tests."""
+        paths = settings.paths
+        self._settings = settings
+        self._stores = stores
+        self._model = model
+        self._clock = clock
+        self._open_web: OpenWeb = web or partial(PageFetcher, settings.web)
+        self._policy = policy
+        self._kb_catalogue = Catalogue(cache_path=paths.index_cache, index_path=paths.index, clock=clock, files=files)
+        self.team_catalogue = Catalogue(
+            cache_path=paths.team_index_cache, index_path=paths.team_index, clock=clock, files=files
+        )
+        self.embedding = None if embedder is None else Embedding(stores.search, embedder)
+        self._library = Library(
+            kb_index=paths.index,
+            team_index=paths.team_index,
+            sources=stores.sources,
+            topics=stores.topics,
+            archive=stores.archive,
+            files=files,
+            pages=stores.pages,
+        )
+        self.turn = Lock()
+
+        # Apart from the others: slow sites hold up neither topics nor documents.
+        self._fetching = Lock()
+
+    async def refresh(self, *, describe: bool = True) -> Refreshed:
+        """Bring both indices up to date with topics and files; without `describe`, no model is asked."""
+        async with self.turn:
+            topics = await self._refresh_topics(describe=describe)
+            sources = await refresh_sources(
+                self._model,
+                self._stores.sources,
+                self._kb_catalogue,
+                clock=self._clock,
+                options=self._settings.indexing,
+                describe=describe,
+            )
+            await self._keep_searchable()
+            await self._stores.left_out.keep("document", noteworthy(sources.skipped))
+        return joined(topics, sources)
+
+    async def refresh_pages(self) -> Refreshed:
+        """Bring the index up to date with the listed pages. A big site takes minutes, so it has its own lock."""
+        settings, paths = self._settings, self._settings.paths
+        async with self._fetching:
+            refreshed = await refresh_pages(
+                self._model,
+                paths.links,
+                self._stores.pages,
+                self._kb_catalogue,
+                web=self._open_web,
+                clock=self._clock,
+                interval=timedelta(hours=settings.kb.url_refresh_min_interval_hours),
+                options=settings.indexing,
+                policy=self._policy,
+                renders=bool(settings.kb.render_command),
+            )
+            # Pages that could not be fetched are listed, each with its error; a line without an address is not.
+            lines = [each for each in refreshed.skipped if each.rel_path.startswith(f"{paths.links.name}:")]
+            await self._stores.left_out.keep("link", lines)
+        if refreshed.changed or refreshed.removed or refreshed.pending:
+            async with self.turn:
+                await self._keep_searchable()
+        return refreshed
+
+    async def embed(self, within: float = math.inf) -> None:
+        """Give every document its vector, as far as that goes `within` so many seconds.
+
+        Raises KnowledgeError. Without vectors, search uses words alone.
+        """
+        if self.embedding is None:
+            return
+        try:
+            await self.embedding.all(within)
+        except ModelError as error:
+            _log.warning("documents_not_embedded", reason=str(error))
+
+    async def topics_changed(self, *, describe: bool = True) -> None:
+        """Describe the topics that changed, and let them be found; without `describe`, no model is asked."""
+        async with self.turn:
+            await self._refresh_topics(describe=describe)
+            await self._keep_searchable()
+
+    async def cleared(self, topics: AbstractSet[TopicName]) -> None:
+        """Describe these topics anew by rules, and let nothing lead to what stood in them; in the `turn`."""
+        await describe_provisionally(
+            self._stores.topics,
+            self._settings.paths.topics,
+            topics,
+            catalogue=self.team_catalogue,
+            clock=self._clock,
+        )
+        # What stands in them now can be found again once they are described.
+        await self._stores.search.drop([SourceId(f"team:{name}.txt") for name in sorted(topics)])
+
+    async def take_over_vectors(self, database: Path) -> None:
+        """Use the vectors that another folder's database has of the same documents, where there are such."""
+        model = embedding_model(self._settings)
+        if self.embedding is None or model is None or not await run_sync(database.is_file):
+            return
+        try:
+            async with await Database.open(database) as db:
+                await self.embedding.take_over(SqliteSearchStore(db).embedded(model))
+        except KnowledgeError as error:
+            _log.warning("vectors_not_taken_over", reason=str(error))
+
+    async def _keep_searchable(self) -> None:
+        listed: dict[SourceId, CachedSource] = {}
+        for catalogue in (self._kb_catalogue, self.team_catalogue):
+            listed.update(await run_sync(catalogue.sources))
+        await keep_searchable(self._stores.search, listed, self._covered)
+        if self.embedding is not None:
+            self.embedding.nudge()
+
+    async def _covered(self, source_id: SourceId) -> Covered:
+        if not source_id.startswith("team:"):
+            source = await self._library.load(source_id)
+            return await run_sync(covered_text, source.title, source.text)
+        name = TopicName(source_id.partition(":")[2].removesuffix(".txt"))
+        try:
+            blocks = await run_sync(self._stores.topics.read, name)
+        except ValueError as error:  # an index edited by hand may list an impossible topic
+            raise SourceError(f"{source_id!a} is listed, but can be no topic: {error}") from error
+        return covered_topic(name.replace("-", " "), blocks)
+
+    async def _refresh_topics(self, *, describe: bool = True) -> Refreshed:
+        return await refresh_topics(
+            self._model,
+            self._stores.topics,
+            self._settings.paths.topics,
+            self.team_catalogue,
+            clock=self._clock,
+            options=self._settings.indexing,
+            describe=describe,
+        )
+
+    async def list_all(self) -> None:
+        """List the topics that no index lists. A process that was killed may not have come to it."""
+        listed = await run_sync(self.team_catalogue.sources)
+        for name in self._stores.topics.names():
+            if f"team:{name}.txt" not in listed:
+                await self.list(name, behind=True)
+
+    async def list(self, topic: TopicName, *, behind: bool = False) -> None:
+        """`behind` is for many of them; see `Catalogue.add`."""
+        await add_topic_provisionally(
+            self._stores.topics,
+            self._settings.paths.topics,
+            topic,
+            catalogue=self.team_catalogue,
+            clock=self._clock,
+            behind=behind,
+        )
+
+
+def joined(*refreshed: Refreshed) -> Refreshed:
+    """All of these refreshes in one."""
+    return Refreshed(
+        changed=tuple(chain.from_iterable(each.changed for each in refreshed)),
+        removed=tuple(chain.from_iterable(each.removed for each in refreshed)),
+        pending=tuple(chain.from_iterable(each.pending for each in refreshed)),
+        skipped=tuple(chain.from_iterable(each.skipped for each in refreshed)),
+    )

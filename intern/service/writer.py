@@ -29,9 +29,8 @@ from intern.learning.review import Review
 from intern.models.limits import Window
 from intern.models.prompt import Model
 from intern.search.finding import Embedder
-from intern.service.indexing import Indexing, joined
 from intern.service.learning import Learning
-from intern.service.searching import never_discovered
+from intern.service.searching import Indexing, joined, never_discovered
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.addresses import Policy

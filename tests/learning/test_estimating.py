@@ -10,7 +10,7 @@ from intern.core.errors import ModelUnavailableError
 from intern.core.records import Rejected
 from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.models.prompt import Prompt
-from intern.service.costs import Estimate, estimate
+from intern.service.models import Estimate, estimate
 from tests.learning.anew import KEEP, again, by_first_word, describe
 from tests.learning.pairs import Team
 

@@ -27,8 +27,7 @@ from intern.learning.draft import COMPLETE
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
-from intern.service.costs import estimate_regeneration
-from intern.service.models import offline_rules
+from intern.service.models import estimate_regeneration, offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.blocks import qa_id_of

@@ -18,7 +18,7 @@ from intern.frontends.cli.output import say, show, show_json
 
 if TYPE_CHECKING:
     from intern.service.importing import Imported, ImportedNotes
-    from intern.service.results import Came, Discovered, Question, Refreshed
+    from intern.service.intern import Came, Discovered, Question, Refreshed
 
 _CAME: Mapping[Came, str] = {
     "extracted": "read now",

@@ -16,8 +16,7 @@ from intern.frontends.cli.output import show, show_each, show_json
 from intern.frontends.words import minute
 
 if TYPE_CHECKING:
-    from intern.service.intern import Intern
-    from intern.service.known import FactFilter, Link, Retirement
+    from intern.service.intern import FactFilter, Intern, Link, Retirement
 
 T = TypeVar("T")
 
@@ -84,7 +83,7 @@ def list_facts(
 ) -> None:
     """List facts, what was said last first."""
     wanted = _wanted(category, as_of, everything=everything, secret=secret)
-    found = ask_folder(ctx, lambda intern: intern.known.facts(wanted, top))
+    found = ask_folder(ctx, lambda intern: intern.facts(wanted, top))
     show_each(found, _fact_line, "no fact is known", as_json=as_json)
 
 
@@ -105,7 +104,7 @@ def search_facts(
 ) -> None:
     """Find facts that hold words of TEXT, best first."""
     wanted = _wanted(category, as_of, everything=everything, secret=secret)
-    found = ask_folder(ctx, lambda intern: intern.known.search_facts(" ".join(text), wanted, top))
+    found = ask_folder(ctx, lambda intern: intern.search_facts(" ".join(text), wanted, top))
     show_each(found, _fact_line, "nothing was found", as_json=as_json)
     sys.exit(0 if found else 1)
 
@@ -117,7 +116,7 @@ def search_facts(
 @click.pass_context
 def show_fact(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show a fact whole, and where it was said."""
-    fact, links = ask_folder(ctx, lambda intern: intern.known.history(fact_id, secret=secret))
+    fact, links = ask_folder(ctx, lambda intern: intern.fact_history(fact_id, secret=secret))
     link = next(each for each in links if each.fact.id == fact.id)
     if as_json:
         show_json(link)
@@ -132,7 +131,7 @@ def show_fact(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) 
 @click.pass_context
 def history_of_fact(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show what a fact took the place of, and what took its place, oldest first."""
-    _, links = ask_folder(ctx, lambda intern: intern.known.history(fact_id, secret=secret))
+    _, links = ask_folder(ctx, lambda intern: intern.fact_history(fact_id, secret=secret))
     if as_json:
         show_json(links)
     else:
@@ -150,7 +149,7 @@ def retire(ctx: click.Context, *, fact_id: str, why: str, as_json: bool) -> None
         raise click.BadParameter("say why", ctx, param_hint="--why")
 
     async def work(intern: Intern) -> Retirement:
-        fact = await intern.known.fact(fact_id, secret=True)
+        fact = await intern.fact(fact_id, secret=True)
         if not fact.is_active:
             raise ConfigError(f"{fact.id} is retired already; `intern facts history` tells why")
         return await intern.retire_fact(fact.id, why)
@@ -163,7 +162,7 @@ def retire(ctx: click.Context, *, fact_id: str, why: str, as_json: bool) -> None
 
 
 def _wanted(category: FactCategory | None, as_of: datetime | None, *, everything: bool, secret: bool) -> FactFilter:
-    from intern.service.known import FactFilter
+    from intern.service.intern import FactFilter
 
     return FactFilter(category=category, as_of=as_of, active=None if everything else True, secret=secret)
 
@@ -210,7 +209,7 @@ def list_nuggets(
     ctx: click.Context, *, status: NuggetStatus | None = None, top: int = 100, as_json: bool = False
 ) -> None:
     """List nuggets, newest first."""
-    found = ask_folder(ctx, lambda intern: intern.known.nuggets(status, limit=top))
+    found = ask_folder(ctx, lambda intern: intern.nuggets(status, top))
     show_each(found, _nugget_line, "no nugget was distilled yet", as_json=as_json)
 
 
@@ -220,7 +219,7 @@ def list_nuggets(
 @click.pass_context
 def show_nugget(ctx: click.Context, *, nugget_id: str, as_json: bool) -> None:
     """Show a nugget whole."""
-    nugget = ask_folder(ctx, lambda intern: intern.known.nugget(nugget_id))
+    nugget = ask_folder(ctx, lambda intern: intern.nugget(nugget_id))
     if as_json:
         show_json(nugget)
     else:

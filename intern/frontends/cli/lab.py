@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from intern.lab.estimating import Estimate, Range
     from intern.lab.evaluation import Comparison, Evaluation, Outcome, Totals
     from intern.lab.outcomes import Backtest
-    from intern.service.settings import Settings
+    from intern.service import Settings
 
 _MOST_UNKNOWN = 5  # expected sources that are named one by one
 _AT_A_TIME = 4  # questions; an endpoint's own limits hold, too

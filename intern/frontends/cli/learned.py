@@ -186,7 +186,9 @@ def reject(ctx: click.Context, *, qa_ids: tuple[str, ...], as_json: bool) -> Non
 def _review(
     ctx: click.Context, action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool
 ) -> None:
-    from intern.service.results import Review
+    from intern.core.ids import QAId
+    from intern.core.records import Approved
+    from intern.service.intern import Review
 
     asked = Review(action=action, qa_ids=tuple(map(QAId, qa_ids)))
     decisions = ask_folder(ctx, lambda intern: intern.review(asked)) if qa_ids else ()
@@ -230,7 +232,7 @@ def forget(
     regeneration. The archive keeps it unless you --erase. While `intern run` works on the same data folder, it does the
     work, and this command waits for it. Exit code 1 where nothing was held of it, 3 where that could not be looked up.
     """
-    from intern.service.results import Forget, Forgot
+    from intern.service.intern import Forget, Forgot
 
     asked = Forget(
         user_id=UserId(user) if user is not None else None,
@@ -266,7 +268,7 @@ def forget(
 
 
 if TYPE_CHECKING:
-    from intern.service.results import Progress
+    from intern.service.intern import Progress
 
 _TOLD = 20  # parked pairs; more would fill the screen
 
@@ -287,7 +289,7 @@ def regenerate(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
     """
     if dry_run:
         settings = settings_of(ctx, tells_itself=True, needs_folder=True)
-        from intern.service.costs import estimate_regeneration
+        from intern.service.models import estimate_regeneration
 
         estimated = estimate_regeneration(settings)
         if as_json:

@@ -18,7 +18,7 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.frontends.cli.options import settings_of
 from intern.frontends.cli.output import say, show, show_json
 from intern.frontends.words import ago
-from intern.service.settings import CONFIG_FILE
+from intern.service import CONFIG_FILE
 
 
 @click.command("run")

@@ -14,7 +14,7 @@ import click
 from intern.core.errors import ConfigError
 from intern.core.ids import UserId
 from intern.frontends.cli.output import say
-from intern.service.settings import NO_PRICE, DiscordOptions, Settings, load_settings
+from intern.service import NO_PRICE, DiscordOptions, Settings, load_settings
 
 if TYPE_CHECKING:
     from intern.service.intern import Intern

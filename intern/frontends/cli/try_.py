@@ -27,9 +27,9 @@ from intern.core.records import CapturedPair, Decision, Filed
 from intern.frontends.cli.options import settings_of
 from intern.frontends.cli.output import ProgressLine, in_words, printable, say
 from intern.runtime.sandbox import Events, Sandbox, open_sandbox
+from intern.service import Settings
+from intern.service.intern import Refreshed
 from intern.service.reading import Reading
-from intern.service.results import Refreshed
-from intern.service.settings import Settings
 
 _TEAM_MEMBER = "mira"
 _IN_FOLDER = dict.fromkeys(

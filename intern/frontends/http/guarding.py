@@ -12,7 +12,7 @@ from ipaddress import IPv6Address, ip_address
 from secrets import token_urlsafe
 from urllib.parse import urlsplit
 
-from intern.service.settings import PageOptions, is_loopback
+from intern.service import PageOptions, is_loopback
 
 SESSION_SECONDS = 12 * 3600.0  # a working day; then the token is asked for again
 _MOST_SESSIONS = 100  # of one operator's browsers

@@ -29,9 +29,9 @@ from intern.frontends.http.guarding import SESSION_SECONDS, Gate
 from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.rendering import Templates
 from intern.runtime.parts import Beside
+from intern.service import PageOptions, Settings
 from intern.service.monitoring import CALLED, Standing
 from intern.service.running import Running
-from intern.service.settings import PageOptions, Settings
 from intern.service.views import Done
 
 T = TypeVar("T")
