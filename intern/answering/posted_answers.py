@@ -24,7 +24,7 @@ from intern.sources.library import Library
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog
 from intern.stores.library import TopicLibrary
-from intern.stores.sqlite.outbox import Cited, CitedStore, Compared, OutdatedAnswer, State, Watched
+from intern.stores.sqlite.outbox import Cited, CitedStore, OutdatedAnswer, State
 from intern.stores.sqlite.traces import TraceStore
 
 SETTLED = timedelta(minutes=5)
@@ -89,7 +89,7 @@ class PostedAnswers:
     async def check(self) -> None:
         """Compare every citation whose source was never compared, or reads differently since."""
         watched = await self._store.sources()
-        self._seen = {each.source_id: seen for each in watched if (seen := self._seen.get(each.source_id))}
+        self._seen = {each: seen for each, _ in watched if (seen := self._seen.get(each))}
         for start in range(0, len(watched), _AT_ONCE):
             await self._compare(watched[start : start + _AT_ONCE])
 
@@ -107,22 +107,22 @@ class PostedAnswers:
             for answer in answers
         )
 
-    async def _compare(self, watched: Sequence[Watched]) -> None:
-        texts = await self._texts(each.source_id for each in watched)
-        for each in watched:
-            text = texts.get(each.source_id)
+    async def _compare(self, watched: Sequence[tuple[SourceId, bool]]) -> None:
+        texts = await self._texts(source_id for source_id, _ in watched)
+        for source_id, is_new in watched:
+            text = texts.get(source_id)
             if text is None:
                 continue  # it cannot be read now; the next look tells more
             read_as = "" if text.text is None else await run_sync(reading, text.text)
             seen = ("" if text.text is None else digest(read_as), text.is_newer)
-            if each.is_new or self._seen.get(each.source_id) != seen:
-                cited = await self._store.citing(each.source_id)
+            if is_new or self._seen.get(source_id) != seen:
+                cited = await self._store.citing(source_id)
                 judged = await run_sync(self._judged, cited, text, read_as, seen[0])
                 pairs = zip(cited, judged, strict=True)
                 await self._store.compared([await self._compared(one, result) for one, result in pairs])
-                self._seen[each.source_id] = seen
+                self._seen[source_id] = seen
 
-    async def _compared(self, cited: Cited, judged: Compared) -> Compared:
+    async def _compared(self, cited: Cited, judged: Cited) -> Cited:
         if judged.state == "gone" and (moved := await self._moved(cited)) is not None:
             judged = structs.replace(judged, source_id=moved, state="")
         if judged.state and not cited.state:
@@ -161,15 +161,14 @@ class PostedAnswers:
 
     # Worker threads.
 
-    def _judged(self, cited: Sequence[Cited], text: _Text, read_as: str, found: str) -> list[Compared]:
+    def _judged(self, cited: Sequence[Cited], text: _Text, read_as: str, found: str) -> list[Cited]:
         return [self._judge(one, text, read_as, found) for one in cited]
 
-    def _judge(self, cited: Cited, text: _Text, read_as: str, found: str) -> Compared:
+    def _judge(self, cited: Cited, text: _Text, read_as: str, found: str) -> Cited:
         state = self._state(cited, text, read_as, found)
         block = None if state else self._block_with(cited)
-        return Compared(
-            question_id=cited.question_id,
-            n=cited.n,
+        return structs.replace(
+            cited,
             source_id=block or cited.source_id,
             # It is compared with the block from now on.
             digest="" if block else cited.digest or found or "-",

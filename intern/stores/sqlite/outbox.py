@@ -7,7 +7,7 @@ later whether the answer is outdated. Questions and quotes are masked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2s
 from typing import Literal
@@ -21,7 +21,7 @@ from intern.core.ids import ChannelId, MessageId, RoleId, SourceId, UserId
 from intern.core.messages import Button, Citation
 from intern.core.text.masking import mask_secrets
 from intern.stores.sqlite.database import Database, Transaction, Value
-from intern.stores.sqlite.store import IN, Store, Table, bare_ids, keep_newest, reads, writes
+from intern.stores.sqlite.store import Store, Table, as_json, bare_ids, keep_newest, reads, writes
 from intern.stores.sqlite.traces import presentable
 
 KEPT = 5_000
@@ -41,14 +41,6 @@ State = Literal["", "changed", "extended", "gone"]
 
 Retracted = Literal["", "open", "retracted", "dropped"]
 """`open`: its edit was begun. `dropped`: it could not be edited."""
-
-
-class Watched(Struct, frozen=True, kw_only=True):
-    """A source that some posted answers cite."""
-
-    source_id: SourceId
-    is_new: bool
-    """Some citation of it was never compared with it."""
 
 
 class Cited(Struct, frozen=True, kw_only=True):
@@ -83,45 +75,27 @@ class OutdatedAnswer(Struct, frozen=True, kw_only=True):
     """Those that do not stand."""
 
 
-class Compared(Struct, frozen=True, kw_only=True):
-    """What came of comparing a citation with its source."""
-
-    question_id: MessageId
-    n: int
-    source_id: SourceId
-    """Where the text stands now."""
-    digest: str
-    state: State
-
-
 class CitedStore(Store):
     """The citations of the newest KEPT answers, for MAX_AGE."""
 
-    async def sources(self) -> tuple[Watched, ...]:
-        """Return every source that a posted answer cites."""
+    async def sources(self) -> tuple[tuple[SourceId, bool], ...]:
+        """Return every source that a posted answer cites, and whether some citation of it was never compared."""
         statement = f"select source_id, max(digest = '') from posted_citations where {_POSTED} group by source_id"
-        rows = await self.db.rows(statement)
-        return tuple(Watched(source_id=SourceId(str(each)), is_new=bool(is_new)) for each, is_new in rows)
+        return msgspec.convert(await self.db.rows(statement), tuple[tuple[SourceId, bool], ...], strict=False)
 
-    async def citing(self, source_id: SourceId) -> tuple[Cited, ...]:
+    @reads
+    def citing(self, db: Transaction, source_id: SourceId) -> tuple[Cited, ...]:
         """Return the citations of a source."""
-        rows = await self.db.rows(f"{_CITED.select} where source_id = ? and {_POSTED}", (source_id,))
-        return tuple(map(_CITED.struct, rows))
+        return _CITED.all(db, f"where source_id = ? and {_POSTED}", (source_id,))
 
-    async def compared(self, results: Sequence[Compared]) -> None:
-        """Keep what came of comparisons, and since when."""
-        now = self.now()
-        rows = [
-            (each.source_id, each.digest, each.state, each.state, now, each.state, each.question_id, each.n)
-            for each in results
-        ]
-        await self.db.write(
-            lambda db: db.run_each(
-                "update posted_citations set source_id = ?, digest = ?,"
-                " since = case when ? = '' then null when state = ? then since else ? end, state = ?"
-                " where question_id = ? and n = ?",
-                rows,
-            )
+    @writes
+    def compared(self, db: Transaction, results: Iterable[Cited]) -> None:
+        """Keep source, digest and state of citations that were compared with their source, and since when."""
+        db.run_each(
+            "update posted_citations set source_id = ?1, digest = ?2, state = ?3,"
+            " since = case when ?3 = '' then null when state = ?3 then since else ?4 end"
+            " where question_id = ?5 and n = ?6",
+            [(each.source_id, each.digest, each.state, self.now(), each.question_id, each.n) for each in results],
         )
 
     async def count(self) -> int:
@@ -134,7 +108,7 @@ class CitedStore(Store):
         return tuple(_outdated(db, row) for row in db.rows(_OUTDATED_ANSWERS, (limit,)))
 
     async def to_retract(self, before: datetime) -> tuple[MessageId, ...]:
-        """Answers whose retraction was begun, or that a source has not backed since `before`; oldest first.
+        """Return answers whose retraction was begun, or that a source has not backed since `before`; oldest first.
 
         A conversation that merely went on is no reason.
         """
@@ -160,53 +134,13 @@ class CitedStore(Store):
 
     async def drop(self, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of the answers to these messages."""
-        gone = bare_ids(message_ids)
-        await self.db.run(_DROP, (gone, gone))
+        await self.db.run(_DROP, (bare_ids(message_ids),))
 
     @writes
     def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of the answers to these messages, and no quote of anybody's: it may be of one of them."""
-        gone = bare_ids(message_ids)
-        db.run(_DROP, (gone, gone))
+        db.run(_DROP, (bare_ids(message_ids),))
         db.run(_UNQUOTE)
-
-
-def keep_cited(
-    db: Transaction,
-    question_id: MessageId,
-    author_id: UserId | None,
-    asked: str,
-    citations: Sequence[Citation],
-    *,
-    now: datetime,
-    emails: bool,
-) -> None:
-    """Keep what an answer cites, together with the reply itself; the oldest answers make room."""
-    values = (question_id, author_id or "", presentable(asked, emails=emails), now.isoformat())
-    db.run("insert into posted_answers (question_id, author_id, asked, at, retracted) values (?, ?, ?, ?, '')", values)
-    rows: list[tuple[Value, ...]] = [
-        (
-            question_id,
-            n,
-            each.source_id,
-            _masked(each.title, emails=emails),
-            _masked(each.quote or "", emails=emails),
-        )
-        for n, each in enumerate(citations)
-    ]
-    db.run_each(
-        "insert into posted_citations (question_id, n, source_id, title, quote, digest, state)"
-        " values (?, ?, ?, ?, ?, '', '')",
-        rows,
-    )
-    db.run("delete from posted_answers where at < ?", ((now - MAX_AGE).isoformat(),))
-    keep_newest(db, "posted_answers", KEPT)
-
-
-def _masked(text: str, *, emails: bool) -> str:
-    # Cut without a sign of it, so that it still reads as a part of its source.
-    shown = text[:_MAX_TEXT].encode("utf-8", "replace").decode()
-    return mask_secrets(shown, emails=emails).text
 
 
 _POSTED = "question_id in (select question_id from posts where state = 'finished')"
@@ -223,8 +157,8 @@ COUNT_OUTDATED = f"select count(*) from posted_answers join posts using (questio
 
 
 _OUTDATED_ANSWERS = (
-    "select question_id, coalesce(thread_id, channel_id), (select message_id from post_parts"
-    " where post_parts.question_id = posts.question_id and message_id is not null order by n limit 1),"
+    "select question_id, coalesce(thread_id, channel_id), coalesce((select message_id from post_parts"
+    " where post_parts.question_id = posts.question_id and message_id is not null order by n limit 1), question_id),"
     " asked, at, retracted from posted_answers join posts using (question_id)"
     f" where {_OUTDATED} order by at desc, question_id desc limit ?"
 )
@@ -240,17 +174,14 @@ _CITED = Table("posted_citations", Cited)
 
 
 _DROP = (
-    f"delete from posted_answers where question_id {IN} or question_id in"
-    f" (select question_id from post_messages where message_id {IN})"
+    "with gone as (select value from json_each(?)) delete from posted_answers where question_id in gone"
+    " or question_id in (select question_id from post_messages where message_id in gone)"
 )
 
 
 def _outdated(db: Transaction, row: Sequence[Value]) -> OutdatedAnswer:
-    names = ("question_id", "place", "message_id", "asked", "at", "retracted")
-    rows = db.rows(f"{_CITED.select} where question_id = ? and state <> '' order by n", (row[0],))
-    fields = dict(zip(names, row, strict=True))
-    fields["message_id"] = fields["message_id"] or row[0]
-    return msgspec.convert({**fields, "citations": tuple(map(_CITED.struct, rows))}, OutdatedAnswer)
+    cited = _CITED.all(db, "where question_id = ? and state <> '' order by n", (row[0],))
+    return msgspec.convert(dict(zip(OutdatedAnswer.__struct_fields__, (*row, cited), strict=True)), OutdatedAnswer)
 
 
 PostState = Literal["open", "finished", "dropped"]
@@ -270,7 +201,7 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 class Post(Struct, frozen=True, kw_only=True):
-    """A reply as the ledger holds it."""
+    """A reply as the outbox holds it."""
 
     question_id: MessageId
     channel_id: ChannelId
@@ -278,7 +209,7 @@ class Post(Struct, frozen=True, kw_only=True):
     target: ReplyTarget
     parts: tuple[Part, ...]
     changed_at: datetime
-    """When the ledger last learned something about the post (UTC). The next unconfirmed part was never sent before
+    """When the outbox last learned something about the post (UTC). The next unconfirmed part was never sent before
     that; its nonce protects for as long as Discord's few minutes have not passed since."""
     thread_id: ChannelId | None = None
     """Where the parts go; None while the thread may still have to be made."""
@@ -297,7 +228,7 @@ class Post(Struct, frozen=True, kw_only=True):
 
 
 class PostLedger(Store):
-    """Posts in the database. Every method returns once its change is on disk; all raise KnowledgeError."""
+    """Posts in the database. Every method returns once its change is on disk."""
 
     def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
         """With `emails`, addresses are masked in what is kept of questions and citations."""
@@ -328,19 +259,27 @@ class PostLedger(Store):
         posts that messages in `covers` have of their own, as if these had never begun. A post that may have been seen
         stays, and so does its message with it.
         """
-        post = (question_id, channel_id, target, channel_id if target == "in_place" else None, self.now())
-        extras = (int(called), int(notice), msgspec.json.encode(buttons).decode(), mention_role)
         known = _post_of(db, question_id)
         if known is not None:
             return known
         db.run(
             "insert into posts (question_id, channel_id, target, thread_id, changed_at, called, notice,"
             " buttons, mention_role, state, reason) values (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '')",
-            (*post, *extras),
+            (
+                question_id,
+                channel_id,
+                target,
+                channel_id if target == "in_place" else None,
+                self.now(),
+                called,
+                notice,
+                as_json(buttons),
+                mention_role,
+            ),
         )
         _add_parts(db, question_id, parts)
         if citations:
-            keep_cited(db, question_id, author_id, asked, citations, now=self.clock.now(), emails=self._emails)
+            self._cite(db, question_id, author_id or "", asked, citations)
         # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
         db.run_each(_DROP_UNSEEN, [(each,) for each in covers if each != question_id])
         db.run_each(
@@ -354,55 +293,44 @@ class PostLedger(Store):
         self, db: Transaction, question_id: MessageId, parts: Sequence[str], *, reason: str, in_place: bool = False
     ) -> Post:
         """Replace an unsent reply with a notice and its reason."""
-        now = self.now()
-        _update(
-            db,
-            "update posts set notice = 1, buttons = '[]', mention_role = null, reason = ?, changed_at = ?"
-            " where question_id = ?",
-            (reason, now, question_id),
-        )
-        if in_place:
-            statement = "update posts set target = 'in_place', thread_id = channel_id where question_id = ?"
-            _update(db, statement, (question_id,))
-        db.run("delete from post_parts where question_id = ?", (question_id,))
-        db.run("delete from posted_answers where question_id = ?", (question_id,))
+        place = ", target = 'in_place', thread_id = channel_id" if in_place else ""
+        self._set(db, question_id, f", notice = 1, buttons = '[]', mention_role = null, reason = ?{place}", reason)
+        for table in ("post_parts", "posted_answers"):
+            db.run(f"delete from {table} where question_id = ?", (question_id,))
         _add_parts(db, question_id, parts)
         return _posts(db, "question_id = ?", question_id)[0]
 
     async def thread_made(self, question_id: MessageId, thread_id: ChannelId) -> None:
         """Keep the thread that the parts go to."""
-        await self._change(question_id, "thread_id = ?", thread_id)
+        await self._change(question_id, ", thread_id = ?", thread_id)
 
     @writes
     def part_sent(self, db: Transaction, question_id: MessageId, n: int, message_id: MessageId) -> None:
         """Keep the message that part `n` became."""
-        now = self.now()
-        _update(
-            db,
-            "update post_parts set message_id = ? where question_id = ? and n = ?",
-            (message_id, question_id, n),
-        )
-        _update(db, "update posts set changed_at = ? where question_id = ?", (now, question_id))
+        sent = "update post_parts set message_id = ? where question_id = ? and n = ?"
+        _update(db, sent, (message_id, question_id, n))
+        self._set(db, question_id)
 
     async def finished(self, question_id: MessageId) -> None:
         """Note that the whole reply is posted."""
-        await self._change(question_id, "state = 'finished'")
+        await self._change(question_id, ", state = 'finished'")
 
     async def dropped(self, question_id: MessageId, reason: str) -> None:
         """Give a reply up, with a reason. It is not tried again."""
-        await self._change(question_id, "state = 'dropped', reason = ?", reason)
+        await self._change(question_id, ", state = 'dropped', reason = ?", reason)
 
     async def recalled(self, question_id: MessageId) -> None:
         """Delete a post before any of it was sent, as if it had never begun. Harmless where it did not."""
         # Parts and messages go with it.
         await self.db.run("delete from posts where question_id = ?", (question_id,))
 
-    async def get(self, question_id: MessageId) -> Post | None:
+    @reads
+    def get(self, db: Transaction, question_id: MessageId) -> Post | None:
         """Return the post that answers a message, alone or with others, in any state."""
-        return await self.db.read(lambda db: _post_of(db, question_id))
+        return _post_of(db, question_id)
 
     async def holds(self, message_id: MessageId) -> bool:
-        """Whether a message of ours is known as a part of any reply."""
+        """Return whether a message of ours is known as a part of any reply."""
         statement = "select 1 from post_parts where message_id = ?"
         return await self.db.row(statement, (message_id,)) is not None
 
@@ -411,9 +339,10 @@ class PostLedger(Store):
         found = await self.get(question_id)
         return found is not None and found.state != "open"
 
-    async def unfinished(self) -> tuple[Post, ...]:
+    @reads
+    def unfinished(self, db: Transaction) -> tuple[Post, ...]:
         """Return the posts that are still open, oldest first."""
-        return await self.db.read(lambda db: _posts(db, "state = 'open'"))
+        return _posts(db, "state = 'open'")
 
     @reads
     def finished_after(self, db: Transaction, position: str | None, limit: int) -> tuple[tuple[Post, str], ...]:
@@ -428,23 +357,49 @@ class PostLedger(Store):
         return tuple((_posts(db, "question_id = ?", str(each))[0], f"{ended!s} {rid!s}") for each, ended, rid in ends)
 
     async def asked_in(self, thread_id: ChannelId) -> tuple[tuple[ChannelId, MessageId], ...]:
-        """Where and what the messages are that were answered in a thread, oldest answer first."""
+        """Return the messages that were answered in a thread, each with its channel, oldest answer first."""
         statement = (
             "select posts.channel_id, post_messages.message_id from posts join post_messages using (question_id)"
             " where thread_id = ? and state = 'finished' and not notice order by posts.rid, post_messages.message_id"
         )
-        rows = await self.db.rows(statement, (thread_id,))
-        return tuple((ChannelId(str(place)), MessageId(str(each))) for place, each in rows)
+        return msgspec.convert(await self.db.rows(statement, (thread_id,)), tuple[tuple[ChannelId, MessageId], ...])
 
     async def answered_in(self, thread_id: ChannelId) -> bool:
-        """Whether an answer of ours was finished in this thread (not merely in the channel around it)."""
+        """Return whether an answer of ours was finished in this thread (not merely in the channel around it)."""
         statement = "select 1 from posts where state = 'finished' and thread_id = ? and not notice"
         return await self.db.row(statement, (thread_id,)) is not None
 
-    async def _change(self, question_id: MessageId, assignment: str, *values: str) -> None:
-        now = self.now()
-        statement = f"update posts set {assignment}, changed_at = ? where question_id = ?"
-        await self.db.write(lambda db: _update(db, statement, (*values, now, question_id)))
+    @writes
+    def _change(self, db: Transaction, question_id: MessageId, more: str, *values: str) -> None:
+        self._set(db, question_id, more, *values)
+
+    def _set(self, db: Transaction, question_id: MessageId, more: str = "", *values: str) -> None:
+        statement = f"update posts set changed_at = ?{more} where question_id = ?"
+        _update(db, statement, (self.now(), *values, question_id))
+
+    def _cite(
+        self, db: Transaction, question_id: MessageId, author_id: str, asked: str, citations: Sequence[Citation]
+    ) -> None:
+        """Keep what an answer cites, together with the reply itself; the oldest answers make room."""
+        db.run(
+            "insert into posted_answers (question_id, author_id, asked, at, retracted) values (?, ?, ?, ?, '')",
+            (question_id, author_id, presentable(asked, emails=self._emails), self.now()),
+        )
+        db.run_each(
+            "insert into posted_citations (question_id, n, source_id, title, quote, digest, state)"
+            " values (?, ?, ?, ?, ?, '', '')",
+            [
+                (question_id, n, each.source_id, self._masked(each.title), self._masked(each.quote or ""))
+                for n, each in enumerate(citations)
+            ],
+        )
+        db.run("delete from posted_answers where at < ?", ((self.clock.now() - MAX_AGE).isoformat(),))
+        keep_newest(db, "posted_answers", KEPT)
+
+    def _masked(self, text: str) -> str:
+        # Cut without a sign of it, so that it still reads as a part of its source.
+        shown = text[:_MAX_TEXT].encode("utf-8", "replace").decode()
+        return mask_secrets(shown, emails=self._emails).text
 
 
 def nonce_of(question_id: MessageId, n: int) -> str:
@@ -461,7 +416,7 @@ def _add_parts(db: Transaction, question_id: MessageId, parts: Sequence[str]) ->
 
 def _update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
     if not db.run(statement, values):
-        raise LookupError("the ledger was told about a post or part that never began")
+        raise LookupError("the outbox was told about a post or part that never began")
 
 
 # An existing thread may contain an unconfirmed part; but far more likely, the reply was held back.
@@ -490,11 +445,10 @@ def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
 
 def _post(db: Transaction, row: dict[str, Value]) -> Post:
     question = (row["question_id"],)
-    parts = db.rows(f"{_PARTS.select} where question_id = ? order by n", question)
     decoded = {
         **row,
         "covers": db.texts("select message_id from post_messages where question_id = ?", question),
         "buttons": msgspec.json.decode(str(row["buttons"])),
-        "parts": tuple(map(_PARTS.struct, parts)),
+        "parts": _PARTS.all(db, "where question_id = ? order by n", question),
     }
     return msgspec.convert(decoded, Post, strict=False)  # SQLite's truth is a number

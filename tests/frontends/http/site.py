@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
+from msgspec.structs import replace
 
 from intern.actors.job_worker import do_forever
 from intern.actors.streams import BATCHES, EVENTS, Fill
@@ -41,7 +42,6 @@ from intern.stores.sqlite.chat import Marks, MarkStore
 from intern.stores.sqlite.database import Database, Transaction
 from intern.stores.sqlite.extractions import replace_nuggets
 from intern.stores.sqlite.facts import add_fact, add_update
-from intern.stores.sqlite.outbox import Compared
 from intern.stores.sqlite.traces import Counts, TraceStore
 from intern.stores.sqlite.usage import UsageLog
 from tests import samples
@@ -238,8 +238,9 @@ async def _outdated(made: Site, texts: Sequence[str]) -> None:
         )
         await posts.part_sent(asked.id, 0, position_at(asked.at, 1).id)
         await posts.finished(asked.id)
-        gone = Compared(question_id=asked.id, n=0, source_id=cited.source_id, digest="-", state="gone")
-        await made.writer.stores.cited.compared([gone])
+        known = await made.writer.stores.cited.citing(cited.source_id)
+        gone = [replace(each, digest="-", state="gone") for each in known if each.question_id == asked.id]
+        await made.writer.stores.cited.compared(gone)
 
 
 async def _facts(made: Site, texts: Sequence[str]) -> None:
