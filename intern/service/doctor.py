@@ -6,12 +6,32 @@ The findings come in the order in which to correct them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, Literal
 
+import anyio
 from anyio.to_thread import run_sync
 from msgspec import Struct
+from msgspec.structs import replace
 
+from intern.answering.prompts import GATE, GateIn
+from intern.core.clock import SystemClock
+from intern.core.errors import (
+    ConfigError,
+    KnowledgeError,
+    ModelAccessError,
+    ModelBudgetError,
+    ModelError,
+    ModelReplyError,
+    ModelUnavailableError,
+)
 from intern.core.messages import Channel
+from intern.core.progress import tell
+from intern.models.chat import STREAMING, Form
+from intern.models.endpoint import EndpointModel
+from intern.models.options import LlmOptions
+from intern.models.usage import Usage
 from intern.platforms.discord.audience import (
     ADMINISTRATOR,
     CREATE_PUBLIC_THREADS,
@@ -25,8 +45,268 @@ from intern.platforms.discord.audience import (
     SetUp,
     look,
 )
-from intern.service.probing import NAMED_AT_MOST, Finding, LocalChecks, ask_endpoints, good
-from intern.settings.loading import Settings
+from intern.service.models import kept, remembering, templates_of
+from intern.service.searching import never_discovered
+from intern.service.status import lost_folders, outdated_answers, vectors_told
+from intern.settings.loading import NO_PRICE, Settings
+from intern.sources.scanning import Scanner
+from intern.stores.archive import Archive
+from intern.stores.decisions import DecisionLog
+from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.maintenance import is_made, problems, unsearchable
+from intern.stores.sqlite.usage import FormLog, UsageLog
+
+NAMED_AT_MOST: Final = 5
+"""Channels, or damaged pieces, in one line."""
+
+Level = Literal["ok", "note", "todo"]
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that was looked at."""
+
+    level: Level
+    """`todo`: intern cannot do all of its work. `note`: it can, but for a nicety."""
+    what: str
+    do: str = ""
+    """What mends it; empty where nothing needs to be."""
+
+
+def good(what: str) -> Finding:
+    """What needs nothing."""
+    return Finding(level="ok", what=what)
+
+
+class LocalChecks:
+    """What can be told without Discord."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def model(self) -> Finding:
+        """Whether questions can be answered."""
+        try:
+            self._settings.require_model()
+        except ConfigError as error:
+            return Finding(level="todo", what="no model is chosen", do=str(error))
+        return good("a model is chosen")
+
+    def _embeddings(self) -> Finding:
+        try:
+            model, documents, lacking = vectors_told(self._settings)
+        except KnowledgeError as error:
+            return Finding(level="todo", what=f"the search could not be looked at: {error}", do=str(error))
+        if model is None and self._settings.embeddings.provider == "none":
+            return good("search uses words alone, as embeddings.provider says")
+        if model is None:
+            return Finding(
+                level="note",
+                what='search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]',
+            )
+        vectors = "all" if not lacking else f"{documents - lacking}"
+        return good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
+
+    def folder(self) -> list[Finding]:
+        """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
+        return [*self._database(), *self._outdated(), *self._texts(), *self._scan_paths()]
+
+    def _outdated(self) -> Iterator[Finding]:
+        """Whether posted answers still stand on their sources."""
+        try:
+            number = outdated_answers(self._settings)
+        except KnowledgeError:
+            return  # the check of the database reports that
+        if number:
+            some = "1 posted answer cites" if number == 1 else f"{number} posted answers cite"
+            what = f"{some} what has changed or was withdrawn since; the status page lists them under Outdated"
+            yield Finding(level="note", what=what)
+
+    def _texts(self) -> Iterator[Finding]:
+        """What of the archive, the topics and the decisions is passed over."""
+        paths = self._settings.paths
+        try:
+            decisions = DecisionLog(paths.decisions)
+            for what in lost_folders(paths, decisions):
+                yield Finding(level="todo", what=what, do=what)
+            damaged = [
+                *((paths.raw, each) for each in Archive(paths.raw).damaged),
+                *((paths.topics, each) for each in TopicLibrary(paths.topics).damaged),
+                *((paths.decisions.parent, each) for each in decisions.damaged),
+            ]
+        except KnowledgeError as error:
+            yield Finding(
+                level="todo", what=f"archive, topics or decisions could not be looked at: {error}", do=str(error)
+            )
+            return
+        if not damaged:
+            return
+        named = "; ".join(str(each) for _, each in damaged[:NAMED_AT_MOST])
+        more = f"; and {len(damaged) - NAMED_AT_MOST} more" if len(damaged) > NAMED_AT_MOST else ""
+        folder, first = damaged[0]
+        yield Finding(
+            level="todo",
+            what=f"{len(damaged)} damaged pieces of text files are passed over: {named}{more}",
+            do=f"mend {folder / first.file} at line {first.line} with a text editor, or put a backup in its place; "
+            "what a crash left half-written may be deleted",
+        )
+
+    def _scan_paths(self) -> Iterator[Finding]:
+        never = never_discovered(self._settings)
+        for path, reason in Scanner(self._settings.discovery, never=never).troubles().items():
+            yield Finding(
+                level="todo",
+                what=f"discovery cannot look at {path} ({reason})",
+                do=f"correct discovery.scan_paths, or let the user that intern runs as read {path}",
+            )
+
+    def _database(self) -> list[Finding]:
+        path = self._settings.paths.database
+        try:
+            if not self._settings.paths.is_made():
+                what = f"there is no data folder {path.parent.absolute()}, and so no database yet"
+                return [good(f"{what}; `intern init` or the first start makes them"), self._embeddings()]
+            if not path.exists():
+                return [good("there is no database yet; the first start makes it"), self._embeddings()]
+            if not is_made(path):
+                return [good("the database is empty; the next start makes its tables"), self._embeddings()]
+            return [*_sound(path), self._embeddings()]
+        except KnowledgeError as error:
+            return [Finding(level="todo", what=f"the database could not be looked at: {error}", do=str(error))]
+
+    def prices(self) -> Iterator[Finding]:
+        """Whether each model that is asked has one, where any has."""
+        for table in self._settings.without_price:
+            yield Finding(level="note", what=NO_PRICE.format(table))
+
+
+def _sound(path: Path) -> Iterator[Finding]:
+    """What SQLite finds of pages, rows and full-text tables. Raises KnowledgeError."""
+    if wrong := problems(path, NAMED_AT_MOST):
+        yield Finding(
+            level="todo",
+            what=f"the database is damaged: {'; '.join(wrong)}",
+            do=f"end the bot, move {path} away with its -wal and -shm files, and put a backup in its place, or "
+            "nothing: archive, decisions and topics are kept elsewhere, and the rest is made anew",
+        )
+        return
+    yield good("the database is sound, and each row points to what is there")
+    try:
+        lacking = unsearchable(path)
+    except (KnowledgeError, OSError) as error:
+        yield Finding(level="note", what=f"the full-text tables could not be looked at: {error}")
+        return
+    if lacking:
+        yield Finding(
+            level="todo",
+            what=f"full-text tables do not say what stands in the database: {', '.join(lacking)}",
+            do=f"end the bot, move {path} away with its -wal and -shm files and run `intern index`: search, nuggets "
+            "and facts are made anew",
+        )
+    else:
+        yield good("the full-text tables say what stands in the database")
+
+
+_QUESTION: Final = GateIn(question="How do I reset my password?", history="", addressed=True)
+_RETRIES: Final = 1
+
+
+async def ask_endpoints(settings: Settings) -> list[Finding]:
+    """Ask each model endpoint one question; return what came of it. Nothing is asked where a setting is missing.
+
+    Each begins with the fullest form of requests, and replaces what was remembered of the endpoint: it may take more
+    than it did. Without a database that can be written to, neither that nor the tokens are kept.
+    """
+    try:
+        settings.require_model()
+    except ConfigError:
+        return []
+    asked = [("llm", settings.llm)]
+    if settings.llm_kb is not None and _asked_of(settings.llm_kb) != _asked_of(settings.llm):
+        asked.append(("llm.kb", settings.llm_kb))
+    asked = [(section, options) for section, options in asked if options.kind == "endpoint"]
+    findings: list[Finding] = []
+    if not asked:
+        return findings
+    async with AsyncExitStack() as stack:
+        db = await _database(settings, stack)
+        usage = Usage(None if db is None else UsageLog(db), clock=SystemClock())
+        stack.push_async_callback(kept, usage)
+        for done, (section, options) in enumerate(asked):
+            tell("Asking {total} model endpoints", done, len(asked))
+            findings.append(await _ask(settings, section, options, usage, None if db is None else FormLog(db)))
+    return findings
+
+
+def _asked_of(options: LlmOptions) -> tuple[object, ...]:
+    return options.kind, options.base_url, options.api_key, options.model, options.structured_output
+
+
+async def _database(settings: Settings, stack: AsyncExitStack) -> Database | None:
+    """The database where there is one that can be written to: none is made here."""
+    path = settings.paths.database
+    try:
+        return await stack.enter_async_context(await Database.open(path)) if await run_sync(is_made, path) else None
+    except KnowledgeError:
+        return None  # the look at the folder says what is wrong
+
+
+async def _ask(settings: Settings, section: str, options: LlmOptions, usage: Usage, forms: FormLog | None) -> Finding:
+    # What learns may take its time.
+    patience = settings.ai.request_timeout_seconds if section == "llm" else None
+    try:
+        async with EndpointModel(
+            replace(options, max_retries=min(options.max_retries, _RETRIES)),
+            templates=templates_of(settings),
+            usage=usage,
+            section=section,
+            remember=remembering(forms, options),
+        ) as model:
+            with anyio.fail_after(patience):
+                await model.ask(GATE, _QUESTION)
+    except TimeoutError:
+        too_slow = f"no whole reply to one short question in {patience:g} s"
+        return _todo(section, too_slow, "use a faster model, or raise ai.request_timeout_seconds")
+    except ModelBudgetError as error:
+        return Finding(level="note", what=f"the model of [{section}] was not asked: {error}")
+    except (ConfigError, ModelError) as error:
+        return _todo(section, str(error), _mend(section, error))
+    by = "" if section == "llm" else f", for [{section}]"
+    return good(f"the endpoint at {model.where} answers as {options.model}{by}{_without(model.form)}")
+
+
+def _todo(section: str, reason: str, mend: str) -> Finding:
+    return Finding(level="todo", what=f"the model of [{section}] gave no answer: {reason}", do=mend)
+
+
+def _mend(section: str, error: ConfigError | ModelError) -> str:
+    match error:
+        case ModelReplyError():
+            return (
+                f"try another {section}.structured_output, a larger {section}.max_tokens or another {section}.model;"
+                f" its reply could not be used: {error}"
+            )
+        case ModelAccessError():
+            return str(error)  # it names the settings to check
+        case ModelUnavailableError():
+            return (
+                f"see that the endpoint runs, and check {section}.base_url; where it is only slow,"
+                f" raise {section}.timeout_seconds: {error}"
+            )
+        case _:
+            return str(error)
+
+
+def _without(form: Form) -> str:
+    """What the endpoint does not take, in words."""
+    refused = [
+        *(["bounds in schemas"] if not form.bounds else []),
+        *(["a temperature"] if not form.temperature else []),
+        *(["streaming"] if form.streaming == len(STREAMING) - 1 else []),
+        *(["counts of tokens in streams"] if form.streaming == 1 else []),
+    ]
+    return f"; it does not take {', '.join(refused)}, so intern leaves that out" if refused else ""
+
 
 _NAMES: Final[Mapping[int, str]] = {
     VIEW_CHANNEL: "View Channel",

@@ -21,8 +21,8 @@ from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
 from intern.platforms.memory.chat import Sandbox
 from intern.platforms.memory.commands import SandboxCommands
+from intern.runtime.bot import _NoImages, open_sandbox
 from intern.runtime.parts import Platform, parts_around
-from intern.runtime.sandbox import _NoImages, open_sandbox
 from intern.settings.loading import Settings
 from tests.at_work import Watching, at_work, settings_in
 from tests.endpoint_double import endpoint_double, never

@@ -25,7 +25,7 @@ from intern.models.options import LlmOptions
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.templates import Templates
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox
 from intern.sources.descriptions import SUMMARIZE_TOPIC
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.database import Database, Transaction

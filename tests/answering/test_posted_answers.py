@@ -21,8 +21,8 @@ from intern.core.records import CapturedPair, Hit, Turn
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
 from intern.platforms.memory.chat import Sandbox
+from intern.service.doctor import LocalChecks
 from intern.service.models import offline_rules
-from intern.service.probing import LocalChecks
 from intern.service.status import status_of
 from intern.service.writer import Writer
 from intern.sources.library import Library

@@ -22,7 +22,7 @@ from intern.core.records import CapturedPair, Filed, Parked
 from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox
 from intern.service.intern import open_intern
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings

@@ -16,7 +16,7 @@ from intern.actors.events import Events
 from intern.core.ids import MessageId
 from intern.core.messages import Author, ChatMessage
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.library import TopicLibrary

@@ -29,8 +29,7 @@ from intern.core.messages import AIResult, Citation
 from intern.core.records import Filed, IndexEntry, Skipped, TopicBlock, Turn
 from intern.core.text.words import topic_name
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.bot import run_on_discord
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox, run_on_discord
 from intern.settings.loading import load_settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut

@@ -17,7 +17,7 @@ from intern.core.records import CapturedPair, Filed, Parked
 from intern.models.limits import FAILURES
 from intern.models.usage import Meter
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.database import Database

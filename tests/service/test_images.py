@@ -18,7 +18,7 @@ from intern.core.messages import Attachment, ChatMessage
 from intern.core.records import CapturedPair, Filed
 from intern.platforms.discord.attachments import AttachedImages
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox
 from intern.service.status import status_of
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive

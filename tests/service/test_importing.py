@@ -18,7 +18,7 @@ from intern.core.messages import ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import Capture, CapturedPair, Filed, Turn, Withdrawn
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox
 from intern.service.importing import Imported, Wanted, import_history
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings

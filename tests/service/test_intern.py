@@ -22,7 +22,7 @@ from intern.core.records import CapturedPair
 from intern.learning.attempts import Tally
 from intern.learning.regenerating import Regenerated
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox
 from intern.service.intern import Intern, open_intern
 from intern.settings.loading import Settings, load_settings
 from intern.sources.refresh import Refreshed

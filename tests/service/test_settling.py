@@ -14,7 +14,7 @@ from intern.core.clock import Clock
 from intern.core.messages import ChatMessage, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive

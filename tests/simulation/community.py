@@ -23,7 +23,7 @@ from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.core.messages import Author, ChatMessage
 from intern.core.text.masking import Secret
 from intern.platforms.memory.chat import Call, Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
 from tests.simulation.machine import SimulatedTime
 from tests.simulation.people import MEMBERS, TEAM, Act, Change, People, Said, write_documents

@@ -26,7 +26,7 @@ from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
 from intern.frontends.cli.options import settings_of
 from intern.frontends.cli.output import ProgressLine, in_words, printable, say
-from intern.runtime.sandbox import Events, Sandbox, open_sandbox
+from intern.runtime.bot import Events, Sandbox, open_sandbox
 from intern.service import Settings
 from intern.service.intern import Refreshed
 from intern.service.reading import Reading

@@ -18,7 +18,7 @@ from anyio import Event, fail_after
 
 from intern.actors.events import Events
 from intern.platforms.memory.chat import Sandbox
-from intern.runtime.sandbox import open_sandbox
+from intern.runtime.bot import open_sandbox
 from intern.service.intern import open_intern
 from intern.settings.loading import load_settings
 from intern.sources.refresh import Refreshed
