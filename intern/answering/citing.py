@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
 from msgspec import Struct
 
-from intern.answering.prompts import Draft, ShownSource
+from intern.answering.prompts import ShownSource
 from intern.core.ids import SourceId
-from intern.core.messages import SilenceReason, block_lines, citable, is_team
+from intern.core.messages import block_lines, citable, is_team
 from intern.core.text.passages import GAP
 from intern.core.text.words import Rarity, unspaced_runs, word_set
 
@@ -67,50 +67,6 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 # Ends a sentence or emphasis rather than an address.
 _TRAILING = ".,;:!?'’”…*_~|。、，；：！？」』）】》"
-
-
-class Checked(Struct, frozen=True, kw_only=True):
-    """A draft, held against what was shown. With a `reason` it must not be posted."""
-
-    reason: SilenceReason
-    text: str
-    source_ids: tuple[SourceId, ...]
-    dropped_citations: int
-    strange_urls: tuple[str, ...] = ()
-    suspicions: tuple[str, ...] = ()
-    """For the verifying model."""
-
-
-def checked(
-    draft: Draft,
-    sources: Sequence[ShownSource],
-    own_urls: Mapping[str, str | None],
-    *,
-    max_answer_chars: int,
-    require_citations: bool,
-) -> Checked:
-    """Check a draft as far as code can. `own_urls` holds the address of each source that is a page."""
-    text = answer_text(draft.answer)
-    holding = cited(draft.citations, sources)
-    own = [own_urls.get(source_of(source_id)) for source_id in holding.source_ids]
-    of = {source_of(source_id) for source_id in holding.source_ids}
-    strange = strange_urls(text, [each.vouched for each in sources if each.source_id in of], filter(None, own))
-    reason: SilenceReason = ""
-    if not text:
-        reason = "no_answer"
-    elif len(text) > max_answer_chars:
-        reason = "too_long"
-    elif require_citations and not holding.source_ids:
-        reason = "no_citations"
-    elif strange:
-        reason = "ungrounded"
-    return Checked(
-        reason=reason,
-        text=text,
-        source_ids=holding.source_ids,
-        dropped_citations=holding.dropped,
-        strange_urls=tuple(strange),
-    )
 
 
 class Cited(Struct, frozen=True, kw_only=True):

@@ -11,11 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import anyio.to_thread
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
-from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence, strange_urls
-from intern.answering.grounding import grounding
+from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence
 from intern.answering.nearest import Near, apart, unnamed, without_mentions
 from intern.answering.offline import WORTH_A_CALL, is_chatter, worth
 from intern.answering.prompts import (
@@ -29,9 +27,10 @@ from intern.answering.prompts import (
     Evidence,
     Kind,
     Shown,
+    ShownSource,
 )
 from intern.answering.selecting import distinct, listed, near_best, shown_passages, whole_sources
-from intern.answering.working import Work, answer_link, read_each, silence
+from intern.answering.working import Checked, Work, answer_link, checked, read_each, silence
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Citation, SilenceReason, is_team
@@ -82,19 +81,12 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """Sources that could not be read."""
 
 
-class Drafted(Struct, frozen=True, kw_only=True):
-    """An answer that code has held against its passages. With a `reason` it must not be posted."""
+class Drafted(Checked, frozen=True, kw_only=True):
+    """An answer with the lines that it quotes."""
 
-    reason: SilenceReason
-    text: str = ""
-    cited: tuple[Shown, ...] = ()
     quotes: tuple[tuple[Shown, str], ...] = ()
-    suspicions: tuple[str, ...] = ()
-    """For the second look."""
     unnamed: tuple[str, ...] = ()
     """What the question names and no passage does, for the second look."""
-    strange: tuple[str, ...] = ()
-    """Addresses, commands and versions that stand in nothing that it cites."""
     is_near: bool = True
     """What it quotes comes so near to the question that rules would answer with it, as far as that can be told."""
 
@@ -109,15 +101,9 @@ async def worked_out(work: Work) -> AIResult:
     loaded = await load(work, selected)
     if not loaded.shown:
         return silence("sources_unreadable" if loaded.failed else "no_sources")
-    return await _written(work, loaded)
-
-
-async def _written(work: Work, loaded: Loaded) -> AIResult:
     draft = await generate(work, loaded)
-    if draft.reason:
-        return silence(draft.reason)
-    if not await verify(work, draft):
-        return silence("rejected")
+    if draft.reason or not await verify(work, draft):
+        return silence(draft.reason or "rejected")
     citations = [await _citation(work, passage, draft) for passage in draft.cited]
     return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
 
@@ -236,18 +222,18 @@ async def generate(work: Work, loaded: Loaded) -> Drafted:
         work.trace.steps["gate"].update(kind=decision.kind)
         draft = await anyio.to_thread.run_sync(drafted, work, decision, loaded.shown)
         if work.nearest is not None:
-            draft = replace(draft, is_near=_is_near(draft, found))
+            draft = structs.replace(draft, is_near=_is_near(draft, found))
         fields.update(
             answer_chars=len(draft.text),
             citations=tuple(passage.source_id for passage in draft.cited),
             quotes_count=len(draft.quotes),
             strange_quotes_count=len(decision.quotes) - len(draft.quotes),
-            strange_count=len(draft.strange),
+            strange_count=len(draft.urls) + len(draft.strange),
             suspicions_count=len(draft.suspicions),
             unnamed_count=len(draft.unnamed),
         )
         quotes = [quote.line for quote in decision.quotes]
-        work.trace.say("generation", answer=decision.answer or "", quotes=quotes, strange=draft.strange)
+        work.trace.say("generation", answer=decision.answer or "", quotes=quotes, strange=(*draft.urls, *draft.strange))
         return draft
 
 
@@ -270,31 +256,14 @@ def drafted(work: Work, decision: Decision, shown: Sequence[Shown]) -> Drafted:
     quotes = tuple(_held(decision, shown))
     if decision.kind != "answer":
         return Drafted(reason=_SILENT[decision.kind], quotes=quotes)
-    text = answer_text(decision.answer)
     named = set(decision.citations)
     of_quotes = {passage.alias for passage, _ in quotes}
     cited = tuple(passage for passage in shown if passage.alias in of_quotes or passage.alias in named)
-    texts = [passage.vouched for passage in cited]
-    urls = strange_urls(text, texts, [passage.url for passage in cited if passage.url])
-    held = grounding(text, texts, (work.asked.question, work.asked.history))
-    strange = (*held.strange_commands, *held.strange_versions)
-    reason: SilenceReason = ""
-    if not text:
-        reason = "no_answer"
-    elif len(text) > work.options.max_answer_chars:
-        reason = "too_long"
-    elif not quotes:
-        reason = "no_citations"
-    elif urls or (work.options.strict_grounding and not held.holds):
-        reason = "ungrounded"
+    check = checked(work, answer_text(decision.answer), cited, is_cited=bool(quotes))
     return Drafted(
-        reason=reason,
-        text=text,
-        cited=cited,
+        **structs.asdict(check),
         quotes=quotes,
-        suspicions=(*strange, *held.suspicions),
         unnamed=tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES]),
-        strange=(*urls, *strange),
     )
 
 
@@ -346,7 +315,7 @@ def evidence(draft: Drafted) -> list[Evidence]:
 
     Then those that are cited without a quote, cut to what fits the answer: nothing vouches for it unseen.
     """
-    quoted: dict[SourceId, list[str]] = {}
+    quoted: dict[str, list[str]] = {}
     for passage, line in draft.quotes:
         quoted.setdefault(passage.source_id, []).append(line)
     texts = {passage.source_id: passage.text for passage in draft.cited}
@@ -366,9 +335,9 @@ def is_sure(work: Work, draft: Drafted) -> bool:
     return bool(said) and len(said & quoted) >= _SURE * len(said)
 
 
-async def _citation(work: Work, passage: Shown, draft: Drafted) -> Citation:
+async def _citation(work: Work, passage: ShownSource, draft: Drafted) -> Citation:
     # The address of a page may hold a "#", too.
-    is_block = is_team(passage.source_id)
-    url = await answer_link(work.knowledge, passage.source_id) if is_block else passage.url
-    quote = next((line for of, line in draft.quotes if of.alias == passage.alias), None)
-    return Citation(source_id=passage.source_id, title=passage.title, url=url, quote=quote)
+    source_id = SourceId(passage.source_id)
+    url = await answer_link(work.knowledge, source_id) if is_team(source_id) else passage.url
+    quote = next((line for of, line in draft.quotes if of.source_id == source_id), None)
+    return Citation(source_id=source_id, title=passage.title, url=url, quote=quote)

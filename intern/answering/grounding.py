@@ -132,9 +132,9 @@ class Grounding(Struct, frozen=True, kw_only=True):
     """
 
     @property
-    def holds(self) -> bool:
-        """Whether all commands and versions stand in a cited source."""
-        return not (self.strange_commands or self.strange_versions)
+    def strange(self) -> tuple[str, ...]:
+        """The commands and versions that are in no cited source."""
+        return (*self.strange_commands, *self.strange_versions)
 
 
 def grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) -> Grounding:

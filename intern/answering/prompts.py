@@ -11,7 +11,6 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Meta, Struct
 
-from intern.core.ids import SourceId
 from intern.core.messages import citable
 from intern.core.records import IndexEntry
 from intern.models.prompt import Choices, Prompt
@@ -29,24 +28,28 @@ MOST_SHOWN = len(ALIASES)
 """Passages of one question."""
 
 
-class Shown(Struct, frozen=True, kw_only=True):
-    """A passage as a prompt shows it."""
+class ShownSource(Struct, frozen=True, kw_only=True):
+    """A source as a prompt shows it: cut to what fits the question."""
 
-    alias: Alias
-    source_id: SourceId
-    """By which it is cited: of a topic, `team:<topic>.txt#<qa id>`."""
-    label: str
-    """The name of its source, for the model: a path, or `team` and a day."""
+    source_id: str
     title: str
     text: str
     url: str | None = None
     said: str | None = None
-    """The team's own words, whole, where the text is a model's account."""
+    """The team's own words, whole, where the text is a model's account: only these vouch for commands and links."""
 
     @property
     def vouched(self) -> str:
-        """What an answer may take commands, versions and addresses from."""
+        """The text that an answer may take commands, versions and addresses from."""
         return self.text if self.said is None else self.said
+
+
+class Shown(ShownSource, frozen=True, kw_only=True):
+    """A passage as a prompt shows it. Its id is the one to cite: of a topic, `team:<topic>.txt#<qa id>`."""
+
+    alias: Alias
+    label: str
+    """The name of its source, for the model: a path, or `team` and a day."""
 
 
 class DecideIn(Struct, frozen=True, kw_only=True):
@@ -193,21 +196,6 @@ class Selection(Struct, frozen=True, kw_only=True):
         tuple[_Id, ...],
         Meta(max_length=50, description="Ids exactly as listed, best first; empty if nothing fits."),
     ]
-
-
-class ShownSource(Struct, frozen=True, kw_only=True):
-    """A loaded source as a prompt shows it: cut to what fits the question."""
-
-    source_id: str
-    title: str
-    text: str
-    said: str | None = None
-    """The team's own words, whole, where the text is a model's account: only these vouch for commands and links."""
-
-    @property
-    def vouched(self) -> str:
-        """What an answer may take commands, versions and addresses from."""
-        return self.text if self.said is None else self.said
 
 
 class AnswerIn(Struct, frozen=True, kw_only=True):

@@ -57,6 +57,7 @@ def shown_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> 
             source_id=source.source_id,
             title=" ".join(source.title.split()),
             text=best_passages(source.text, query, share),
+            url=source.url,
             said=source.said,
         )
         for source, share in zip(telling, shares, strict=True)
@@ -258,7 +259,7 @@ def shown_passages(
 
     The order depends on the ids alone, so that questions about the same sources share the beginning of a prompt.
     """
-    room, kept = max_chars, dict[SourceId, Shown]()
+    room, kept = max_chars, dict[str, Shown]()
     for hit in hits:
         source = sources.get(hit.source_id)
         passage = None if source is None else _passage(source, hit, query)

@@ -8,6 +8,7 @@ without its image a question is another question, so there is no reply if one ca
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import anyio
@@ -16,8 +17,7 @@ from msgspec import Struct, structs
 from structlog.contextvars import bound_contextvars
 
 from intern.answering import fused
-from intern.answering.citing import Checked, checked, quote_of, source_of
-from intern.answering.grounding import grounding
+from intern.answering.citing import answer_text, cited, quote_of, source_of
 from intern.answering.nearest import Nearest
 from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import (
@@ -30,16 +30,17 @@ from intern.answering.prompts import (
     GateIn,
     SelectIn,
     ShownSource,
-    Verification,
     VerifyIn,
 )
 from intern.answering.selecting import Chosen, chosen, distinct, listable, listed, shown_sources, size
 from intern.answering.working import (
+    Checked,
     Knowledge,
     Trace,
     Work,
     answer_link,
     asked,
+    checked,
     read_each,
     silence,
     start_of,
@@ -65,13 +66,10 @@ _log = get_logger(__name__)
 
 T = TypeVar("T")
 
-_SHORT = 8000  # characters that are held against one another within a millisecond or two
-
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """The sources that could be read, and what is shown of them."""
+    """What is shown of the sources that could be read."""
 
-    sources: dict[SourceId, SourceText]
     shown: tuple[ShownSource, ...]
     failed: int
     """Sources that could not be read."""
@@ -104,13 +102,14 @@ class Answerer:
         trace = Trace(log)
         result = AIResult(should_reply=False, reason="timeout")
         failure: dict[str, Any] = {}
+        worked_out = fused.worked_out if self._options.steps == "fused" else _worked_out
         try:
             # So that a call of the model, which knows of no message, is logged with the one that it is for.
             with (
                 bound_contextvars(**asked_where),
                 anyio.move_on_after(self._options.request_timeout_seconds),
             ):
-                result = await _worked_out(
+                result = await worked_out(
                     Work(
                         model=self._model,
                         knowledge=self._knowledge,
@@ -208,11 +207,17 @@ async def load(work: Work, selection: Chosen, query: str) -> Loaded:
             unreadable_sources_count=failed,
             shown_chars=sum(len(source.text) for source in shown),
         )
-        return Loaded(sources=sources, shown=shown, failed=failed)
+        return Loaded(shown=shown, failed=failed)
 
 
-async def generate(work: Work, query: str, loaded: Loaded) -> Checked:
-    """Write the answer, and hold it against its sources as far as code can."""
+class Drafted(Checked, frozen=True, kw_only=True):
+    """An answer with the ids that it cites."""
+
+    source_ids: tuple[SourceId, ...]
+
+
+async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
+    """Write the answer, and compare it with its sources as far as code can."""
     with work.trace.step("generation", ANSWER) as fields:
         given = AnswerIn(
             max_answer_chars=work.options.max_answer_chars,
@@ -221,45 +226,33 @@ async def generate(work: Work, query: str, loaded: Loaded) -> Checked:
             question=work.asked.question,
             query=query,
         )
-        draft = checked(
-            await work.model.ask(ANSWER, given, images=work.asked.images),
-            loaded.shown,
-            {source_id: source.url for source_id, source in loaded.sources.items()},
-            max_answer_chars=work.options.max_answer_chars,
-            require_citations=work.options.require_citations,
-        )
+        reply = await work.model.ask(ANSWER, given, images=work.asked.images)
+        holding = cited(reply.citations, loaded.shown)
+        of = set(map(source_of, holding.source_ids))
+        sources = [source for source in loaded.shown if source.source_id in of]
+        is_cited = bool(sources) or not work.options.require_citations
+        check = partial(checked, work, answer_text(reply.answer), sources, is_cited=is_cited)
+        draft = Drafted(**structs.asdict(await anyio.to_thread.run_sync(check)), source_ids=holding.source_ids)
         fields.update(
             answer_chars=len(draft.text),
             citations=draft.source_ids,
-            dropped_citations_count=draft.dropped_citations,
-            strange_urls_count=len(draft.strange_urls),
+            dropped_citations_count=holding.dropped,
+            strange_urls_count=len(draft.urls),
+            strange_count=len(draft.strange),
+            suspicions_count=len(draft.suspicions) - len(draft.strange),
         )
-        work.trace.say("generation", strange_urls=draft.strange_urls)
-        if draft.reason:
-            return draft
-        texts = [source.vouched for source in _of(draft, loaded)]
-        claims = (draft.text, texts, (work.asked.question, work.asked.history))
-        # In a thread where they are long: an answer and its sources are text from strangers.
-        is_short = len(draft.text) + sum(map(len, texts)) <= _SHORT
-        held = grounding(*claims) if is_short else await anyio.to_thread.run_sync(grounding, *claims)
-        strange = (*held.strange_commands, *held.strange_versions)
-        fields.update(strange_count=len(strange), suspicions_count=len(held.suspicions))
-        work.trace.say("generation", strange=strange)
-        is_refused = work.options.strict_grounding and not held.holds
-        return structs.replace(
-            draft, reason="ungrounded" if is_refused else "", suspicions=(*strange, *held.suspicions)
-        )
+        work.trace.say("generation", strange_urls=draft.urls, strange=draft.strange)
+        return draft
 
 
-async def verify(work: Work, draft: Checked, loaded: Loaded) -> Verification:
+async def verify(work: Work, draft: Drafted, loaded: Loaded) -> bool:
     """Check the answer with a second call: right by its sources, clear, and safe to post.
 
     The model sees what the answer cites, and the team's word, which may gainsay it.
     """
     with work.trace.step("verification", VERIFY) as fields:
-        shown = [s for s in loaded.shown if not draft.source_ids or is_team(s.source_id) or s in _of(draft, loaded)]
         given = VerifyIn(
-            sources=tuple(shown),
+            sources=tuple(s for s in loaded.shown if not draft.cited or is_team(s.source_id) or s in draft.cited),
             history=work.asked.history,
             question=work.asked.question,
             answer=draft.text,
@@ -275,18 +268,10 @@ async def verify(work: Work, draft: Checked, loaded: Loaded) -> Verification:
         work.trace.say("verification", reason=verdict.reason, issues=verdict.issues)
         if verdict.suggested_fix:
             work.trace.say("verification", suggested_fix=verdict.suggested_fix)
-        return verdict
-
-
-def _of(draft: Checked, loaded: Loaded) -> list[ShownSource]:
-    """What is shown of the sources that an answer cites."""
-    cited = {source_of(source_id) for source_id in draft.source_ids}
-    return [source for source in loaded.shown if source.source_id in cited]
+        return verdict.lets_it_out
 
 
 async def _worked_out(work: Work) -> AIResult:
-    if work.options.steps == "fused":
-        return await fused.worked_out(work)
     if not work.asked.question:
         return silence("not_a_question")
     way = _side_by_side if work.asked.looks_like_a_question else _one_after_the_other
@@ -299,27 +284,17 @@ async def _worked_out(work: Work) -> AIResult:
     loaded = await load(work, selection, query)
     if not loaded.shown:
         return silence("sources_unreadable" if loaded.failed else "no_sources")
-    return await _written(work, query, loaded)
-
-
-async def _written(work: Work, query: str, loaded: Loaded) -> AIResult:
     draft = await generate(work, query, loaded)
-    if draft.reason:
-        return silence(draft.reason)
-    verdict = await verify(work, draft, loaded)
-    if not verdict.lets_it_out:
-        return silence("rejected")
-    citations = [await _citation(work.knowledge, source_id, draft.text, loaded) for source_id in draft.source_ids]
+    if draft.reason or not await verify(work, draft, loaded):
+        return silence(draft.reason or "rejected")
+    citations = [await _citation(work.knowledge, source_id, draft) for source_id in draft.source_ids]
     return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
 
 
-async def _citation(knowledge: Knowledge, source_id: SourceId, answer: str, loaded: Loaded) -> Citation:
-    source = loaded.sources[source_of(source_id)]
-    url = source.url
-    if source_id != source.source_id:
-        url = await answer_link(knowledge, source_id)
-    shown = next(each for each in loaded.shown if each.source_id == source.source_id)
-    quote = await anyio.to_thread.run_sync(quote_of, answer, source_id, shown)
+async def _citation(knowledge: Knowledge, source_id: SourceId, draft: Drafted) -> Citation:
+    source = next(each for each in draft.cited if each.source_id == source_of(source_id))
+    url = source.url if source_id == source.source_id else await answer_link(knowledge, source_id)
+    quote = await anyio.to_thread.run_sync(quote_of, draft.text, source_id, source)
     return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
 
 

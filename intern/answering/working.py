@@ -20,8 +20,11 @@ import msgspec
 from msgspec import Struct, structs
 from structlog.contextvars import get_contextvars
 
+from intern.answering.citing import strange_urls
+from intern.answering.grounding import grounding
 from intern.answering.nearest import Nearest
 from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import ShownSource
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
@@ -235,6 +238,44 @@ class Work:
     nearest: Nearest | None
     """Points a model at pieces of the passages; None where rules answer, which do so by themselves."""
     trace: Trace
+
+
+class Checked(Struct, frozen=True, kw_only=True):
+    """An answer, compared with what it cites. With a `reason` it must not be posted."""
+
+    reason: SilenceReason
+    text: str = ""
+    cited: tuple[ShownSource, ...] = ()
+    urls: tuple[str, ...] = ()
+    """Addresses that are in nothing that it cites."""
+    strange: tuple[str, ...] = ()
+    """Commands and versions that are in nothing that it cites."""
+    suspicions: tuple[str, ...] = ()
+    """These, and numbers and other code, for the verifying model."""
+
+
+def checked(work: Work, text: str, cited: Sequence[ShownSource], *, is_cited: bool) -> Checked:
+    """Check an answer as far as code can; may take a while, as answers and sources are text from strangers."""
+    texts = [source.vouched for source in cited]
+    urls = strange_urls(text, texts, [source.url for source in cited if source.url])
+    held = grounding(text, texts, (work.asked.question, work.asked.history))
+    reason: SilenceReason = ""
+    if not text:
+        reason = "no_answer"
+    elif len(text) > work.options.max_answer_chars:
+        reason = "too_long"
+    elif not is_cited:
+        reason = "no_citations"
+    elif urls or (work.options.strict_grounding and held.strange):
+        reason = "ungrounded"
+    return Checked(
+        reason=reason,
+        text=text,
+        cited=tuple(cited),
+        urls=tuple(urls),
+        strange=held.strange,
+        suspicions=(*held.strange, *held.suspicions),
+    )
 
 
 async def read_each(knowledge: Knowledge, source_ids: Sequence[SourceId]) -> list[SourceText]:
