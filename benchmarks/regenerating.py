@@ -21,7 +21,7 @@ from benchmarks.capturing import LATENCY, _by_rules, _invented
 from benchmarks.figures import Figure
 from intern.core.ids import MessageId
 from intern.core.records import Capture, Turn
-from intern.learning.attempts import Tally
+from intern.learning.filing import Tally
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive

@@ -32,7 +32,7 @@ from intern.core.flow import Decided
 from intern.core.ids import ConversationId, QAId
 from intern.core.log import get_logger
 from intern.facts.extracting import Came
-from intern.learning.attempts import MOST_ATTEMPTS, Attempts
+from intern.learning.classifying import MOST_ATTEMPTS, Attempts
 
 _log = get_logger(__name__)
 

@@ -37,8 +37,7 @@ from intern.core.flow import Archived, Decided, Failed, Filing, Skip, SourceChan
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair, Decision, PairDecision
-from intern.learning.attempts import Attempts, begun
-from intern.learning.classifying import GivenUp, failed
+from intern.learning.classifying import Attempts, GivenUp, begun, failed
 from intern.learning.prompts import CLASSIFY
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import anyio.to_thread
 
@@ -32,7 +32,7 @@ from intern.core.errors import (
 from intern.core.flow import Failed, Skip, Topic
 from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
-from intern.core.records import CapturedPair, IndexEntry, TopicBlock, question_of
+from intern.core.records import CapturedPair, IndexEntry, PairDecision, TopicBlock, question_of
 from intern.core.text.words import MAX_LENGTH, key_terms, topic_name, word_set, words
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut, shortened
 from intern.learning.prompts import (
@@ -81,6 +81,33 @@ _FAILURES: tuple[tuple[type[ModelError], str], ...] = (
 
 class GivenUp(Failed, frozen=True, kw_only=True):
     """All attempts at the pair crashed. It is parked without another, even if its conversation has a topic."""
+
+
+MOST_ATTEMPTS = 3  # a pair that crashed the process this often will do so again
+
+
+class Attempts(Protocol):
+    """Counts unfinished attempts at pairs (see `intern.stores.sqlite.work`)."""
+
+    async def begin(self, qa_id: QAId, /) -> int:
+        """Count an attempt on disk, and return the number of attempts with this one."""
+        ...
+
+    async def clear(self, qa_id: QAId, /) -> None:
+        """Delete a pair's attempts, because none of them failed. Harmless without any."""
+        ...
+
+    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
+        """Note a decision. A parked pair is retried later, unless `again` is false."""
+        ...
+
+
+async def begun(attempts: Attempts, qa_id: QAId) -> GivenUp | None:
+    """Count an attempt. Return the choice to give up if too many attempts did not end."""
+    if await attempts.begin(qa_id) <= MOST_ATTEMPTS:
+        return None
+    _log.error("qa_pair_given_up", qa_id=qa_id, attempts=MOST_ATTEMPTS)
+    return GivenUp(reason=f"{MOST_ATTEMPTS} attempts to file it did not finish: the process ended each time")
 
 
 async def choose_topic(

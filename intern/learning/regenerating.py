@@ -50,7 +50,6 @@ from intern.core.records import (
     TopicBlock,
 )
 from intern.core.text.masking import whole
-from intern.learning.attempts import Tally, choice_for
 from intern.learning.classifying import Choice, choose_topic
 from intern.learning.draft import (
     EPOCH,
@@ -68,7 +67,7 @@ from intern.learning.draft import (
     swap_in,
     upcoming,
 )
-from intern.learning.filing import Filer
+from intern.learning.filing import Filer, Tally
 from intern.learning.prompts import LearningOptions, block_of
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import metered
@@ -344,7 +343,7 @@ class Regeneration:
             listed = {entry.source_id: entry for entry in entries.values()}
             return await choose_topic(self._model, left, listed, self.options)
 
-        choice = await choice_for(pair, filer=self._filer, choose=choose)
+        choice = await self._filer.choice(pair, choose)
         return choice if isinstance(choice, Topic) else replace(choice, reason=whole(choice.reason))
 
     async def _file(self, filings: Sequence[Filing]) -> None:

@@ -1,4 +1,4 @@
-"""Review of captures by the team (`kb.review`): approvals and rejections.
+"""Review of captures by the team (`kb.review`): approvals and rejections. Also, which pairs are due again.
 
 The team may also approve by a reaction. Discord reports a reaction once, often before the conversation is captured. So
 approvals are held until the capture arrives. An approval counts for the messages as they were at the time; a
@@ -8,7 +8,7 @@ conversation that was continued or edited since needs another one.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple, TypeVar
 
@@ -18,10 +18,11 @@ from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.flow import Approval, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
 from intern.core.ids import MessageId, QAId
-from intern.core.records import Approved, AwaitingReview, CapturedPair, PairDecision, Rejected, Replaced
+from intern.core.records import Approved, AwaitingReview, CapturedPair, PairDecision, Parked, Rejected, Replaced
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.work import Retry, retry_of
 
 
 class Review(Struct, frozen=True, kw_only=True):
@@ -106,6 +107,36 @@ def _older(pair: CapturedPair, archive: Archive) -> Iterator[CapturedPair]:
             return  # another program's archive may say anything
         yield older
         pair = older
+
+
+class Again(NamedTuple):
+    """The pairs that are due now, and the time until the next."""
+
+    due: tuple[Approved | Parked, ...]
+    seconds: float | None
+    """Until the next known one is due; None without one."""
+
+
+def again(
+    approved: Iterable[Approved],
+    parked: Iterable[Parked],
+    retries: Mapping[QAId, Retry],
+    *,
+    now: datetime,
+    passed_over: QAId | None = None,
+) -> Again:
+    """Find the due pairs: approved ones, then parked ones. Skip parked pairs up to `passed_over`."""
+    due: list[Approved | Parked] = list(approved)
+    later: list[float] = []
+    for each in parked:
+        at = retry_of(each, retries).next_at
+        if at is None or (passed_over is not None and time_of(each.qa_id) <= time_of(passed_over)):
+            continue
+        if at <= now:
+            due.append(each)
+        else:
+            later.append((at - now).total_seconds())
+    return Again(tuple(due), min(later, default=None))
 
 
 V = TypeVar("V")

@@ -33,7 +33,7 @@ from intern.core.text.passages import passages
 from intern.facts.prompts import EXTRACT, MAX_CONVERSATION_CHARS, given
 from intern.facts.segments import Segment
 from intern.learning.archiving import Archivist, Kept, Rehearsal, Rehearsed, rehearse
-from intern.learning.attempts import Tally
+from intern.learning.filing import Tally
 from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, ExportedTeam, Exports, read_exports
 from intern.service.intern import open_intern
 from intern.service.models import measure

@@ -36,7 +36,7 @@ from intern.facts.extracting import Came
 from intern.facts.reconciling import Retirement
 from intern.facts.segments import Segment
 from intern.learning.archiving import Kept
-from intern.learning.attempts import Tally
+from intern.learning.filing import Tally
 from intern.learning.forgetting import Forget, Forgot
 from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.review import Review

@@ -18,13 +18,12 @@ from intern.core.ids import MessageId, QAId, TopicName, UserId, in_channel
 from intern.core.log import get_logger
 from intern.core.records import Approved, Capture, CapturedPair, Filed, PairDecision, Parked, Rejected, Withdrawn
 from intern.learning.archiving import Archivist, Kept, keep_imported, names_of
-from intern.learning.attempts import Again, Tally, again, catch_up, choice_for, try_once
 from intern.learning.classifying import choose_topic
 from intern.learning.draft import awaiting_review
-from intern.learning.filing import Filer
+from intern.learning.filing import Filer, Tally, catch_up, try_once
 from intern.learning.prompts import left_of
 from intern.learning.regenerating import Progress, Regenerated, Regeneration
-from intern.learning.review import Review, check_waits, pair_of, reviewed, waiting_with
+from intern.learning.review import Again, Review, again, check_waits, pair_of, reviewed, waiting_with
 from intern.models.prompt import Model
 from intern.service.models import what_decides_topics
 from intern.service.searching import Indexing
@@ -120,7 +119,7 @@ class Learning:
 
     async def choose_topic(self, pair: CapturedPair) -> Topic | Skip | Failed:
         """Where a pair belongs: the topic of its conversation, else what the model says of the topics listed now."""
-        return await choice_for(pair, filer=self._filer, choose=self._choose)
+        return await self._filer.choice(pair, self._choose)
 
     async def file(self, filing: Filing) -> PairDecision:
         """File a pair; a new topic is in the index when this returns."""

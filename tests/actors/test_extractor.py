@@ -16,7 +16,7 @@ from intern.core.errors import KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided
 from intern.core.ids import ConversationId, QAId
 from intern.facts.extracting import Came
-from intern.learning.attempts import MOST_ATTEMPTS
+from intern.learning.classifying import MOST_ATTEMPTS
 from tests.fakes import Uncounted
 from tests.leaping import leap, leaping
 

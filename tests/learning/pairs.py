@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zlib import crc32
 
+from intern.core.flow import Topic
 from intern.core.ids import ConversationId, MessageId, TopicName
 from intern.core.records import Capture, CapturedPair, TopicBlock, Turn
 from intern.learning.filing import Filer
@@ -35,6 +36,11 @@ def capture(
         message_ids=tuple(MessageId(f"{conversation}{n}") for n in range(messages)),
         answered_at=answered_at,
     )
+
+
+async def unasked(pair: CapturedPair) -> Topic:
+    """Choose no topic: the conversation has one."""
+    raise AssertionError(pair)
 
 
 class KilledError(BaseException):

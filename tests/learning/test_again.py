@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from intern.core.ids import QAId
 from intern.core.records import Approved, Parked
-from intern.learning.attempts import again
+from intern.learning.review import again
 from intern.stores.blocks import qa_id_of
 from intern.stores.sqlite.work import Retry
 from tests.samples import START

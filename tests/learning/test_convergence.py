@@ -14,7 +14,7 @@ from intern.core.flow import Topic
 from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Capture, CapturedPair, Speaker, Turn
 from intern.learning.archiving import Archivist
-from intern.learning.attempts import catch_up
+from intern.learning.filing import catch_up
 from intern.learning.forgetting import Forget, bury, clear, removed, search
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.learning.regenerating import Regeneration

@@ -23,8 +23,8 @@ from intern.core.errors import (
 )
 from intern.core.flow import Skip, Topic
 from intern.core.records import CapturedPair, PairDecision, Parked, Skipped
-from intern.learning.attempts import try_once
 from intern.learning.classifying import choose_topic
+from intern.learning.filing import try_once
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut
 from intern.models.prompt import Prompt
 from intern.stores.decisions import DecisionLog, read_state

@@ -13,14 +13,13 @@ from intern.core.errors import KnowledgeError, ModelReplyError, ModelUnavailable
 from intern.core.flow import Failed, Filing, Skip, Topic
 from intern.core.ids import QAId, TopicName
 from intern.core.records import CapturedPair, Decision, Filed, Parked, Replaced, Skipped
-from intern.learning.attempts import Tally, catch_up, choice_for
 from intern.learning.classifying import GivenUp
-from intern.learning.filing import Filer
+from intern.learning.filing import Filer, Tally, catch_up
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut, age_of
 from intern.stores.decisions import read_state
 from intern.stores.library import TopicLibrary
 from tests.fakes import UNCOUNTED
-from tests.learning.pairs import KilledError, KillingLayer, Team, capture
+from tests.learning.pairs import KilledError, KillingLayer, Team, capture, unasked
 
 pytestmark = pytest.mark.anyio
 
@@ -244,7 +243,7 @@ async def test_a_replay_that_finds_the_block_in_its_topic_asks_no_model(team: Te
     team.open()
     before = (team.topics_dir / "nodes.txt").stat().st_mtime_ns
     with fail_after(5):
-        assert await team.filer.known_topic(pair) == "nodes"
+        assert await team.filer.choice(pair, unasked) == Topic(name=TopicName("nodes"))
         decision = await team.filer.file(filing(pair, "another"))
 
     assert isinstance(decision, Filed)
@@ -261,7 +260,7 @@ async def test_a_fuller_capture_takes_its_older_blocks_place_and_keeps_its_topic
     with fail_after(5):
         await team.filer.file(filing(first))
         fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
-        assert await team.filer.known_topic(fuller) == "nodes"
+        assert await team.filer.choice(fuller, unasked) == Topic(name=TopicName("nodes"))
         decision = await team.filer.file(filing(fuller, "somewhere-else"))
 
     assert isinstance(decision, Filed)
@@ -321,7 +320,7 @@ async def test_each_failure_that_parks_is_logged_once_and_an_outage_is_left_to_t
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, ModelUnavailableError("down"), ModelReplyError("junk"))
     with capture_logs() as logs, fail_after(5):
-        await choice_for(pair, filer=team.filer, choose=choose)
+        await team.filer.choice(pair, choose)
         with pytest.raises(ModelUnavailableError):
             await team.filer.file(filing(pair))
         await team.filer.file(filing(pair))

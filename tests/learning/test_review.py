@@ -22,7 +22,7 @@ from intern.core.records import (
     Replaced,
     Turn,
 )
-from intern.learning.attempts import Tally, catch_up, choice_for
+from intern.learning.filing import Tally, catch_up
 from intern.learning.review import Review, reviewed, waiting_with
 from intern.stores.decisions import DecisionLog
 from tests.fakes import UNCOUNTED
@@ -69,7 +69,7 @@ def fuller(team: Team, pair: CapturedPair, *, more: str = "And so.") -> Captured
 
 
 async def filed(team: Team, pair: CapturedPair) -> PairDecision:
-    return await team.filer.file(Filing(pair=pair, choice=await choice_for(pair, filer=team.filer, choose=nodes)))
+    return await team.filer.file(Filing(pair=pair, choice=await team.filer.choice(pair, nodes)))
 
 
 async def test_a_new_capture_waits_and_no_model_is_asked(team: Team) -> None:

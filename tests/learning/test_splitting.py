@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from intern.core.errors import KnowledgeError, ModelReplyError, ModelUnavailableError
+from intern.core.flow import Topic
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.core.records import CapturedPair, Filed, Moved, Turn
 from intern.core.text.words import topic_name
@@ -20,7 +21,7 @@ from intern.learning.classifying import free_name, outline_of, split_topic
 from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut, block_of
 from intern.stores.files import FileLayer
 from intern.stores.library import TopicLibrary
-from tests.learning.pairs import KilledError, KillingLayer, Team
+from tests.learning.pairs import KilledError, KillingLayer, Team, unasked
 
 pytestmark = pytest.mark.anyio
 
@@ -224,7 +225,7 @@ async def test_a_disk_that_fails_in_the_midst_of_a_move_leaves_no_block_twice_ei
         with pytest.raises(KnowledgeError):
             await team.filer.split_outgrown(NODES)
         disk.full = False
-        assert await team.filer.known_topic(team.pairs[0]) == GPU
+        assert await team.filer.choice(team.pairs[0], unasked) == Topic(name=GPU)
     assert team.where() == {NODES: ids(team.pairs[1:]), GPU: [team.pairs[0].qa_id]}
 
 

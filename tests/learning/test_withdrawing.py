@@ -27,7 +27,7 @@ from intern.core.records import (
     Withdrawn,
 )
 from intern.learning.archiving import Archivist
-from intern.learning.attempts import Tally, catch_up
+from intern.learning.filing import Tally, catch_up
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Regeneration
 from intern.stores.archive import Archive

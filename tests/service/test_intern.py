@@ -19,7 +19,7 @@ from intern.actors.events import Events
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.messages import Conversation, Message
 from intern.core.records import CapturedPair
-from intern.learning.attempts import Tally
+from intern.learning.filing import Tally
 from intern.learning.regenerating import Regenerated
 from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox

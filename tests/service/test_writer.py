@@ -21,9 +21,9 @@ from intern.core.flow import Filing, Topic
 from intern.core.ids import QAId, TopicName
 from intern.core.messages import Image
 from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, Moved, PairDecision, Parked, Rejected
-from intern.learning.attempts import Tally
 from intern.learning.classifying import split_topic
 from intern.learning.draft import COMPLETE
+from intern.learning.filing import Tally
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt

@@ -13,7 +13,7 @@ from intern.chat.dispatching import Route, route
 from intern.core.flow import Batch, ButtonPressed, LearnCommand
 from intern.core.ids import ChannelId, MessageId
 from intern.core.records import Filed, Parked
-from intern.learning.attempts import MOST_ATTEMPTS
+from intern.learning.classifying import MOST_ATTEMPTS
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.library import TopicLibrary
