@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from msgspec import Struct
 
@@ -30,6 +30,7 @@ from intern.core.records import Capture, CapturedPair, Turn
 from intern.core.text.masking import whole
 from intern.stores.blocks import (
     BlockWarning,
+    Piece,
     Placed,
     bare,
     format_raw,
@@ -68,10 +69,7 @@ class Archive:
     process appends after opening is not seen.
     """
 
-    def __init__(
-        self, raw_dir: Path, *, clock: Clock | None = None, files: FileLayer | None = None, floor: QAId | None = None
-    ) -> None:
-        """No id up to `floor` is given again: an erased pair may have been the newest that was decided."""
+    def __init__(self, raw_dir: Path, *, clock: Clock | None = None, files: FileLayer | None = None) -> None:
         self._dir = raw_dir
         self._clock = clock or SystemClock()
         self._files = files or FileLayer()
@@ -81,11 +79,12 @@ class Archive:
         """What was passed over when the files were read."""
         self._rows = self._read_all()
         self._last = self.newest() or _EPOCH
-        if floor is not None:
-            self.rise_above(floor)
 
     def rise_above(self, floor: QAId) -> None:
-        """Give no id up to `floor` again. Raises ValueError for what is no id."""
+        """Give no id up to `floor` again: an erased pair may have been the newest that was decided.
+
+        Raises ValueError for what is no id.
+        """
         self._last = max(self._last, time_of(floor))
 
     def newest(self) -> datetime | None:
@@ -130,16 +129,10 @@ class Archive:
         Raises ValueError for what is no id, and KnowledgeError where a file cannot be read.
         """
         last = _BEFORE_ALL if qa_id is None else _micros(time_of(qa_id))
-        while (place := self._opened_after(last)) is not None:
-            rows, at, file = place
-            week = rows.week_of[at]
-            with file:
-                # After an erasure the file is another, and so are the rows.
-                while rows is self._rows and at < len(rows.times) and rows.week_of[at] == week:
-                    pair, last = self._read(file, rows, at), rows.times[at]
-                    at += 1
-                    if pair is not None:
-                        yield pair
+        while (at := bisect_right((times := self._rows.times), last)) < len(times):
+            last = times[at]
+            if (pair := self._at(last)) is not None:
+                yield pair
 
     def get(self, qa_id: QAId) -> CapturedPair | None:
         """Return the pair with that id, however its fraction is written; None where there is none."""
@@ -179,17 +172,24 @@ class Archive:
         between, doing it again does the rest. Raises KnowledgeError; weeks that were not reached stay as they were.
         """
         doomed = frozenset(map(bare, message_ids))
-        erased = Erased()
+        lost: list[Piece] = []
         with self._changing:
             try:
                 for week in self._week_files():
-                    lost = self._loss(week, doomed)
-                    if lost != Erased():
-                        self._rewrite(week, doomed)
-                    erased = _sum(erased, lost)
+                    with self._opened(week) as file:
+                        pieces = list(without_messages(file, doomed))
+                    if any(piece.lost for piece in pieces):
+                        self._rewrite(self._dir / week, b"".join(piece.data for piece in pieces))
+                        lost += (piece for piece in pieces if piece.lost)
             finally:
                 self._rows = self._read_all()
-        return erased
+        pairs = [piece for piece in lost if piece.qa_id is not None]
+        return Erased(
+            captures=len(pairs),
+            gone=sum(not piece.data for piece in pairs),
+            messages=sum(piece.lost for piece in pairs),
+            damaged=len(lost) - len(pairs),
+        )
 
     def _next(self) -> datetime:
         """Return the earliest time that a further pair may have. Raises KnowledgeError where time ends."""
@@ -201,22 +201,11 @@ class Archive:
                 " be; look for the pair or the decision that has it, and correct its date"
             ) from None
 
-    def _loss(self, week: str, doomed: frozenset[str]) -> Erased:
-        loss = Erased()
-        with self._opened(week) as file:
-            for piece in without_messages(file, doomed):
-                if piece.lost and piece.qa_id is None:
-                    loss = _sum(loss, Erased(damaged=1))
-                elif piece.lost:
-                    loss = _sum(loss, Erased(captures=1, gone=int(not piece.data), messages=piece.lost))
-        return loss
-
-    def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
-        with self._opened(week) as file:
-            left = (piece.data for piece in without_messages(file, doomed))
-            self._files.write_pieces_atomically(self._dir / week, left)
-        if not (self._dir / week).stat().st_size:
-            self._files.remove(self._dir / week)
+    def _rewrite(self, path: Path, data: bytes) -> None:
+        if data:
+            self._files.write_atomically(path, data)
+        else:
+            self._files.remove(path)
 
     def _read_all(self) -> _Rows:
         rows = _Rows()
@@ -258,12 +247,6 @@ class Archive:
         except OSError as error:
             raise unreadable(path, error) from error
 
-    def _opened_after(self, time: int) -> _OpenPlace | None:
-        with self._changing:
-            rows = self._rows
-            at = bisect_right(rows.times, time)
-            return None if at == len(rows.times) else _OpenPlace(rows, at, self._opened(rows.week(at)))
-
     def _at(self, time: int) -> CapturedPair | None:
         with self._changing:
             rows = self._rows
@@ -288,14 +271,6 @@ class Archive:
                 return placed.pair
         # Where another process erased something since we opened, other bytes stand in this place.
         return None
-
-
-class _OpenPlace(NamedTuple):
-    """Where to read on: rows, and the file that they tell of."""
-
-    rows: _Rows
-    at: int
-    file: BinaryIO
 
 
 class _Rows:
@@ -338,24 +313,13 @@ class _Rows:
         """Put the rows in order of time. Only files of other programs need it, by clocks that went back."""
         if all(earlier < later for earlier, later in pairwise(self.times)):
             return
-        rows: list[int] = []
+        first: dict[int, int] = {}
         for at in sorted(range(len(self.times)), key=self.times.__getitem__):
-            if rows and self.times[rows[-1]] == self.times[at]:
+            if first.setdefault(self.times[at], at) != at:
                 qa_id = qa_id_of(_EPOCH + self.times[at] * _TICK)
                 _log.warning("archive_id_repeated", file=self.week(at), qa_id=qa_id)
-            else:
-                rows.append(at)
         for column in (self.times, self.week_of, self.starts, self.lengths):
-            column[:] = array(column.typecode, [column[at] for at in rows])
-
-
-def _sum(one: Erased, other: Erased) -> Erased:
-    return Erased(
-        captures=one.captures + other.captures,
-        gone=one.gone + other.gone,
-        messages=one.messages + other.messages,
-        damaged=one.damaged + other.damaged,
-    )
+            column[:] = array("q", [column[at] for at in first.values()])
 
 
 def _week_file(timestamp: datetime) -> str:

@@ -52,12 +52,6 @@ class DecisionLog:
         self._files = files or FileLayer()
         self._last: dict[datetime, PairDecision] = {}
         self._newest: datetime | None = None
-        # Few of many, and asked for again and again.
-        self._open: dict[type[object], dict[datetime, PairDecision]] = {
-            Approved: {},
-            AwaitingReview: {},
-            Parked: {},
-        }
         self._reviewed: dict[datetime, Approved | Rejected] = {}
         self._withdrawn: list[MessageId] = []
         self._gone: set[str] = set()
@@ -150,8 +144,8 @@ class DecisionLog:
 
     def _still(self, kind: type[D]) -> Sequence[D]:
         # A copy at once: another thread may decide meanwhile.
-        pairs = dict(self._open[kind])
-        return [decision for _, decision in sorted(pairs.items()) if isinstance(decision, kind)]
+        last = tuple(self._last.values())
+        return sorted((each for each in last if isinstance(each, kind)), key=lambda each: time_of(each.qa_id))
 
     def _remember(self, decision: Decision) -> None:
         if isinstance(decision, Withdrawn | Forgotten):
@@ -163,10 +157,6 @@ class DecisionLog:
             return
         time = time_of(decision.qa_id)
         self._last[time] = decision
-        for kind, pairs in self._open.items():
-            pairs.pop(time, None)
-            if isinstance(decision, kind):
-                pairs[time] = decision
         if isinstance(decision, Approved | Rejected):
             self._reviewed[time] = decision
         if self._newest is None or time > self._newest:

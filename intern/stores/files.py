@@ -11,7 +11,6 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -69,21 +68,16 @@ class FileLayer:
             os.close(fd)
 
     def write_atomically(self, path: Path, data: bytes) -> None:
-        """Replace the file, or make it. Raises KnowledgeError; the old file then still stands.
+        """Replace the file, or make it. Raises KnowledgeError, and the old file remains then.
 
         The temporary file beside it has a fixed hidden name, so a crash leaves at most one behind.
         """
-        self.write_pieces_atomically(path, (data,))
-
-    def write_pieces_atomically(self, path: Path, pieces: Iterable[bytes]) -> None:
-        """Replace the file as `write_atomically` does, by pieces that need not all be in memory at once."""
         beside = path.with_name(f".{path.name}.tmp")
         try:
             self.make_folder(path.parent)
             fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
-                for piece in pieces:
-                    self._write_all(fd, piece)
+                self._write_all(fd, data)
                 self.fsync(fd)
             finally:
                 os.close(fd)

@@ -15,9 +15,11 @@ import threading
 import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -159,14 +161,13 @@ class _Places:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ids: dict[TopicName, dict[datetime, QAId]] = {}
+        self._blocks: dict[TopicName, list[tuple[datetime, QAId, ConversationId | None]]] = {}
         self._topics_at: dict[datetime, set[TopicName]] = defaultdict(set)
-        self._conversations: dict[ConversationId, dict[tuple[TopicName, datetime], QAId]] = defaultdict(dict)
-        self._conversation_at: dict[tuple[TopicName, datetime], ConversationId] = {}
+        self._conversations: dict[ConversationId | None, set[tuple[datetime, TopicName, QAId]]] = defaultdict(set)
 
     def names(self) -> tuple[TopicName, ...]:
         with self._lock:
-            return tuple(sorted(self._ids))
+            return tuple(sorted(self._blocks))
 
     def topic_at(self, time: datetime) -> TopicName | None:
         with self._lock:
@@ -175,38 +176,26 @@ class _Places:
     def doubles(self) -> dict[QAId, tuple[TopicName, ...]]:
         with self._lock:
             several = {time: tuple(sorted(names)) for time, names in self._topics_at.items() if len(names) > 1}
-            return {self._ids[names[0]][time]: names for time, names in sorted(several.items())}
+            ids = {time: qa_id for names in several.values() for time, qa_id, _ in self._blocks[names[0]]}
+            return {ids[time]: names for time, names in sorted(several.items())}
 
     def of_conversation(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
         with self._lock:
-            found = sorted(self._conversations.get(conversation_id, {}).items(), key=lambda item: item[0][::-1])
-        return [(name, qa_id) for (name, _), qa_id in found]
+            found = sorted(self._conversations.get(conversation_id, ()))
+        return [(name, qa_id) for _, name, qa_id in found]
 
     def put(self, name: TopicName, blocks: Collection[TopicBlock]) -> None:
         """Replace the blocks of a topic."""
         with self._lock:
-            self._forget(name)
-            ids = {time_of(block.qa_id): block.qa_id for block in blocks}
-            if ids:
-                self._ids[name] = ids
-            for time in ids:
+            for time, qa_id, conversation_id in self._blocks.pop(name, ()):
+                self._topics_at[time].discard(name)
+                self._conversations[conversation_id].discard((time, name, qa_id))
+            places = [(time_of(block.qa_id), block.qa_id, block.conversation_id) for block in blocks]
+            if places:
+                self._blocks[name] = places
+            for time, qa_id, conversation_id in places:
                 self._topics_at[time].add(name)
-            for block in blocks:
-                if block.conversation_id is not None:
-                    place = (name, time_of(block.qa_id))
-                    self._conversation_at[place] = block.conversation_id
-                    self._conversations[block.conversation_id][place] = block.qa_id
-
-    def _forget(self, name: TopicName) -> None:
-        for time in self._ids.pop(name, {}):
-            self._topics_at[time].discard(name)
-            if not self._topics_at[time]:
-                del self._topics_at[time]
-            conversation = self._conversation_at.pop((name, time), None)
-            if conversation is not None:
-                del self._conversations[conversation][name, time]
-                if not self._conversations[conversation]:
-                    del self._conversations[conversation]
+                self._conversations[conversation_id].add((time, name, qa_id))
 
 
 def _by_answer(block: TopicBlock) -> tuple[datetime, datetime]:
@@ -223,8 +212,6 @@ def _times(qa_ids: Iterable[QAId]) -> Iterable[datetime]:
             continue
 
 
-SCHEMA_VERSION = 1
-
 _PREFIXES = ("kb:", "team:")
 _URLS = ("kb:http://", "kb:https://")
 
@@ -233,12 +220,12 @@ _NO_ID_CHARACTERS = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 def is_url(source_id: SourceId) -> bool:
-    """Whether the source is a web page rather than a file."""
+    """Return whether the source is a web page rather than a file."""
     return source_id.startswith(_URLS)
 
 
 def is_source_id(text: str) -> bool:
-    """Whether `text` can stand as an id in an index. A file name with a line break, for example, cannot."""
+    """Return whether `text` can be an id in an index. A file name with a line break, for example, cannot."""
     return (
         text.startswith(_PREFIXES)
         and bool(text.partition(":")[2].strip())
@@ -300,10 +287,7 @@ def write_index(path: Path, entries: Iterable[IndexEntry], *, files: FileLayer |
 
 
 def content_hash(text: str) -> str:
-    """SHA-256 (hexadecimal) of what matters in a text.
-
-    Which is: lines that end in a bare newline, no trailing blanks, no blank first or last lines.
-    """
+    """Return the SHA-256 (hexadecimal) of a text, whatever its line ends, trailing blanks and blank outer lines."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     bare = "\n".join(line.rstrip() for line in lines).strip("\n")
     return hashlib.sha256(bare.encode("utf-8", "surrogatepass")).hexdigest()
@@ -377,7 +361,7 @@ class IndexCache(Struct, frozen=True, kw_only=True):
     sources: Mapping[SourceId, CachedSource] = {}
     generated_at: datetime | None = None
     """UTC; None in a cache that was never saved."""
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
 
     @classmethod
     def load(cls, path: Path, *, files: FileLayer | None = None) -> IndexCache:
@@ -389,7 +373,7 @@ class IndexCache(Struct, frozen=True, kw_only=True):
         if data is None:
             return cls()
         try:
-            return _decoded(data)
+            return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             _log.warning("index_cache_rebuilt", file=str(path), reason=str(error))
             return cls()
@@ -401,30 +385,12 @@ class IndexCache(Struct, frozen=True, kw_only=True):
         """
         layer = files or FileLayer()
         sources = {source_id: source for source_id, source in self.sources.items() if is_source_id(source_id)}
-        data = layer.read(path)
-        if data is not None and _sources_in(data) == sources:
-            return False
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            if msgspec.json.decode(layer.read(path) or b"", type=IndexCache).sources == sources:
+                return False
         encoded = msgspec.json.encode(msgspec.structs.replace(self, sources=sources), order="sorted")
         layer.write_atomically(path, msgspec.json.format(encoded, indent=1) + b"\n")
         return True
-
-
-class _Version(Struct):
-    schema_version: int
-
-
-def _decoded(data: bytes) -> IndexCache:
-    version = msgspec.json.decode(data, type=_Version).schema_version
-    if version != SCHEMA_VERSION:
-        raise msgspec.ValidationError(f"schema {version}; this intern knows schema {SCHEMA_VERSION}")
-    return msgspec.json.decode(data, type=IndexCache)
-
-
-def _sources_in(data: bytes) -> Mapping[SourceId, CachedSource] | None:
-    try:
-        return _decoded(data).sources
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
 
 
 def _formatted(entry: IndexEntry) -> str:

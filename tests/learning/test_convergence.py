@@ -39,7 +39,9 @@ class Library(Team):
         self.reopen()
 
     def reopen(self) -> None:
-        self.archive = Archive(self.raw, clock=self.clock, floor=self.decisions.cursor())
+        self.archive = Archive(self.raw, clock=self.clock)
+        if cursor := self.decisions.cursor():
+            self.archive.rise_above(cursor)
         self.open()
         self.archivist = Archivist(
             self.archive,
