@@ -55,6 +55,7 @@ from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder
 from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.monitoring import (
+    Check,
     CountedModel,
     Counters,
     HealthChecks,
@@ -65,9 +66,8 @@ from intern.service.monitoring import (
     count_request,
     posting_check,
 )
-from intern.service.running import Looked, Running
+from intern.service.running import Running
 from intern.service.searching import library_of, never_discovered
-from intern.service.views import Check
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.sources.scanning import Changes
@@ -468,19 +468,16 @@ def _looked_at(
         room.db, lock, clock=room.clock, is_open=lambda: room.platform.chat.is_open, elsewhere=asked_elsewhere
     )
     running = Running(
-        Looked(
-            settings=room.settings,
-            db=room.db,
-            stores=room.writer.stores,
-            answers=around.answers,
-            posted=around.posted,
-            overheard=overheard,
-            checkpoints=around.parts.checkpoints,
-            fill=around.parts.fill,
-            clock=room.clock,
-            health=checks.health,
-            known_health=checks.known,
-        )
+        settings=room.settings,
+        db=room.db,
+        stores=room.writer.stores,
+        answerer=around.answers,
+        posted=around.posted,
+        overheard=overheard,
+        checkpoints=around.parts.checkpoints,
+        fill=around.parts.fill,
+        clock=room.clock,
+        checks=checks,
     )
     standing = Standing(
         settings=room.settings,

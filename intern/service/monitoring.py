@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from anyio import CapacityLimiter, Lock, create_task_group, current_time, get_running_tasks, move_on_after
 from anyio.to_thread import run_sync
+from msgspec import Struct
 
 from intern.actors.events import Tally
 from intern.actors.poster import Stuck
@@ -41,7 +42,6 @@ from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedd
 from intern.service.models import PROMPTS
 from intern.service.status import sources_of
 from intern.service.stores import Stores
-from intern.service.views import Check, Health
 from intern.settings.loading import Settings
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.database import Database
@@ -304,6 +304,37 @@ _REQUESTS: Final[Mapping[type[ChatError], RequestOutcome]] = {
     ChatUnauthorizedError: "unauthorized",
     ChatUnavailableError: "unavailable",
 }
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One thing that has to be well."""
+
+    name: str
+    ok: bool
+    note: str = ""
+    """What anybody may hear, also where all is well: it names no path and no address."""
+    detail: str = ""
+    """What is the matter, and what to do; for who was let in."""
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """How the process is. It is live where it can say so at all."""
+
+    checks: tuple[Check, ...]
+    looked_seconds_ago: float | None
+    """Since the last look at the disk and the folder; None where there was none: then their checks are left out."""
+
+    @property
+    def ready(self) -> bool | None:
+        """It can work; waiting work goes on by itself. None before the first look, if no check fails."""
+        if not all(check.ok for check in self.checks):
+            return False
+        return None if self.looked_seconds_ago is None else True
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What anybody may hear, by the name of the check."""
+        return {check.name: check.note for check in self.checks if check.note}
 
 
 class Gauge(NamedTuple):

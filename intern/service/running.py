@@ -5,74 +5,44 @@ Reads the stores that the process holds; opens none anew, and delays no actor.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from hashlib import sha256
 from itertools import islice
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 from anyio import current_time, move_on_after, sleep
 from anyio.to_thread import run_sync
+from msgspec import Struct
 
 from intern import __version__
-from intern.actors.streams import Fill, StreamFill
+from intern.actors.streams import Fill, StreamFill, Taking
 from intern.answering.posted_answers import Outdated, PostedAnswers
 from intern.answering.workflow import Answers
-from intern.chat.checkpoints import Checkpoints
+from intern.chat.checkpoints import Checkpoints, Unhandled
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
-from intern.core.messages import COULD_NOT_LOOK, Conversation, Message, RequestContext
-from intern.core.records import Fact, Nugget, Parked
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext
+from intern.core.records import Fact, Nugget, Occurrence, PairDecision, Parked
 from intern.core.text.words import grouped
 from intern.learning.review import Review
-from intern.service.monitoring import Overheard
-from intern.service.reading import Reading, TopicLine
+from intern.service.monitoring import Health, HealthChecks, Overheard
+from intern.service.reading import Reading, TopicLine, TopicText, WaitingPair
 from intern.service.status import SHED, SourceStatus, sources_of
 from intern.service.stores import Stores
-from intern.service.views import (
-    Actor,
-    Answered,
-    AnswerPage,
-    AnswerRow,
-    Budget,
-    Done,
-    FactPage,
-    Facts,
-    Health,
-    LeftOutRow,
-    Listed,
-    Nuggets,
-    Number,
-    OpenQuestion,
-    OpenQuestions,
-    OutdatedAnswers,
-    OutdatedRow,
-    Overview,
-    ParkedCapture,
-    ParkedCaptures,
-    Plot,
-    PromptCost,
-    QuestionGroup,
-    Series,
-    SourceChange,
-    SourceRow,
-    Sources,
-    Stream,
-    TopicPage,
-    Unhandled,
-    Waiting,
-)
 from intern.settings.loading import Settings
 from intern.sources.library import message_link
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.traces import Counts, FeedbackStore, Trace, TraceStore, UnansweredQuestion
-from intern.stores.sqlite.usage import UsageLog
+from intern.stores.sqlite.usage import PromptUsage, UsageLog
 from intern.stores.sqlite.work import Retry, retry_of
+
+T = TypeVar("T")
 
 DAYS = 14
 _ROWS = 100  # on a page
@@ -83,23 +53,171 @@ _STALE_FIRST = ("failed", "gone", "pending", "ok")
 _OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
 
 
-@dataclass(frozen=True, kw_only=True)
-class Looked:
-    """What the page looks at."""
+class Actor(Struct, frozen=True, kw_only=True):
+    """An actor, and how full the streams are that it takes from."""
 
-    settings: Settings
-    db: Database
-    stores: Stores
-    answers: Answers
-    posted: PostedAnswers
-    overheard: Overheard
-    checkpoints: Checkpoints
-    fill: Fill
-    clock: Clock
-    health: Callable[[], Awaitable[Health]]
-    known_health: Callable[[], Health]
+    name: str
+    takes: tuple[StreamFill, ...]
+
+    @property
+    def state(self) -> Taking:
+        """Busy if one of its streams has to wait for it."""
+        states = {stream.taking for stream in self.takes}
+        return "busy" if "busy" in states else "waits" if "waits" in states else "gone"
 
 
+class Number(Struct, frozen=True, kw_only=True):
+    """A figure, and where to read more."""
+
+    label: str
+    value: int
+    href: str = ""
+
+
+class Series(Struct, frozen=True, kw_only=True):
+    """One kind of thing, counted by the day."""
+
+    label: str
+    values: tuple[int, ...]
+
+
+class Plot(Struct, frozen=True, kw_only=True):
+    """Counts of the last days; each series has a value for each day."""
+
+    title: str
+    days: tuple[date, ...]
+    series: tuple[Series, ...]
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """What today (UTC) has cost so far."""
+
+    prompts: tuple[PromptUsage, ...]
+    tokens: int
+    token_budget: int
+    """0: none."""
+    cost: float | None = None
+    """None where no prices are set."""
+    cost_budget: float = 0.0
+    """0: none."""
+    currency: str = ""
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """The front page."""
+
+    since: datetime
+    """Start of the process."""
+    version: str
+    health: Health
+    last_message_at: datetime | None
+    """When the gateway last told of a message, since the start."""
+    unhandled: Unhandled
+    oldest_at: datetime | None
+    """When the oldest message in work was written."""
+    numbers: tuple[Number, ...]
+    actors: tuple[Actor, ...]
+    streams: tuple[StreamFill, ...]
+    plots: tuple[Plot, ...]
+    budget: Budget
+
+
+class Listed(Struct, Generic[T], frozen=True, kw_only=True):
+    """Some rows of many."""
+
+    rows: tuple[T, ...]
+    total: int
+    offset: int = 0
+
+
+class OpenQuestions(Struct, frozen=True, kw_only=True):
+    """Questions without an answer, grouped by what they ask, the most frequent groups first."""
+
+    groups: tuple[tuple[UnansweredQuestion, ...], ...]
+    traced: Collection[MessageId]
+    """The ids of questions that have a trace: traces do not last as long as questions may."""
+    total: int
+    """All groups."""
+    questions: int
+    """All questions in them."""
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """The oldest captures that wait, and how many there are in all."""
+
+    captures: tuple[WaitingPair, ...]
+    total: int
+    review: bool
+    """Whether captures wait at all (`kb.review`)."""
+
+
+class ParkedCapture(Struct, frozen=True, kw_only=True):
+    """A pair that could not be filed."""
+
+    parked: Parked
+    retry: Retry
+    question: str
+
+
+class TopicPage(Struct, frozen=True, kw_only=True):
+    """A topic with all that happened to it."""
+
+    topic: TopicText
+    history: tuple[PairDecision, ...]
+    """Newest first."""
+
+
+class Sources(Struct, frozen=True, kw_only=True):
+    """The sources, stale ones first; some of what was left out, and how much was left out in all."""
+
+    sources: tuple[SourceStatus, ...]
+    left_out: tuple[SourceStatus, ...]
+    left_out_total: int
+    now: datetime
+
+
+class OutdatedAnswers(Struct, frozen=True, kw_only=True):
+    """The newest outdated answers, each with its link on Discord, if it is known."""
+
+    answers: tuple[tuple[Outdated, str], ...]
+    total: int
+    retracts: bool
+    """`ai.retract` is on."""
+
+
+class AnswerPage(Struct, frozen=True, kw_only=True):
+    """The trace of a question."""
+
+    trace: Trace
+    question: str
+    """In its own words, where they are kept."""
+    link: str
+    """To the message on Discord; empty where there is none, as for a command, or it is unknown."""
+
+
+class Answered(Struct, frozen=True, kw_only=True):
+    """What the box to ask gave."""
+
+    question: str
+    result: AIResult
+    seconds: float
+    could_not_look: bool
+
+
+class FactPage(Struct, frozen=True, kw_only=True):
+    """A fact with its chain, oldest first, and the conversations in which it was said."""
+
+    fact: Fact
+    chain: tuple[Fact, ...]
+    occurrences: tuple[Occurrence, ...]
+    nuggets: tuple[Nugget, ...]
+
+
+Done = Literal["done", "parked", "waiting"]
+"""`parked`: it was tried and could not be filed; `waiting`: it is in work, and takes its time."""
+
+
+@dataclass(kw_only=True)
 class Running:
     """A running bot, as its page sees it.
 
@@ -107,42 +225,44 @@ class Running:
     cannot be done.
     """
 
-    def __init__(self, looked: Looked) -> None:
-        self._at = looked
-        self._began = looked.clock.now()
-        self._traces = TraceStore(looked.db, clock=looked.clock)
-        self._counts = Counts(looked.db, clock=looked.clock)
-        self._usage = UsageLog(looked.db)
-        self._facts = FactStore(looked.db, clock=looked.clock)
-        self._nuggets = NuggetStore(looked.db)
+    settings: Settings
+    db: Database
+    stores: Stores
+    answerer: Answers
+    posted: PostedAnswers
+    overheard: Overheard
+    checkpoints: Checkpoints
+    fill: Fill
+    clock: Clock
+    checks: HealthChecks
 
-    async def health(self) -> Health:
-        """How the process is."""
-        return await self._at.health()
-
-    def known_health(self) -> Health:
-        """The health as of the last look."""
-        return self._at.known_health()
+    def __post_init__(self) -> None:
+        self._began = self.clock.now()
+        self._traces = TraceStore(self.db, clock=self.clock)
+        self._counts = Counts(self.db, clock=self.clock)
+        self._facts = FactStore(self.db, clock=self.clock)
+        self._nuggets = NuggetStore(self.db)
 
     async def overview(self) -> Overview:
         """The front page."""
-        today = self._at.clock.now().date()
+        today = self.clock.now().date()
         days = tuple(today - timedelta(days=n) for n in reversed(range(DAYS)))
         counts = await self._counts.since(days[0])
         captures = await run_sync(self._captures_by_day, days)
-        filled = self._at.fill.now()
+        filled, rest = tuple(self.fill.now()), self.checkpoints.unhandled()
         return Overview(
             since=self._began,
             version=__version__,
-            health=await self.health(),
-            last_message_at=self._at.overheard.last_message_at,
-            unhandled=self._unhandled(),
+            health=await self.checks.health(),
+            last_message_at=self.overheard.last_message_at,
+            unhandled=rest,
+            oldest_at=None if rest.oldest is None else position_of(rest.oldest).time,
             numbers=await self._numbers(),
             actors=tuple(
-                Actor(name=name, takes=tuple(_stream(each) for each in filled if each.to == name))
+                Actor(name=name, takes=tuple(each for each in filled if each.to == name))
                 for name in dict.fromkeys(each.to for each in filled)
             ),
-            streams=tuple(map(_stream, filled)),
+            streams=filled,
             plots=(
                 Plot(title="Captures", days=days, series=(Series(label="captures", values=captures),)),
                 Plot(
@@ -158,9 +278,9 @@ class Running:
         )
 
     async def _numbers(self) -> tuple[Number, ...]:
-        stores = self._at.stores
-        votes = await FeedbackStore(self._at.db, clock=self._at.clock).all()
-        today = await self._counts.of(self._at.clock.now().date())
+        stores = self.stores
+        votes = await FeedbackStore(self.db, clock=self.clock).all()
+        today = await self._counts.of(self.clock.now().date())
         topics = await run_sync(stores.topics.names)
         states = [source.state for source in await self._sources()]
         left_out = states.count("left_out")
@@ -171,7 +291,7 @@ class Running:
             Number(label="Wait for review", value=len(stores.decisions.awaiting()), href="/review"),
             Number(label="Parked", value=len(stores.decisions.parked()), href="/parked"),
             Number(label="Open questions", value=len(await self._open()), href="/unanswered"),
-            Number(label="Outdated answers", value=await self._at.stores.cited.count(), href="/outdated"),
+            Number(label="Outdated answers", value=await self.stores.cited.count(), href="/outdated"),
             Number(label="Questions shed today", value=today.get(SHED, 0)),
             Number(label="Stale sources", value=stale, href="/sources"),
             Number(label="Documents and links left out", value=left_out, href="/sources"),
@@ -179,31 +299,14 @@ class Running:
             Number(label="Votes: not helpful", value=votes.down),
         )
 
-    def _unhandled(self) -> Unhandled:
-        rest = self._at.checkpoints.unhandled()
-        return Unhandled(
-            messages=rest.messages,
-            oldest_at=None if rest.oldest is None else position_of(rest.oldest).time,
-            channels=rest.channels,
-        )
-
     async def _budget(self, today: date) -> Budget:
-        prompts, options = await self._usage.of(today), self._at.settings.llm
+        prompts, options = await UsageLog(self.db).of(today), self.settings.llm
         cost = sum(each.cost for each in prompts)
         return Budget(
-            prompts=tuple(
-                PromptCost(
-                    prompt=each.prompt,
-                    calls=each.calls,
-                    tokens=each.tokens,
-                    cost=each.cost,
-                    cached_tokens=each.cached_tokens,
-                )
-                for each in prompts
-            ),
+            prompts=prompts,
             tokens=sum(each.tokens for each in prompts),
             token_budget=options.daily_token_budget,
-            cost=cost if cost or self._at.settings.priced else None,
+            cost=cost if cost or self.settings.priced else None,
             cost_budget=options.daily_cost_budget,
             currency=options.currency,
         )
@@ -214,75 +317,52 @@ class Running:
         groups = await run_sync(grouped, [each.text for each in questions])
         traced = await self._traces.having([each.question_id for each in questions])
         return OpenQuestions(
-            groups=tuple(
-                QuestionGroup(questions=tuple(_open_question(questions[place], traced) for place in places))
-                for places in groups[:_ROWS]
-            ),
+            groups=tuple(tuple(questions[place] for place in places) for places in groups[:_ROWS]),
+            traced=traced,
             total=len(groups),
             questions=len(questions),
         )
 
     async def _open(self) -> tuple[UnansweredQuestion, ...]:
-        return await self._at.stores.unanswered.all()
+        return await self.stores.unanswered.all()
 
     async def outdated(self) -> OutdatedAnswers:
         """Posted answers whose sources do not back them any more, the newest first."""
-        found = await self._at.posted.outdated(_MOST_SHOWN)
+        found = await self.posted.outdated(_MOST_SHOWN)
         return OutdatedAnswers(
-            answers=tuple(map(self._outdated, found)),
-            total=await self._at.stores.cited.count(),
-            retracts=self._at.settings.ai.retract,
-        )
-
-    def _outdated(self, found: Outdated) -> OutdatedRow:
-        answer = found.answer
-        return OutdatedRow(
-            question_id=answer.question_id,
-            at=answer.at,
-            asked=answer.asked,
-            link=self._link(answer.place, answer.message_id),
-            retracted=answer.retracted,
-            changes=tuple(
-                SourceChange(
-                    source_id=each.cited.source_id,
-                    title=each.cited.title,
-                    state=each.cited.state or "changed",
-                    since=each.cited.since,
-                    before=each.cited.quote,
-                    now=each.now,
-                )
-                for each in found.changes
-            ),
+            answers=tuple((each, self._link(each.answer.place, each.answer.message_id)) for each in found),
+            total=await self.stores.cited.count(),
+            retracts=self.settings.ai.retract,
         )
 
     def _link(self, channel_id: ChannelId, message_id: MessageId) -> str:
-        servers = self._at.settings.discord.guild_ids
+        servers = self.settings.discord.guild_ids
         server = servers[0] if len(servers) == 1 else None
-        return message_link(server, channel_id, message_id, self._at.settings.discord.site) or ""
+        return message_link(server, channel_id, message_id, self.settings.discord.site) or ""
 
     async def waiting(self) -> Waiting:
         """Captures that wait for the team."""
-        waiting = await run_sync(lambda: self._reading().awaiting(self._at.clock.now()))
-        return Waiting(captures=waiting[:_MOST_SHOWN], total=len(waiting), review=self._at.settings.kb.review)
+        waiting = await run_sync(lambda: self._reading().awaiting(self.clock.now()))
+        return Waiting(captures=waiting[:_MOST_SHOWN], total=len(waiting), review=self.settings.kb.review)
 
     async def review(self, action: Literal["approve", "reject"], qa_id: QAId) -> Done:
         """Approve or reject a capture, as `intern review` does it."""
         return await self._have_done("review", msgspec.json.encode(Review(action=action, qa_ids=(qa_id,))))
 
-    async def parked(self) -> ParkedCaptures:
+    async def parked(self) -> Listed[ParkedCapture]:
         """Pairs that could not be filed, the newest first."""
-        retries = await self._at.stores.attempts.retries()
-        parked = sorted(self._at.stores.decisions.parked(), key=lambda each: each.at, reverse=True)
+        retries = await self.stores.attempts.retries()
+        parked = sorted(self.stores.decisions.parked(), key=lambda each: each.at, reverse=True)
         captures = await run_sync(lambda: [self._parked(each, retry_of(each, retries)) for each in parked[:_ROWS]])
-        return ParkedCaptures(captures=tuple(captures), total=len(parked))
+        return Listed(rows=tuple(captures), total=len(parked))
 
     async def retry(self, qa_id: QAId) -> Done:
         """Try to file one of them, as `intern retry` does it."""
-        decided = self._at.stores.decisions.of(qa_id)
+        decided = self.stores.decisions.of(qa_id)
         if not isinstance(decided, Parked):
             raise ConfigError(f"{qa_id[:80]} is not parked any more")
         done = await self._have_done("retry", msgspec.json.encode((qa_id,)))
-        return "parked" if done == "done" and isinstance(self._at.stores.decisions.of(qa_id), Parked) else done
+        return "parked" if done == "done" and isinstance(self.stores.decisions.of(qa_id), Parked) else done
 
     async def topics(self) -> Sequence[TopicLine]:
         """All topics, by name."""
@@ -294,36 +374,22 @@ class Running:
 
     async def sources(self) -> Sources:
         """All sources, those that are stale first, and what was left out."""
-        now = self._at.clock.now()
         known = await self._sources()
         left_out = [each for each in known if each.state == "left_out"]
-        rows = [
-            SourceRow(
-                source_id=each.source_id if each.type != "page" else each.path,
-                kind=each.type,
-                state=each.state,
-                described_at=now - timedelta(seconds=each.age_seconds) if each.is_described else None,
-                last_error=each.last_error or _why(each),
-                next_check=each.next_check,
-            )
-            for each in known
-            if each.state != "left_out"
-        ]
+        sources = sorted(
+            (each for each in known if each.state != "left_out"), key=lambda it: _STALE_FIRST.index(it.state)
+        )
         return Sources(
-            sources=tuple(sorted(rows, key=lambda row: _STALE_FIRST.index(row.state))),
-            left_out=tuple(
-                LeftOutRow(
-                    path=each.path, reason=each.last_error or "", since=now - timedelta(seconds=each.age_seconds)
-                )
-                for each in left_out[:_ROWS]
-            ),
+            sources=tuple(sources),
+            left_out=tuple(left_out[:_ROWS]),
             left_out_total=len(left_out),
+            now=self.clock.now(),
         )
 
-    async def answers(self, offset: int) -> Listed:
+    async def answers(self, offset: int) -> Listed[Trace]:
         """What became of questions, newest first."""
         traces = await self._traces.newest(_ROWS, offset)
-        return Listed(rows=tuple(map(_row_of, traces)), total=await self._traces.count(), offset=offset)
+        return Listed(rows=tuple(traces), total=await self._traces.count(), offset=offset)
 
     async def answer(self, question_id: MessageId) -> AnswerPage:
         """How that came about for one question, met by any of its messages."""
@@ -332,17 +398,16 @@ class Running:
             raise ConfigError(f"nothing is kept of a question {question_id[:40]!r}")
         texts = {each.question_id: each.text for each in await self._open()}
         return AnswerPage(
-            row=_row_of(trace),
-            steps=trace.debug,
+            trace=trace,
             question=texts.get(trace.question_id, ""),
             # What came by a command has the command's id, which leads nowhere.
             link="" if trace.outcome.endswith("for one member") else self._link(trace.channel_id, trace.question_id),
         )
 
-    async def facts(self, offset: int) -> Facts:
+    async def facts(self, offset: int) -> Listed[Fact]:
         """Facts but for the secret ones, newest first."""
         found = await self._facts.all(FactFilter(active=None), offset + _ROWS + 1)
-        return Facts(facts=found[offset : offset + _ROWS], total=len(found), offset=offset)
+        return Listed(rows=found[offset : offset + _ROWS], total=len(found), offset=offset)
 
     async def fact(self, fact_id: FactId) -> FactPage:
         """One of them with its chain."""
@@ -362,16 +427,16 @@ class Running:
                 )
         raise ConfigError(f"there is no fact {fact_id[:80]!r}")
 
-    async def nuggets(self, offset: int) -> Nuggets:
+    async def nuggets(self, offset: int) -> Listed[Nugget]:
         """Nuggets, newest first."""
         found = await self._nuggets.all(limit=_ROWS, offset=offset)
-        return Nuggets(nuggets=found, total=await self._nuggets.count(), offset=offset)
+        return Listed(rows=found, total=await self._nuggets.count(), offset=offset)
 
     async def ask(self, question: str) -> Answered:
         """An answer as a member would get it, who called the bot."""
         began = current_time()
         conversation = Conversation((Message(role="user", text=question),))
-        result = await self._at.answers.answer(conversation, RequestContext(platform="page"), addressed=True)
+        result = await self.answerer.answer(conversation, RequestContext(platform="page"), addressed=True)
         return Answered(
             question=question,
             result=result,
@@ -381,7 +446,7 @@ class Running:
 
     async def _have_done(self, kind: str, payload: bytes) -> Done:
         """A job, done by the clerk as for a command: told once it is done, or that it is in work."""
-        jobs = self._at.stores.jobs
+        jobs = self.stores.jobs
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         with move_on_after(_DONE_WITHIN):
             while True:
@@ -396,30 +461,23 @@ class Running:
         return "waiting"
 
     async def _sources(self) -> tuple[SourceStatus, ...]:
-        return await run_sync(lambda: sources_of(self._at.settings, clock=self._at.clock))
+        return await run_sync(lambda: sources_of(self.settings, clock=self.clock))
 
     # From here on: worker threads.
 
     def _reading(self) -> Reading:
-        return Reading(self._at.settings, self._at.stores)
+        return Reading(self.settings, self.stores)
 
     def _captures_by_day(self, days: Sequence[date]) -> tuple[int, ...]:
         counted = dict.fromkeys(days, 0)
-        for pair in self._at.stores.archive.after(QAId(f"qa_{days[0]:%Y%m%d}_000000")):
+        for pair in self.stores.archive.after(QAId(f"qa_{days[0]:%Y%m%d}_000000")):
             day = pair.timestamp.date()
             counted[day] = counted.get(day, 0) + 1
         return tuple(counted[day] for day in days)
 
     def _parked(self, parked: Parked, retry: Retry) -> ParkedCapture:
-        pair = self._at.stores.archive.get(parked.qa_id)
-        return ParkedCapture(
-            qa_id=parked.qa_id,
-            at=parked.at,
-            reason=parked.reason,
-            tries=retry.tries,
-            next_at=retry.next_at,
-            question="" if pair is None else pair.question,
-        )
+        pair = self.stores.archive.get(parked.qa_id)
+        return ParkedCapture(parked=parked, retry=retry, question="" if pair is None else pair.question)
 
     def _topic(self, name: str) -> TopicPage:
         reading = self._reading()
@@ -429,40 +487,3 @@ class Running:
         except ConfigError:
             history = ()  # the file was put there by hand
         return TopicPage(topic=topic, history=history[::-1])
-
-
-def _stream(fill: StreamFill) -> Stream:
-    return Stream(name=fill.name, kinds=fill.kinds, waiting=fill.waiting, size=fill.size, taking=fill.taking)
-
-
-def _why(source: SourceStatus) -> str:
-    """Why a source is stale that no try has failed for."""
-    match source.state:
-        case "pending" if source.type == "page":
-            return "its present text is not fetched or not described yet"
-        case "pending":
-            return "its present text is not described yet; the next look at the folder does that"
-        case "gone":
-            return "it is not there any more; the next look at the folder forgets it"
-        case _:
-            return ""
-
-
-def _row_of(trace: Trace) -> AnswerRow:
-    return AnswerRow(
-        question_id=trace.question_id,
-        channel_id=trace.channel_id,
-        at=trace.at,
-        outcome=trace.outcome,
-        reason=trace.reason,
-    )
-
-
-def _open_question(question: UnansweredQuestion, traced: Collection[MessageId]) -> OpenQuestion:
-    return OpenQuestion(
-        question_id=question.question_id,
-        at=question.at,
-        reason=question.reason,
-        text=question.text,
-        has_trace=question.question_id in traced,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -306,6 +306,24 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
     """Whether a model has ever described it; `age_seconds` is since it was first listed otherwise."""
     note: str = ""
     """How it was read, where that is worth knowing: a page that needs JavaScript, or that was rendered."""
+
+    @property
+    def name(self) -> str:
+        """The address of a page; else its id."""
+        return self.path if self.type == "page" else self.source_id
+
+    @property
+    def why(self) -> str:
+        """The last error; else why it is stale, if it is."""
+        unread = "its present text is not fetched or not described yet"
+        undescribed = "its present text is not described yet; the next look at the folder does that"
+        forgotten = "it is not there any more; the next look at the folder forgets it"
+        stale = {"pending": unread if self.type == "page" else undescribed, "gone": forgotten}
+        return self.last_error or stale.get(self.state, "")
+
+    def since(self, now: datetime) -> datetime:
+        """Return when it was last described, or first left out."""
+        return now - timedelta(seconds=self.age_seconds)
 
 
 def sources_of(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:

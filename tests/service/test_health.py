@@ -19,8 +19,7 @@ from intern.core.errors import (
 )
 from intern.models.limits import FAILURES, FIRST_PAUSE, Breaker, Permit
 from intern.models.prompt import Model
-from intern.service.monitoring import STUCK_AFTER, USELESS_FROM, ModelWatch, posting_check
-from intern.service.views import Check
+from intern.service.monitoring import STUCK_AFTER, USELESS_FROM, Check, ModelWatch, posting_check
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn, SummarizeOut
 from tests.fakes import HandClock, ScriptedModel
 

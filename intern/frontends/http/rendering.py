@@ -13,7 +13,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from msgspec import Struct
 
 from intern.frontends.words import became, minute
-from intern.service.views import Plot
+from intern.service.running import Plot
 
 WIDTH, HEIGHT = 420, 120
 _FLOOR = HEIGHT - 18  # below it stand the dates

@@ -31,8 +31,7 @@ from intern.frontends.http.rendering import Templates
 from intern.runtime.parts import Beside
 from intern.service import PageOptions, Settings
 from intern.service.monitoring import CALLED, Standing
-from intern.service.running import Running
-from intern.service.views import Done
+from intern.service.running import Done, Running
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -241,7 +240,7 @@ class _Pages:
 
     async def _told(self, *, ready_counts: bool) -> web.Response:
         # Who only asks whether it lives waits for nothing: a slow disk is no reason to be killed.
-        health = await self._running.health() if ready_counts else self._running.known_health()
+        health = await self._running.checks.health() if ready_counts else self._running.checks.known()
         told: dict[str, object] = {
             "live": True,
             "ready": health.ready,
@@ -277,7 +276,7 @@ class _Pages:
 
     async def _answer(self, request: web.Request) -> web.Response:
         view = await self._running.answer(MessageId(request.match_info["question_id"]))
-        return self._page(request, "answer", f"Question {view.row.question_id}", view=view)
+        return self._page(request, "answer", f"Question {view.trace.question_id}", view=view)
 
     async def _outdated(self, request: web.Request) -> web.Response:
         return self._page(request, "outdated", "Outdated answers", view=await self._running.outdated())

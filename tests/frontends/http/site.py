@@ -30,9 +30,8 @@ from intern.frontends.http.server import MetricsText, serving
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.models.usage import Meter
 from intern.service.models import offline_rules
-from intern.service.monitoring import HealthChecks, Overheard
-from intern.service.running import Looked, Running
-from intern.service.views import Check
+from intern.service.monitoring import Check, HealthChecks, Overheard
+from intern.service.running import Running
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.settings.page import PageOptions
@@ -162,19 +161,16 @@ async def site(
                 within=looked_within,
             )
             desk = Running(
-                Looked(
-                    settings=settings,
-                    db=db,
-                    stores=writer.stores,
-                    answers=Asked(Answerer(model, library, settings.ai), answers),
-                    posted=PostedAnswers(writer.stores.cited, library, writer.stores.topics, writer.stores.decisions),
-                    overheard=overheard,
-                    checkpoints=checkpoints,
-                    fill=fill,
-                    clock=clock,
-                    health=checks.health,
-                    known_health=checks.known,
-                )
+                settings=settings,
+                db=db,
+                stores=writer.stores,
+                answerer=Asked(Answerer(model, library, settings.ai), answers),
+                posted=PostedAnswers(writer.stores.cited, library, writer.stores.topics, writer.stores.decisions),
+                overheard=overheard,
+                checkpoints=checkpoints,
+                fill=fill,
+                clock=clock,
+                checks=checks,
             )
             made = Site(
                 address="",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.streams import FILINGS, WITHDRAWALS, Fill, Wire
+from intern.actors.streams import FILINGS, WITHDRAWALS, Fill, StreamFill, Wire
 from intern.core.flow import SourceChanged
-from intern.service.views import Actor, Stream
+from intern.service.running import Actor
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ def test_who_takes_from_several_is_busy_where_one_of_them_has_to_wait(
     filings: str, withdrawals: str, state: str
 ) -> None:
     takes = [
-        Stream(name=wire.name, kinds=wire.kinds, waiting=0, size=wire.size, taking=taking)  # type: ignore[arg-type]
+        StreamFill(name=wire.name, kinds=wire.kinds, waiting=0, size=wire.size, to=wire.to, taking=taking)  # type: ignore[arg-type]
         for wire, taking in ((FILINGS, filings), (WITHDRAWALS, withdrawals))
     ]
     assert Actor(name="integrator", takes=tuple(takes)).state == state

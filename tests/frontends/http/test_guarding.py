@@ -15,7 +15,7 @@ from intern.core.errors import ConfigError
 from intern.core.text.masking import Secret
 from intern.frontends.http.guarding import SESSION_SECONDS, Gate
 from intern.frontends.http.rendering import HEIGHT, WIDTH, drawn, web_link
-from intern.service.views import Plot, Series
+from intern.service.running import Plot, Series
 from intern.settings.loading import load_settings
 from intern.settings.page import PageOptions, is_loopback
 

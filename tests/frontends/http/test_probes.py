@@ -16,8 +16,7 @@ from anyio import create_task_group, fail_after, sleep_forever
 from anyio.to_thread import current_default_thread_limiter
 
 from intern.core.errors import KnowledgeError
-from intern.service.monitoring import HealthChecks
-from intern.service.views import Check, Health
+from intern.service.monitoring import Check, Health, HealthChecks
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.database import Database
 from tests.fakes import HandClock
