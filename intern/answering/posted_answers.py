@@ -6,7 +6,9 @@ A comparison looks at how a text reads; white space, typography and markup are n
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from anyio.to_thread import run_sync
@@ -66,36 +68,28 @@ class _Text(NamedTuple):
     """Of a conversation, what everybody said, with the speakers; what counts as a change of it is the team's part."""
 
 
+@dataclass
 class PostedAnswers:
     """Compares posted answers with their sources. All methods raise KnowledgeError."""
 
-    def __init__(
-        self,
-        store: CitedStore,
-        library: Library,
-        topics: TopicLibrary,
-        decisions: DecisionLog,
-        *,
-        emails: bool = False,
-    ) -> None:
-        """With `emails`, addresses are masked in quotes."""
-        self._store = store
-        self._library = library
-        self._topics = topics
-        self._decisions = decisions
-        self._emails = emails
-        self._seen: dict[SourceId, tuple[str, bool]] = {}
+    store: CitedStore
+    library: Library
+    topics: TopicLibrary
+    decisions: DecisionLog
+    emails: bool = False
+    """Whether addresses are masked in quotes."""
+    _seen: dict[SourceId, tuple[str, bool]] = field(default_factory=dict[SourceId, tuple[str, bool]], init=False)
 
     async def check(self) -> None:
         """Compare every citation whose source was never compared, or reads differently since."""
-        watched = await self._store.sources()
+        watched = await self.store.sources()
         self._seen = {each: seen for each, _ in watched if (seen := self._seen.get(each))}
         for start in range(0, len(watched), _AT_ONCE):
             await self._compare(watched[start : start + _AT_ONCE])
 
     async def outdated(self, limit: int) -> tuple[Outdated, ...]:
         """The answers that do not stand any more, newest first, with what their sources say now."""
-        answers = await self._store.outdated(limit)
+        answers = await self.store.outdated(limit)
         texts = await self._texts({each.source_id for answer in answers for each in answer.citations})
         return tuple(
             Outdated(
@@ -116,10 +110,11 @@ class PostedAnswers:
             read_as = "" if text.text is None else await run_sync(reading, text.text)
             seen = ("" if text.text is None else digest(read_as), text.is_newer)
             if is_new or self._seen.get(source_id) != seen:
-                cited = await self._store.citing(source_id)
-                judged = await run_sync(self._judged, cited, text, read_as, seen[0])
+                cited = await self.store.citing(source_id)
+                judge = partial(self._judge, text=text, read_as=read_as, found=seen[0])
+                judged = await run_sync(list[Cited], map(judge, cited))
                 pairs = zip(cited, judged, strict=True)
-                await self._store.compared([await self._compared(one, result) for one, result in pairs])
+                await self.store.compared([await self._compared(one, result) for one, result in pairs])
                 self._seen[source_id] = seen
 
     async def _compared(self, cited: Cited, judged: Cited) -> Cited:
@@ -133,7 +128,7 @@ class PostedAnswers:
         """Where the quote of a document that is gone stands: it may have been renamed."""
         if not cited.quote or not cited.source_id.startswith("kb:"):
             return None
-        found = [each for each in await self._library.best(cited.quote, _MOVED) or () if each.startswith("kb:")]
+        found = [each for each in await self.library.best(cited.quote, _MOVED) or () if each.startswith("kb:")]
         for source_id, text in (await self._texts(found)).items():
             if text.text is not None and reading(cited.quote) in await run_sync(reading, text.text):
                 return source_id
@@ -145,8 +140,8 @@ class PostedAnswers:
         blocks = {each: block for each in wanted if (block := _block_of(each))}
         texts: dict[SourceId, _Text] = await run_sync(self._blocks, blocks) if blocks else {}
         others = [each for each in wanted if each not in blocks]
-        listed = {entry.source_id for entry in await self._library.entries()} if others else set[SourceId]()
-        for source_id, read in zip(others, await self._library.load_each(others), strict=True):
+        listed = {entry.source_id for entry in await self.library.entries()} if others else set[SourceId]()
+        for source_id, read in zip(others, await self.library.load_each(others), strict=True):
             if isinstance(read, SourceText):
                 texts[source_id] = _Text(f"{read.text}\n{read.said or ''}")
             elif (
@@ -160,9 +155,6 @@ class PostedAnswers:
         return texts
 
     # Worker threads.
-
-    def _judged(self, cited: Sequence[Cited], text: _Text, read_as: str, found: str) -> list[Cited]:
-        return [self._judge(one, text, read_as, found) for one in cited]
 
     def _judge(self, cited: Cited, text: _Text, read_as: str, found: str) -> Cited:
         state = self._state(cited, text, read_as, found)
@@ -180,16 +172,14 @@ class PostedAnswers:
             return "gone"
         within = read_as if text.quotable is None else reading(text.quotable)
         holds = not cited.quote or reading(cited.quote) in within or self._holds_masked(text.text, cited.quote)
-        if not _block_of(cited.source_id):
-            # It may change in what was not quoted.
-            return "" if holds else "changed"
-        if not text.is_newer and cited.digest in {"", found}:
+        # A document may change in what was not quoted.
+        if not _block_of(cited.source_id) or (not text.is_newer and cited.digest in {"", found}):
             return "" if holds else "changed"
         return "extended" if cited.quote and holds else "changed"
 
     def _holds_masked(self, text: str, quote: str) -> bool:
         # A secret in a document is masked in what is kept of it.
-        return "[masked " in quote and reading(quote) in reading(mask_secrets(text, emails=self._emails).text)
+        return "[masked " in quote and reading(quote) in reading(mask_secrets(text, emails=self.emails).text)
 
     def _blocks(self, wanted: Mapping[SourceId, QAId]) -> dict[SourceId, _Text]:
         newer: dict[QAId, QAId] | None = None
@@ -198,7 +188,7 @@ class PostedAnswers:
             block = self._block(qa_id)
             is_newer = block is None
             if block is None:
-                newer = _newer(self._decisions) if newer is None else newer
+                newer = _newer(self.decisions) if newer is None else newer
                 block = self._block_since(qa_id, newer)
             texts[source_id] = _Text(None) if block is None else _Text(_of_team(block), is_newer, _of_all(block))
         return texts
@@ -219,15 +209,15 @@ class PostedAnswers:
         if kind != "team" or "#" in name or not cited.quote:
             return None
         part = reading(cited.quote)
-        for block in self._topics.read(TopicName(name.removesuffix(".txt"))):
+        for block in self.topics.read(TopicName(name.removesuffix(".txt"))):
             if part in reading(_of_all(block)):
                 return SourceId(f"{cited.source_id}#{block.qa_id}")
         return None
 
     def _block(self, qa_id: QAId) -> TopicBlock | None:
         """A block, in whichever topic it stands."""
-        topic = self._topics.topic_of(qa_id)
-        blocks = () if topic is None else self._topics.read(topic)
+        topic = self.topics.topic_of(qa_id)
+        blocks = () if topic is None else self.topics.read(topic)
         return next((each for each in blocks if time_of(each.qa_id) == time_of(qa_id)), None)
 
 

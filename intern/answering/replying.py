@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from traceback import walk_tb
@@ -31,12 +31,12 @@ from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply
 from intern.core.ids import MessageId, RoleId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Button
+from intern.models.templates import MISTAKES, shipped
 from intern.stores.sqlite.traces import TraceStore
 
 _FOLDER = "messages"
 _SUFFIX = ".md.j2"
 _MAX_CHARS = 1900  # with the mention of a role, one message of Discord's
-_MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 
 _VOTES = {"up": "👍", "down": "👎"}
 
@@ -79,68 +79,69 @@ def load_wording(
 
 
 def worded(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) -> str:
-    """One of the texts, as it is said. Raises ConfigError as `load_wording` does, naming file and line."""
-    return _text(wording_file(name, prompts_dir), constants)
+    """Render one of the texts. Raises ConfigError as `load_wording` does, with file and line."""
+    file = wording_file(name, prompts_dir)
+    jinja = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
+    try:
+        text = jinja.from_string(file.read_text(encoding="utf-8")).render(constants).strip()
+    except (OSError, UnicodeError, *MISTAKES) as error:
+        raise ConfigError(f"{file}{_line_of(error)}: {error}") from error
+    if not text or len(text) > _MAX_CHARS:
+        raise ConfigError(f"{file}: the text has {len(text)} characters; it must have 1 to {_MAX_CHARS}")
+    return text
 
 
 def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
     """The template of one of the texts. Raises ConfigError where there is none."""
-    folders: tuple[Traversable, ...] = (*((prompts_dir / _FOLDER,) if prompts_dir else ()), *_shipped())
-    file = next((file for folder in folders if (file := folder / (name + _SUFFIX)).is_file()), None)
+    folders: tuple[Traversable, ...] = (*((prompts_dir,) if prompts_dir else ()), *shipped())
+    file = next((file for folder in folders if (file := folder / _FOLDER / (name + _SUFFIX)).is_file()), None)
     if file is None:
         raise ConfigError(f"there is no template {_FOLDER}/{name}{_SUFFIX}: this installation is incomplete")
     return file
 
 
+@dataclass(frozen=True)
 class Replying:
-    """What is made of questions and results, as the operator wants it."""
+    """Makes replies of questions and results, as the operator wants it."""
 
-    def __init__(
-        self, wording: Wording, options: ConversationOptions, *, handoff_role_id: RoleId | None = None
-    ) -> None:
-        self._wording = wording
-        self._options = options
-        self._handoff_role_id = handoff_role_id
-
-    def reply_of(self, request: AnswerRequest, result: AIResult) -> Reply | None:
-        """What to post; None for silence."""
-        return reply_of(request, result, self._wording, handoff_role_id=self._handoff_role_id)
+    wording: Wording
+    options: ConversationOptions
+    handoff_role_id: RoleId | None = None
 
     def joined(self, older: AnswerRequest, newer: AnswerRequest) -> AnswerRequest:
-        """One question out of two of the same asker."""
-        return joined(older, newer, self._options)
+        """Join two questions of the same asker."""
+        return joined(older, newer, self.options)
 
     def without(self, request: AnswerRequest, message_ids: Collection[MessageId]) -> AnswerRequest | None:
-        """What is left of a question once some of its messages are gone; None where nothing is."""
-        return without(request, message_ids, self._options)
+        """Return what is left of a question once some of its messages are gone, or None if nothing is."""
+        return without(request, message_ids, self.options)
 
+    def reply_of(self, request: AnswerRequest, result: AIResult) -> Reply | None:
+        """Return the reply to post, or None for silence.
 
-def reply_of(
-    request: AnswerRequest, result: AIResult, wording: Wording, *, handoff_role_id: RoleId | None = None
-) -> Reply | None:
-    """What to post; None for silence.
-
-    Who mentions the bot or replies to it always gets a word. In its own thread, and in a new forum post, people also
-    talk to each other: there, only what it looked for, or would have, is worth one.
-    """
-    if result.should_reply and result.reply_text:
-        return structs.replace(
-            _reply(request, result.reply_text),
-            citations=result.citations,
-            buttons=answer_buttons(request.batch.last.id),
-        )
-    nothing_to_look_for = result.reason in {"not_a_question", "not_answerable"}
-    if not request.called and (nothing_to_look_for or not request.addressed):
-        return None
-    if result.reason in COULD_NOT_LOOK:
-        return notice(request, wording.over_budget if result.reason == "over_budget" else wording.cannot_look)
-    if nothing_to_look_for:
-        return notice(request, wording.greeting if result.reason == "not_a_question" else wording.refused)
-    if handoff_role_id is None:
-        return notice(request, wording.unknown)
-    # The team has been told by this very message, or not at all.
-    told = notice(request, f"{wording.handoff} <@&{handoff_role_id}>")
-    return structs.replace(told, mention_role=handoff_role_id)
+        A member who mentions the bot or replies to it always gets a reply. In its own thread, and in a new forum post,
+        people also talk to each other: there, only a message that it searched for, or would have, is worth one.
+        """
+        if result.should_reply and result.reply_text:
+            return structs.replace(
+                _reply(request, result.reply_text),
+                citations=result.citations,
+                buttons=answer_buttons(request.batch.last.id),
+            )
+        nothing_to_look_for = result.reason in {"not_a_question", "not_answerable"}
+        if not request.called and (nothing_to_look_for or not request.addressed):
+            return None
+        if result.reason in COULD_NOT_LOOK:
+            return notice(
+                request, self.wording.over_budget if result.reason == "over_budget" else self.wording.cannot_look
+            )
+        if nothing_to_look_for:
+            return notice(request, self.wording.greeting if result.reason == "not_a_question" else self.wording.refused)
+        if self.handoff_role_id is None:
+            return notice(request, self.wording.unknown)
+        # The team has been told by this very message, or not at all.
+        told = notice(request, f"{self.wording.handoff} <@&{self.handoff_role_id}>")
+        return structs.replace(told, mention_role=self.handoff_role_id)
 
 
 def answer_buttons(question_id: MessageId) -> tuple[Button, ...]:
@@ -165,30 +166,12 @@ def _reply(request: AnswerRequest, text: str) -> Reply:
     )
 
 
-def _text(file: Traversable, constants: Mapping[str, str]) -> str:
-    jinja = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
-    try:
-        text = jinja.from_string(file.read_text(encoding="utf-8")).render(constants).strip()
-    except (OSError, UnicodeError, *_MISTAKES) as error:
-        raise ConfigError(f"{file}{_line_of(error)}: {error}") from error
-    if not text or len(text) > _MAX_CHARS:
-        raise ConfigError(f"{file}: the text has {len(text)} characters; it must have 1 to {_MAX_CHARS}")
-    return text
-
-
 def _line_of(error: Exception) -> str:
     if isinstance(error, jinja2.TemplateSyntaxError):
         return f", line {error.lineno}"
     # Jinja gives the frames of a template the lines of its source.
     lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == "<template>"]
     return f", line {lines[-1]}" if lines else ""
-
-
-def _shipped() -> tuple[Traversable, ...]:
-    """The folder of the wheel, or else that of the source tree."""
-    package = files("intern")
-    folders = (package / "_prompts" / _FOLDER, Path(str(package)).parent / "prompts" / _FOLDER)
-    return tuple(folder for folder in folders if folder.is_dir())[:1]
 
 
 _MOST_NAMED = 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 from msgspec import Struct, structs
@@ -122,49 +122,32 @@ class _Shareable:
     shared: bool = False
 
 
+@dataclass(kw_only=True)
 class Commands:
     """Does what interactions ask for; many at once. Remembers the last answers, so that they can be shared."""
 
-    def __init__(
-        self,
-        *,
-        answers: Answers,
-        history: History,
-        admits: Callable[[Channel], bool],
-        outlet: Outlet,
-        feedback: FeedbackStore,
-        traces: TraceStore,
-        options: ConversationOptions,
-        guild_ids: Collection[GuildId],
-        wording: Wording,
-        allows: Callable[[UserId], bool] = lambda _: True,
-        count: Callable[[AIResult], object] = lambda _: None,
-        over_limit: Callable[[], object] = lambda: None,
-        answers_kept: int = ANSWERS_KEPT,
-    ) -> None:
-        """`allows` counts a question of a member's and says whether it is within their limit; `count` hears results.
-
-        `over_limit` is called for each question that is not.
-        """
-        self._answers = answers
-        self._history = history
-        self._admits = admits
-        self._outlet = outlet
-        self._feedback = feedback
-        self._traces = traces
-        self._options = options
-        self._guild_ids = frozenset(guild_ids)
-        self._allows = allows
-        self._count = count
-        self._over_limit = over_limit
-        self._wording = wording
-        self._answers_kept = answers_kept
-        self._shareable: OrderedDict[str, _Shareable] = OrderedDict()
+    answers: Answers
+    history: History
+    admits: Callable[[Channel], bool]
+    outlet: Outlet
+    feedback: FeedbackStore
+    traces: TraceStore
+    options: ConversationOptions
+    guild_ids: Collection[GuildId]
+    wording: Wording
+    allows: Callable[[UserId], bool] = lambda _: True
+    """Count a question of a member and return whether it is within their limit."""
+    count: Callable[[AIResult], object] = lambda _: None
+    """Called with each result."""
+    over_limit: Callable[[], object] = lambda: None
+    """Called for each question beyond the limit."""
+    answers_kept: int = ANSWERS_KEPT
+    _shareable: OrderedDict[str, _Shareable] = field(default_factory=OrderedDict[str, _Shareable], init=False)
 
     async def handle(self, interaction: Interaction) -> Said:
         """Do it, and return the reply for the member. Raises the ChatError and KnowledgeError families."""
         ticket = interaction.interaction
-        if ticket.guild_id not in self._guild_ids:
+        if ticket.guild_id not in self.guild_ids:
             return said(IN_PRIVATE if ticket.guild_id is None else FOREIGN_SERVER)
         match interaction:
             case UnknownInteraction(what=what):
@@ -191,11 +174,11 @@ class Commands:
             return said(FROM_BOT)
         if not (question.text.strip() or question.attachments):
             return said(NO_TEXT)
-        if command.user.type != "team_member" and not self._allows(command.user.id):
-            self._over_limit()
-            return said(self._wording.limit)
+        if command.user.type != "team_member" and not self.allows(command.user.id):
+            self.over_limit()
+            return said(self.wording.limit)
         request = await self._request(question, channel, with_context=command.on is not None)
-        result = await self._answers.answer(request.conversation, request.context, addressed=True)
+        result = await self.answers.answer(request.conversation, request.context, addressed=True)
         await self._note(command, result)
         if result.should_reply and result.reply_text:
             return self._answered(command, question, result.reply_text, result.citations)
@@ -203,20 +186,20 @@ class Commands:
 
     def _instead(self, reason: SilenceReason) -> str:
         if reason == "over_budget":
-            return self._wording.over_budget
+            return self.wording.over_budget
         if reason in COULD_NOT_LOOK:
-            return self._wording.cannot_look
+            return self.wording.cannot_look
         if reason == "not_answerable":
-            return self._wording.refused
-        return self._wording.greeting if reason == "not_a_question" else NOT_KNOWN
+            return self.wording.refused
+        return self.wording.greeting if reason == "not_a_question" else NOT_KNOWN
 
     async def _note(self, command: AskCommand, result: AIResult) -> None:
-        self._count(result)
+        self.count(result)
         # Under an id of its own: what became of the message by itself stays known, too.
         on = (command.on.id,) if command.on else ()
         ticket = command.interaction
         try:
-            await self._traces.keep(
+            await self.traces.keep(
                 (*on, MessageId(ticket.id)),
                 ticket.channel_id,
                 outcome=f"{'answered' if result.should_reply else 'silent'} for one member",
@@ -232,11 +215,11 @@ class Commands:
         gathered = Gathered()
         if with_context:
             try:
-                gathered = await gather(batch, channel, self._history, self._options.bounds)
+                gathered = await gather(batch, channel, self.history, self.options.bounds)
             except ChatError as error:
                 # A question without its context is still a question, and a member waits.
                 _log.info("context_unreadable", channel_id=channel.id, reason=str(error))
-        return answer_request(batch, channel, gathered, self._options, addressed=True)
+        return answer_request(batch, channel, gathered, self.options, addressed=True)
 
     def _answered(self, command: AskCommand, question: ChatMessage, text: str, citations: tuple[Citation, ...]) -> Said:
         ticket_id = command.interaction.id
@@ -244,7 +227,7 @@ class Commands:
         self._shareable[ticket_id] = _Shareable(
             user_id=command.user.id, parts=tuple(parts_of(f"{heading}\n\n{text}", citations))
         )
-        if len(self._shareable) > self._answers_kept:
+        if len(self._shareable) > self.answers_kept:
             self._shareable.popitem(last=False)
         share = Button(custom_id=f"intern:share:{ticket_id}", label="Share")
         return structs.replace(said(text, citations), buttons=(share, *answer_buttons(MessageId(ticket_id))))
@@ -253,9 +236,9 @@ class Commands:
         if await self._open_channel(command.interaction) is None:
             return said(NOT_PUBLIC)
         # Read anew: the payload tells no author's roles.
-        on = await self._history.message(command.on.channel_id, command.on.id)
-        bounds = self._options.bounds
-        request = await conversation_around(on, command.user, self._history, bounds) if on else None
+        on = await self.history.message(command.on.channel_id, command.on.id)
+        bounds = self.options.bounds
+        request = await conversation_around(on, command.user, self.history, bounds) if on else None
         if request is None:
             return said(NOTHING_TO_LEARN)
         return structs.replace(said(_summary(request)), captures=(request,))
@@ -264,24 +247,24 @@ class Commands:
         if await self._open_channel(command.interaction) is None:
             return said(NOT_PUBLIC)
         if not command.about:
-            account = await self._traces.newest_in(command.interaction.channel_id)
+            account = await self.traces.newest_in(command.interaction.channel_id)
         else:
             named = re.search(r"(?<!\d)(\d{15,20})/?>?\s*\Z", command.about)
             if named is None:
                 return said(NO_MESSAGE)
-            account = await self._traces.of(MessageId(named[1]))
+            account = await self.traces.of(MessageId(named[1]))
         if account is None:
             return said(NO_ACCOUNT)
-        return said(explained(account, await self._feedback.of(account.question_id)))
+        return said(explained(account, await self.feedback.of(account.question_id)))
 
     async def _pressed(self, press: ButtonPressed) -> Said:
         pressed = re.fullmatch(r"intern:(up|down|why|share):([0-9]{1,20})", press.button)
         match pressed.groups() if pressed else ():
             case ("up" | "down" as vote, question_id):
-                await self._feedback.vote(MessageId(question_id), press.user.id, up=vote == "up")
+                await self.feedback.vote(MessageId(question_id), press.user.id, up=vote == "up")
                 return said(THANKS)
             case ("why", question_id):
-                account = await self._traces.of(MessageId(question_id))
+                account = await self.traces.of(MessageId(question_id))
                 return said((why_line(account.debug) if account else "") or WHY_UNKNOWN)
             case ("share", ticket_id):
                 return said(await self._share(press, ticket_id))
@@ -298,7 +281,7 @@ class Commands:
         if answer.shared:
             return SHARED_ALREADY
         channel = await self._open_channel(press.interaction)
-        if channel is None or self._options.mode_of(channel) in {"capture_only", "off"}:
+        if channel is None or self.options.mode_of(channel) in {"capture_only", "off"}:
             return NOT_PUBLIC if channel is None else NOT_SPEAKING
         answer.shared = True  # before the first wait: who presses twice shares once
         try:
@@ -315,15 +298,15 @@ class Commands:
     async def _speak(self, channel_id: ChannelId, ticket_id: str, parts: Sequence[str]) -> None:
         for n, part in enumerate(parts, 1):
             buttons = answer_buttons(MessageId(ticket_id)) if n == len(parts) else ()
-            await self._outlet.send(channel_id, part, f"s{ticket_id}-{n}", buttons=buttons)
+            await self.outlet.send(channel_id, part, f"s{ticket_id}-{n}", buttons=buttons)
 
     async def _open_channel(self, ticket: InteractionTicket) -> Channel | None:
         """Where it was used; None where not everybody may read, or where we may not look."""
         try:
-            channel = await self._history.channel(ticket.channel_id)
+            channel = await self.history.channel(ticket.channel_id)
         except ChatRefusedError:
             return None
-        return channel if self._admits(channel) else None
+        return channel if self.admits(channel) else None
 
 
 def explained(account: Trace, votes: Votes | None = None) -> str:

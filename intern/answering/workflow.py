@@ -8,6 +8,7 @@ without its image a question is another question, so there is no reply if one ca
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -75,16 +76,14 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """Sources that could not be read."""
 
 
+@dataclass(frozen=True)
 class Answerer:
     """Answers questions from the knowledge. It keeps no conversation: each call gets all that it needs."""
 
-    def __init__(
-        self, model: Model, knowledge: Knowledge, options: AnsweringOptions, nearest: Nearest | None = None
-    ) -> None:
-        self._model = model
-        self._nearest = nearest
-        self._knowledge = knowledge
-        self._options = options
+    model: Model
+    knowledge: Knowledge
+    options: AnsweringOptions
+    nearest: Nearest | None = None
 
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
         """A verified answer with its citations, or silence with its reason, within `request_timeout_seconds`.
@@ -102,20 +101,20 @@ class Answerer:
         trace = Trace(log)
         result = AIResult(should_reply=False, reason="timeout")
         failure: dict[str, Any] = {}
-        worked_out = fused.worked_out if self._options.steps == "fused" else _worked_out
+        worked_out = fused.worked_out if self.options.steps == "fused" else _worked_out
         try:
             # So that a call of the model, which knows of no message, is logged with the one that it is for.
             with (
                 bound_contextvars(**asked_where),
-                anyio.move_on_after(self._options.request_timeout_seconds),
+                anyio.move_on_after(self.options.request_timeout_seconds),
             ):
                 result = await worked_out(
                     Work(
-                        model=self._model,
-                        knowledge=self._knowledge,
-                        options=self._options,
+                        model=self.model,
+                        knowledge=self.knowledge,
+                        options=self.options,
                         asked=asked(conversation, addressed=addressed),
-                        nearest=self._nearest,
+                        nearest=self.nearest,
                         trace=trace,
                     )
                 )
@@ -329,9 +328,7 @@ async def _side_by_side(work: Work) -> tuple[GateDecision, Chosen | None]:
     [decision] = decided
     if isinstance(decision, Exception):
         raise decision
-    if refusal(decision):
-        return decision, None
-    [selection] = found
+    [selection] = found if not refusal(decision) else [None]
     if isinstance(selection, Exception):
         raise selection
     return decision, selection

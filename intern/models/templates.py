@@ -34,7 +34,7 @@ _NO_CONSTANTS: Mapping[str, str] = MappingProxyType(
     {"project_introduction": "", "answer_scope": "", "refusal_policy": ""}
 )
 # What an expression in a template can raise at run time, beside Jinja's own errors; one that includes itself, too.
-_MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 
 
 class Example(NamedTuple):
@@ -74,7 +74,7 @@ class Templates:
     def __init__(self, override_dir: Path | None = None, globals: Mapping[str, str] = _NO_CONSTANTS) -> None:  # noqa: A002 Jinja's own word
         if override_dir is not None and not override_dir.is_dir():
             raise ConfigError(f"prompts.dir: {override_dir} is not a folder")
-        self._folders: tuple[Traversable, ...] = (*((override_dir,) if override_dir else ()), *_shipped())
+        self._folders: tuple[Traversable, ...] = (*((override_dir,) if override_dir else ()), *shipped())
         self._constants = {**_NO_CONSTANTS, **globals}
         self._jinja = _Sandbox(
             loader=jinja2.FunctionLoader(self._read),
@@ -138,7 +138,7 @@ class Templates:
         context = template.new_context({**self._constants, **fields})
         try:
             system, user = ("".join(template.blocks[block](context)).strip() for block in _BLOCKS)
-        except _MISTAKES as error:
+        except MISTAKES as error:
             raise ConfigError(f"{_place(error, template)}: {_first_line(error)}") from error
         return Rendered(system, user, self._examples(template))
 
@@ -185,7 +185,7 @@ class Templates:
         if name not in self._turns:
             try:
                 text = "".join(block(template.new_context(dict(self._constants))))
-            except _MISTAKES as error:
+            except MISTAKES as error:
                 raise ConfigError(f"{_place(error, template)}: {_first_line(error)}") from error
             before, *parts = _TURN.split(text)
             if before.strip() or parts[::2] != ["user", "assistant"] * (len(parts) // 4) or not parts:
@@ -228,7 +228,7 @@ class Templates:
         return self._jinja.parse(source, template.name, path)
 
 
-def _shipped() -> tuple[Traversable, ...]:
+def shipped() -> tuple[Traversable, ...]:
     """Return the folder in the wheel, or else the one in the source tree."""
     package = files("intern")
     for folder in (package / "_prompts", Path(str(package)).parent / "prompts"):

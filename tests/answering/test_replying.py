@@ -8,11 +8,11 @@ from typing import get_args
 import pytest
 from msgspec import structs
 
-from intern.answering.replying import Replying, Wording, answer_buttons, load_wording, reply_of
+from intern.answering.replying import Replying, Wording, answer_buttons, load_wording
 from intern.chat.options import ConversationOptions
 from intern.chat.reply_text import reply_parts
 from intern.core.errors import ConfigError
-from intern.core.flow import AnswerRequest
+from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Channel, Citation, SilenceReason
 from tests.samples import GUILD, answer_request, message
@@ -39,6 +39,12 @@ REASONS = [reason for reason in get_args(SilenceReason) if reason]
 
 def silence(reason: SilenceReason) -> AIResult:
     return AIResult(should_reply=False, reason=reason)
+
+
+def reply_of(
+    request: AnswerRequest, result: AIResult, wording: Wording = WORDING, handoff_role_id: RoleId | None = None
+) -> Reply | None:
+    return Replying(wording, ConversationOptions(), handoff_role_id).reply_of(request, result)
 
 
 def said(request: AnswerRequest, reason: SilenceReason, role: RoleId | None = None) -> str | None:
