@@ -1,6 +1,6 @@
-"""Whom a message in a channel is for where its author did not press "reply": the one whom it names, or nobody new.
+"""The addressee of a message that is no reply: the account that it mentions, or the one its author spoke with before.
 
-Pure: it goes by what was said before the message, so that live and read again from history it comes to the same.
+Pure. Only earlier messages count, so that live reading and history give the same result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_LINES_IN_ALL = 15_000  # some 10 MB; of channels beyond that, nothing is k
 
 
 def named_by(message: ChatMessage) -> UserId | None:
-    """The one account that a message mentions; None where it mentions none or several.
+    """Return the one account that a message mentions; None where it mentions none or several.
 
     Beside whom a team member answers, they may mention colleagues and bots.
     """
@@ -34,10 +34,10 @@ def named_by(message: ChatMessage) -> UserId | None:
 
 
 def split_by_target(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
-    """One author's consecutive messages, parted before each that goes to something else than the one before it.
+    """Split one author's consecutive messages where the addressee changes.
 
-    A message goes to what it replies to, or else to whom it names. A reply to a message of the same part opens no new
-    one, nor does what goes to nobody.
+    A message is addressed to its reply target, or else to the account that it mentions. A reply within a part starts no
+    new one, nor does a message without addressee.
     """
     parts: list[list[ChatMessage]] = []
     target: MessageId | UserId | None = None
@@ -57,7 +57,7 @@ def _may_go_on(message: ChatMessage) -> bool:
 
 
 def _opens(message: ChatMessage) -> bool:
-    """Whether a message for nobody asks something new. On real chat, two of three of these did."""
+    """Return whether a message without addressee asks something new. On real chat, two of three did."""
     return not message.mentions and any(mark in message.text for mark in _QUESTION_MARKS)
 
 
@@ -78,7 +78,7 @@ class Talk:
         return len(self._said)
 
     def target(self, message: ChatMessage) -> ChatMessage | None:
-        """What a message is for: what it replies to, or what it answers or goes on with all the same."""
+        """Find the message that this one replies to, answers or follows up."""
         if message.reply_to is not None:
             return self._by_id.get(message.reply_to)
         if message.author.type == "team_member":
@@ -86,12 +86,12 @@ class Talk:
         if message.author.type == "bot":
             return None
         named = named_by(message)
-        if named is not None and not message.mentions_bot:  # whom one names is not as soon somebody else's
+        if named is not None and not message.mentions_bot:  # a mention stays valid for longer
             return self._said_to(message, named, self._mentioned_within)
         return self.goes_on(message) or self._asked_before(message)
 
     def _asked_before(self, message: ChatMessage) -> ChatMessage | None:
-        """What a member's message for nobody adds to: their own last words for nobody, if no answer came between."""
+        """Find the author's last message without addressee, if no answer came since."""
         if message.mentions or message.mentions_bot:
             return None
         for earlier in self._before(message, self._asks_within):
@@ -100,14 +100,14 @@ class Talk:
                     return earlier
                 if message.at - earlier.at < self._pause:  # it belongs to that, then
                     return None
-            elif earlier.author.type == "team_member" and self._is_told(earlier, message.author.id):
+            elif earlier.author.type == "team_member" and self._is_said_to(earlier, message.author.id):
                 return None
         return None
 
     def answers(self, message: ChatMessage) -> ChatMessage | None:
-        """What a team member's message that replies to nothing answers: the newest that the one it names asked.
+        """Find the question that a team member answers by a mention: the newest of the mentioned member.
 
-        That is of their latest batch, which has to ask something, or to go on with what the team answered.
+        It is in their latest batch, which must ask something or follow up the team's answer.
         """
         named = named_by(message)
         if message.reply_to is not None or message.author.type != "team_member" or named is None:
@@ -124,18 +124,18 @@ class Talk:
         return None
 
     def goes_on(self, message: ChatMessage) -> ChatMessage | None:
-        """The team's message that its asker goes on with: for that team member, or for nobody, and not for long."""
+        """Find the team's message that its asker follows up: by a mention, or soon after it."""
         author, named = message.author, named_by(message)
         if author.type != "community_user" or not _may_go_on(message):
             return None
         if message.reply_to is not None:
             target = self._by_id.get(message.reply_to)
             late = target is not None and message.at - target.at > self._named_follows_within
-            return target if target is not None and not late and self._is_told(target, author.id) else None
+            return target if target is not None and not late and self._is_said_to(target, author.id) else None
         return None if named is None and _opens(message) else self._said_to(message, named, self._named_follows_within)
 
     def _said_to(self, message: ChatMessage, named: UserId | None, within: timedelta) -> ChatMessage | None:
-        """What the team, or the one who is named, said last to a message's author, if that was not long ago."""
+        """Find the last message that the team, or the mentioned account, addressed to this author within a time."""
         author, at = message.author, message.at
         for earlier in self._before(message):
             if at - earlier.at > within:
@@ -144,14 +144,14 @@ class Talk:
                 if named is None and earlier.reply_to is None and _opens(earlier):
                     break
                 at = earlier.at if self._asks(earlier) else at
-            elif named in {None, earlier.author.id} and self._is_told(earlier, author.id):
+            elif named in {None, earlier.author.id} and self._is_said_to(earlier, author.id):
                 return earlier
             elif named is None and earlier.author.type != "bot":
-                within = self._follows_within  # among others, words for nobody are soon about something else
+                within = self._follows_within  # once others write, a message without addressee soon has another subject
         return None
 
-    def _is_told(self, message: ChatMessage, user_id: UserId) -> bool:
-        """Whether the team says this to them, in answer to something that they said."""
+    def _is_said_to(self, message: ChatMessage, user_id: UserId) -> bool:
+        """Return whether the team wrote this to a user, in answer to them."""
         seen: set[MessageId] = set()
         here: ChatMessage | None = message
         while here is not None and here.author.type == "team_member" and here.id not in seen:
@@ -185,7 +185,7 @@ class Recent:
     """The last lines of each channel, without their words: they tell whether a member may go on with the team.
 
     So most of what members say costs no REST call. After a start, nothing is known of a channel: `may_go_on` is true
-    there until `look_back` is told what was said before.
+    there until `look_back` gets the earlier messages.
     """
 
     def __init__(self, bounds: ContextBounds) -> None:
@@ -221,7 +221,7 @@ class Recent:
         )
 
     def look_back(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:
-        """Remember what was said before a batch, and that no more than this is to be had."""
+        """Remember what was said before a batch, and that nothing else can be read."""
         self._looked_back.add(place)
         self.learn(place, messages)
 
@@ -241,7 +241,7 @@ class Recent:
 
 
 def _in_short(message: ChatMessage) -> ChatMessage:
-    """What addressing goes by: of the words, whom they mention and whether they ask."""
+    """Reduce a message to its mentions and question marks."""
     words = [f"<@{user_id}>" for user_id in sorted(message.mentions)]
     words += [mark for mark in _QUESTION_MARKS if mark in message.text]
     return structs.replace(message, text=" ".join(words), attachments=())

@@ -36,7 +36,7 @@ class Batches:
 
     Every message comes out exactly once, in order for each channel and author, and not before its author was silent
     for `wait` seconds, unless the batch holds `max_messages` or is `max_age` seconds old by then. Bots' messages form
-    batches like all others: so whatever arrives is settled in the same way, and the router alone says who matters.
+    batches like all others: so all messages are settled in the same way, and the router alone decides about authors.
 
     Messages that were read from history part as they would have done when they were written. Their batch is due once
     the channel was read past its window, or to its end; should neither be heard of, `wait` seconds after the last one.
@@ -51,7 +51,7 @@ class Batches:
         self._max_open = max_open
         self._open: dict[_Key, _OpenBatch] = {}
         self._home: dict[MessageId, _OpenBatch] = {}
-        # Batches of channels that are being read, whose windows may be over without anybody having seen it yet.
+        # Batches of channels that are being read, whose windows may have ended unnoticed.
         self._past: dict[ChannelId, dict[_OpenBatch, None]] = {}
         # Entries may be older than their batch's deadline (a message restarted the wait) or left behind by a batch
         # that is gone; both are put right when they come up.
@@ -87,7 +87,7 @@ class Batches:
                 return structs.replace(event, message_ids=gone) if gone else None
 
     def due(self, now: float) -> list[Batch]:
-        """The batches whose time has come, earliest first."""
+        """Take out the batches that are due, earliest first."""
         settled: list[Batch] = []
         while self._home and self.next_deadline() <= now:
             settled.append(self._settle(heappop(self._heap)[2]))
@@ -106,7 +106,7 @@ class Batches:
         return math.inf
 
     def flush(self) -> list[Batch]:
-        """All open batches at once, earliest deadline first."""
+        """Take out all open batches, earliest deadline first."""
         return self.due(math.inf)
 
     def _created(self, message: ChatMessage, now: float, *, written: float) -> None:
@@ -133,12 +133,12 @@ class Batches:
         return (message.at - batch.newest.at).total_seconds() > self._wait
 
     def _pass(self, channel_id: ChannelId, written: float) -> None:
-        """The channel was read up to something written then: whoever paused before has paused for good."""
+        """Close the batches whose window ended before a message of that time was read."""
         for batch in [each for each in self._past.get(channel_id, ()) if each.ends <= written]:
             self._close(batch, batch.ends)
 
     def _channel_read(self, channel_id: ChannelId) -> None:
-        """Nothing older than now comes any more: the windows go by the clock."""
+        """Let the clock end the windows: nothing older than now follows."""
         for batch in self._past.pop(channel_id, ()):
             self._set_deadline(batch, batch.ends)
 
@@ -146,7 +146,7 @@ class Batches:
         batch = self._home.get(message.id)
         if batch is None:
             return False
-        # Nobody can take over a message; an edit's payload may lack the roles that told us who the author is.
+        # A message keeps its author; an edit's payload may lack the roles that tell who that is.
         batch.messages[message.id] = structs.replace(message, author=batch.messages[message.id].author)
         return True
 
@@ -179,7 +179,7 @@ class Batches:
         return Batch(channel_id=batch.key[0], author=messages[-1].author, messages=messages)
 
     def _forget(self, batch: _OpenBatch) -> None:
-        """The batch is no longer open."""
+        """Take a batch from the open ones."""
         if self._open.get(batch.key) is batch:
             del self._open[batch.key]
         past = self._past.get(batch.key[0])

@@ -1,8 +1,8 @@
-"""What is settled, and how far each channel is read: Discord's history is our inbox, and nothing in it is skipped.
+"""What is settled, and how far each channel is read: the history is our inbox, and nothing in it is skipped.
 
-Pure, of one event loop: whoever hears of messages calls it between two awaits, so nothing falls between them.
+Pure, for one event loop: callers report messages between two awaits, so nothing falls between them.
 
-- A message is *begun* by whoever puts it into the stream, and *settled* once nothing is left to do for it. A channel's
+- A message is *begun* when it is put into the stream, and *settled* once nothing is left to do for it. A channel's
   *mark* passes settled messages only; reading takes up at the marks after a restart.
 - A channel is *live* (the gateway tells what is written there) or *behind* (it is read over REST, and what the gateway
   tells only says how far). It goes live again in one step, once a page that was asked for after the last word of the
@@ -10,7 +10,7 @@ Pure, of one event loop: whoever hears of messages calls it between two awaits, 
 - Within a process a message is begun at most once, provided that Discord tells it at most DISORDER late.
 
 What is remembered: the unsettled messages, those of each channel's newest seconds, and a few numbers for each channel
-that somebody wrote in lately. A server's quiet channels stand where the server does.
+with recent messages. A server's quiet channels stand where the server does.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Reading:
         return self._after.id
 
     def received(self, page: Page) -> None:
-        """The page is here."""
+        """Take in the page."""
         self._held = {position_of(message.id) for message in page.messages}
         self.read_to = max(self._after, position_of(page.read_to))
         self.ended = not page.more or self.read_to == self._after  # a page that leads nowhere is the last
@@ -76,19 +76,19 @@ class Reading:
         self._heard.clear()
 
     def hear(self, position: Position) -> None:
-        """The gateway tells of a message. Discord may have made the page before it."""
+        """Note a message of the gateway's. The page may be older than it."""
         if self._held is None:
             self._heard.add(position)
         elif position <= self.read_to and position not in self._held:
             self.miss(position)
 
     def miss(self, position: Position) -> None:
-        """A message that the page should hold must be read by another one."""
+        """Note a message that the page lacks: another page must be read."""
         self.overtaken = True
         self.channel.miss(position)
 
     def change(self, position: Position) -> None:
-        """A message was edited or deleted that may be on the page."""
+        """Note an edit or deletion of a message that may be on the page."""
         if self._held is None or position in self._held:
             self._changed.add(position)
 
@@ -149,7 +149,7 @@ class Checkpoints:
         return channel.knows(position) if channel else position <= self._guild(message.guild_id).until
 
     def begin(self, message: ChatMessage) -> bool:
-        """A message is in work from now on, until it is settled. False where it was begun before: leave it alone then.
+        """Take a message into work until it is settled. Return False where it was begun before: then ignore it.
 
         Called in the same step as the message is put into the stream, so that a mark never passes it.
         """
@@ -177,7 +177,7 @@ class Checkpoints:
         return sum(len(channel.work) for channel in self._channels.values())
 
     def unhandled(self) -> Unhandled:
-        """What is left to do. Marks do not tell: those of quiet channels stand still, though nothing waits there."""
+        """Count the unfinished work. Marks do not tell it: those of quiet channels stand still without any."""
         busy = [channel.work for channel in self._channels.values() if channel.work]
         unlisted = {listing.channel_id for listing in self.unlisted()}
         return Unhandled(
@@ -189,12 +189,12 @@ class Checkpoints:
     # Marks.
 
     def mark(self, channel_id: ChannelId, guild_id: GuildId | None = None) -> MessageId:
-        """Everything up to here is settled. A channel that nobody wrote in lately stands where its server does."""
+        """Everything up to here is settled. A channel without recent messages stands where its server does."""
         channel = self._channels.get(channel_id)
         return (channel.mark if channel else self._guild(guild_id).until).id
 
     def moved(self) -> Marks:
-        """The marks that moved since the last call."""
+        """Return the marks that moved since the last call."""
         attended: dict[GuildId, MessageId] = {}
         channels: dict[ChannelId, Mark] = {}
         for guild in self._stirred:
@@ -221,7 +221,7 @@ class Checkpoints:
         return message.channel_id not in self._behind and self._guild(message.guild_id).tells_all(message.channel_id)
 
     def fall_behind(self, message: ChatMessage) -> bool:
-        """The gateway's message will be read over REST. True where its channel was live until now."""
+        """Have a message of the gateway's read over REST. Return whether its channel was live until now."""
         if self.knows(message):
             return False
         channel = self._enter(message.channel_id, message.guild_id)
@@ -229,7 +229,7 @@ class Checkpoints:
         return self._fall_behind(channel, position_of(message.id))
 
     def behind(self) -> tuple[ChannelId, ...]:
-        """The channels that are behind, longest first."""
+        """Return the channels that are behind, longest first."""
         return tuple(self._behind)
 
     def is_behind(self, channel_id: ChannelId) -> bool:
@@ -275,7 +275,7 @@ class Checkpoints:
     # Sessions.
 
     def session(self, started: SessionStarted, admits: Callable[[Channel], bool] = everywhere) -> None:
-        """A new session: each channel with something that was not told falls behind; archived threads are to be listed.
+        """Begin a session: channels with messages that were not told fall behind; archived threads are to be listed.
 
         What was missed in a channel that `admits` refuses is passed over, unread.
         """
@@ -292,11 +292,11 @@ class Checkpoints:
         self._stirred.add(guild)
 
     def unlisted(self) -> tuple[Listing, ...]:
-        """The channels whose archived threads are to be listed."""
+        """Return the channels whose archived threads are to be listed."""
         return tuple(listing for guild in self._guilds.values() for listing in guild.unlisted.values())
 
     def listed(self, listing: Listing, threads: Sequence[ChannelSeen]) -> None:
-        """The archived threads with messages newer than `listing.after`; none also where they may not be listed."""
+        """Take in the archived threads with messages newer than `listing.after`; none also where listing is refused."""
         guild = listing.guild
         for seen in threads:
             guild.told.add(seen.channel.id)
@@ -355,15 +355,15 @@ class _Guild:
         self.channels: dict[ChannelId, _Channel] = {}
         self.unlisted: dict[ChannelId, Listing] = {}
         self.told: set[ChannelId] = set()  # channels that we know everything of since this session began
-        self.begun_at: Position | None = None  # whatever is newer than this was made in this session
+        self.begun_at: Position | None = None  # all that is newer than this was made in this session
         if guild_id is None:
             self.begun_at = FIRST  # sessions do not tell of private messages
         self.newest = FIRST  # that the gateway told
-        self.told_before = FIRST  # the newest that it told in earlier sessions, of which nothing is left to be listed
+        self.told_before = FIRST  # the newest that it told in earlier sessions whose threads are all listed
         self.steady: Position | None = None  # what the gateway told first, once all archived threads were listed
 
     def begin(self, channels: Sequence[ChannelSeen]) -> None:
-        """A new session."""
+        """Begin a session."""
         if not self.unlisted:
             self.told_before = self.newest
         ids = [position_of(one) for seen in channels for one in (seen.channel.id, seen.last_message_id) if one]
@@ -375,7 +375,7 @@ class _Guild:
         """Whether nothing was missed in the channel, so far as it is not behind.
 
         Of a thread that was archived when the session began, older messages may be unread. It may have woken up before
-        anybody could list it.
+        it was listed.
         """
         return self.begun_at is not None and (channel_id in self.told or position_of(channel_id) > self.begun_at)
 
@@ -384,7 +384,7 @@ class _Guild:
         return newest <= channel.read_to and newest <= self.told_before.before(PLENTY)
 
     def hear(self, position: Position) -> None:
-        """The gateway tells of a message."""
+        """Note a message of the gateway's."""
         self.newest = max(self.newest, position)
         if self.steady is None and not self.unlisted:
             self.steady = position
@@ -469,7 +469,7 @@ class _Channel:
             self.done = {each: None for each in self.done if each > self.floor}
 
     def fall_behind(self, target: Position) -> None:
-        """`target` is FIRST where nobody knows whether, and up to where, there is something new."""
+        """`target` is FIRST where it is unknown whether, and up to where, there is something new."""
         if not self.is_behind:
             self.is_behind = True
             self.target = FIRST

@@ -1,4 +1,4 @@
-"""What a batch belongs to: the thread it stands in, and the chains that its replies point to.
+"""The surroundings of a batch: its thread, and the chains that its replies point to.
 
 Bounded in depth, messages and REST calls. One request reads through one memory: a page of history serves every hop
 that falls into it, so a long chain costs few calls.
@@ -77,7 +77,7 @@ class Gathered(Struct, frozen=True, kw_only=True):
 
 
 def in_order(*groups: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """The union of the groups by message id, oldest first; of two versions the one that comes later here wins."""
+    """Join the groups by message id, oldest first; of two versions the later argument's wins."""
     known = {message.id: message for group in groups for message in group}
     return tuple(sorted(known.values(), key=lambda message: position_of(message.id)))
 
@@ -85,7 +85,7 @@ def in_order(*groups: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
 async def gather(
     batch: Batch, channel: Channel, history: History, bounds: ContextBounds, *, follow_ups: bool = False
 ) -> Gathered:
-    """The surroundings of a batch, within bounds.
+    """Read the surroundings of a batch, within bounds.
 
     A reference that cannot be resolved (deleted, in a foreign channel) is no error and leads nowhere. Raises
     ChatUnavailableError where Discord could not be asked: that is not the same as finding nothing. What it refuses
@@ -98,7 +98,7 @@ async def gather(
         await reader.recent(follow_ups=follow_ups)
     # What the batch replies to comes first: routing depends on it, so it must not run out of budget.
     await reader.targets()
-    # Where nobody looks for more than the question, it costs no call.
+    # A question alone costs no call.
     talk = reader.talk() if reader.teaches or follow_ups else None
     aims = {} if talk is None else {message.id: talk.target(message) for message in batch.messages}
     chains = [await reader.chain(message) for message in batch.messages if message.reply_to or aims.get(message.id)]
@@ -153,7 +153,7 @@ class _Shelf:
         self._ranges = sorted([*apart, (start, end)])
 
     def gap_below(self, start: Position, end: Position) -> Position | None:
-        """The upper end of the highest unknown range within [start, end); None where all of it is known."""
+        """Return the upper end of the highest unknown range within [start, end); None where all of it is known."""
         for a, b in self._ranges:
             if a < end <= b:
                 end = a
@@ -185,7 +185,7 @@ class _Reader:
             self._shelf(batch.channel_id).messages[position_of(message.id)] = message
 
     async def thread(self) -> tuple[ChatMessage, ...]:
-        """The thread up to the batch's last message; of a long one, the newest."""
+        """Read the thread up to the batch's last message; of a long one, the newest."""
         said: list[ChatMessage] = []
         cursor = self._horizon
         while len(said) < self._bounds.max_messages:
@@ -200,7 +200,7 @@ class _Reader:
         return everything[-self._bounds.max_messages :]
 
     async def opening(self) -> tuple[ChatMessage, ...]:
-        """What the thread hangs on: it has the thread's id, in the parent channel or, in a forum, in the post."""
+        """Read the message with the thread's id, in the parent channel or, in a forum, in the post."""
         place = self._channel.id if self._channel.kind == "post" else self._channel.parent_id
         opening = await self._find(place, MessageId(self._channel.id)) if place else None
         return tuple(await self._neighbours(opening)) if opening else ()
@@ -231,12 +231,12 @@ class _Reader:
             cursor = position_of(page[0].id)
 
     def read(self) -> tuple[ChatMessage, ...]:
-        """What was read in the channel beside the batch."""
+        """Return the messages that were read in the channel, without the batch."""
         own = {message.id for message in self._batch.messages}
         return tuple(each for each in self._shelf(self._channel.id).messages.values() if each.id not in own)
 
     def talk(self) -> Talk | None:
-        """What was said in the channel, as far as it was read; None in a thread."""
+        """Return the channel's messages as far as they were read; None in a thread."""
         if self._channel.is_thread:
             return None
         said = self._shelf(self._channel.id).messages
@@ -245,7 +245,7 @@ class _Reader:
         return self._talk
 
     async def chain(self, reply: ChatMessage) -> Chain:
-        """The chain that a reply points to, hop by hop."""
+        """Read the chain that a reply points to, hop by hop."""
         found: dict[MessageId, ChatMessage] = {}
         hop = [reply]
         for _ in range(self._bounds.max_hops):
@@ -268,14 +268,14 @@ class _Reader:
         return not self._channel.is_thread and message.author.type != "bot"
 
     async def _aim(self, message: ChatMessage) -> ChatMessage | None:
-        """What a message is for: what it replies to, or in a channel what it answers or goes on with all the same."""
+        """Find the message that this one replies to, or in a channel answers or follows up."""
         if message.reply_to:
             return await self._target(message)
         talk = self.talk()
         return talk.target(message) if talk else None
 
     def _branches(self, chain: Mapping[MessageId, ChatMessage]) -> dict[MessageId, ChatMessage]:
-        """What else the chain's members and others said for each other, until the batch.
+        """Find what else the chain's members and others said to each other, until the batch.
 
         Only what was read by then is looked at: such a branch is worth having, but not a call.
         """
@@ -296,7 +296,7 @@ class _Reader:
         return branches
 
     async def answered(self, reply: ChatMessage) -> Author | None:
-        """Whom a reply to its author's own words answers: whoever those, or the lines around them, replied to."""
+        """Find whom a reply to its author's own message answers: the one whom that, or its neighbours, replied to."""
         target = self.known(reply, reply.reply_to) if reply.reply_to else None
         for _ in range(self._bounds.max_hops):
             if target is None or not _is_own(target, reply.author):
@@ -309,7 +309,7 @@ class _Reader:
         return target.author if target else None
 
     def known(self, reply: ChatMessage, target: MessageId) -> ChatMessage | None:
-        """A reply's target, if it was found."""
+        """Return a reply's target, if it was found."""
         place = self._place_of(reply)
         return self._shelf(place).messages.get(position_of(target)) if place else None
 
@@ -318,7 +318,7 @@ class _Reader:
         return await self._find(place, reply.reply_to) if place and reply.reply_to else None
 
     def _place_of(self, reply: ChatMessage) -> ChannelId | None:
-        """Where a reply's target stands, if we follow it there."""
+        """Return the channel of a reply's target; None where we do not follow it."""
         # A reference to a foreign channel (a forwarded message) may lead to where our audience may not read.
         place = reply.reply_to_channel or reply.channel_id
         return place if place in {reply.channel_id, self._channel.id, self._channel.parent_id} else None
@@ -336,7 +336,7 @@ class _Reader:
         return shelf.messages.get(position)
 
     async def _neighbours(self, message: ChatMessage) -> list[ChatMessage]:
-        """The message with those of its author's around it that belong to it. A bot's message stands alone."""
+        """Read the message with its author's messages around it that belong to it; a bot's message alone."""
         if message.author.type == "bot":
             return [message]
         run = [message]
@@ -347,7 +347,7 @@ class _Reader:
         return next(group for group in split_by_target(run) if message in group)
 
     async def _neighbour(self, message: ChatMessage, step: int) -> ChatMessage | None:
-        """The author's next message within the window, in one direction of time."""
+        """Find the author's next message within the window, in one direction of time."""
         position = position_of(message.id)
         start, end = position.before(self._window), position
         if step > 0:

@@ -1,9 +1,4 @@
-"""From a community member's batch to the conversation that the answering room takes.
-
-From a batch to what the archive keeps: the conversation, message by message, exactly as written.
-
-From one message to the conversation around it, where somebody of the team says that it teaches something.
-"""
+"""Conversations: of a question to answer, of a team's answer for the archive, and around a message to learn from."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ from intern.core.records import Capture, Turn
 
 
 def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tuple[CaptureRequest, ...]:
-    """The conversations that a team member's batch answers, or that an asker's batch goes on with.
+    """Return the conversations that a team member's batch answers, or that an asker's batch follows up.
 
     In a thread that is the whole thread. In a channel each reply belongs to the conversation that it points to, with
     the lines that follow it; lines before the first reply go with it. A message that replies to nothing, and names one
@@ -42,10 +37,10 @@ def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tupl
 
 
 def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence[str]] | None = None) -> Capture:
-    """What goes into the archive: one turn a message.
+    """Return the archive's form of a request: one turn a message.
 
-    `image_texts` are what a model saw in a message's images, in their order, "" where none looked; they follow the
-    message's text.
+    `image_texts` are a model's descriptions of a message's images, in their order, "" where there is none; they follow
+    the message's text.
     """
     texts = image_texts or {}
     return Capture(
@@ -67,7 +62,7 @@ def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence
 
 
 def text_of(message: ChatMessage, image_texts: Sequence[str] = ()) -> str:
-    """The message's text as written; then its images in words, and its other files where it has no text."""
+    """Return the message's text as written; then its images in words, and its other files where it has no text."""
     images = [attachment for attachment in message.attachments if attachment.is_image]
     seen = {image.id: text for image, text in zip(images, image_texts, strict=False) if text}
     lines = [message.text] if message.text else []
@@ -81,7 +76,7 @@ def text_of(message: ChatMessage, image_texts: Sequence[str] = ()) -> str:
 
 
 def _conversations(batch: Batch, gathered: Gathered) -> list[tuple[ChatMessage, ...]]:
-    """The batch's parts, each with the chains of its replies; parts that share a message are joined."""
+    """Join the batch's parts, each with the chains of its replies, where they share a message."""
     chains = {chain.reply: chain.messages for chain in gathered.chains}
     joined: list[tuple[tuple[ChatMessage, ...], bool]] = []
     parts = _parts(batch)
@@ -113,7 +108,7 @@ def _parts(batch: Batch) -> list[list[ChatMessage]]:
 def capture_request(
     batch: Batch, conversation: ConversationId | None, messages: Sequence[ChatMessage]
 ) -> CaptureRequest | None:
-    """The request to keep these messages, oldest first; None where not both a user and the team say something.
+    """Return the request to keep these messages, oldest first; None unless both a user and the team say something.
 
     Bots' messages and empty ones are left out. Without a `conversation` it is that of the oldest message.
     """
@@ -121,7 +116,7 @@ def capture_request(
     if {message.author.type for message in kept} != {"community_user", "team_member"}:
         return None
     return CaptureRequest(
-        # The oldest message is the root, however the chain branches and whoever replied to which of its lines.
+        # The oldest message is the root, however the chain branches.
         conversation_id=conversation or reply_conversation(kept[0].id),
         guild_id=batch.last.guild_id,
         channel_id=batch.channel_id,
@@ -139,7 +134,7 @@ _LEADING_MENTION = re.compile(r"\A\s*<@[!&]?\d+>[\s,:]*")
 def answer_request(
     batch: Batch, channel: Channel, gathered: Gathered, options: ConversationOptions, *, addressed: bool
 ) -> AnswerRequest:
-    """The question that a batch asks, with its context."""
+    """Return the question that a batch asks, with its context."""
     return AnswerRequest(
         batch=batch,
         channel=channel,
@@ -179,7 +174,7 @@ def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOpti
 def without(
     request: AnswerRequest, message_ids: Collection[MessageId], options: ConversationOptions
 ) -> AnswerRequest | None:
-    """What is left of a question once some of its messages are gone; None where nothing is."""
+    """Take deleted messages out of a question; None where none is left."""
     left = tuple(each for each in request.batch.messages if each.id not in message_ids)
     if not left:
         return None
@@ -195,7 +190,7 @@ def without(
 
 
 def conversation_of(batch: Batch, gathered: Gathered, options: ConversationOptions) -> Conversation:
-    """The context, oldest first, then the asker's batch, which is what is to be answered.
+    """Return the context, oldest first, then the asker's batch, which is to be answered.
 
     Bounded by `max_history_messages` of context and `max_history_chars` in all. The batch has precedence, then the
     question that opened the conversation, then the newest. Other bots' messages are left out.
@@ -268,7 +263,7 @@ _SHORTLY_BEFORE = 3600.0  # seconds: an answer that replies to nothing answers w
 async def conversation_around(
     on: ChatMessage, teacher: Author, history: History, bounds: ContextBounds
 ) -> CaptureRequest | None:
-    """The conversation that a message belongs to; None where no member and the team speak in it.
+    """Read the conversation that a message belongs to; None unless a member and the team speak in it.
 
     In a thread, or under a message that one hangs on, that is the whole thread. In a channel it is what the message
     replies to, what replies to any of that, and the lines around each. A team member's message that replies to nothing
@@ -313,7 +308,7 @@ async def _in_channel(
 
 
 def _run(message: ChatMessage, near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
-    """The message with its author's lines around it, each within the window of the next, that go to the same."""
+    """Return the message with its author's lines around it to the same addressee, each in the window of the next."""
     run = [message]
     own = [other for other in near if other.author.id == message.author.id]
     at = next((n for n, other in enumerate(own) if other.id == message.id), 0)
@@ -329,7 +324,7 @@ def _run(message: ChatMessage, near: Sequence[ChatMessage], window: float) -> tu
 
 
 def _with_replies(whole: Sequence[ChatMessage], near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
-    """The messages, with what replies to any of them, and so on; oldest first."""
+    """Add the replies to any of the messages, and the replies to those; oldest first."""
     known = {message.id: message for message in whole}
     for message in near:  # oldest first, and nothing replies to what is not there yet
         if message.reply_to in known:

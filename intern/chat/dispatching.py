@@ -1,7 +1,7 @@
-"""Whom a batch concerns, and with what: the reading on Discord that routing needs, and no more.
+"""Routing: a batch is answered, captured or ignored. It is read around only as far as that takes.
 
-Only where intern may listen, only as the channel's mode says, and only within what one member may ask. Where intern may
-not listen, or not answer, nothing is said and nothing kept; what is declined for another reason says so.
+The bot listens only where everyone can read, as the channel's mode says, and within a member's limit of questions.
+Elsewhere it says nothing and keeps nothing; a question that it declines for another reason gets that reason.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ _log = get_logger(__name__)
 Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
 
 PassedOver = Literal["not public", "mode"]
-"""Why intern keeps out of it, without a word, whoever might be concerned."""
+"""Why a batch is ignored without a word."""
 
 PRIVATE_NOTE = (
     "Hello! I answer on the server only, where everybody can read along. Please ask there; I do not read private "
@@ -133,7 +133,7 @@ class Allowance:
     def __init__(self, per_hour: int, *, clock: Clock) -> None:
         self._per_hour = per_hour
         self._clock = clock
-        # In the order of their last question, so that whoever may be forgotten stands in front.
+        # In the order of their last question, so that the first may be forgotten first.
         self._asked: OrderedDict[UserId, deque[datetime]] = OrderedDict()
 
     def __call__(self, user_id: UserId) -> bool:
@@ -205,7 +205,7 @@ class Dispatcher:
         self._recent = Recent(self.options.bounds)
 
     async def dispatch(self, batch: Batch) -> Requests:
-        """The captures that follow from a batch, and the question, declined or not; nothing where it concerns nobody.
+        """Return the captures that follow from a batch, and the question, declined or not.
 
         Raises ChatUnavailableError where Discord could not be asked.
         """
@@ -237,7 +237,7 @@ class Dispatcher:
         return capture_requests(batch, channel, gathered)
 
     async def _said(self, batch: Batch, channel: Channel, *, answered_in_thread: bool, may_go_on: bool) -> Requests:
-        """What follows from a member's batch: it goes on with what was captured, or asks something, or both."""
+        """Route a member's batch: it follows up a capture, or asks something, or both."""
         listens = self._listens(batch, channel)
         late = self._age(batch) > timedelta(seconds=self.options.max_question_age)
         gathered = Gathered()
@@ -271,7 +271,7 @@ class Dispatcher:
         return (request,)
 
     async def _too_late(self, batch: Batch, channel: Channel) -> Sequence[Declined]:
-        """What became of a question that nobody waits for any more. It is read only as far as it takes to say so."""
+        """Decline a question that is too old. Only its reply targets are read."""
         request = answer_request(batch, channel, Gathered(), self.options, addressed=False)
         called = self._age(batch) <= STILL_WAITED_FOR and (request.called or await self._replies_to_us(batch))
         return (Declined(request=structs.replace(request, called=called), reason="too old"),)
@@ -305,5 +305,5 @@ class Dispatcher:
 
 
 def _may_call(batch: Batch) -> bool:
-    """Whether a batch mentions the bot, or replies to somebody who may be the bot."""
+    """Whether a batch mentions the bot, or replies to a message that may be the bot's."""
     return any(message.mentions_bot or message.reply_to for message in batch.messages)

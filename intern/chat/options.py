@@ -73,7 +73,7 @@ class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         )
 
     def mode_of(self, channel: Channel) -> ChannelMode:
-        """What intern does there. A thread that is not named itself follows the channel that it hangs in."""
+        """Return the mode of a channel. A thread without a mode of its own follows its channel."""
         for place in (channel.id, channel.parent_id):
             if place is not None and place in self.modes:
                 return self.modes[place]

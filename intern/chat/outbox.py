@@ -42,7 +42,7 @@ class _Entry:
 
 
 class Outgoing:
-    """Whoever leaves or takes back first wins: nothing is both posted and asked anew.
+    """The replies that may still be taken back. Posting or taking back, the first wins: no reply gets both.
 
     For one event loop: no method but `hold` and `resumed` waits, so nothing comes between a look and what follows.
     """
@@ -54,7 +54,7 @@ class Outgoing:
 
     @contextmanager
     def resuming(self) -> Generator[None]:
-        """Meanwhile, what an earlier process left half posted is finished; nobody can take that back."""
+        """Meanwhile, what an earlier process left half posted is finished; that cannot be taken back."""
         over = self._resuming = Event()
         try:
             yield
@@ -68,11 +68,11 @@ class Outgoing:
             await self._resuming.wait()
 
     def hand_over(self, request: AnswerRequest) -> None:
-        """The reply to this question is on its way. Followed by `done`, whatever becomes of it."""
+        """Note that the reply to this question is on its way. The caller ends it with `done`."""
         self._entries[request.batch.last.id] = _Entry(request)
 
     def take_back(self, reason: TakenBack, wanted: Callable[[AnswerRequest], bool]) -> tuple[AnswerRequest, ...]:
-        """The questions that are `wanted` and whose reply has not left; it will not leave any more."""
+        """Take back the replies to `wanted` questions that have not left; return the questions."""
         taken = [e for e in self._entries.values() if not e.gone and e.taken is None and wanted(e.request)]
         for entry in taken:
             entry.taken = reason
@@ -85,24 +85,24 @@ class Outgoing:
         return entry.taken if entry else None
 
     def leave(self, question_id: MessageId) -> bool:
-        """Right before Discord first hears of a reply: true where it may leave, and then nobody takes it back."""
+        """Call right before posting. Return whether the reply may leave; if so, it cannot be taken back any more."""
         entry = self._entries.get(question_id)
         if entry and entry.taken is None:
             entry.gone = True
         return entry is None or entry.gone
 
     async def hold(self, question_id: MessageId) -> None:
-        """Until the reply is taken back, or nobody will take back anything any more."""
+        """Wait until the reply is taken back, or `close`."""
         entry = self._entries.get(question_id)
         if entry and not self._closed:
             await entry.told.wait()
 
     def done(self, question_id: MessageId) -> None:
-        """Nothing more will happen to the reply."""
+        """Forget the reply."""
         self._entries.pop(question_id, None)
 
     def close(self) -> None:
-        """Nobody will take back anything any more: there is nothing to hold a reply for."""
+        """Stop holding replies: nothing is taken back from now on."""
         self._closed = True
         for entry in self._entries.values():
             entry.told.set()
@@ -113,7 +113,7 @@ _log = get_logger(__name__)
 _PAGES = 5  # how far we look: for a message of ours that may have been posted, from a question's beginning to its end
 
 NO_LONGER = LAST.id
-"""After all messages: whatever the asker adds, it is not waited for."""
+"""The position after all messages: further messages of the asker are not waited for."""
 
 
 class PostOutcome(Struct, frozen=True, kw_only=True):
@@ -152,11 +152,11 @@ class Posting:
     clock: Clock
     capabilities: Capabilities = field(default_factory=Capabilities)
     admits: Callable[[ChannelId], Awaitable[bool]] = everywhere
-    """Whether we may still speak in a channel: it may have turned private since somebody asked."""
+    """Whether we may still speak in a channel: it may have turned private since the question."""
     max_age: timedelta | None = None
-    """What was begun longer ago, and nobody has seen any of, is not posted any more."""
+    """A reply that was begun longer ago, and without a posted part, is dropped."""
     late_word: str = ""
-    """Who called the bot gets this then."""
+    """Its notice for a member who called the bot."""
     no_thread_word: str = ""
     """The same, in place, where no thread can be opened."""
 
@@ -189,7 +189,7 @@ class Posting:
         return await delivery.run(reply, waited_for)
 
     async def _room_for(self, question_id: MessageId) -> Post | None:
-        """The ledger's post for a question, if it has one that still counts.
+        """Find the ledger's post for a question, if it has one that still counts.
 
         A reply to several messages may have been taken back because one of them was deleted. Until the poster comes to
         it, its row would stand in the way of the reply to what is left.
@@ -248,15 +248,15 @@ class Posting:
         return said
 
     def is_late(self, entry: Post) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Return whether the answer comes too late."""
         if self.max_age is None:
             return False
-        if entry.reason:  # a word on that it is too late is itself in time for longer
+        if entry.reason:  # a notice of that has longer
             return self.is_very_late(entry)
         return self.clock.now() - entry.changed_at > self.max_age
 
     def is_very_late(self, entry: Post) -> bool:
-        """Whether nobody waits for any word any more."""
+        """Return whether even a notice comes too late."""
         return self.clock.now() - position_of(entry.question_id).time > STILL_WAITED_FOR
 
 
@@ -268,7 +268,7 @@ class _Delivery:
     begun: Post
     _: KW_ONLY
     fresh: bool = False
-    """Nobody can have posted any of it before."""
+    """No part of it can have been posted before."""
     sent: set[MessageId] = field(default_factory=set[MessageId])
 
     async def run(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome:
@@ -277,7 +277,7 @@ class _Delivery:
         if begun.state != "open":
             return PostOutcome(status="already_posted", reason=begun.reason, thread_id=begun.thread_id)
         try:
-            # Of half an answer, the rest follows whatever happened since: half an answer helps nobody.
+            # Of half an answer, the rest always follows: half an answer is of no use.
             against = None if await self.stands() else await self._weigh(reply, waited_for)
             return against or await self._deliver(reply)
         except ChatRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
@@ -297,7 +297,7 @@ class _Delivery:
         return await self._find(begun.parts[0], place) is not None
 
     async def _weigh(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
-        """What stands against posting it now; None if nothing does, and from then on it cannot be taken back."""
+        """Find what forbids posting it now; if nothing does, it cannot be taken back from then on."""
         question_id = self.begun.question_id
         if self.to.outgoing.taken_back(question_id):
             return await self.recall(question_id)
@@ -318,7 +318,7 @@ class _Delivery:
         return PostOutcome(status="posted", reason=begun.reason, notice=begun.notice, thread_id=thread)
 
     async def drop(self, reason: str) -> PostOutcome:
-        """It will not be posted, or not further."""
+        """Give up the reply, or the rest of it."""
         if self.to.outgoing.taken_back(self.begun.question_id):  # another reply may have taken its place in the ledger
             return await self.recall(self.begun.question_id)
         await self.to.outbox.dropped(self.begun.question_id, reason)
@@ -329,7 +329,7 @@ class _Delivery:
         begun = self.begun
         if not (begun.called and word) or begun.reason or self.to.is_very_late(begun):
             return False
-        # It may stand there though nobody confirmed it: then it is what was said.
+        # It may be posted though unconfirmed: then it stays.
         if begun.parts and begun.thread_id and await self._find(begun.parts[0], begun.thread_id):
             return True
         if self.to.outgoing.taken_back(begun.question_id):  # as in `drop`; who asks us looks again before it leaves
@@ -338,12 +338,12 @@ class _Delivery:
         return True
 
     async def recall(self, question_id: MessageId) -> PostOutcome:
-        """It was taken back: its question is asked anew, or gone."""
+        """Note that it was taken back: its question is asked anew, or gone."""
         await self.to.outbox.recalled(question_id)
         return PostOutcome(status="recalled", reason=self.to.outgoing.taken_back(question_id) or "")
 
     async def _look(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome | None:
-        """What stands against posting it now, by a look at the question's channel; None if nothing does."""
+        """Look at the question's channel for what forbids posting it now."""
         question_id = self.begun.question_id
         asked = {question_id, *self.begun.covers, *(reply.settles if reply else ())}
         if reason := await self._bar():
@@ -360,13 +360,13 @@ class _Delivery:
         return None
 
     async def _bar(self) -> str:
-        """Why nobody needs to look; empty where somebody does."""
+        """Return a reason that takes no look at the channel, or an empty text."""
         if not self.begun.parts:
             return "empty"
         return "" if await self.to.admits(self.begun.channel_id) else "not_public"
 
     async def _said(self, asked: Collection[MessageId]) -> Sequence[ChatMessage]:
-        """What was said since the first message of the question, and a page's worth from its last one on."""
+        """Read from the first message of the question on, at least a page from its last."""
         channel, last = self.begun.channel_id, self.begun.question_id
         said: list[ChatMessage] = []
         cursor, from_last = min(map(position_of, asked)).previous, position_of(last).previous
@@ -404,7 +404,7 @@ class _Delivery:
             return ()  # the channel is gone, or closed to us
 
     async def _place(self, question: str | None) -> ChannelId | None:
-        """Where the parts go; None where there is no place, and nobody is owed a word about that."""
+        """Find the place for the parts; None where there is none, and no notice is due."""
         if self.begun.thread_id:
             return self.begun.thread_id
         try:
@@ -433,7 +433,7 @@ class _Delivery:
         return thread
 
     async def _send_all(self, thread: ChannelId) -> bool:
-        """False where the channel turned private before all was said."""
+        """Post the parts that are missing. Return False where the channel turned private before the last."""
         self.sent = {part.message_id for part in self.begun.parts if part.message_id}
         # An earlier try may have posted the next part without hearing of it, longer ago than a nonce protects.
         unsure = not self.fresh
@@ -463,7 +463,7 @@ class _Delivery:
         )
 
     async def _find(self, part: Part, thread: ChannelId) -> MessageId | None:
-        """The message after the question that says this part already, if there is one."""
+        """Find a message after the question that holds this part already."""
         cursor = self.begun.question_id
         for _ in range(_PAGES):
             page = await self.to.history.after(thread, cursor, limit=PAGE)

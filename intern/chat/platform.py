@@ -39,38 +39,38 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
 
 class Gateway(Protocol):
-    """The connection that tells what happens."""
+    """The connection that delivers events."""
 
     async def listen(self, deliver: Callable[[GatewayEvent], None], /) -> None:
         """Connect, and call `deliver` for each event, in order, until cancelled.
 
-        Raises ConfigError where the platform refuses us for good, ChatError where the connection cannot be had.
+        Raises ConfigError where the platform refuses us for good, ChatError where the connection fails.
         """
         ...
 
 
 class History(Protocol):
-    """What was said."""
+    """Reading messages."""
 
     async def channel(self, channel_id: ChannelId, /) -> Channel:
-        """A channel or thread."""
+        """Return a channel or thread."""
         ...
 
     async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
-        """A message; None where it is deleted or may not be read."""
+        """Read a message; None where it is deleted or may not be read."""
         ...
 
     async def before(
         self, channel_id: ChannelId, message_id: MessageId | None, /, limit: int, *, lookups: Lookups | None = None
     ) -> Sequence[ChatMessage]:
-        """The newest messages older than `message_id` (which need not exist; None: of all), oldest first.
+        """Read the newest messages older than `message_id` (which need not exist; None: of all), oldest first.
 
         `lookups` bounds the further calls that finding out about the authors may cost; None: as many as it takes.
         """
         ...
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, /, limit: int) -> Sequence[ChatMessage]:
-        """The oldest messages newer than `message_id`, oldest first."""
+        """Read the oldest messages newer than `message_id`, oldest first."""
         ...
 
 
@@ -78,19 +78,19 @@ class Pages(Protocol):
     """History in pages that say how far they reach."""
 
     async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
-        """The oldest messages newer than `after`. Holds whatever the gateway told of before the call."""
+        """Read the oldest messages newer than `after`. The page holds all that the gateway told of before the call."""
         ...
 
     async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
-        """The channel's archived threads that may hold a message newer than `after`."""
+        """List the channel's archived threads that may hold a message newer than `after`."""
         ...
 
 
 class Outlet(Protocol):
-    """The way out."""
+    """Writing messages."""
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
-        """The thread that hangs on a message; made if there is none."""
+        """Start the thread on a message, unless there is one; return it."""
         ...
 
     async def send(
@@ -103,7 +103,7 @@ class Outlet(Protocol):
         buttons: Sequence[Button] = (),
         mention_role: RoleId | None = None,
     ) -> MessageId:
-        """Post a message that shows no previews and pings nobody but `mention_role`, where the text mentions it.
+        """Post a message that shows no previews and pings only `mention_role`, where the text mentions it.
 
         For some minutes, a nonce posts only once.
         """
@@ -133,11 +133,11 @@ class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether a session is open right now, so that what happens is told."""
+        """Whether a session is open right now, so that events are delivered."""
         ...
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
-        """A message; None only where the platform says that the channel has none of that id."""
+        """Read a message; None only where the platform says that the channel has none of that id."""
         ...
 
     def admits(self, channel: Channel, /) -> bool:
@@ -149,7 +149,7 @@ class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
         ...
 
     def noted_roles(self) -> Collection[MemberRoles]:
-        """What was learned of members' roles since this was asked last."""
+        """Take the members' roles that were learned since the last call."""
         ...
 
     def recall_roles(self, known: Collection[MemberRoles], /) -> None:

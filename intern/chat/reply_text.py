@@ -19,13 +19,13 @@ _TITLE_LIMIT = 80
 _SMALLEST_LIMIT = 64  # room for a fence with the longest language that we reopen, and some code in it
 _LONGEST_LANGUAGE = 20
 _MOST_TICKS = 8  # of a span of code that we close and reopen
-# A fence as Discord's clients read it: it opens wherever three ticks stand, and ends at the next three, whatever stands
-# around them. An empty one counts too, though clients do not agree on it.
+# A fence as Discord's clients read it: it opens wherever three ticks stand, and ends at the next three, regardless of
+# the text around them. An empty one counts too, though clients do not agree on it.
 _FENCE = re.compile(r"```(?:[\w+#.-]*\n+|(?:(?P<language>[\w+#.-]+)\n)?\n*(?P<code>[^\n][\s\S]*?)\n*)```", re.ASCII)
 _SPAN = re.compile(r"(?P<ticks>`+)(?P<said>[\s\S]*?[^`])(?P=ticks)(?!`)")
 # In their order of reading: an escaped tick opens nothing, and neither do ticks in a span of code.
 _CODES = re.compile(rf"\\[^0-9A-Za-z\s]|(?P<fence>{_FENCE.pattern})|(?P<span>{_SPAN.pattern})|(?P<lone>`+)", re.ASCII)
-# Somebody meant to close it: a model that was cut short. Clients show the ticks; we close it.
+# A model was cut short before it closed the fence. Clients show the ticks; we close it.
 _OPENING = re.compile(r"^[ \t]*```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>[\s\S]*)\Z", re.ASCII | re.MULTILINE)
 _WORD = re.compile(r"(\s*)(\S+)")
 
@@ -87,7 +87,7 @@ def _kept_whole(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _paragraphs(text: str, gap: str) -> Generator[_Block, None, str]:
-    """The paragraphs of what stands between fences, and the white space that is left behind the last."""
+    """Yield the paragraphs between fences; return the white space behind the last."""
     lines = text.split("\n")
     left = len(lines)
     for is_blank, group in groupby(lines, key=lambda line: not line.strip()):
@@ -117,7 +117,7 @@ def _cut_line(line: str, limit: int) -> list[str]:
 
 
 def _cut_fence(language: str, code: str, limit: int) -> list[str]:
-    """The code's lines in fences of their own. White space counts in code, so over-long lines are cut anywhere."""
+    """Put the code's lines into fences of their own. White space counts in code, so long lines are cut anywhere."""
     if len(language) > _LONGEST_LANGUAGE:  # it could not be reopened within the limit
         language, code = "", f"{language}\n{code}"
     room = limit - len(f"```{language}\n\n```")
@@ -131,7 +131,7 @@ def _sliced(text: str, limit: int) -> list[str]:
 
 
 def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
-    """A thread's name for a question: one line of at most `limit` UTF-16 units, without mentions and markup."""
+    """Name a thread after a question: one line of at most `limit` UTF-16 units, without mentions and markup."""
     # What is invisible goes first: it may part a mention.
     text = re.sub(r"<a?:(\w+):\d+>", r":\1:", "".join(filter(_shows, question[:1000])))  # a custom emoji
     text = re.sub(r"<[@#/][^>\n]{1,100}>|<t:-?\d+(?::\w)?>|<id:\w+>", " ", text)
@@ -144,12 +144,12 @@ def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
 
 
 def reply_parts(reply: Reply, limit: int = _LIMITS.message_limit) -> list[str]:
-    """The messages that a reply consists of."""
+    """Return the messages that a reply consists of."""
     return split_message(reply.text, limit) if reply.notice else parts_of(reply.text, reply.citations, limit)
 
 
 def parts_of(text: str, citations: Sequence[Citation] = (), limit: int = _LIMITS.message_limit) -> list[str]:
-    """The messages that say a text, and then its sources. Only what is cited can be clicked."""
+    """Return the messages that hold a text, and then its sources. Only cited links can be clicked."""
     links = {url for citation in citations if (url := _url_of(citation))}
     whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations))))
     # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
@@ -158,7 +158,7 @@ def parts_of(text: str, citations: Sequence[Citation] = (), limit: int = _LIMITS
 
 # Pages that Discord shows as a card of their own, without any scheme before them.
 _CARDS = r"discord(?:app)?\.(?:gg|new|gift|com/(?:invite|template|gifts?))"
-# What Discord's own parser takes for code, an escape, or something to click, in its order of precedence. Whatever it
+# What Discord's own parser takes for code, an escape, or something to click, in its order of precedence. What it
 # takes for code is left alone (but see `_code_stays`); elsewhere, no link remains that is not among the allowed ones.
 _TOKENS = re.compile(
     r"(?P<escape>\\[^0-9A-Za-z\s])"
@@ -174,7 +174,7 @@ _TRAILING = ".,:;!?\"')]}*_~|"
 
 
 def unlinked(text: str, allowed: Collection[str]) -> str:
-    """The text with each link that is not allowed shown as code, without its `https://`."""
+    """Show each link that is not allowed as code, without its `https://`."""
     for _ in range(3):
         cleaned = _TOKENS.sub(partial(_token, allowed=allowed, code_stays=_code_stays(text)), text)
         if cleaned == text:
@@ -264,7 +264,7 @@ def _cuts(span: tuple[int, int], codes: Sequence[re.Match[str]]) -> bool:
 
 
 def _inert(text: str) -> str:
-    """The text with nothing in it that can be clicked, wherever it may stand."""
+    """Change a text so that nothing in it can be clicked."""
     return re.sub(rf"(?i):(?=//)|\](?=\()|<(?=[^\s<>]+@|\w+:/|tel:|sms:|\+)|{_CARDS}(?=/)", r"\g<0> ", text)
 
 
@@ -298,13 +298,13 @@ def _url_of(citation: Citation) -> str | None:
 
 
 def plain_line(text: str) -> str:
-    """Somebody's title or file name on one line, with nothing in it that Discord reads as markup."""
+    """Put a title or file name on one line, with nothing in it that Discord reads as markup."""
     line = " ".join("".join(filter(_shows, re.sub(r"[`*~|\\<>\[\]]", "", text))).split())
     return _cut(re.sub(r"(?i)(?:https?:)?//", "", line), _TITLE_LIMIT)
 
 
 def _shows(character: str) -> bool:
-    """False for what has no width or turns the line around; spaces of all kinds count as shown."""
+    """Return False for a character without width or that turns the line around; all spaces count as shown."""
     return character.isspace() or unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 

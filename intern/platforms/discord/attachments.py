@@ -1,11 +1,7 @@
-"""Images that people attach, fetched from Discord's own hosts and from nowhere else, within limits.
+"""Attached images, fetched from Discord's own hosts only, within limits. Works on asyncio and on trio.
 
-The bytes alone say what an image is; what Discord, a header or a name says of it is not trusted. Works on asyncio and
-on trio.
-
-What an image file says of itself: its kind, and how large it is once decoded. Pure, bounded, and it never decodes.
-
-Four kinds and no more, those that models take: so nothing else is parsed, and no library for thirty formats is needed.
+An image's kind and decoded size are read from its bytes, without decoding; names and HTTP headers are not trusted.
+Only the four kinds that models take are parsed, so no library for thirty formats is needed.
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ class ImageHeader(NamedTuple):
 
 
 def image_header(data: bytes) -> ImageHeader | None:
-    """The header of a PNG, JPEG, GIF or WebP file; None for anything else, and for one that tells no size."""
+    """Read the header of a PNG, JPEG, GIF or WebP file; None for anything else, and for one without a size."""
     if data.startswith(_PNG):
         found = ImageHeader("image/png", *_png(data))
     elif data.startswith(_JPEG):
@@ -89,7 +85,7 @@ def _jpeg(data: bytes) -> tuple[int, int]:
 
 
 def _gif(data: bytes) -> tuple[int, int]:
-    """The larger of screen and first frame, for decoders make room for either."""
+    """Return the larger of screen and first frame: decoders make room for either."""
     screen = _little(data, 6, 2), _little(data, 8, 2)
     flags = _big(data, 10, 1)
     at = 13 + (3 << ((flags & 7) + 1) if flags & 0x80 else 0)
@@ -112,7 +108,7 @@ def _gif(data: bytes) -> tuple[int, int]:
 
 
 def _webp(data: bytes) -> tuple[int, int]:
-    """The largest of canvas and frames: a small canvas may hold a frame that is not."""
+    """Return the largest of canvas and frames: a small canvas may hold a large frame."""
     at, widths, heights = 12, [0], [0]
     for _ in range(_MOST_PARTS):
         kind, length, inside = data[at : at + 4], _little(data, at + 4, 4), at + 8
@@ -143,7 +139,7 @@ _PASSING = frozenset(
 
 
 class ImageLimits(Struct, frozen=True, kw_only=True):
-    """How much one image may cost us, and whoever decodes it."""
+    """Limits that bound the cost of fetching and decoding one image."""
 
     max_bytes: int = 8 * 1024 * 1024
     """Screenshots take one or two; models refuse more than five to twenty."""
@@ -176,7 +172,7 @@ class AttachedImages:
                 await self._client.aclose()
 
     async def image(self, attachment: Attachment) -> Image:
-        """The picture, ready for a model.
+        """Fetch the picture for a model.
 
         Raises LinkExpiredError where a fresh link may help, UnusableImageError where nothing will, and
         ChatUnavailableError where asking later is worthwhile.
@@ -230,7 +226,7 @@ class AttachedImages:
             return
         if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise ChatUnavailableError(f"{host} answered {status} for an image")
-        # A redirect is one of these: it may lead anywhere, so nobody follows it.
+        # A redirect is one of these: it may lead anywhere, so it is not followed.
         raise LinkExpiredError(f"{host} does not serve the image under its link: it answered {status}")
 
     def _judged(self, data: bytes) -> Image:

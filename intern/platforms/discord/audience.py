@@ -59,7 +59,7 @@ def permissions(
     held: Collection[RoleId] = (),
     member: UserId | None = None,
 ) -> int:
-    """The permission bits in a channel of whoever holds these roles beside the one that everyone has.
+    """Return the permission bits in a channel for a holder of these roles and of everyone's role.
 
     Without roles and member: of everyone. The server's owner, who may do all, is not known here.
     """
@@ -82,7 +82,7 @@ def permissions(
 
 
 def may_read(bits: int, kind: int | None = None) -> bool:
-    """Whether these permissions let somebody read a channel of Discord's type `kind`, and its history."""
+    """Return whether these permissions allow to read a channel of Discord's type `kind`, and its history."""
     needed = READ | CONNECT if kind in _SPOKEN else READ
     return bits & needed == needed
 
@@ -114,7 +114,7 @@ class Audience:
             await self._welcomed.setdefault(guild_id, Event()).wait()
 
     def hear(self, name: str, payload: Mapping[str, Any]) -> None:
-        """Learn from a gateway dispatch, of whatever name.
+        """Learn from a gateway dispatch of any name.
 
         Raises msgspec.ValidationError for one that cannot be read; the channel or role that it is about is closed then.
         """
@@ -234,7 +234,7 @@ class _TaggedRole(Struct, frozen=True):
 
 
 def session_of(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | None:
-    """What a GUILD_CREATE tells: the channels and active threads that the bot can read; None for an outage.
+    """Read from a GUILD_CREATE the channels and active threads that the bot can read; None for an outage.
 
     Discord sends one for each server at the start of a session, and when a server comes back or is joined: always,
     what happened there before was not told. Never after a resume. Raises msgspec.ValidationError.
@@ -254,7 +254,7 @@ def session_of(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | N
 
 
 def own_roles(payload: Mapping[str, Any], bot_id: UserId) -> frozenset[RoleId]:
-    """The roles that a GUILD_CREATE tells to be the bot's own. Raises msgspec.ValidationError."""
+    """Read the bot's own roles from a GUILD_CREATE. Raises msgspec.ValidationError."""
     told = fitted(payload, _GuildCreated)
     return frozenset(role.id for role in readable(told.roles, _TaggedRole) if role.tags.bot_id == bot_id)
 

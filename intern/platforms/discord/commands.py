@@ -1,7 +1,7 @@
-"""Commands and buttons: what Discord tells when somebody uses one, and the way to answer them. REST is asyncio only.
+"""Commands and buttons: reading their payloads, and answering them. REST is asyncio only.
 
-An interaction is answered through its token, which is good for 15 minutes and appears in no log and no error. Whatever
-is said pings nobody and previews no links.
+An interaction is answered through its token, which is good for 15 minutes and appears in no log and no error. Answers
+ping no one and preview no links.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class HikariCommands:
     def __init__(
         self, rest: HikariRest, guild_ids: Sequence[GuildId], *, ready: Callable[[], Awaitable[object]] | None = None
     ) -> None:
-        """`ready` returns once Discord has welcomed us: before that, there is nobody to register commands for."""
+        """`ready` returns once Discord has welcomed us: commands are registered after that."""
         self._rest = rest
         self._guild_ids = tuple(guild_ids)
         self._ready = ready
@@ -185,7 +185,7 @@ class HikariCommands:
 
 
 def interaction_of(payload: Mapping[str, Any], team: Team, memory: Memory | None = None) -> Interaction | None:
-    """What the payload of an INTERACTION_CREATE asks for, from any server or none; None for what wants no answer.
+    """Read the payload of an INTERACTION_CREATE, from any server or none; None where no answer is expected.
 
     What can be answered but not understood is an UnknownInteraction. Raises msgspec.ValidationError for a payload
     that cannot even be answered.
@@ -230,7 +230,7 @@ _TELLING: Final = (
 
 
 def _essence(command: Mapping[str, Any]) -> dict[str, Any]:
-    """A command or option as far as it says anything: null, empty and absent are the same."""
+    """Reduce a command or option to its telling fields: null, empty and absent are the same."""
     essence = {name: command[name] for name in _TELLING if command.get(name)}
     return essence | {"options": [_essence(option) for option in command.get("options") or ()]}
 
@@ -323,7 +323,7 @@ def _text(options: Sequence[_Option], name: str) -> str:
 
 
 def _target(raw: _Raw, command: _Command, team: Team, memory: Memory) -> ChatMessage | None:
-    """The message that a menu entry was used on; None for one of Discord's own, and where there is none."""
+    """Read the message that a menu entry was used on; None for a notice of Discord's, and where there is none."""
     if command.target_id not in command.resolved.messages:
         return None
     found = fitted(command.resolved.messages[command.target_id], RawMessage)

@@ -136,7 +136,7 @@ class Exports(Struct, frozen=True, kw_only=True):
 def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
     """Read the files; parts of one channel are joined, and a message that stands in several counts once. Blocks.
 
-    Whoever is of the team in one file is so in all of them. Raises ConfigError for a file that cannot be read, that is
+    A team member of one file is one in all of them. Raises ConfigError for a file that cannot be read, that is
     no such export, or whose ids are not Discord's.
     """
     reading = _Reading(team)
@@ -147,21 +147,21 @@ def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
 
 
 class ExportedHistory:
-    """The exports as Discord's own memory: whatever they lack is not there."""
+    """The exports as a history that holds nothing else."""
 
     def __init__(self, exports: Exports) -> None:
         self._channels = {place.channel.id: place.channel for place in exports.channels}
         self._messages = {place.channel.id: place.messages for place in exports.channels}
 
     async def channel(self, channel_id: ChannelId) -> Channel:
-        """A channel or thread. Raises ChatRefusedError for one that was not exported."""
+        """Return a channel or thread. Raises ChatRefusedError for one that was not exported."""
         await checkpoint()
         if channel_id not in self._channels:
             raise ChatRefusedError(f"channel {channel_id} is in none of the exports")
         return self._channels[channel_id]
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """A message; None where the exports do not hold it."""
+        """Return a message; None where the exports do not hold it."""
         await checkpoint()
         here = self._messages.get(channel_id, ())
         at = index_of(here, message_id)
@@ -170,7 +170,7 @@ class ExportedHistory:
     async def before(
         self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
     ) -> Sequence[ChatMessage]:
-        """The newest messages older than `message_id` (None: of all), oldest first. Here, authors cost no `lookups`."""
+        """Return the newest messages older than `message_id` (None: of all), oldest first."""
         del lookups
         await checkpoint()
         here = self._messages.get(channel_id, ())
@@ -178,7 +178,7 @@ class ExportedHistory:
         return here[max(0, end - limit) : end]
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
-        """The oldest messages newer than `message_id`, oldest first."""
+        """Return the oldest messages newer than `message_id`, oldest first."""
         await checkpoint()
         here = self._messages.get(channel_id, ())
         start = index_of(here, message_id)
@@ -335,7 +335,7 @@ def _read(text: memoryview) -> _Export:
 
 
 def _payload(raw: Raw) -> object:
-    """A message; what is no UTF-8 in it becomes U+FFFD."""
+    """Decode a message; bytes that are no UTF-8 become U+FFFD."""
     try:
         return msgspec.json.decode(raw)
     except UnicodeDecodeError:

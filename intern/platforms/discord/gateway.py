@@ -1,4 +1,4 @@
-"""The connection that tells what happens on Discord, by hikari's gateway. asyncio only.
+"""The connection that delivers Discord's events, by hikari's gateway. asyncio only.
 
 hikari hands on raw payloads, `wire` reads them; nothing is cached but what `Memory` and `Audience` hold. hikari resumes
 and reconnects by itself; what it takes for the end although Discord does not is begun anew here.
@@ -43,7 +43,7 @@ _LATELY: Final = 3600.0  # sessions begun within these seconds make the next one
 class SessionStarts:
     """When the next session may be begun: after pauses that grow with how many there were lately; at most 900 a day.
 
-    Times are seconds of any clock that only goes forward. Pure: somebody else waits.
+    Times are seconds of any clock that only goes forward. Pure: the caller waits.
     """
 
     def __init__(self, first_pause: float = 1.0) -> None:
@@ -61,7 +61,7 @@ class SessionStarts:
         self._earlier_count_until = now + reset_after
 
     def begun(self, now: float) -> None:
-        """A session is begun."""
+        """Count a session that begins."""
         self._begun.append(now)
 
     @property
@@ -235,7 +235,7 @@ class HikariDiscord(HikariRest):
     def __init__(
         self, options: DiscordOptions, *, reactions: bool = False, first_pause: float = 1.0, max_retries: int = 3
     ) -> None:
-        """With `reactions`, a ✅ of somebody of the team is told as an Approval."""
+        """With `reactions`, a ✅ of a team member becomes an Approval."""
         if not options.guild_ids:
             raise ConfigError('discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]')
         super().__init__(options, Memory(), max_retries=max_retries)
@@ -273,7 +273,7 @@ class HikariDiscord(HikariRest):
 
     @property
     def is_open(self) -> bool:
-        """Whether a session is open right now, so that what happens on Discord is told."""
+        """Whether a session is open right now, so that events are delivered."""
         return self._shard is not None and self._shard.is_connected
 
     def tell_requests(

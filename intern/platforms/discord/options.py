@@ -24,10 +24,10 @@ class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     token: Secret = Secret()
     guild_ids: tuple[GuildId, ...] = ()
-    """Whatever happens on other servers is ignored."""
+    """Other servers are ignored."""
     team_member_ids: tuple[UserId, ...] = ()
     team_role_ids: tuple[RoleId, ...] = ()
-    """Whoever holds one of these roles is of the team, too."""
+    """Members with one of these roles are team members, too."""
     message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
     """Messages of one author in one channel that follow each other within this pause are one."""
     mention_reply_window: Annotated[float, Meta(ge=0, le=86_400)] = 900.0
@@ -42,7 +42,7 @@ class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Batches of one member that go to a model within an hour, whether or not they turn out to be questions; 0: no
     limit."""
     max_question_age: Annotated[float, Meta(gt=0)] = 3600.0
-    """Seconds after which nobody waits for an answer any more. What the team taught is captured at any age."""
+    """Seconds after which a question is not answered any more. The team's answers are captured at any age."""
     first_lookback: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
     """Seconds of history that are read when a server is met for the first time."""
     handoff_role_id: RoleId = RoleId("")
@@ -72,5 +72,5 @@ class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def _check(name: str, snowflakes: Iterable[str]) -> None:
     if not all(each.isascii() and each.isdigit() and len(each) <= 20 for each in snowflakes):
-        # Whatever stands there is not repeated: it may be a token in the wrong place.
+        # The value is not repeated: it may be a token in the wrong place.
         raise ValueError(f"{name} must hold Discord's ids, each of 17 to 20 digits")

@@ -56,7 +56,7 @@ class RawChannel(Struct, frozen=True):
 
     @property
     def is_archived(self) -> bool:
-        """A thread that rests until somebody writes in it."""
+        """A thread that is at rest until its next message."""
         return self.thread_metadata is not None and self.thread_metadata.archived
 
     @property
@@ -104,7 +104,7 @@ def readable(items: object, kind: type[_Kind]) -> Iterator[_Kind]:
 
 
 def fitted(payload: object, kind: type[_Kind]) -> _Kind:
-    """The payload as `kind`, without the optional fields that cannot be read.
+    """Read the payload as `kind`, without the optional fields that cannot be read.
 
     A number or truth value that is written as another type is read. Raises msgspec.ValidationError where a required
     field is missing or wrong.
@@ -150,7 +150,7 @@ def ids(**snowflakes: str) -> dict[str, str]:
 
 
 def read(what: str, reply: object, kind: type[_Any], otherwise: type[ChatError] = ChatUnavailableError) -> _Any:
-    """A reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
+    """Read a reply's JSON as the type that Discord documents; raises `otherwise` where it is something else."""
     try:
         if get_origin(kind) is None and issubclass(kind, msgspec.Struct):
             return fitted(reply, kind)
@@ -240,7 +240,7 @@ class RawSent(Struct, frozen=True):
 
 
 class _Referenced(Struct, frozen=True):
-    """What a message replies to, of which only the author is read."""
+    """The author of the message that a message replies to."""
 
     author: RawUser | None = None
 
@@ -399,7 +399,7 @@ def _shown(button: Button) -> dict[str, Any]:
 
 
 def content(text: str, buttons: Sequence[Button], mention_role: RoleId | None) -> dict[str, Any]:
-    """What create and edit have in common. Without `allowed_mentions` Discord would ping whoever the text names."""
+    """Build the body of create and edit. Without `allowed_mentions`, Discord pings everyone whom the text mentions."""
     allowed: dict[str, Any] = {"parse": []}
     if mention_role:
         allowed["roles"] = [mention_role]

@@ -1,7 +1,7 @@
 """Reading and writing on Discord over REST, through hikari's rate limits and retries. asyncio only.
 
 No call is ever cancelled: hikari 2.7 breaks a route for good when a call that waits in its rate-limit queue is. Each
-runs in a task of its own; whoever waits for it may give up. Replies are read as raw JSON by `wire`, which insists on
+runs in a task of its own; its caller may give up waiting. Replies are read as raw JSON by `wire`, which insists on
 less than hikari's own types do.
 """
 
@@ -61,7 +61,7 @@ _Kind = TypeVar("_Kind")
 # Discord counts rate limits in seconds. Compatible servers count in milliseconds, and hikari would wait for ever.
 _NO_SECONDS: Final = 1e11  # as seconds since 1970, the year 5138
 _SKEW: Final = 600.0  # seconds that our clock may be wrong by, before the two headers contradict each other
-_LONGEST: Final = 86_400.0  # seconds; whatever tells of more is no limit of Discord's
+_LONGEST: Final = 86_400.0  # seconds; Discord has no longer limits
 
 
 class Buckets(RESTBucketManager):
@@ -87,7 +87,7 @@ class Buckets(RESTBucketManager):
 
 
 def in_seconds(reset_at: float, reset_after: float, *, now: float) -> tuple[float, float]:
-    """The headers `X-RateLimit-Reset` (since 1970) and `X-RateLimit-Reset-After`, whichever unit they are in."""
+    """Convert the headers `X-RateLimit-Reset` (since 1970) and `X-RateLimit-Reset-After` from either unit."""
     if reset_at > _NO_SECONDS:
         reset_at /= 1000
     if reset_after > max(reset_at - now, 0) + _SKEW:
@@ -96,7 +96,7 @@ def in_seconds(reset_at: float, reset_after: float, *, now: float) -> tuple[floa
 
 
 _THREAD_PAGES = 50  # of archived threads, for one channel
-_LAST_CALLS_SECONDS = 3.0  # for writing calls that nobody waits for any more, when the program ends
+_LAST_CALLS_SECONDS = 3.0  # for writing calls under way when the program ends
 _ONE_DAY = 1440  # minutes without a word, then Discord archives a thread
 _LONGEST_LIMIT = 300.0  # seconds of a rate limit that are waited for
 _UNKNOWN_MESSAGE, _THREAD_EXISTS = 10008, 160004  # Discord's JSON error codes
@@ -140,7 +140,7 @@ class HikariRest:
     """Discord's history, and the way to write there; open it with `async with`.
 
     Every method raises ChatRefusedError where asking again will not help (ChatNotFoundError where nothing ever
-    will), else ChatUnavailableError (ChatUnauthorizedError until somebody saw to the token).
+    will), else ChatUnavailableError (ChatUnauthorizedError until the token is replaced).
     """
 
     def __init__(self, options: DiscordOptions, memory: Memory | None = None, *, max_retries: int = 3) -> None:
@@ -157,8 +157,8 @@ class HikariRest:
         self.counted: Callable[[type[ChatError] | None], object] = lambda _: None
         """Hears of each call that ended, once: None where it went well, else what it came to; it must not raise.
 
-        ChatUnknownOutcomeError stands for a 5xx or a lost connection, whatever its caller is told. Of what
-        hikari waited for (429) or mended by trying again it does not hear.
+        ChatUnknownOutcomeError stands for a 5xx or a lost connection, also where its caller gets another
+        error. It does not hear of waits (429) and retries inside hikari.
         """
 
     async def __aenter__(self) -> Self:
@@ -178,7 +178,7 @@ class HikariRest:
         if writes := self._calls - self._reads:
             await asyncio.wait(writes, timeout=_LAST_CALLS_SECONDS)
         for call in self._calls:
-            call.cancel()  # nobody will use the routes any more
+            call.cancel()  # the routes are not used any more
         if self._calls:
             await asyncio.wait(self._calls)
         if client:
@@ -188,11 +188,11 @@ class HikariRest:
     # What History of chat/context.py asks for
 
     async def channel(self, channel_id: ChannelId) -> Channel:
-        """A channel or thread, from the gateway's word where it was heard, else asked for and remembered."""
+        """Return a channel or thread, as the gateway told it, else asked for and remembered."""
         return self._memory.channel(channel_id) or await self._remembered(await self._channel(channel_id))
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """A message; None where it is deleted, may not be read, or is one of Discord's own."""
+        """Read a message; None where it is deleted, may not be read, or is one of Discord's own."""
         try:
             return await self.look_up(channel_id, message_id)
         except ChatRefusedError as refusal:
@@ -200,7 +200,7 @@ class HikariRest:
             return None
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """A message; None only where Discord says that the channel has none of that id."""
+        """Read a message; None only where Discord says that the channel has none of that id."""
         what = f"read message {message_id} in channel {channel_id}"
         route = routes.GET_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
         try:
@@ -218,7 +218,7 @@ class HikariRest:
     async def before(
         self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
     ) -> Sequence[ChatMessage]:
-        """The newest messages older than `message_id`, or of all; oldest first. One request, so at most 100.
+        """Read the newest messages older than `message_id`, or of all; oldest first. One request, so at most 100.
 
         Discord's own messages are left out after counting: a short page need not be the last. `lookups` bounds the
         requests for authors' roles; the authors of the newest messages come first.
@@ -226,7 +226,7 @@ class HikariRest:
         return await self._messages(channel_id, await self._raw_page(channel_id, "before", message_id, limit), lookups)
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
-        """The oldest messages newer than `message_id`, oldest first; as `before`."""
+        """Read the oldest messages newer than `message_id`, oldest first; as `before`."""
         return await self._messages(channel_id, await self._raw_page(channel_id, "after", message_id, limit))
 
     async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
@@ -240,7 +240,7 @@ class HikariRest:
         )
 
     async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
-        """The channel's public archived threads that hold, or may hold, a message newer than `after`."""
+        """List the channel's public archived threads that hold, or may hold, a message newer than `after`."""
         if self._memory.holds_threads(channel_id) is False:
             return ()
         # Writing wakes a thread up, so one that was archived before `after` was written holds nothing newer.
@@ -299,10 +299,10 @@ class HikariRest:
         buttons: Sequence[Button] = (),
         mention_role: RoleId | None = None,
     ) -> MessageId:
-        """Write a message that previews no links and pings nobody, but `mention_role` where its mention is in the text.
+        """Write a message that previews no links and pings only `mention_role`, where the text mentions it.
 
         Within Discord's few minutes of memory the same nonce gives the same message. Raises ChatUnknownOutcomeError
-        where the message may be there though nobody confirmed it.
+        where the message may be there unconfirmed.
         """
         what = f"send a message to channel {channel_id}"
         body = content(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
@@ -311,7 +311,7 @@ class HikariRest:
         return read(what, sent, RawSent, otherwise=ChatUnknownOutcomeError).id
 
     async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
-        """Replace a message of ours by a text that previews no links and pings nobody, without buttons."""
+        """Replace a message of ours by a text that previews no links and pings no one, without buttons."""
         route = routes.PATCH_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
         what = f"edit message {message_id} in channel {channel_id}"
         await self.ask(what, route, body=content(text, (), None))
@@ -354,7 +354,7 @@ class HikariRest:
     async def _messages(
         self, channel_id: ChannelId, page: Sequence[Any], lookups: Lookups | None = None
     ) -> list[ChatMessage]:
-        """The readable ones, oldest first, with what REST leaves out: the server, and who is of the team."""
+        """Read a page, oldest first, and add what REST leaves out: the server, and who is of the team."""
         guild_id, team = (await self.channel(channel_id)).guild_id, await self.known()
         messages: list[ChatMessage] = []
         for item in page:
@@ -369,7 +369,7 @@ class HikariRest:
         return sorted(messages, key=lambda message: position_of(message.id))
 
     async def _roles(self, raw: RawMessage, lookups: Lookups | None = None) -> Collection[RoleId]:
-        """The author's roles, looked up only where they decide something."""
+        """Return the author's roles, looked up only where they decide something."""
         author, team = raw.author.id, self.team
         if raw.guild_id is None or raw.is_bots or not raw.is_written or not team.role_ids:
             return ()
@@ -396,7 +396,7 @@ class HikariRest:
         return await self.get(f"look up channel {channel_id}", route, RawChannel)
 
     async def _remembered(self, raw: RawChannel) -> Channel:
-        """The channel, or a thread together with what it hangs in, which may have to be asked for."""
+        """Remember a channel, or a thread with its parent, which may have to be asked for."""
         self._memory.keep(raw)
         known = self._memory.told(raw)
         if known is None and raw.parent_id:
@@ -426,9 +426,9 @@ class HikariRest:
         body: Mapping[str, Any] | Sequence[Any] | None = None,
         otherwise: type[ChatError] = ChatUnavailableError,
     ) -> object:
-        """The reply's JSON, None where there is none. The one way to call hikari: nobody who waits here can cancel it.
+        """Return the reply's JSON, None where there is none. All calls of hikari go through here; none is cancelled.
 
-        `what` completes "could not …" in errors. `otherwise` is raised where nobody can say what became of the request.
+        `what` completes "could not …" in errors. `otherwise` is raised where the outcome is unknown.
         """
         if self._client is None:
             raise ChatUnavailableError(f"could not {what}: the connection is closed")
@@ -464,7 +464,7 @@ class HikariRest:
 
 
 def _failure(what: str, error: Exception, otherwise: type[ChatError]) -> ChatError:
-    """What a failed call means to us: where we are not let in, or are to wait, nothing was done."""
+    """Return the error of a failed call: where we are refused, or are to wait, nothing was done."""
     if isinstance(error, hikari.RateLimitTooLongError):
         return ChatUnavailableError(f"could not {what}: rate limited for {error.retry_after:.0f} s")
     if not isinstance(error, hikari.HTTPResponseError):
@@ -473,7 +473,7 @@ def _failure(what: str, error: Exception, otherwise: type[ChatError]) -> ChatErr
 
 
 def _refusal(what: str, error: hikari.HTTPResponseError) -> ChatError | None:
-    """The error of a call that Discord did not do; None where nobody can say."""
+    """Return the error of a call that Discord did not do; None where that is unknown."""
     if error.status == _UNAUTHORIZED:
         return ChatUnauthorizedError(f"could not {what}: {LOGIN_REFUSED}")
     if error.status == _TOO_MANY_REQUESTS:
@@ -490,6 +490,6 @@ def _said(what: str, error: hikari.HTTPResponseError) -> str:
 
 
 def _log_late(what: str, call: asyncio.Task[Any]) -> None:
-    """The end of a call whose waiter gave up."""
+    """Log the end of a call whose caller gave up."""
     failed = "cancelled" if call.cancelled() else type(call.exception()).__name__ if call.exception() else None
     _log.info("discord_call_ended_unwatched", call=what, failed=failed)

@@ -1,4 +1,4 @@
-"""Discord's JSON into the domain, field by field as far as we need it. Pure, but for what `Memory` is told.
+"""Discord's payloads as messages, events and channels; `Memory` keeps what the gateway told. Pure but for that.
 
 Only the ids and the author are insisted on. Any other field may be missing or null, and one of a wrong type is left out
 by itself. A payload that cannot be read raises `msgspec.ValidationError`, which names the field and never its value.
@@ -46,7 +46,7 @@ class ChannelsSeen(Struct, frozen=True):
 
     channels: tuple[RawChannel, ...]
     all_of: GuildId | None = None
-    """A server of which these are all: others were deleted or archived while nobody told us."""
+    """The server, if these are all of its channels: others were deleted or archived unnoticed."""
 
 
 class ChannelGone(Struct, frozen=True):
@@ -59,7 +59,7 @@ ChannelEvent = ChannelsSeen | ChannelGone
 
 
 def channel_of(raw: RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:
-    """The channel; `kinds` holds Discord's types of known channels and tells posts from other threads."""
+    """Return the channel; `kinds` holds Discord's types of known channels and tells posts from other threads."""
     kind: ChannelKind = "channel"
     if raw.is_thread:
         kind = "post" if raw.parent_id and kinds.get(raw.parent_id) in FORUMS else "thread"
@@ -112,9 +112,9 @@ class _Latest(Generic[_Key, _Value]):
 class Memory:
     """What the gateway told, so that REST need not be asked: channels, roles, edits.
 
-    Bounded: a thread goes as it is archived, or with the next session's word where that happened while none was there;
-    else goes whatever was not needed for longest. Of archived threads there is no end, and one is needed only while it
-    is read; so those that were asked for have a bound of their own.
+    Bounded: a thread goes as it is archived, or with the next session where that happened between two; else the one
+    that was not used for longest. Archived threads are without end and needed only while they are read, so those that
+    were asked for have a bound of their own.
     """
 
     def __init__(self, limit: int = 10_000, archived: int = 1_000) -> None:
@@ -146,24 +146,24 @@ class Memory:
         self._archived.drop(channel_id)
 
     def channel(self, channel_id: ChannelId) -> Channel | None:
-        """The channel, if it and the parent that tells its kind are known."""
+        """Return the channel, if it and the parent that tells its kind are known."""
         raw = self._channels.get(channel_id) or self._archived.get(channel_id)
         return self.told(raw) if raw else None
 
     def told(self, raw: RawChannel) -> Channel | None:
-        """What Discord tells of a channel; None for a thread whose parent is not known, which tells its kind."""
+        """Return the channel; None for a thread whose parent is unknown, which tells its kind."""
         if not raw.is_thread:
             return channel_of(raw, {})
         parent = self._channels.get(raw.parent_id) if raw.parent_id else None
         return channel_of(raw, {parent.id: parent.type}) if parent else None
 
     def holds_threads(self, channel_id: ChannelId) -> bool | None:
-        """Whether threads can hang there; None where nobody told us."""
+        """Return whether threads can hang there; None where that is unknown."""
         raw = self._channels.get(channel_id)
         return raw.holds_threads if raw else None
 
     def roles(self, guild_id: GuildId, user_id: UserId) -> tuple[RoleId, ...] | None:
-        """A member's roles as last seen; None where nobody told us."""
+        """Return a member's roles as last seen; None where they are unknown."""
         return self._roles.get((guild_id, user_id))
 
     def note_roles(self, guild_id: GuildId, user_id: UserId, roles: Collection[RoleId]) -> None:
@@ -172,7 +172,7 @@ class Memory:
         self._noted.put((guild_id, user_id), tuple(roles))
 
     def noted_roles(self) -> tuple[MemberRoles, ...]:
-        """The roles that were learned since this was asked last."""
+        """Take the roles that were learned since the last call."""
         return tuple(MemberRoles(guild_id, user_id, roles) for (guild_id, user_id), roles in self._noted.taken())
 
     def recall_roles(self, known: Iterable[MemberRoles]) -> None:
@@ -181,7 +181,7 @@ class Memory:
             self._roles.put((each.guild_id, each.user_id), each.roles)
 
     def is_new_edit(self, message_id: MessageId, edited_at: object) -> bool:
-        """False where this very edit was told before: then only an embed or a thread came to the message."""
+        """Return False where this edit was told before: then only an embed or a thread came to the message."""
         if self._edits.get(message_id) == edited_at:
             return False
         self._edits.put(message_id, edited_at)
@@ -207,7 +207,7 @@ _OfServer = TypeVar("_OfServer", RawMessage, RawDeleted)
 def event_of(
     name: str, payload: Mapping[str, Any], team: Team, memory: Memory | None = None
 ) -> MessageEvent | Approval | ChannelEvent | None:
-    """What a gateway dispatch tells; None for what is no concern of ours, system messages included.
+    """Read a gateway dispatch; None for the kinds that we do not use, and for Discord's notices.
 
     `memory` learns authors' roles, stands in for a `member` that is missing, and tells edits from mere updates.
     Raises msgspec.ValidationError for a payload that cannot be read.
@@ -230,7 +230,7 @@ def event_of(
 def message_of(
     raw: RawMessage, team: Team, roles: Collection[RoleId] | None = None, memory: Memory | None = None
 ) -> ChatMessage | None:
-    """The message, or None for one of Discord's own; `roles` are the author's where the payload has no `member`.
+    """Return the message; None for a notice of Discord's. `roles` are the author's if the payload has no `member`.
 
     `memory` tells who of the mentioned is of the team, where the payload does not.
     """
@@ -285,7 +285,7 @@ def _told(payload: Mapping[str, Any], team: Team, memory: Memory) -> ChatMessage
 
 
 def _of_server(raw: _OfServer, payload: Mapping[str, Any]) -> _OfServer:
-    """The struct. Raises msgspec.ValidationError where its server is named, but not by an id: it is not private."""
+    """Return the struct. Raises msgspec.ValidationError where its server is named, but not by an id."""
     if raw.guild_id is None and payload.get("guild_id") is not None:
         raise msgspec.ValidationError("Expected an id - at `$.guild_id`")
     return raw
@@ -364,7 +364,7 @@ def _mentioned_staff(raw: RawMessage, team: Team, memory: Memory | None) -> Iter
 
 
 def _beside(raw: RawMessage) -> Iterator[str]:
-    """What people say without typing it: a forward, stickers, a poll."""
+    """Yield the texts beside a message: a forward, stickers, a poll."""
     for shot in readable(raw.message_snapshots, RawSnapshot):
         yield shot.message.content or ""
     for sticker in readable(raw.sticker_items, RawSticker):

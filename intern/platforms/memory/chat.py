@@ -1,7 +1,6 @@
-"""A Discord in memory, on asyncio and on trio, behind the same Protocols as the real one.
+"""A chat platform in memory, with Discord's rules, on asyncio and on trio.
 
-`intern try`, imports, backtests and tests share it. Deterministic: ids come from the clock it is given, and the same
-calls give the same world. People act through plain methods, the bot through the async ones that the Protocols name.
+Deterministic: ids come from its clock. People act through plain methods, the bot through the port's async ones.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from re import compile as pattern, escape
+from re import compile as pattern
 from typing import Literal, TypeVar
 
 import anyio
@@ -63,16 +62,9 @@ Call = Literal[
 ]
 
 NONCE_LIFETIME = timedelta(minutes=3)  # Discord remembers a nonce for "the past few minutes"
-_TEXT_LIMIT = 2000
 _NONCE_LIMIT = 25
-_NAME_LIMIT = 100
 _BUTTON_ID_LIMIT = 100
 _LABEL_LIMIT = 80
-
-
-class _Failure(Struct, frozen=True):
-    error: ChatError
-    done: bool
 
 
 class Sent(Struct, frozen=True, kw_only=True):
@@ -86,11 +78,11 @@ class Sent(Struct, frozen=True, kw_only=True):
 class Sandbox:
     """One server with one channel, `general`, to begin with; a name in `team` is a team member's.
 
-    What the bot asks for costs a call, counted in `calls`. Only what happens while somebody listens is delivered; the
+    What the bot asks for costs a call, counted in `calls`. Events are delivered while there is a listener; the
     rest is history, as on Discord. Each listening begins with a SessionStarted.
     """
 
-    def __init__(self, clock: Clock, team: Collection[str] = (), *, bot_name: str = "intern") -> None:
+    def __init__(self, clock: Clock, team: Collection[str] = ()) -> None:
         self._clock = clock
         self._team = frozenset(team)
         self._newest = 0
@@ -103,11 +95,11 @@ class Sandbox:
         self._private: set[ChannelId] = set()
         self._listeners: list[Callable[[GatewayEvent], None]] = []
         self._missed: list[GatewayEvent] | None = None
-        self._failures: dict[Call, deque[_Failure]] = {}
         self._changed = anyio.Event()
         self.capabilities = Capabilities()
         self.is_open = True
         self.calls: Counter[Call] = Counter()
+        self._failures: dict[Call, deque[tuple[ChatError, bool]]] = {}
         self.sent: dict[MessageId, Sent] = {}
         """By the bot, also where it was deleted since."""
         self.typed_in: list[ChannelId] = []
@@ -115,18 +107,18 @@ class Sandbox:
         self.listed: set[ChannelId] = set()
         """Channels where the bot works though they are private."""
         self.guild_id = GuildId(self._next_id())
-        self.bot = Author(id=UserId(self._next_id()), name=bot_name, type="bot", is_self=True)
-        self._mention = pattern(rf"@{escape(bot_name)}\b|<@!?{self.bot.id}>")
+        self.bot = Author(id=UserId(self._next_id()), name="intern", type="bot", is_self=True)
+        self._mention = pattern(rf"@intern\b|<@!?{self.bot.id}>")
         self.general = self.add_channel("general")
 
     # What people do.
 
     def add_channel(self, name: str) -> ChannelId:
-        """A new text channel."""
+        """Add a text channel."""
         return self._add(ChannelId(self._next_id()), "channel", name, None)
 
     def add_direct(self) -> ChannelId:
-        """A place for private messages, on no server."""
+        """Add a channel for private messages, on no server."""
         channel_id = self._add(ChannelId(self._next_id()), "channel", "", None)
         self._channels[channel_id] = structs.replace(self._channels[channel_id], guild_id=None)
         return channel_id
@@ -136,7 +128,7 @@ class Sandbox:
         (self._private.add if private else self._private.discard)(channel_id)
 
     def author(self, name: str) -> Author:
-        """The person of that name; always the same one."""
+        """Return the person of that name; always the same one."""
         if name not in self._people:
             kind: AuthorType = "team_member" if name in self._team else "community_user"
             self._people[name] = Author(id=UserId(self._next_id()), name=name, type=kind)
@@ -150,56 +142,50 @@ class Sandbox:
         channel_id: ChannelId | None = None,
         reply_to: MessageId | None = None,
         attachments: Sequence[Attachment] = (),
+        message_id: MessageId | None = None,
     ) -> ChatMessage:
-        """Somebody writes, in `general` unless a channel or thread is given. `@intern` in the text is a mention."""
+        """Write, in `general` unless a channel or thread is given. `@intern` in the text is a mention."""
         place = self._channels[channel_id or self.general]
-        return self._write(
-            ChatMessage(
-                id=MessageId(self._next_id()),
-                guild_id=place.guild_id,
-                channel_id=place.id,
-                author=self.author(author) if isinstance(author, str) else author,
-                text=text,
-                at=self._clock.now(),
-                reply_to=reply_to,
-                reply_to_channel=place.id if reply_to else None,
-                reply_to_author=self._written_by(place.id, reply_to) if reply_to else None,
-                attachments=tuple(attachments),
-                mentions_bot=self._mentions(text),
-                mentioned_staff=self._staff(text),
-            )
+        replied = _of_id(self._messages[place.id], reply_to) if reply_to else None
+        message = ChatMessage(
+            id=message_id or MessageId(self._next_id()),
+            guild_id=place.guild_id,
+            channel_id=place.id,
+            author=self.author(author) if isinstance(author, str) else author,
+            text=text,
+            at=self._clock.now(),
+            reply_to=reply_to,
+            reply_to_channel=place.id if reply_to else None,
+            reply_to_author=replied.author.id if replied else None,
+            attachments=tuple(attachments),
+            mentions_bot=self._mentions(text),
+            mentioned_staff=self._staff(text),
         )
+        self._messages[place.id].append(message)
+        self._last[place.id] = message.id
+        self._archived.discard(place.id)
+        self._happened(MessageCreated(message=message))
+        return message
 
     def open_post(self, author: Author | str, title: str, text: str) -> ChatMessage:
-        """Somebody opens a post in a forum; its first message has the post's own id."""
+        """Open a post in a forum; its first message has the post's own id."""
         forum = next((place.id for place in self._channels.values() if place.name == "forum"), None)
-        message_id = self._next_id()
+        message_id = MessageId(self._next_id())
         post = self._add(ChannelId(message_id), "post", title, forum or self.add_channel("forum"))
-        return self._write(
-            ChatMessage(
-                id=MessageId(message_id),
-                guild_id=self.guild_id,
-                channel_id=post,
-                author=self.author(author) if isinstance(author, str) else author,
-                text=text,
-                at=self._clock.now(),
-                mentions_bot=self._mentions(text),
-                mentioned_staff=self._staff(text),
-            )
-        )
+        return self.say(author, text, channel_id=post, message_id=message_id)
 
     def open_private_thread(self, channel_id: ChannelId, name: str) -> ChannelId:
-        """A thread on no message, for those who are invited; the bot is."""
+        """Open a thread on no message, for invited members; the bot is one."""
         thread = self._add(ChannelId(self._next_id()), "thread", name, channel_id)
         self._channels[thread] = structs.replace(self._channels[thread], private=True)
         return thread
 
     def archive(self, thread: ChannelId) -> None:
-        """A thread falls asleep; the next message there wakes it up."""
+        """Archive a thread; the next message there wakes it up."""
         self._archived.add(thread)
 
     def open_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
-        """The thread on a message, which has the message's id; made if there is none."""
+        """Open the thread on a message, with the message's id, unless there is one."""
         thread = ChannelId(message_id)
         if thread in self._channels:
             return thread
@@ -208,7 +194,7 @@ class Sandbox:
         return self._add(thread, "thread", name, channel_id)
 
     def edit(self, channel_id: ChannelId, message_id: MessageId, text: str) -> ChatMessage:
-        """An author changes a message."""
+        """Change a message."""
         at, message = self._locate(channel_id, message_id)
         edited = structs.replace(
             message,
@@ -222,30 +208,30 @@ class Sandbox:
         return edited
 
     def delete(self, channel_id: ChannelId, *message_ids: MessageId) -> None:
-        """Messages go away; a thread on one of them stays."""
+        """Delete messages; a thread on one of them stays."""
         for message_id in message_ids:
             del self._messages[channel_id][self._locate(channel_id, message_id)[0]]
         guild_id = self._channels[channel_id].guild_id
         self._happened(MessagesDeleted(guild_id=guild_id, channel_id=channel_id, message_ids=tuple(message_ids)))
 
     def react(self, who: Author | str, message: ChatMessage, emoji: str = APPROVES) -> None:
-        """Somebody puts an emoji on a message. As on Discord's wire, only the team's approval means anything to us."""
+        """Put an emoji on a message. Only the team's approval is an event."""
         reacting = self.author(who) if isinstance(who, str) else who
         if emoji == APPROVES and reacting.type == "team_member" and message.guild_id is not None:
             place = message.channel_id
             self._happened(Approval(guild_id=message.guild_id, channel_id=place, message_id=message.id, by=reacting.id))
 
     def interact(self, interaction: Interaction) -> None:
-        """Somebody uses a command or presses a button."""
+        """Use a command or press a button."""
         self._happened(interaction)
 
     # What the connection does.
 
     @asynccontextmanager
     async def offline(self, *, resumes: bool = False) -> AsyncGenerator[None]:
-        """The gateway is away for the time of the block; REST is not.
+        """Close the gateway for the time of the block, but not REST.
 
-        After it a new session starts, and what happened meanwhile is history. If it `resumes`, that is told instead.
+        Then a new session starts, and the events of the block are history. If it `resumes`, they are delivered instead.
         """
         self._missed = []
         connected = tuple(self._listeners) if resumes else ()
@@ -260,7 +246,7 @@ class Sandbox:
             self._tell()
 
     def lose_session(self) -> None:
-        """A new session starts, right now."""
+        """Start a new session right now."""
         for deliver in tuple(self._listeners):
             deliver(self._session())
         self._tell()
@@ -268,7 +254,7 @@ class Sandbox:
     # What there is to see.
 
     def messages(self, channel_id: ChannelId | None = None) -> tuple[ChatMessage, ...]:
-        """What stands in a channel or thread, oldest first; without one, everything everywhere."""
+        """Return the messages of a channel or thread, or of all, oldest first."""
         if channel_id is not None:
             return tuple(self._messages[channel_id])
         everything = (message for place in self._messages.values() for message in place)
@@ -287,7 +273,7 @@ class Sandbox:
     async def posted(
         self, wanted: Callable[[ChatMessage], bool] = lambda _: True, *, within: float = 5.0
     ) -> ChatMessage:
-        """The bot's first message that is `wanted`, when it is there. Raises TimeoutError after `within` seconds."""
+        """Wait for the bot's first message that is `wanted`. Raises TimeoutError after `within` seconds."""
         with anyio.fail_after(within):
             while True:
                 found = next(filter(wanted, self.posts()), None)
@@ -296,13 +282,13 @@ class Sandbox:
                 await self._changed.wait()
 
     async def wait_ready(self) -> None:
-        """Until somebody listens."""
+        """Wait for a listener."""
         while not self._listeners:
             await self._changed.wait()
 
     def fail(self, call: Call, error: ChatError, *, done: bool = False) -> None:
-        """The next call of that name that is not spoken for raises `error`; with `done`, after its work was done."""
-        self._failures.setdefault(call, deque()).append(_Failure(error, done))
+        """Let the next call of that name raise `error`; with `done`, after its work was done."""
+        self._failures.setdefault(call, deque()).append((error, done))
 
     # The bot's side: Gateway, Audience, History, Outlet and the like, as the real one has them.
 
@@ -333,7 +319,7 @@ class Sandbox:
         return (self.guild_id,)
 
     def noted_roles(self) -> tuple[MemberRoles, ...]:
-        """Nothing: here nobody has roles."""
+        """Return nothing: here are no roles."""
         return ()
 
     def recall_roles(self, known: Collection[MemberRoles]) -> None:
@@ -345,21 +331,21 @@ class Sandbox:
         """There are no requests."""
 
     async def channel(self, channel_id: ChannelId) -> Channel:
-        """A channel or thread. Raises ChatRefusedError for one that does not exist."""
+        """Return a channel or thread. Raises ChatRefusedError for one that does not exist."""
         return await self._call("channel", lambda: self._place(channel_id))
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """A message; None if there is none of that id, or no such channel."""
+        """Return a message; None if there is none of that id, or no such channel."""
         return await self._call("message", lambda: _of_id(self._messages.get(channel_id, ()), message_id))
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """A message; None where the channel has none of that id."""
+        """Return a message; None where the channel has none of that id."""
         return await self._call("look_up", lambda: _of_id(self._here(channel_id), message_id))
 
     async def before(
         self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
     ) -> Sequence[ChatMessage]:
-        """The newest messages older than `message_id` (None: of all), oldest first. Here, authors cost no `lookups`."""
+        """Return the newest messages older than `message_id` (None: of all), oldest first."""
         del lookups
 
         def page() -> Sequence[ChatMessage]:
@@ -370,7 +356,7 @@ class Sandbox:
         return await self._call("before", page)
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
-        """The oldest messages newer than `message_id`, oldest first."""
+        """Return the oldest messages newer than `message_id`, oldest first."""
         return await self._call("after", lambda: self._after(channel_id, message_id, limit))
 
     async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
@@ -387,7 +373,7 @@ class Sandbox:
         return await self._call("page", work)
 
     async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
-        """The channel's public archived threads whose newest message is newer than `after`."""
+        """List the channel's public archived threads whose newest message is newer than `after`."""
 
         def work() -> Sequence[ChannelSeen]:
             here = [thread for thread in self.threads(self._place(channel_id).id) if thread.id in self._archived]
@@ -399,13 +385,14 @@ class Sandbox:
         return await self._call("archived_since", work)
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
-        """The thread on a message; made if there is none. Raises ChatRefusedError where Discord would refuse."""
+        """Open the thread on a message, unless there is one. Raises ChatRefusedError where Discord would refuse."""
 
         def work() -> ChannelId:
-            _demand(bool(name.strip()) and len(name) <= _NAME_LIMIT, "a thread's name has 1 to 100 characters")
+            fits = bool(name.strip()) and len(name) <= self.capabilities.thread_name_limit
+            _demand(fits, "a thread's name has 1 to 100 characters")
             _demand(self._place(channel_id).kind == "channel", "a thread cannot hang in a thread")
-            known = ChannelId(message_id) in self._channels or any(m.id == message_id for m in self._here(channel_id))
-            _demand(known, "unknown message")
+            known = ChannelId(message_id) in self._channels or _of_id(self._here(channel_id), message_id)
+            _demand(bool(known), "unknown message")
             return self.open_thread(channel_id, message_id, name)
 
         return await self._call("start_thread", work)
@@ -457,7 +444,8 @@ class Sandbox:
 
     def _check(self, channel_id: ChannelId, text: str, buttons: Sequence[Button]) -> None:
         self._place(channel_id)
-        _demand(bool(text.strip()) and len(text) <= _TEXT_LIMIT, "a message has 1 to 2,000 characters")
+        fits = bool(text.strip()) and len(text) <= self.capabilities.message_limit
+        _demand(fits, "a message has 1 to 2,000 characters")
         for button in buttons:
             _demand(1 <= len(button.custom_id) <= _BUTTON_ID_LIMIT, "a button's id has 1 to 100 characters")
             _demand(bool(button.label or button.emoji), "a button shows a label or an emoji")
@@ -465,9 +453,7 @@ class Sandbox:
 
     def _after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
         here = self._here(channel_id)
-        start = index_of(here, message_id)
-        if start < len(here) and here[start].id == message_id:
-            start += 1
+        start = index_of(here, message_id) + (_of_id(here, message_id) is not None)
         return here[start : start + _page_size(limit)]
 
     def _session(self) -> SessionStarted:
@@ -481,24 +467,13 @@ class Sandbox:
         await checkpoint()
         self.calls[call] += 1
         planned = self._failures.get(call)
-        failure = planned.popleft() if planned else None
-        if failure is not None and not failure.done:
-            raise failure.error
+        error, done = planned.popleft() if planned else (None, True)
+        if error and not done:
+            raise error
         result = work()
-        if failure is not None:
-            raise failure.error
+        if error:
+            raise error
         return result
-
-    def _write(self, message: ChatMessage) -> ChatMessage:
-        self._messages[message.channel_id].append(message)
-        self._last[message.channel_id] = message.id
-        self._archived.discard(message.channel_id)
-        self._happened(MessageCreated(message=message))
-        return message
-
-    def _written_by(self, channel_id: ChannelId, message_id: MessageId) -> UserId | None:
-        said = reversed(self._messages[channel_id])  # mostly, it is among the newest
-        return next((message.author.id for message in said if message.id == message_id), None)
 
     def _happened(self, event: GatewayEvent) -> None:
         if self._missed is None:
@@ -544,7 +519,9 @@ class Sandbox:
 
 
 def _of_id(messages: Sequence[ChatMessage], message_id: MessageId) -> ChatMessage | None:
-    return next((message for message in messages if message.id == message_id), None)
+    at = index_of(messages, message_id)
+    found = messages[at : at + 1]
+    return found[0] if found and found[0].id == message_id else None
 
 
 def _demand(met: bool, what: str) -> None:  # noqa: FBT001 - reads like an assertion

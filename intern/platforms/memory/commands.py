@@ -1,4 +1,4 @@
-"""Commands and buttons of the Discord in memory: what members are told, kept where tests can see it."""
+"""Commands and buttons of the platform in memory; the answers are kept for tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ class SandboxCommands:
     def __init__(self) -> None:
         self.told: dict[str, Told] = {}
         """By the ticket's id."""
-        self.registrations = 0
 
     async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
         """Acknowledge; doing it again is harmless."""
@@ -65,9 +64,8 @@ class SandboxCommands:
         told.buttons = tuple(buttons)
 
     async def register(self) -> None:
-        """There is nobody to tell."""
+        """Register nothing."""
         await checkpoint()
-        self.registrations += 1
 
     def _told(self, ticket: InteractionTicket) -> Told:
         if ticket.id not in self.told:
