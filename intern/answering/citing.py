@@ -103,10 +103,10 @@ def cited(citations: Iterable[str], sources: Sequence[ShownSource]) -> Cited:
 
 
 def quote_of(answer: str, citation: str, source: ShownSource) -> str | None:
-    """The sentence of a cited source that shares most with the answer, by the rarity of its words; at most MAX_QUOTE.
+    """Return the sentence of a cited source that shares most with the answer, by the rarity of its words.
 
-    It is cut from what was shown, word for word; of a topic, from what the team said in the cited block. None where
-    they share nothing.
+    It is cut to MAX_QUOTE from the shown text, word for word; of a topic, from the team's words in the cited block.
+    None if they share nothing.
     """
     text = source.said or source.text
     if is_team(citation):
@@ -115,7 +115,7 @@ def quote_of(answer: str, citation: str, source: ShownSource) -> str | None:
 
 
 def nearest_sentence(said: str, text: str) -> str | None:
-    """The sentence of a text that shares most with what is said, at most MAX_QUOTE; None where they share nothing."""
+    """Return the sentence of a text that shares most with `said`, cut to MAX_QUOTE; None if they share nothing."""
     sentences = [each for part in _SENTENCE.split(text) if (each := part.strip())]
     held = [word_set(each) for each in sentences]
     wanted, rarity = sorted(word_set(said)), Rarity(held)
@@ -133,7 +133,7 @@ def source_of(citation: str) -> SourceId:
 
 
 def urls(text: str) -> Iterator[str]:
-    """The addresses in a text, without the Markdown and the punctuation around them."""
+    """Yield the addresses in a text, without the Markdown and the punctuation around them."""
     at = 0
     while match := _URL.search(text, at):
         url = _balanced(match.group())
@@ -142,7 +142,7 @@ def urls(text: str) -> Iterator[str]:
 
 
 def strange_urls(answer: str, texts: Sequence[str], own: Iterable[str]) -> list[str]:
-    """The addresses of an answer that stand, byte for byte, in none of the cited texts, and are none of the `own`.
+    """Return the addresses of an answer that are, byte for byte, in none of the cited texts and not among the `own`.
 
     One without its scheme stands there if it does so with or without, or as the site of another.
     """
@@ -175,7 +175,7 @@ def bare_addresses(text: str) -> list[str]:
 
 
 def _without_scheme(url: str) -> tuple[str, str]:
-    """What people write of an address: all but its scheme, or its site."""
+    """Return what people write of an address: all but its scheme, or its site."""
     rest = _plain(url.partition("://")[2])
     return rest, rest.partition("/")[0]
 
@@ -206,7 +206,7 @@ _AROUND = ".,;:!?()"
 
 
 def line_of(text: str, quote: str) -> str | None:
-    """The line of the text that holds the quote, as it stands there; of a long line, what was quoted of it.
+    """Return the line of the text that holds the quote, as it is there; of a long line, the quoted part.
 
     A paragraph that is wrapped is one line.
     """
@@ -235,14 +235,14 @@ def _read(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _part(line: str, wanted: str) -> str:
-    """The shortest part of a line that says what is wanted."""
+    """Return the shortest part of a line that holds `wanted`."""
     end = bisect_left(range(len(line)), True, key=lambda end: wanted in plain(line[:end]))
     start = bisect_left(range(end), True, key=lambda start: wanted not in plain(line[start:end]))
     return line[max(start - 1, 0) : end].strip()
 
 
 def around(text: str, lines: Iterable[str], max_chars: int) -> str:
-    """The text, or where it is too long, at most `max_chars` of it with each line, gaps marked."""
+    """Return the text; if it is too long, at most `max_chars` of it around each line, with gaps marked."""
     if len(text) <= max_chars:
         return text
     spans: list[tuple[int, int]] = []
@@ -263,7 +263,7 @@ def _span(text: str, line: str, max_chars: int) -> tuple[int, int]:
 
 
 def unwrapped(text: str) -> Iterator[str]:
-    """The lines of a text, those of a wrapped paragraph as one; code stays line by line."""
+    """Yield the lines of a text, those of a wrapped paragraph as one; code stays line by line."""
     held: list[str] = []
     in_code = False
     for line in text.split("\n"):

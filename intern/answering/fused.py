@@ -268,7 +268,7 @@ def drafted(work: Work, decision: Decision, shown: Sequence[Shown]) -> Drafted:
 
 
 def _held(decision: Decision, shown: Sequence[Shown]) -> list[tuple[Shown, str]]:
-    """The sentences that are quoted of what was shown; one under the alias of another passage is that one's."""
+    """Return the quoted sentences that were shown, each with its passage, even if the alias of another was given."""
     found: list[tuple[Shown, str]] = []
     for quote in decision.quotes:
         order = sorted(shown, key=lambda passage: passage.alias != quote.source)
@@ -311,9 +311,9 @@ async def verify(work: Work, draft: Drafted) -> bool:
 
 
 def evidence(draft: Drafted) -> list[Evidence]:
-    """The quoted passages, each once, cut to what stands around the lines that are quoted of it.
+    """Return the quoted passages, each once, cut to the surroundings of the quoted lines.
 
-    Then those that are cited without a quote, cut to what fits the answer: nothing vouches for it unseen.
+    Passages that are cited without a quote follow, cut to what fits the answer.
     """
     quoted: dict[str, list[str]] = {}
     for passage, line in draft.quotes:

@@ -201,7 +201,7 @@ class _Known:
 
 
 def _commands(answer: str, told: _Told) -> Iterator[str]:
-    """The command lines of an answer, without the shell's prompt."""
+    """Yield the command lines of an answer, without the shell's prompt."""
     for language, code in _blocks(answer):
         for line in _lines(code):
             if language in _SHELLS or _PROMPT.match(line) or (language in _SESSIONS and _is_run(line)):
@@ -226,12 +226,12 @@ _Told: TypeAlias = Sequence[tuple[str, str]]
 
 
 def _told(answer: str) -> _Told:
-    """The lines outside of code, each with the command that it begins with."""
+    """Return the lines outside of code, each with the command that it begins with."""
     return [(line, _told_command(line)) for line in _CONTINUED.sub(" ", _undressed(answer)).split("\n")]
 
 
 def _undressed(text: str) -> str:
-    """What stands outside of code, without the marks of lines and what emphasizes their beginnings."""
+    """Return the text outside of code, without the marks of lines and the emphasis at their beginnings."""
     unmarked = _MARKS.sub("", _SPAN.sub(_CUT, _FENCED.sub("\n", text)))
     # Words in bold stand for themselves, like a span; a label or a single word belongs to its line.
     for _ in range(_LAYERS):
@@ -240,7 +240,7 @@ def _undressed(text: str) -> str:
 
 
 def _told_command(line: str) -> str:
-    """The command that a line outside of code begins with, without its prompt; empty if there is none."""
+    """Return the command that a line outside of code begins with, without its prompt; empty if there is none."""
     command = _bare(line.partition(_CUT)[0].rstrip(" \t\r\\"))
     if _PROMPTED.match(line):
         return command if _is_command(command) else ""
@@ -270,7 +270,7 @@ def _spans(answer: str) -> Iterator[str]:
 
 
 def _lines(code: str) -> Iterator[str]:
-    """The lines of a block that say something, joined where a backslash does; comments say and join nothing."""
+    """Yield the lines of a block that are not blank or comments, joined where a backslash does."""
     begun = ""
     for each in [*code.split("\n"), ""]:
         line = begun + each.strip()
@@ -305,7 +305,7 @@ def _is_quoted_trouble(code: str, asked: _Known) -> bool:
 
 
 def _parts(command: str, known: _Known) -> list[str]:
-    """What must stand in a source: the whole line, or else each command of a chain, a comment left out."""
+    """Return what a source must hold: the whole line, or else each command of a chain, without a comment."""
     if known.holds(command):
         return [command]
     silent = next((each for each in _COMMENT.finditer(command) if _is_even(command[: each.start()])), None)
@@ -333,7 +333,7 @@ _PLAIN = str.maketrans(
 
 
 def _flat(text: str) -> str:
-    """The text as far as it matters: case, spacing, typography, emphasis, code marks, continued lines do not."""
+    """Normalise a text: ignore case, spacing, typography, emphasis, code marks and continued lines."""
     plain = text if text.isascii() else unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
     joined = _CONTINUED.sub(" ", plain)
     unmarked = re.sub(r"\*\*|\\(?=[-_*#.`])", "", joined.replace("`", " "))

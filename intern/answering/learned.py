@@ -80,7 +80,7 @@ class LearnedSources:
         self._log = ExtractionLog(db, clock=clock)
 
     async def learned(self, query: str, /) -> Learned:
-        """What fits a question; nothing is embedded where nothing was learned yet."""
+        """Return what fits a question; embed nothing if nothing was learned yet."""
         if not query.strip() or not await self._search.holds(_KINDS):
             return Learned()
         only = SearchFilter(kinds=("nugget",))
@@ -97,7 +97,7 @@ class LearnedSources:
         )
 
     async def _trusted(self, found: Sequence[Found]) -> list[Found]:
-        """The facts that are certain enough, best first: of two that fit about as well, the more certain one."""
+        """Return the facts that are certain enough, best first: of two that fit about as well, the more certain one."""
         ids = [FactId(each.document.source_id.partition(":")[2]) for each in found]
         facts = await self._facts.by_ids(ids) if ids else ()
         confidence = {f"fact:{fact.id}": fact.confidence for fact in facts}

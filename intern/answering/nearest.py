@@ -107,7 +107,7 @@ def _shown(kind: _Kind, units: Sequence[str], lead: str) -> str:
 
 
 def _runs(text: str) -> Iterator[tuple[_Kind, list[str]]]:
-    """The sentences of each paragraph, the items of each list, the rows of each table."""
+    """Yield the sentences of each paragraph, the items of each list, the rows of each table."""
     for paragraph in re.split(r"\n[ \t]*\n", text):
         for kind, lines in groupby(unwrapped(paragraph), _kind):
             if kind == "table":
@@ -234,7 +234,7 @@ class Nearest:
         self._vectors: dict[str, memoryview[float]] = {}
 
     async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
-        """The pieces, nearest first; of equals the shortest. They overlap. Only the best by words are compared."""
+        """Rank the pieces, nearest first; of equals the shortest. They overlap. Only the best by words are compared."""
         pieces = [piece for passage in shown for piece in _quotable(passage)]
         if self._embedder is not None and (found := await self._by_likeness(question, pieces)) is not None:
             return found
@@ -252,7 +252,7 @@ class Nearest:
         return None if likes is None else _sorted(replace(e, like=like) for e, like in zip(best, likes, strict=True))
 
     async def _likeness(self, question: str, texts: Sequence[str]) -> list[float] | None:
-        """The cosine of each text and the question; None without an embedder."""
+        """Return the cosine of each text and the question; None without an embedder."""
         if self._embedder is None:
             return None
         wanted = dict.fromkeys((question, *texts))
@@ -279,7 +279,7 @@ def without_mentions(question: str) -> str:
 
 
 def unnamed(question: str, shown: Iterable[Shown]) -> list[str]:
-    """The names in a question that no passage has: what holds for other things answers nothing about them.
+    """Return the names in a question that no passage has: it says nothing about them.
 
     Of English questions only: other languages have other words for what passages name, and German has capitals for all
     nouns.
@@ -318,7 +318,7 @@ def _quotable(passage: Shown) -> Iterator[Near]:
 
 
 def _sayings(passage: Shown) -> Sequence[Excerpt]:
-    """What can be quoted. What the team says stands below what the user said."""
+    """Return what can be quoted. The team's words follow those of the user."""
     if is_team(passage.source_id):
         turns = _TURN.findall(f"{passage.text}\nUser: ")
         asked, said = ([text.strip() for who, text in turns if who == wanted] for wanted in ("User", "Team"))
@@ -370,7 +370,7 @@ def kind_of(source_id: str) -> str:
 
 
 def beginning(text: str, room: int) -> str:
-    """The text, or what fits of its beginning, with a sign that more follows."""
+    """Return the text, or what fits of its beginning, with a sign that more follows."""
     if len(text) <= room:
         return text
     room -= len(GAP.rstrip()) + len(f"\n{_TICKS}")

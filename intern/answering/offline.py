@@ -105,7 +105,7 @@ _words_of = lru_cache(maxsize=1024)(entry_words)  # what is shown for one questi
 
 
 def select(given: SelectIn) -> Selection:
-    """The best source, and the best of the other kind (team answers, documentation) where it is nearly as good."""
+    """Select the best source, and the best of the other kind (team answers, documentation) if it is nearly as good."""
     entries = given.entries
     fits = fit_each(
         given.query or given.question,
@@ -121,7 +121,7 @@ def select(given: SelectIn) -> Selection:
 
 
 def _scores(given: SelectIn, fits: Sequence[Fit]) -> dict[int, float]:
-    """The entries that may hold the answer. A text tells more than its description, where the texts were searched."""
+    """Score the entries that may hold the answer. A text counts more than its description, if texts were searched."""
     described = [n for n, fit in enumerate(fits) if fit.covered >= _DESCRIBED]
     if not given.ranked:
         return {n: fits[n].rank for n in described}
@@ -135,7 +135,7 @@ def _scores(given: SelectIn, fits: Sequence[Fit]) -> dict[int, float]:
 
 
 def answer(given: AnswerIn) -> Draft:
-    """The passage or the team answer that holds most of what is telling in the question, word for word.
+    """Quote the passage or the team answer that holds most of the rare words of the question.
 
     It is of the best source, or the best of its kind, or of a fact; what ranks below is not quoted.
     """
@@ -195,7 +195,7 @@ class Deciding:
 
 
 def confirm(given: ConfirmIn) -> Confirmation:
-    """What is quoted word for word needs no second look: code has held each quote against its passage."""
+    """Accept the answer: it is a quote, and code has compared each quote with its passage."""
     claims = tuple(Claim(claim="as quoted", quote=1) for _ in given.quotes[:1])
     return Confirmation(asked=given.question[:200], told="A quote, word for word.", verdict="answered", claims=claims)
 
@@ -220,7 +220,7 @@ class _Quote(Struct, frozen=True):
 
 
 def _readings(source: ShownSource) -> tuple[str, ...]:
-    """The text as it stands, and as a chat can show it."""
+    """Return the text as it is, and as a chat can show it."""
     return (source.text,) if is_team(source.source_id) else (source.text, without_markup(source.text))
 
 
@@ -342,7 +342,7 @@ _TO_A_MEMBER = re.compile(r"^\s*<@!?\d+>.*$", re.MULTILINE)
 
 
 def worth(question: str, query: str, hits: Sequence[Hit]) -> float | None:
-    """The score of an unaddressed message, comparable between messages; None where it would say nothing.
+    """Score an unaddressed message, comparable between messages; None where a score would say nothing.
 
     It is the largest likeness of a hit, plus weights for the share of the query's rare words that the best hits hold,
     and for a sign of a question. A word is rare if few of the hits hold it. `query` is what was searched for; `hits`

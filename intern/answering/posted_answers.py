@@ -88,7 +88,7 @@ class PostedAnswers:
             await self._compare(watched[start : start + _AT_ONCE])
 
     async def outdated(self, limit: int) -> tuple[Outdated, ...]:
-        """The answers that do not stand any more, newest first, with what their sources say now."""
+        """Return the outdated answers, newest first, with the current texts of their sources."""
         answers = await self.store.outdated(limit)
         texts = await self._texts({each.source_id for answer in answers for each in answer.citations})
         return tuple(
@@ -135,7 +135,7 @@ class PostedAnswers:
         return None
 
     async def _texts(self, source_ids: Iterable[SourceId]) -> dict[SourceId, _Text]:
-        """What sources say now; without those that cannot be read just now."""
+        """Read the current texts of sources; without those that cannot be read just now."""
         wanted = list(dict.fromkeys(source_ids))
         blocks = {each: block for each in wanted if (block := _block_of(each))}
         texts: dict[SourceId, _Text] = await run_sync(self._blocks, blocks) if blocks else {}
@@ -194,7 +194,7 @@ class PostedAnswers:
         return texts
 
     def _block_since(self, qa_id: QAId, newer: Mapping[QAId, QAId]) -> TopicBlock | None:
-        """What took the place of a block; None where nothing did."""
+        """Return the block that replaced another; None if there is none."""
         for _ in range(_LONGEST_CHAIN):
             if qa_id not in newer:
                 return None
@@ -204,7 +204,7 @@ class PostedAnswers:
         return None
 
     def _block_with(self, cited: Cited) -> SourceId | None:
-        """The block of a topic, cited as a whole, that holds the quote: it may move to another topic."""
+        """Return the block that holds the quote, for a topic that is cited as a whole: it may move to another topic."""
         kind, _, name = cited.source_id.partition(":")
         if kind != "team" or "#" in name or not cited.quote:
             return None
@@ -215,7 +215,7 @@ class PostedAnswers:
         return None
 
     def _block(self, qa_id: QAId) -> TopicBlock | None:
-        """A block, in whichever topic it stands."""
+        """Find a block in any topic."""
         topic = self.topics.topic_of(qa_id)
         blocks = () if topic is None else self.topics.read(topic)
         return next((each for each in blocks if time_of(each.qa_id) == time_of(qa_id)), None)
@@ -245,7 +245,7 @@ class Retractions:
 
 
 def _block_of(source_id: SourceId) -> QAId | None:
-    """The block that a citation of a team answer names."""
+    """Return the block that a citation of a team answer names."""
     named = source_id.partition("#")[2] if source_id.startswith("team:") else ""
     try:
         time_of(QAId(named))
@@ -277,7 +277,7 @@ def _newer(decisions: DecisionLog) -> dict[QAId, QAId]:
 
 
 def _shown(text: _Text | None, cited: Cited) -> str:
-    """What stands there now: of a document, the passage that is nearest to what was quoted."""
+    """Return the current text: of a document, the passage that is nearest to the quote."""
     if text is None or text.text is None:
         return ""
     return best_passages(text.text, cited.quote or cited.title, _MOST_SHOWN)

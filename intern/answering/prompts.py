@@ -131,11 +131,11 @@ class Confirmation(Struct, frozen=True, kw_only=True):
     claims: Annotated[tuple[Claim, ...], Meta(max_length=6, description="What the answer says.")]
 
     def unquoted(self, quotes: int) -> tuple[str, ...]:
-        """The claims that none of so many quotes bears."""
+        """Return the claims that none of so many quotes supports."""
         return tuple(each.claim for each in self.claims if not 1 <= each.quote <= quotes)
 
     def holds(self, quotes: int) -> bool:
-        """A verdict against its own claims counts as unsure, and what is unsure is not posted."""
+        """Return whether the answer may be posted: not if the verdict contradicts its own claims."""
         return self.verdict == "answered" and bool(self.claims) and not self.unquoted(quotes)
 
 

@@ -92,7 +92,7 @@ def worded(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) ->
 
 
 def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
-    """The template of one of the texts. Raises ConfigError where there is none."""
+    """Find the template of one of the texts. Raises ConfigError if there is none."""
     folders: tuple[Traversable, ...] = (*((prompts_dir,) if prompts_dir else ()), *shipped())
     file = next((file for folder in folders if (file := folder / _FOLDER / (name + _SUFFIX)).is_file()), None)
     if file is None:
@@ -145,13 +145,13 @@ class Replying:
 
 
 def answer_buttons(question_id: MessageId) -> tuple[Button, ...]:
-    """The buttons under the answer to a question: two votes, and why it was given. Their ids name the question."""
+    """Make the buttons under an answer: two votes, and why it was given. Their ids name the question."""
     votes = [Button(custom_id=f"intern:{vote}:{question_id}", emoji=emoji) for vote, emoji in _VOTES.items()]
     return (*votes, Button(custom_id=f"intern:why:{question_id}", label="Why?"))
 
 
 def notice(request: AnswerRequest, text: str) -> Reply:
-    """A word on why there is no answer."""
+    """Make a reply that says why there is no answer."""
     return structs.replace(_reply(request, text), notice=True)
 
 

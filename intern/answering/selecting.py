@@ -46,7 +46,7 @@ def distinct(sources: Iterable[SourceText]) -> tuple[SourceText, ...]:
 
 
 def shown_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> tuple[ShownSource, ...]:
-    """The sources that say anything, team knowledge first, in at most `max_chars` characters in total.
+    """Return the sources with any text, team knowledge first, in at most `max_chars` characters in total.
 
     Each gets an equal share; what a short one leaves, the longer ones share.
     """
@@ -112,7 +112,7 @@ MOST_RANKED = 200
 
 
 def chosen(ids: Sequence[str], shown: Sequence[IndexEntry], max_sources: int) -> Chosen:
-    """The first `max_sources` of the ids that were shown, each once, in the model's order."""
+    """Choose the first `max_sources` of the ids that were shown, each once, in the model's order."""
     known = {str(entry.source_id): entry.source_id for entry in shown}
     asked_for = [each.strip() for each in ids]
     known_ids = tuple(dict.fromkeys(known[each] for each in asked_for if each in known))
@@ -125,7 +125,7 @@ def chosen(ids: Sequence[str], shown: Sequence[IndexEntry], max_sources: int) ->
 
 
 def entry_words(entry: IndexEntry) -> tuple[str, ...]:
-    """The words of an entry; file names and addresses say much about what stands in them."""
+    """Return the words of an entry; file names and addresses say much about a source."""
     # But for a nugget's, which is a number.
     name = "" if entry.source_id.startswith("nugget:") else entry.source_id.partition(":")[2]
     return tuple(words(f"{name}\n{entry.description}"))
@@ -174,7 +174,7 @@ class Index:
         return min(2 * shown, MOST_RANKED, len(self.entries))
 
     def shown(self, query: str, max_chars: int, best: Sequence[SourceId] = ()) -> tuple[IndexEntry, ...]:
-        """The index whole while it fits `max_chars`, else the entries that fit the query best; always in its own order.
+        """Return the whole index if it fits `max_chars`, else the entries that fit the query best, in their order.
 
         These are the `best` (found by their texts) in their order, then those whose own words fit.
         """
@@ -246,7 +246,7 @@ _INDENT = re.compile(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECAS
 
 
 def near_best(hits: Iterable[Hit]) -> list[Hit]:
-    """The hits that are worth a look, best first; at equal score, what the team said before documents."""
+    """Return the hits that are worth a look, best first; at equal score, the team's words before documents."""
     order = sorted(hits, key=lambda hit: (-round(hit.score, 2), not is_team(hit.source_id)))
     least = order[0].score * _NEAR_BEST if order else 0.0
     return [hit for n, hit in enumerate(order) if n < _LEAST_SHOWN or hit.score >= least]
@@ -255,7 +255,7 @@ def near_best(hits: Iterable[Hit]) -> list[Hit]:
 def shown_passages(
     hits: Sequence[Hit], sources: Mapping[SourceId, SourceText], query: str, max_chars: int
 ) -> tuple[Shown, ...]:
-    """The passages of the hits in at most `max_chars` characters, as many as fit, in an order of their own.
+    """Cut the passages of the hits, as many as fit into `max_chars` characters, in an order of their own.
 
     The order depends on the ids alone, so that questions about the same sources share the beginning of a prompt.
     """
@@ -281,7 +281,7 @@ def whole_sources(sources: Sequence[SourceText], max_chars: int) -> tuple[Shown,
 
 
 def aliased(passages: Iterable[Shown]) -> tuple[Shown, ...]:
-    """What the team said first, then by id; each with its alias."""
+    """Order passages, the team's words first, then by id; give each its alias."""
     order = sorted(passages, key=lambda each: (not is_team(each.source_id), each.source_id))
     return tuple(
         replace(each, alias=alias, label=f"{alias}: {each.label}") for alias, each in zip(ALIASES, order, strict=False)
@@ -297,7 +297,7 @@ def _all(source: SourceText) -> Iterator[Shown]:
 
 
 def _passage(source: SourceText, hit: Hit, query: str) -> Shown | None:
-    """What stands there now; where the passage was changed since it was indexed, what fits the question best."""
+    """Return the current passage; if it was changed since it was indexed, what fits the question best."""
     if not is_team(source.source_id):
         text = source.text.strip()
         if len(text) > _WHOLE:
@@ -331,7 +331,7 @@ def _of_team(source: SourceText, qa_id: str, block: str, query: str) -> Shown:
 
 
 def _turns_cut(said: str, query: str) -> str:
-    """What of the turns fits a question best: a little of what was asked, and of what the team answered the most."""
+    """Cut the turns to what fits a question best: a little of what was asked, most of what the team answered."""
     asked, answers, answered = said.partition("\nTeam: ")
     if len(said) <= _LONGEST or not answers:
         return best_passages(said, query, _LONGEST)
@@ -353,7 +353,7 @@ def _shown(source: SourceText, source_id: SourceId, text: str) -> Shown:
 
 
 def _around(text: str, hit: Hit) -> str:
-    """The passage with its headings, and with what follows where it is short; empty where it stands there no more."""
+    """Return the passage with its headings, and with what follows if it is short; empty if it is not there any more."""
     start = text.find(hit.text) if hit.text else -1
     if start < 0:
         return ""
@@ -378,7 +378,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _said_by_whom(block: str) -> str:
-    """The turns of a block, each led by who spoke, without ids and times."""
+    """Return the turns of a block, each led by its speaker, without ids and times."""
     return _INDENT.sub("", _HEADER.sub("", block).strip())
 
 

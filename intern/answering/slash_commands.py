@@ -109,7 +109,7 @@ class Said(Struct, frozen=True, kw_only=True):
 
 
 def said(text: str, citations: Sequence[Citation] = ()) -> Said:
-    """A text as it may be shown: no links but to what is cited, split where it is long."""
+    """Make a reply of a text: without links but those that are cited, split if it is long."""
     return Said(parts=tuple(parts_of(text, citations)))
 
 
@@ -310,7 +310,7 @@ class Commands:
 
 
 def explained(account: Trace, votes: Votes | None = None) -> str:
-    """The account of a question, and what people thought of its answer, for people of the team."""
+    """Explain to the team what became of a question, with the votes on its answer."""
     known = {**{str(reason): words for reason, words in _SILENCES.items()}, **_OTHER_REASONS}
     reason = known.get(account.reason, account.reason)
     lines = [f"Message {account.question_id}: **{_line(account.outcome)}**. {_line(reason)}"]
@@ -333,7 +333,7 @@ _EMPTY: Final[tuple[object, ...]] = ("", None, [], ())
 
 
 def _line(value: object) -> str:
-    """A value from wherever on one line of bearable length; several as code."""
+    """Format any value on one line of bearable length; several as code."""
     if isinstance(value, list | tuple):
         items = cast("Sequence[object]", value)
         return ", ".join(f"`{_line(item).replace('`', '')}`" for item in items[:10])
@@ -354,7 +354,7 @@ def _count(messages: int) -> str:
 
 
 def _question(command: AskCommand) -> ChatMessage:
-    """What is asked, as if the member had written it on the channel."""
+    """Return the question as if the member had written it on the channel."""
     if command.on is not None:
         return command.on
     ticket = command.interaction

@@ -86,7 +86,7 @@ class Answerer:
     nearest: Nearest | None = None
 
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
-        """A verified answer with its citations, or silence with its reason, within `request_timeout_seconds`.
+        """Return a verified answer with its citations, or silence with its reason, within `request_timeout_seconds`.
 
         `addressed` says that the question is meant for the bot, so source selection starts before the gate is done.
         Raises no `InternError`.
@@ -335,7 +335,7 @@ async def _side_by_side(work: Work) -> tuple[GateDecision, Chosen | None]:
 
 
 async def _held(call: Awaitable[T]) -> T | Exception:
-    """A call's value or error: an error that leaves a task group as a value leaves it as itself, not in a group."""
+    """Return a call's value or error: as a value, it leaves a task group as itself, not in an exception group."""
     try:
         return await call
     except Exception as error:  # noqa: BLE001 a bug, too: it is raised by who takes it
@@ -360,7 +360,7 @@ class Images(Protocol):
     """Fetches pictures; see `intern.platforms.discord.attachments`."""
 
     async def image(self, attachment: Attachment, /) -> Image:
-        """The picture. Raises the ChatError family."""
+        """Fetch the picture. Raises the ChatError family."""
         ...
 
 
@@ -368,7 +368,7 @@ class Answers(Protocol):
     """Answers questions."""
 
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
-        """An answer, or silence with its reason. Raises no `InternError`."""
+        """Return an answer, or silence with its reason. Raises no `InternError`."""
         ...
 
 

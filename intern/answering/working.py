@@ -64,7 +64,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 def asked(conversation: Conversation, *, addressed: bool) -> Asked:
-    """The last `user` messages of one author in a row are the question; all others are its history."""
+    """Take the last `user` messages of one author in a row as the question; all others are its history."""
     messages, place = conversation.messages, conversation.asked
     question = messages[place]
     asker = question[-1].author_id if question else None
@@ -84,7 +84,7 @@ def _said(message: Message) -> str:
 
 
 def _history(messages: list[Message], asker: str | None) -> str:
-    """The newest messages that fit, oldest first. Further lines of a message are indented: none can forge a speaker."""
+    """Join the newest messages that fit, oldest first. Further lines are indented: none can forge a speaker."""
     kept: list[str] = []
     room = MAX_HISTORY_CHARS
     for message in reversed(messages):
@@ -127,9 +127,9 @@ class Trace:
 
     @contextmanager
     def step(self, name: str, prompt: Prompt[Any, Any] | None = None) -> Generator[dict[str, Any]]:
-        """Takes the step's fields; adds `seconds`, and `tokens`, `cached_tokens` and `prompt` where one was asked.
+        """Take the step's fields; add `seconds`, and `tokens`, `cached_tokens` and `prompt` if one was asked.
 
-        Adds `error` where it failed, and `unfinished` where it was given up.
+        Add `error` if it failed, and `unfinished` if it was given up.
         """
         began = anyio.current_time()
         fields = self.steps[name] = {"unfinished": True}
@@ -162,7 +162,7 @@ class Trace:
         )
 
     def debug(self) -> dict[str, dict[str, Any]]:
-        """The steps' fields, with what was said at each."""
+        """Return the steps' fields, with what was said at each."""
         return {step: {**fields, **self._said.get(step, {})} for step, fields in self.steps.items()}
 
     def fields(self) -> dict[str, Any]:
@@ -171,17 +171,17 @@ class Trace:
 
 
 def steps_of(debug: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The fields of the steps of one question, from its `AIResult.debug`, in their order."""
+    """Return the fields of the steps of one question, from its `AIResult.debug`, in their order."""
     return [cast("dict[str, Any]", step) for step in debug.values() if isinstance(step, dict)]
 
 
 def tokens_by_prompt(debug: Mapping[str, Any]) -> dict[str, int]:
-    """What the prompts of one question cost, from its `AIResult.debug`, in the order of the steps."""
+    """Return the tokens of the prompts of one question, from its `AIResult.debug`, in the order of the steps."""
     return {step["prompt"]: int(step["tokens"]) for step in steps_of(debug) if "prompt" in step}
 
 
 def flat(name: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """A step's fields with its name before theirs."""
+    """Return a step's fields with its name before theirs."""
     return {f"{name}.{key}": value for key, value in fields.items()}
 
 
@@ -198,27 +198,27 @@ class Knowledge(Protocol):
     """What can be looked up. Each raises the `KnowledgeError` family."""
 
     async def entries(self) -> Sequence[IndexEntry]:
-        """The index, in its own order."""
+        """Return the index, in its own order."""
         ...
 
     async def load_each(self, source_ids: Sequence[SourceId], /) -> Sequence[SourceText | KnowledgeError]:
-        """Sources of the index, whole, or why they could not be read; as many as were asked for, in their order."""
+        """Return whole sources of the index, or why they could not be read; one for each id, in their order."""
         ...
 
     async def best(self, query: str, limit: int, /) -> Sequence[SourceId] | None:
-        """The sources whose text fits best, best first; None where that cannot be told. Raises nothing."""
+        """Return the sources whose text fits best, best first; None if the search fails. Raises nothing."""
         ...
 
     async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
-        """The passages that fit best, one of a source, best first; None where `best` gives None. Raises nothing."""
+        """Return the passages that fit best, one of a source, best first; None if the search fails. Raises nothing."""
         ...
 
     async def learned(self, query: str, /) -> Learned:
-        """The nuggets and facts that fit a question; none if the search fails. Raises nothing."""
+        """Return the nuggets and facts that fit a question; none if the search fails. Raises nothing."""
         ...
 
     async def citation_link(self, source_id: SourceId, /) -> str | None:
-        """The jump link of a team answer (`team:<topic>.txt#<qa id>`); None where there is none."""
+        """Return the jump link of a team answer (`team:<topic>.txt#<qa id>`); None if there is none."""
         ...
 
 
@@ -279,7 +279,7 @@ def checked(work: Work, text: str, cited: Sequence[ShownSource], *, is_cited: bo
 
 
 async def read_each(knowledge: Knowledge, source_ids: Sequence[SourceId]) -> list[SourceText]:
-    """The sources that can be read; each other is logged."""
+    """Read the sources that can be read; log the others."""
     reads = await knowledge.load_each(source_ids) if source_ids else ()
     for source_id, read in zip(source_ids, reads, strict=True):
         if not isinstance(read, SourceText):
@@ -288,7 +288,7 @@ async def read_each(knowledge: Knowledge, source_ids: Sequence[SourceId]) -> lis
 
 
 async def answer_link(knowledge: Knowledge, source_id: SourceId) -> str | None:
-    """The link to a team answer; None where there is none. One that cannot be told is logged: the answer stands."""
+    """Return the link to a team answer; None if there is none. A failure is logged, and does not affect the answer."""
     try:
         return await knowledge.citation_link(source_id)
     except KnowledgeError as error:

@@ -83,11 +83,11 @@ class Patience:
         """Why it did; empty where it did not."""
 
     def over(self, models: Models) -> Models:
-        """The models, listened to: what an answer says of its failure does not tell whether waiting helps."""
+        """Wrap the models to hear their errors: an answer does not say whether waiting helps."""
         return models._replace(answering=_Heard(models.answering, self), learning=_Heard(models.learning, self))
 
     def hears(self, error: ModelUnavailableError) -> None:
-        """That is why a model could not be asked."""
+        """Note why a model could not be asked."""
         self._last = error
 
     async def until(self, succeeds: Callable[[], Awaitable[bool]]) -> bool:
@@ -145,7 +145,7 @@ class ReplayClock:
         self._now = now
 
     def now(self) -> datetime:
-        """The moment that the replay has come to."""
+        """Return the moment that the replay has come to."""
         return self._now
 
     def turn(self, moment: datetime) -> None:
@@ -215,7 +215,7 @@ class Replay:
         return self._patience.over(self._watch(models, clock))
 
     def report(self) -> Backtest:
-        """What came of it so far."""
+        """Return the results so far."""
         settings, prepared = self._settings, self._prepared
         order = [asked.request.batch.last.id for asked in prepared.timeline.asked]
         outcomes = tuple(self._outcomes[each] for each in order if each in self._outcomes)
@@ -381,7 +381,7 @@ class Replay:
         )
 
     async def _judged(self, outcome: Outcome, embedder: Embedder | None) -> Outcome:
-        """An answer, held against what the team said."""
+        """Compare an answer with the team's."""
         if outcome.reply is None:
             return outcome
         if outcome.team is None:
@@ -401,14 +401,14 @@ class Replay:
         return Likeness(words=shared_words(ours, team), vectors=vectors)
 
     def _shown(self, text: str) -> str:
-        """A text for the report: without keys and the like, and not without end."""
+        """Mask secrets in a text for the report, and cut it."""
         kb = self._settings.kb
         masked = mask_secrets(text, secrets=kb.mask_secrets, emails=kb.mask_emails).text
         return masked if len(masked) <= _MOST_CHARS else masked[:_MOST_CHARS] + " […]"
 
 
 def _with(outcome: Outcome, result: AIResult) -> Outcome:
-    """What the answering room gave."""
+    """Add the result of the answering."""
     debug = result.debug or {}
     could_not_look = result.reason in COULD_NOT_LOOK
     return replace(
@@ -423,7 +423,7 @@ def _with(outcome: Outcome, result: AIResult) -> Outcome:
 
 
 def _fullest(pending: Sequence[Taught]) -> Iterable[tuple[Taught, Sequence[Capture]]]:
-    """The captures, without those that a later one of the same conversation holds: no question came in between."""
+    """Drop captures that a later one of the same conversation holds: no question came in between."""
     held: dict[str, set[MessageId]] = {}
     kept: list[tuple[Taught, list[Capture]]] = []
     for taught in reversed(pending):
@@ -444,7 +444,7 @@ def _name_of(kind: str, model: str) -> str:
 async def _opened(
     settings: Settings, clock: ReplayClock, watch: Callable[[Models, ReplayClock], Models]
 ) -> AsyncGenerator[tuple[Intern, Embedder | None]]:
-    """The temporary folder, with models that go by the real time: their budgets are of real days and real money.
+    """Open the temporary folder, with models on real time: their budgets are of real days and real money.
 
     Each replay has whole ones. To count with the bot's would mean to write into the operator's folder.
     """
@@ -458,7 +458,7 @@ async def _opened(
 
 
 def _moved(settings: Settings, folder: Path, documents: bool) -> Settings:  # noqa: FBT001 - run in a thread
-    """The settings for a folder of its own, with the documents where they are and copies of what is known of them.
+    """Point the settings at a folder of its own, with the documents where they are and copies of their descriptions.
 
     Blocks. Raises KnowledgeError.
     """

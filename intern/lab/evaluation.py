@@ -145,7 +145,7 @@ class _Row(Struct, forbid_unknown_fields=True):
 
 
 def read_questions(file: Path) -> tuple[Question, ...]:
-    """The questions of a file, one JSON object a line. Raises ConfigError that names the lines that are wrong."""
+    """Read the questions of a file, one JSON object a line. Raises ConfigError that names the wrong lines."""
     questions: list[Question] = []
     faults: list[str] = []
     seen: dict[str, int] = {}
@@ -171,7 +171,7 @@ def read_questions(file: Path) -> tuple[Question, ...]:
 
 
 def read_evaluation(file: Path) -> Evaluation:
-    """What an earlier evaluation wrote. Raises ConfigError."""
+    """Read an earlier evaluation. Raises ConfigError."""
     try:
         return msgspec.json.decode(_text(file), type=Evaluation)
     except msgspec.MsgspecError as error:
@@ -244,7 +244,7 @@ async def outcomes_of(
 
 
 def outcome_of(question: Question, result: AIResult) -> Outcome:
-    """What the answering room gave, held against what was expected."""
+    """Compare the result of a question with the expected one."""
     debug = result.debug or {}
     tokens = tokens_by_prompt(debug)
     citations = tuple(str(citation.source_id) for citation in result.citations)
@@ -282,7 +282,7 @@ def verdict_of(question: Question, result: AIResult) -> Verdict:
 
 
 def unknown_sources(questions: Iterable[Question], entries: Iterable[IndexEntry]) -> tuple[str, ...]:
-    """Expected sources that are no beginning of anything listed; a team answer's topic is what counts of it."""
+    """Return expected sources that no listed id begins with; of a team answer, only its topic counts."""
     listed = [str(entry.source_id) for entry in entries]
     expected = dict.fromkeys(source for question in questions for source in question.expected_sources)
 
@@ -294,7 +294,7 @@ def unknown_sources(questions: Iterable[Question], entries: Iterable[IndexEntry]
 
 
 def totals_of(outcomes: Sequence[Outcome]) -> Totals:
-    """The sum of them."""
+    """Add them up."""
     verdicts = Counter(outcome.verdict for outcome in outcomes)
     tokens: Counter[str] = Counter()
     for outcome in outcomes:
@@ -316,7 +316,7 @@ def totals_of(outcomes: Sequence[Outcome]) -> Totals:
 
 
 def compared(before: Sequence[Outcome], after: Sequence[Outcome]) -> Comparison:
-    """What is different; each question is known by its id."""
+    """Compare two evaluations; questions are matched by id."""
     old, new = ({outcome.id: outcome for outcome in each} for each in (before, after))
     both = [name for name in new if name in old]
     changes = [change for name in both if (change := change_of(old[name], new[name]))]
@@ -341,7 +341,7 @@ def change_of(before: Outcome, after: Outcome) -> Change | None:
 
 
 def told_of(outcome: Outcome) -> str:
-    """The verdict in words, with the sources of an answer or the reason of a silence."""
+    """Return the verdict in words, with the sources of an answer or the reason of a silence."""
     detail = ", ".join(outcome.citations) or outcome.reason
     return VERDICTS[outcome.verdict] + (f" ({detail})" if detail else "")
 

@@ -221,7 +221,7 @@ class Backtest(Struct, frozen=True, kw_only=True):
 
 
 def totals_of(outcomes: Sequence[Outcome], learning: Meter) -> Totals:
-    """The sum of them."""
+    """Add them up."""
     verdicts = Counter(outcome.verdict for outcome in outcomes)
     silent = [outcome for outcome in outcomes if outcome.verdict == "silent"]
     prompts: Counter[str] = Counter()

@@ -26,7 +26,7 @@ class Examples(Struct, frozen=True, kw_only=True):
 
 
 def rows_of(done: Backtest) -> Iterator[tuple[str, int, str]]:
-    """The summary: what, how many, and a remark."""
+    """Yield the rows of the summary: what, how many, and a remark."""
     totals = done.totals
     yield "questions asked", totals.questions, f"the team answered {totals.team_answered} of them"
     remarks = {
@@ -51,7 +51,7 @@ def rows_of(done: Backtest) -> Iterator[tuple[str, int, str]]:
 
 
 def table_of(done: Backtest) -> str:
-    """The summary for a terminal."""
+    """Return the summary for a terminal."""
     rows = list(rows_of(done))
     width = max(len(name) for name, _, _ in rows)
     lines = [f"{name:<{width}}  {number:>9}  {remark}".rstrip() for name, number, remark in rows]
@@ -61,7 +61,7 @@ def table_of(done: Backtest) -> str:
 
 
 def examples_of(done: Backtest) -> tuple[Examples, ...]:
-    """What to read first: the best, the worst, and what was missed."""
+    """Choose what to read first: the best, the worst, and missed questions."""
 
     def some(title: str, about: str, outcomes: Sequence[Outcome]) -> Examples:
         return Examples(title=title, about=about, outcomes=tuple(outcomes[:_EXAMPLES]), of=len(outcomes))
@@ -85,7 +85,7 @@ def examples_of(done: Backtest) -> tuple[Examples, ...]:
 
 
 def page_of(done: Backtest) -> bytes:
-    """The report as one HTML file that loads nothing and runs nothing."""
+    """Render the report as one HTML file that loads nothing and runs nothing."""
     folder = files("intern.lab") / "templates"
     texts = {name: (folder / name).read_text(encoding="utf-8") for name in ("backtest.html", "backtest.css")}
     made = Environment(

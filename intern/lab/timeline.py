@@ -147,7 +147,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
 async def timeline_of(
     exports: Exports, settings: Settings, *, since: datetime | None = None, until: datetime | None = None
 ) -> Timeline:
-    """The history, with the questions of `since` to `until`. What was taught before counts, what came after does not.
+    """Return the history, with the questions of `since` to `until`. Earlier lessons count, later ones do not.
 
     Raises ConfigError for the export of a server that is not served.
     """
@@ -232,7 +232,7 @@ class _Making:
         await self._teach(batch, channel)
 
     async def _teach(self, batch: Batch, channel: Channel) -> None:
-        """What the bot would have captured: at once, and again whenever something was edited that belongs to it.
+        """Add what the bot would have captured: at once, and again whenever a message of it was edited.
 
         What a message said before an edit is lost, so until then it is not there at all.
         """
@@ -299,7 +299,7 @@ class _Making:
         )
 
     def _answers_to(self, batch: Batch, channel: Channel) -> tuple[TeamReply, ...]:
-        """What replies to the question, else what the team said next in its conversation or thread."""
+        """Return the replies to the question, else what the team said next in its conversation or thread."""
         own = frozenset(message.id for message in batch.messages)
         opened = known_from(batch.messages[0])
         said = {reply.moment: reply for each in own for reply in self._replies.get(each, ())}
@@ -342,5 +342,5 @@ def _link(message: ChatMessage) -> str:
 
 
 def by_reason(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts, most first, then by name: the same in every run."""
+    """Sort counts, most first, then by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
