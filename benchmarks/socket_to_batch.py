@@ -369,17 +369,15 @@ async def _ours(rest_url: str, token: str, guild_id: str) -> None:
             desk.start_soon(settle, to_settle)
             async with create_task_group() as ears:
                 ears.start_soon(
-                    partial(
-                        Listener(
-                            gateway=_Counted(discord, meter),
-                            checkpoints=checkpoints,
-                            approvals=Approvals(clock=SystemClock()),
-                        ).run,
-                        events,
-                        interactions,
-                        behind,
-                        approved,
-                    )
+                    Listener(
+                        gateway=_Counted(discord, meter),
+                        checkpoints=checkpoints,
+                        approvals=Approvals(clock=SystemClock()),
+                    ).run,
+                    events,
+                    interactions,
+                    behind,
+                    approved,
                 )
                 await discord.wait_ready()
                 await meter.run(lambda: to_batch.statistics().current_buffer_used)

@@ -102,40 +102,34 @@ async def learners(
                     )
                 )
                 start(
-                    partial(
-                        Classifier(
-                            archive=writer.learning.after,
-                            after=writer.stores.archived_until(),
-                            again=writer.learning.due,
-                            choose=writer.learning.choose_topic,
-                            attempts=writer.stores.attempts,
-                            events=events,
-                        ).run,
-                        to_classify,
-                        filings,
-                    )
+                    Classifier(
+                        archive=writer.learning.after,
+                        after=writer.stores.archived_until(),
+                        again=writer.learning.due,
+                        choose=writer.learning.choose_topic,
+                        attempts=writer.stores.attempts,
+                        events=events,
+                    ).run,
+                    to_classify,
+                    filings,
                 )
                 start(
-                    partial(
-                        Integrator(filer=writer.learning, attempts=writer.stores.attempts, events=events).run,
-                        to_file,
-                        to_withdraw,
-                        changed,
-                        decided,
-                    )
+                    Integrator(filer=writer.learning, attempts=writer.stores.attempts, events=events).run,
+                    to_file,
+                    to_withdraw,
+                    changed,
+                    decided,
                 )
                 start(
-                    partial(
-                        Extractor(
-                            decisions=writer.extraction.after,
-                            after=await writer.extraction.position(),
-                            extraction=writer.extraction,
-                            again=writer.extraction.due,
-                            attempts=writer.stores.attempts,
-                            events=events,
-                        ).run,
-                        to_extract,
-                    )
+                    Extractor(
+                        decisions=writer.extraction.after,
+                        after=await writer.extraction.position(),
+                        extraction=writer.extraction,
+                        again=writer.extraction.due,
+                        attempts=writer.stores.attempts,
+                        events=events,
+                    ).run,
+                    to_extract,
                 )
                 start(
                     partial(

@@ -53,6 +53,8 @@ class InteractionWorker:
     """Answers interactions, several at once."""
 
     handle: Handle
+    teaches: Callable[[CaptureRequest], object]
+    """Hears of each capture before it is handed on: from then on, its messages can be withdrawn."""
     responses: Interactions
     backoff: Backoff = exponential_backoff
 
@@ -144,6 +146,8 @@ class InteractionWorker:
 
     async def _done(self, interaction: Interaction) -> Said:
         answer = await self.handle(interaction)
+        for request in answer.captures:
+            self.teaches(request)
         for request in answer.captures:
             try:
                 await self._captures.send(request)

@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 
 from intern.actors.backfill import Backfill, Rereading
 from intern.actors.batcher import batcher
-from intern.actors.capturer import Captioner, capturer
+from intern.actors.capturer import Captioner, LookUp, capturer
 from intern.actors.checkpointer import Settling
 from intern.actors.events import Events
 from intern.actors.extractor import Extractor
@@ -30,7 +30,7 @@ from intern.actors.router import Requests, Router
 from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, fetch, indexer, regularly, scout
 from intern.answering.posted_answers import PostedAnswers, Retractions
 from intern.answering.replying import Declining, Replying, load_wording
-from intern.answering.slash_commands import Commands, Said
+from intern.answering.slash_commands import Commands
 from intern.answering.workflow import Answerer, Seeing
 from intern.answering.working import RepeatingModel, request_key
 from intern.chat.batching import Batches
@@ -38,10 +38,10 @@ from intern.chat.checkpoints import Checkpoints
 from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
 from intern.chat.options import ConversationOptions
 from intern.chat.outbox import Outgoing, Posting
-from intern.chat.platform import ChatPlatform, Gateway, Interactions
+from intern.chat.platform import ChatPlatform, Interactions
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
-from intern.core.flow import AnswerRequest, Batch, Interaction
+from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, RoleId, position_at, position_of
 from intern.core.messages import Channel, ChatMessage
 from intern.learning.answered_threads import Answered, ThreadReader
@@ -50,12 +50,10 @@ from intern.learning.message_changes import MessageChanges, MissedChanges
 from intern.learning.review import Approvals
 from intern.models.endpoint import EndpointModel
 from intern.models.limits import Breaker
-from intern.models.prompt import Model
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder
 from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.monitoring import (
-    Check,
     CountedModel,
     Counters,
     HealthChecks,
@@ -116,13 +114,15 @@ async def parts_around(
         ):
             watch = ModelWatch(clock, _breakers(opened, embedder))
             counters = None if beside is None else _told(beside.counters, platform.chat, opened, events, embedder)
+            section = "llm" if settings.llm_kb is None else "llm.kb"
+            counted = opened
+            if counters is not None:
+                counted = opened._replace(
+                    answering=CountedModel(opened.answering, counters), learning=CountedModel(opened.learning, counters)
+                )
             watched = opened._replace(
-                answering=watch.over(_counted(opened.answering, counters)),
-                learning=watch.over(
-                    _counted(opened.learning, counters),
-                    work="learning",
-                    section="llm" if settings.llm_kb is None else "llm.kb",
-                ),
+                answering=watch.over(counted.answering),
+                learning=watch.over(counted.learning, work="learning", section=section),
             )
             writer = await run_sync(partial(Writer, settings, db, watched.learning, clock, embedder=embedder))
             if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
@@ -145,11 +145,10 @@ async def parts_around(
             here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
             attended = min(here, default=clock.now())
             gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
-            overheard = Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered)
             room = _Room(
                 settings,
                 platform,
-                overheard,
+                Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered),
                 audience,
                 Checkpoints(marks, baseline=first),
                 events,
@@ -161,18 +160,16 @@ async def parts_around(
             )
             around = await _around(room)
             served = (
-                nullcontext()
-                if beside is None
-                else beside.serving(*_looked_at(room, around, overheard, lock=lock, watch=watch))
+                nullcontext() if beside is None else beside.serving(*_looked_at(room, around, lock=lock, watch=watch))
             )
             async with served:
-                yield around.parts
+                yield around[0]
 
 
 class _Room(NamedTuple):
     settings: Settings
     platform: Platform
-    gateway: Gateway
+    overheard: Overheard
     audience: _Audience
     checkpoints: Checkpoints
     events: Events
@@ -183,22 +180,18 @@ class _Room(NamedTuple):
     embedder: Embedder | None
 
 
-class _Around(NamedTuple):
-    parts: Parts
-    posted: PostedAnswers
-    answers: Seeing
-    waiting: Waiting
+_Around = tuple[Parts, PostedAnswers, Seeing, Waiting]
 
 
 async def _around(room: _Room) -> _Around:
-    settings, platform, gateway, audience, checkpoints, events, clock, db, models, writer, _ = room
-    chat = platform.chat
+    settings, platform, overheard, audience, checkpoints, events, clock, db, models, writer, _ = room
+    chat, stores, learning = platform.chat, writer.stores, writer.learning
     options = settings.conversations
     settling = Settling(checkpoints.settle)
-    chat.recall_roles(await writer.stores.roles.known())
+    chat.recall_roles(await stores.roles.known())
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     events.count = counts.add
-    events.unanswered = partial(_leave_open, writer.stores.unanswered)
+    events.unanswered = partial(_leave_open, stores.unanswered)
     allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
     wording = load_wording(
         Path(settings.prompts.dir) if settings.prompts.dir else None,
@@ -207,25 +200,23 @@ async def _around(room: _Room) -> _Around:
     handoff = settings.discord.handoff_role_id
     answered = writer.extraction.answered
     await answered.open(ThreadReader(chat, audience.admits_id))
-    late = MessageChanges(
-        writer.stores.archive, admits=audience.admits_id, pending=writer.stores.pending, answered=answered.threads
-    )
+    late = MessageChanges(stores.archive, admits=audience.admits_id, pending=stores.pending, answered=answered.threads)
     library = library_of(
         settings,
-        archive=writer.stores.archive,
-        topics=writer.stores.topics,
-        decisions=lambda: writer.stores.decisions,
+        archive=stores.archive,
+        topics=stores.topics,
+        decisions=lambda: stores.decisions,
         db=db,
-        search=writer.stores.search,
+        search=stores.search,
         embedder=room.embedder,
         clock=clock,
-        sources=writer.stores.sources,
-        pages=writer.stores.pages,
+        sources=stores.sources,
+        pages=stores.pages,
     )
     answerer = Answerer(models.answering, library, settings.ai, models.nearest)
     posts = Posting(
         chat,
-        writer.stores.posts,
+        stores.posts,
         chat,
         outgoing=outgoing,
         clock=clock,
@@ -252,19 +243,16 @@ async def _around(room: _Room) -> _Around:
         count=events.asked,
         over_limit=partial(events.turned_away, "asked too much"),
     )
-    posted = PostedAnswers(
-        writer.stores.cited, library, writer.stores.topics, writer.stores.decisions, emails=settings.kb.mask_emails
-    )
-    pending, attempts = writer.stores.pending, writer.stores.attempts
+    posted = PostedAnswers(stores.cited, library, stores.topics, stores.decisions, emails=settings.kb.mask_emails)
     captions = Captioning(
         models.learning,
         platform.images,
-        pending,
+        stores.pending,
         # Rules cannot look at pictures, even if the setting is on.
         sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
         mask=settings.kb.mask_secrets,
     )
-    retractions = Retractions(writer.stores.cited, posts.retract, traces, clock=clock, note=wording.retracted)
+    retractions = Retractions(stores.cited, posts.retract, traces, clock=clock, note=wording.retracted)
     posted_work = (posted.check, retractions.retract) if settings.ai.retract else (posted.check,)
     approvals = Approvals(clock=clock)
     scans = settings.kb.scan_interval_seconds
@@ -279,22 +267,22 @@ async def _around(room: _Room) -> _Around:
     )
     actors: dict[str, Start] = {
         "classifier": Classifier(
-            archive=writer.learning.after,
-            after=writer.stores.archived_until(),
-            settles_in=writer.learning.settles_in,
-            again=writer.learning.due,
-            choose=writer.learning.choose_topic,
-            attempts=attempts,
+            archive=learning.after,
+            after=stores.archived_until(),
+            settles_in=learning.settles_in,
+            again=learning.due,
+            choose=learning.choose_topic,
+            attempts=stores.attempts,
             events=events,
         ).run,
         "captioner": Captioner(
-            pending=pending,
+            pending=stores.pending,
             captions=captions,
-            keep=writer.learning.keep,
-            look_up=OpenMessages(chat.look_up, audience.admits_id).message,
+            keep=learning.keep,
+            look_up=partial(open_message, chat.look_up, audience.admits_id),
             events=events,
         ).run,
-        "integrator": Integrator(filer=writer.learning, attempts=attempts, events=events).run,
+        "integrator": Integrator(filer=learning, attempts=stores.attempts, events=events).run,
         "indexer": partial(
             indexer, refresh=writer.indexing.refresh, settle_seconds=settings.kb.settle_seconds, events=events
         ),
@@ -303,7 +291,7 @@ async def _around(room: _Room) -> _Around:
             after=await writer.extraction.position(),
             again=writer.extraction.due,
             extraction=writer.extraction,
-            attempts=attempts,
+            attempts=stores.attempts,
             events=events,
         ).run,
         "batcher": partial(
@@ -317,7 +305,7 @@ async def _around(room: _Room) -> _Around:
                 _dispatched,
                 Dispatcher(
                     chat,
-                    writer.stores.posts,
+                    stores.posts,
                     options,
                     guild_ids=chat.guild_ids,
                     admits=chat.admits,
@@ -336,9 +324,9 @@ async def _around(room: _Room) -> _Around:
         ).run,
         "capturer": partial(
             capturer,
-            keep=writer.learning.keep,
+            keep=learning.keep,
             known=captions.known,
-            pending=pending,
+            pending=stores.pending,
             settle=settling.captured,
             events=events,
         ),
@@ -346,7 +334,7 @@ async def _around(room: _Room) -> _Around:
             answers=answers,
             replying=Replying(wording, options, handoff_role_id=RoleId(handoff) if handoff else None),
             outgoing=outgoing,
-            done_with=writer.stores.posts.done_with,
+            done_with=stores.posts.done_with,
             typing=chat.typing,
             traces=traces,
             settle=settling.settle,
@@ -354,19 +342,17 @@ async def _around(room: _Room) -> _Around:
         ).run,
         "poster": poster.run,
         "interactions": InteractionWorker(
-            handle=partial(_handled, commands, late), responses=platform.interactions
+            handle=commands.handle, teaches=late.teaches, responses=platform.interactions
         ).run,
-        "reviewer": Reviewer(
-            approvals=approvals, reviews=writer.learning, admits=audience.admits_id, events=events
-        ).run,
-        "listener": Listener(gateway=gateway, checkpoints=checkpoints, approvals=approvals, admits=chat.admits).run,
+        "reviewer": Reviewer(approvals=approvals, reviews=learning, admits=audience.admits_id, events=events).run,
+        "listener": Listener(gateway=overheard, checkpoints=checkpoints, approvals=approvals, admits=chat.admits).run,
         "backfill": Backfill(checkpoints=checkpoints, pages=chat).run,
         "scout": partial(scout, interval_seconds=scans),
         "fetcher": partial(
             regularly, "fetcher", partial(fetch, writer.indexing.refresh_pages, events), interval_seconds=scans
         ),
         "checker": partial(regularly, "checker", *posted_work, interval_seconds=scans),
-        "job_worker": partial(job_worker, jobs=writer.stores.jobs, do=writer.do),
+        "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.do),
     }
     if embedding := writer.indexing.embedding:
         actors["embedder"] = partial(
@@ -386,8 +372,8 @@ async def _around(room: _Room) -> _Around:
             woken=Changes(settings.discovery, never_discovered(settings)).wait,
             shortest_wait=SHORTEST_WAIT,
         )
-    parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=_Books(room, MarkStore(db), counts).keep)
-    return _Around(parts, posted, answers, poster.waiting)
+    parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=partial(_keep, room, counts))
+    return parts, posted, answers, poster.waiting
 
 
 _TOLD_WITHIN = 5.0  # seconds
@@ -413,25 +399,16 @@ class _Audience:
         return self.admits(channel)
 
 
-class _Books:
-    """What is written down every second: how far channels are settled; what was counted, left open, spent and seen."""
-
-    def __init__(self, room: _Room, marks: MarkStore, counts: Counts) -> None:
-        self._marks = marks
-        self._counts = counts
-        self._unanswered = room.writer.stores.unanswered
-        self._usage = room.models.usage
-        self._roles = room.writer.stores.roles
-        self._noted_roles = room.platform.chat.noted_roles
-
-    async def keep(self, moved: Marks) -> None:
-        # Before the marks: what is not read again shall not have been forgotten.
-        await self._roles.keep(self._noted_roles())
-        if self._usage is not None:
-            await self._usage.keep()
-        await self._counts.store()
-        await self._unanswered.store()
-        await self._marks.keep(moved)
+async def _keep(room: _Room, counts: Counts, moved: Marks) -> None:
+    """Write down every second how far channels are settled, and what was counted, left open, spent and seen."""
+    # Before the marks: messages that are not read again shall not have been forgotten.
+    stores = room.writer.stores
+    await stores.roles.keep(room.platform.chat.noted_roles())
+    if room.models.usage is not None:
+        await room.models.usage.keep()
+    await counts.store()
+    await stores.unanswered.store()
+    await MarkStore(room.db).keep(moved)
 
 
 def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> None:
@@ -452,38 +429,33 @@ def _told(
     return counters
 
 
-def _counted(model: Model, counters: Counters | None) -> Model:
-    return model if counters is None else CountedModel(model, counters)
-
-
-def _looked_at(
-    room: _Room, around: _Around, overheard: Overheard, *, lock: FolderLock, watch: ModelWatch
-) -> tuple[Running, Standing]:
+def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: ModelWatch) -> tuple[Running, Standing]:
     """Collect the data for the page and for a monitoring system."""
-
-    def asked_elsewhere() -> tuple[Check, ...]:
-        return posting_check(around.waiting.stuck(), room.clock), *watch.checks()
-
+    parts, posted, answers, waiting = around
     checks = HealthChecks(
-        room.db, lock, clock=room.clock, is_open=lambda: room.platform.chat.is_open, elsewhere=asked_elsewhere
+        room.db,
+        lock,
+        clock=room.clock,
+        is_open=lambda: room.platform.chat.is_open,
+        elsewhere=lambda: (posting_check(waiting.stuck(), room.clock), *watch.checks()),
     )
     running = Running(
         settings=room.settings,
         db=room.db,
         stores=room.writer.stores,
-        answerer=around.answers,
-        posted=around.posted,
-        overheard=overheard,
-        checkpoints=around.parts.checkpoints,
-        fill=around.parts.fill,
+        answerer=answers,
+        posted=posted,
+        overheard=room.overheard,
+        checkpoints=parts.checkpoints,
+        fill=parts.fill,
         clock=room.clock,
         checks=checks,
     )
     standing = Standing(
         settings=room.settings,
         stores=room.writer.stores,
-        fill=around.parts.fill,
-        overheard=overheard,
+        fill=parts.fill,
+        overheard=room.overheard,
         usage=room.models.usage,
         breakers=_breakers(room.models, room.embedder),
         clock=room.clock,
@@ -502,27 +474,10 @@ async def _dispatched(dispatcher: Dispatcher, answered: Answered, batch: Batch) 
     return await dispatcher.dispatch(batch)
 
 
-class OpenMessages:
-    """Messages where we may listen. Nothing is read again in a channel that was closed to us meanwhile."""
-
-    def __init__(
-        self,
-        look_up: Callable[[ChannelId, MessageId], Awaitable[ChatMessage | None]],
-        admits: Callable[[ChannelId], Awaitable[bool]],
-    ) -> None:
-        self._look_up = look_up
-        self._admits = admits
-
-    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """Return a message; None if it is gone. Raises the ChatError family, also where it may not be read."""
-        if not await self._admits(channel_id):
-            raise ChatRefusedError(f"channel {channel_id} is closed to us by now")
-        return await self._look_up(channel_id, message_id)
-
-
-async def _handled(commands: Commands, late: MessageChanges, interaction: Interaction) -> Said:
-    """Do what an interaction asks for; what it teaches can be withdrawn from the moment on that it is handed on."""
-    answer = await commands.handle(interaction)
-    for request in answer.captures:
-        late.teaches(request)
-    return answer
+async def open_message(
+    look_up: LookUp, admits: Callable[[ChannelId], Awaitable[bool]], channel_id: ChannelId, message_id: MessageId
+) -> ChatMessage | None:
+    """Return a message; None if it is gone. Raises the ChatError family, also where it may not be read by now."""
+    if not await admits(channel_id):
+        raise ChatRefusedError(f"channel {channel_id} is closed to us by now")
+    return await look_up(channel_id, message_id)

@@ -75,22 +75,18 @@ class Desk:
         with fail_after(5), heard, asked, reviewed:
             async with create_task_group() as tg:
                 tg.start_soon(
-                    partial(
-                        Backfill(checkpoints=self.checkpoints, pages=pages or self.sandbox, backoff=backoff).run,
-                        woken,
-                        events.clone(),
-                    )
+                    Backfill(checkpoints=self.checkpoints, pages=pages or self.sandbox, backoff=backoff).run,
+                    woken,
+                    events.clone(),
                 )
                 tg.start_soon(
-                    partial(
-                        Listener(
-                            gateway=self.sandbox, checkpoints=self.checkpoints, approvals=Approvals(clock=HandClock())
-                        ).run,
-                        events,
-                        interactions,
-                        behind,
-                        approved,
-                    )
+                    Listener(
+                        gateway=self.sandbox, checkpoints=self.checkpoints, approvals=Approvals(clock=HandClock())
+                    ).run,
+                    events,
+                    interactions,
+                    behind,
+                    approved,
                 )
                 await wait_all_tasks_blocked()
                 yield heard

@@ -153,19 +153,17 @@ async def filings_of(
     with fail_after(5), filed:
         async with create_task_group() as tg:
             tg.start_soon(
-                partial(
-                    Classifier(
-                        archive=archive.after,
-                        after=after,
-                        choose=chooser.choose_topic,
-                        events=Events(),
-                        again=again.due if again else None,
-                        attempts=attempts or Attempts(),
-                        backoff=NO_PAUSES,
-                    ).run,
-                    look,
-                    filings,
-                )
+                Classifier(
+                    archive=archive.after,
+                    after=after,
+                    choose=chooser.choose_topic,
+                    events=Events(),
+                    again=again.due if again else None,
+                    attempts=attempts or Attempts(),
+                    backoff=NO_PAUSES,
+                ).run,
+                look,
+                filings,
             )
             seen += [filing async for filing in filed]
     return seen
@@ -268,17 +266,15 @@ async def test_a_calm_shutdown_leaves_no_attempt_and_a_crash_leaves_one() -> Non
         with fail_after(5), filed, wakeups, suppress(ExceptionGroup):
             async with create_task_group() as tg:
                 tg.start_soon(
-                    partial(
-                        Classifier(
-                            archive=archive.after,
-                            after=None,
-                            choose=chooser.choose_topic,
-                            events=Events(),
-                            attempts=attempts,
-                        ).run,
-                        look,
-                        filings,
-                    )
+                    Classifier(
+                        archive=archive.after,
+                        after=None,
+                        choose=chooser.choose_topic,
+                        events=Events(),
+                        attempts=attempts,
+                    ).run,
+                    look,
+                    filings,
                 )
                 await wait_all_tasks_blocked()
                 assert len(attempts.open) == 1
@@ -320,18 +316,16 @@ async def test_a_slow_integrator_holds_the_classifier_back() -> None:
     with fail_after(5), filed, wakeups:
         async with create_task_group() as tg:
             tg.start_soon(
-                partial(
-                    Classifier(
-                        archive=archive.after,
-                        after=None,
-                        choose=chooser.choose_topic,
-                        events=Events(),
-                        attempts=Attempts(),
-                        backoff=NO_PAUSES,
-                    ).run,
-                    look,
-                    filings,
-                )
+                Classifier(
+                    archive=archive.after,
+                    after=None,
+                    choose=chooser.choose_topic,
+                    events=Events(),
+                    attempts=Attempts(),
+                    backoff=NO_PAUSES,
+                ).run,
+                look,
+                filings,
             )
             await wait_all_tasks_blocked()
             assert chooser.asked == ["q0"]

@@ -5,7 +5,6 @@ import json
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 from anyio import (
@@ -135,11 +134,11 @@ class Room:
             async with create_task_group() as tg:
                 self.stop = tg.cancel_scope.cancel
                 tg.start_soon(
-                    partial(
-                        InteractionWorker(handle=self.desk.handle, responses=self.responses, backoff=at_once).run,
-                        inbox,
-                        to_capture,
-                    )
+                    InteractionWorker(
+                        handle=self.desk.handle, teaches=lambda _: None, responses=self.responses, backoff=at_once
+                    ).run,
+                    inbox,
+                    to_capture,
                 )
                 yield
                 self.inbox.close()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 from anyio import create_memory_object_stream, create_task_group, fail_after, sleep_forever, wait_all_tasks_blocked
@@ -100,7 +99,7 @@ async def heard_by(
     all_ends = ends(size)
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(all_ends.run, Gateway(*events), admits))
+            tg.start_soon(all_ends.run, Gateway(*events), admits)
             await wait_all_tasks_blocked()
             tg.cancel_scope.cancel()
         return all_ends, await all_ends.rest()

@@ -302,7 +302,7 @@ class TestPoster:
         )
         with fail_after(5), desk.replies:
             async with create_task_group() as tg:
-                tg.start_soon(partial(collaborators.run, desk.inbox))
+                tg.start_soon(collaborators.run, desk.inbox)
                 desk.post(*(reply(f"r{n}", n) for n in range(AT_ONCE + 1)))
                 await wait_all_tasks_blocked()
                 assert desk.posts.posted == ["(resumed)", f"r{AT_ONCE}"]

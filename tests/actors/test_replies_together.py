@@ -121,8 +121,8 @@ class Bot:
 
     async def run(self) -> None:
         async with create_task_group() as tg:
-            tg.start_soon(partial(self._for_responder.run, self._inbox, self._replies))
-            tg.start_soon(partial(self._for_poster.run, self._to_post))
+            tg.start_soon(self._for_responder.run, self._inbox, self._replies)
+            tg.start_soon(self._for_poster.run, self._to_post)
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -112,11 +111,9 @@ async def at_work(reviews: Reviews, door: Door | None = None) -> AsyncGenerator[
     with fail_after(100_000), approved, to_classify:
         async with create_task_group() as tg:
             tg.start_soon(
-                partial(
-                    Reviewer(approvals=approvals, reviews=reviews, admits=(door or Door()).admits, events=events).run,
-                    to_review,
-                    archived,
-                )
+                Reviewer(approvals=approvals, reviews=reviews, admits=(door or Door()).admits, events=events).run,
+                to_review,
+                archived,
             )
             await all_quiet()
             yield Room(approvals, clock, approved, to_classify, events)

@@ -314,7 +314,7 @@ async def test_at_the_end_nobody_waits_for_a_discord_that_is_away_and_its_batch_
     desk.put("ask 1", "ask 2")
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(desk.run, FOR_EVER))
+            tg.start_soon(desk.run, FOR_EVER)
             await wait_all_tasks_blocked()
             assert desk.dispatch.begun == ["ask 1", "ask 2"]
             desk.to_route.close()
@@ -349,7 +349,7 @@ async def test_nobody_waits_for_what_discord_refuses_to_show() -> None:
     desk.put("ask 2", channel="300")
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(desk.run, FOR_EVER))
+            tg.start_soon(desk.run, FOR_EVER)
             await wait_all_tasks_blocked()
             assert desk.asked.statistics().current_buffer_used == 2
             desk.to_route.close()
@@ -382,7 +382,7 @@ async def test_refused_batches_that_wait_are_bounded_in_number() -> None:
     lines = desk.put(*texts)
     with fail_after(20), desk.to_route, desk.asked, desk.taught, desk.withdrawn, desk.said:
         async with create_task_group() as tg:
-            tg.start_soon(partial(desk.run, FOR_EVER))
+            tg.start_soon(desk.run, FOR_EVER)
             await desk.one_settled.wait()
             await wait_all_tasks_blocked()
             tg.cancel_scope.cancel()
@@ -514,7 +514,7 @@ async def test_a_batch_that_is_deleted_while_discord_is_away_is_not_asked_about_
     [line] = desk.put("ask 1")
     with fail_after(5):
         async with create_task_group() as tg:
-            tg.start_soon(partial(desk.run, FOR_EVER))
+            tg.start_soon(desk.run, FOR_EVER)
             await wait_all_tasks_blocked()
             desk.delete(line)
             await wait_all_tasks_blocked()

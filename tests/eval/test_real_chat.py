@@ -169,21 +169,19 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                 )
             )
             tg.start_soon(
-                partial(
-                    Router(
-                        dispatch=dispatch.dispatch,
-                        declines=Unsaid(),
-                        outgoing=Outgoing(),
-                        late=late,
-                        settle=checkpoints.settle,
-                        events=events,
-                    ).run,
-                    to_route,
-                    questions,
-                    captures,
-                    withdrawals,
-                    words,
-                )
+                Router(
+                    dispatch=dispatch.dispatch,
+                    declines=Unsaid(),
+                    outgoing=Outgoing(),
+                    late=late,
+                    settle=checkpoints.settle,
+                    events=events,
+                ).run,
+                to_route,
+                questions,
+                captures,
+                withdrawals,
+                words,
             )
             tg.start_soon(
                 partial(
@@ -199,26 +197,22 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
                 )
             )
             tg.start_soon(
-                partial(
-                    Classifier(
-                        archive=writer.learning.after,
-                        after=None,
-                        choose=writer.learning.choose_topic,
-                        events=events,
-                        attempts=Uncounted(),
-                    ).run,
-                    to_classify,
-                    filings,
-                )
+                Classifier(
+                    archive=writer.learning.after,
+                    after=None,
+                    choose=writer.learning.choose_topic,
+                    events=events,
+                    attempts=Uncounted(),
+                ).run,
+                to_classify,
+                filings,
             )
             tg.start_soon(
-                partial(
-                    Integrator(filer=writer.learning, attempts=Uncounted(), events=events).run,
-                    to_file,
-                    to_withdraw,
-                    changed,
-                    decided,
-                )
+                Integrator(filer=writer.learning, attempts=Uncounted(), events=events).run,
+                to_file,
+                to_withdraw,
+                changed,
+                decided,
             )
             async with heard:
                 for messages in conversations:

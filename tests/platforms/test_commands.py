@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -517,7 +516,9 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
             )
             tg.start_soon(connection.listen, heard.send_nowait)
             tg.start_soon(sort)
-            tg.start_soon(partial(InteractionWorker(handle=desk.handle, responses=responses).run, inbox, captures))
+            tg.start_soon(
+                InteractionWorker(handle=desk.handle, teaches=lambda _: None, responses=responses).run, inbox, captures
+            )
             await discord.wait_ready()
             await discord.wait_for_request("PUT", GUILD_COMMANDS)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,27 +83,23 @@ async def room_in(folder: Path, model: ScriptedModel, clock: HandClock, **kb: ob
             events, attempts = Events(), writer.stores.attempts
             async with create_task_group() as tg:
                 tg.start_soon(
-                    partial(
-                        Classifier(
-                            archive=writer.learning.after,
-                            after=writer.stores.archived_until(),
-                            choose=writer.learning.choose_topic,
-                            again=writer.learning.due,
-                            attempts=attempts,
-                            events=events,
-                        ).run,
-                        to_classify,
-                        filings,
-                    )
+                    Classifier(
+                        archive=writer.learning.after,
+                        after=writer.stores.archived_until(),
+                        choose=writer.learning.choose_topic,
+                        again=writer.learning.due,
+                        attempts=attempts,
+                        events=events,
+                    ).run,
+                    to_classify,
+                    filings,
                 )
                 tg.start_soon(
-                    partial(
-                        Integrator(filer=writer.learning, attempts=attempts, events=events).run,
-                        to_file,
-                        to_withdraw,
-                        changed,
-                        decided,
-                    )
+                    Integrator(filer=writer.learning, attempts=attempts, events=events).run,
+                    to_file,
+                    to_withdraw,
+                    changed,
+                    decided,
                 )
                 room = Room(writer, db, clock, archived)
                 await room.quiet()
