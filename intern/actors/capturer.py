@@ -21,7 +21,7 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
 from intern.core.messages import ChatMessage
 from intern.core.records import Capture, CapturedPair
-from intern.learning.captioning import Captioning
+from intern.learning.archiving import Captioning
 from intern.stores.sqlite.work import PendingCapture, PendingCaptures
 
 Keep = Callable[[Capture], Awaitable[CapturedPair | None]]

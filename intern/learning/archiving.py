@@ -1,6 +1,7 @@
 """Add captures to the archive, joined with the earlier versions of their conversations, and with secrets masked.
 
-Deleted and forgotten messages are not archived again. Only `erase` rewrites the archive.
+Deleted and forgotten messages are not archived again. Images are described in words before, once. A description is
+untrusted: it becomes one masked line of bounded length. For an unusable image, the line says why.
 
 An import archives each conversation once, in its fullest version: each further version would cost a model call. So an
 import is rehearsed first: the captures go through the same rules with an archive in memory.
@@ -9,72 +10,63 @@ import is rehearsed first: the captures go through the same rules with an archiv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import chain
+from typing import Any, Protocol
 
 from anyio import Lock
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
-from intern.core.errors import ConfigError
+from intern.core.errors import (
+    ChatUnavailableError,
+    ConfigError,
+    LinkExpiredError,
+    ModelError,
+    ModelReplyError,
+    ModelUnavailableError,
+    UnusableImageError,
+)
+from intern.core.flow import CaptureRequest
 from intern.core.ids import ConversationId, MessageId, UserId, position_of
 from intern.core.log import get_logger
+from intern.core.messages import Attachment, ChatMessage, Image
 from intern.core.progress import tell
 from intern.core.records import Capture, CapturedPair, Turn
 from intern.core.text.masking import mask_secrets
 from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
-from intern.stores.archive import Archive, Erased
+from intern.learning.prompts import SUMMARIZE_IMAGES, ImagePlace, ImagesIn
+from intern.models.prompt import Model
+from intern.stores.archive import Archive
 from intern.stores.blocks import qa_id_of
+from intern.stores.sqlite.work import PendingCaptures
 
 _log = get_logger(__name__)
 
-_CALLS_FOR_NEW = 2  # a topic is chosen, and the topic's blocks are looked at
-_CALLS_FOR_JOINED = 1  # the conversation has its topic already
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-IsForgotten = Callable[[UserId, MessageId], bool]
-"""Whether a member asked to forget this message."""
+_SHORTEST_SHARE = 200  # characters of a message in the prompt of images, however long the conversation is
 
 
+@dataclass
 class Archivist:
     """The one writer of the archive in this process."""
 
-    def __init__(
-        self,
-        archive: Archive | Rehearsal,
-        *,
-        mask: bool,
-        is_withdrawn: IsWithdrawn,
-        is_forgotten: IsForgotten = lambda _user, _message: False,
-        mask_emails: bool = False,
-        masked: Callable[[Mapping[str, int]], object] = lambda _kinds: None,
-    ) -> None:
-        """Remember the parts. `masked` hears the kinds of masked secrets and their numbers, never the secrets."""
-        self._archive = archive
-        self._mask = mask
-        self._mask_emails = mask_emails
-        self._is_withdrawn = is_withdrawn
-        self._is_forgotten = is_forgotten
-        self._masked = masked
-        self._writing = Lock()
-
-    @asynccontextmanager
-    async def held(self) -> AsyncGenerator[None]:
-        """Let nothing be archived meanwhile, so that a search of the archive is complete."""
-        async with self._writing:
-            yield
-
-    async def erase(self, message_ids: Collection[MessageId]) -> Erased:
-        """Delete messages from the archive. Raises KnowledgeError; a repetition continues."""
-        async with self._writing:
-            return await run_sync(self._archive.erase, message_ids)
+    archive: Archive | Rehearsal
+    _: KW_ONLY
+    mask: bool
+    is_withdrawn: IsWithdrawn
+    is_forgotten: Callable[[UserId, MessageId], bool] = lambda _user, _message: False
+    """Whether a member asked to forget this message."""
+    mask_emails: bool = False
+    masked: Callable[[Mapping[str, int]], object] = lambda _kinds: None
+    """Hears the kinds of masked secrets and their numbers, never the secrets."""
+    writing: Lock = field(default_factory=Lock, init=False)
+    """Hold it to let nothing be archived meanwhile, so that a search of the archive is complete."""
 
     def home_of(self, capture: Capture) -> ConversationId:
         """Return the conversation of a capture: its own, unless another one has one of its messages."""
-        known = list(chain.from_iterable(map(self._archive.conversations_of, capture.message_ids)))
+        known = list(chain.from_iterable(map(self.archive.conversations_of, capture.message_ids)))
         return capture.conversation_id if not known or capture.conversation_id in known else known[0]
 
     async def keep(self, capture: Capture, *, imported: bool = False) -> CapturedPair | None:
@@ -89,7 +81,7 @@ class Archivist:
         An export may be older than the archive, so with `imported` the archived text of a message wins. The caller has
         chosen the conversation before (`home_of`).
         """
-        async with self._writing:
+        async with self.writing:
             try:
                 return await run_sync(self._keep, _checked(capture), imported)
             except ValueError as error:
@@ -100,7 +92,7 @@ class Archivist:
     def _keep(self, capture: Capture, imported: bool) -> CapturedPair | None:  # noqa: FBT001 - run in a thread
         capture, masked = self._without_secrets(structs.replace(capture, author_names=()))
         home = capture.conversation_id if imported else self.home_of(capture)
-        before = self._archive.latest_of(home)
+        before = self.archive.latest_of(home)
         if before is not None and imported:
             capture = _with_texts_of(before, capture)
         joined = structs.replace(capture, conversation_id=home) if before is None else _union(before, capture)
@@ -111,18 +103,21 @@ class Archivist:
             held = self._left_of(before)
             if joined.message_ids == held.message_ids and joined.turns == held.turns:
                 return None
-        pair = self._archive.append(joined)
+        pair = self.archive.append(joined)
         self._tell(pair, before, masked)
         return pair
 
     def _left_of(self, capture: Capture) -> Capture:
-        return _without_forgotten(without_withdrawn(capture, self._is_withdrawn), self._is_forgotten)
+        """Return the capture without the withdrawn and forgotten messages."""
+        written = zip(capture.message_ids, capture.author_ids, strict=True) if capture.author_ids else ()
+        gone = {message_id for message_id, author in written if author and self.is_forgotten(author, message_id)}
+        return without_withdrawn(capture, lambda message_id: message_id in gone or self.is_withdrawn(message_id))
 
     def _without_secrets(self, capture: Capture) -> tuple[Capture, Mapping[MessageId, Mapping[str, int]]]:
         """Return the capture with secrets masked, and the kinds of secrets in each message."""
-        if not self._mask and not self._mask_emails:
+        if not self.mask and not self.mask_emails:
             return capture, {}
-        masked = [mask_secrets(turn.text, secrets=self._mask, emails=self._mask_emails) for turn in capture.turns]
+        masked = [mask_secrets(turn.text, secrets=self.mask, emails=self.mask_emails) for turn in capture.turns]
         turns = tuple(Turn(turn.speaker, found.text) for turn, found in zip(capture.turns, masked, strict=True))
         kinds = {message_id: found.kinds for message_id, found in zip(capture.message_ids, masked, strict=True)}
         return structs.replace(capture, turns=turns), kinds
@@ -131,16 +126,14 @@ class Archivist:
         self, pair: CapturedPair, before: CapturedPair | None, masked: Mapping[MessageId, Mapping[str, int]]
     ) -> None:
         """Report masked secrets, except those of messages that were archived before."""
-        known: set[tuple[MessageId, Turn]] = set()
-        if before is not None:
-            known.update(zip(before.message_ids, before.turns, strict=False))
+        known = set() if before is None else set(zip(before.message_ids, before.turns, strict=False))
         kinds: Counter[str] = Counter()
         for message_id, turn in zip(pair.message_ids, pair.turns, strict=True):
             if (message_id, turn) not in known:
                 kinds.update(masked.get(message_id, {}))
         if kinds:
             _log.warning("secrets_masked", conversation_id=pair.conversation_id, kinds=dict(kinds))
-            self._masked(kinds)
+            self.masked(kinds)
 
 
 def _checked(capture: Capture) -> Capture:
@@ -189,13 +182,6 @@ def _authors_of(capture: Capture) -> dict[MessageId, UserId]:
     return {each: author for each, author in zip(capture.message_ids, capture.author_ids, strict=True) if author}
 
 
-def _without_forgotten(capture: Capture, is_forgotten: IsForgotten) -> Capture:
-    """Return the capture without the forgotten messages."""
-    written = zip(capture.message_ids, capture.author_ids, strict=True) if capture.author_ids else ()
-    gone = {message_id for message_id, author in written if author and is_forgotten(author, message_id)}
-    return without_withdrawn(capture, gone.__contains__)
-
-
 class Kept(Struct, frozen=True, kw_only=True):
     """The results of an import, in conversations."""
 
@@ -214,7 +200,8 @@ class Kept(Struct, frozen=True, kw_only=True):
     @property
     def model_calls(self) -> int:
         """The most model calls for filing them. Each topic that changes costs a description besides."""
-        return _CALLS_FOR_NEW * self.archived + _CALLS_FOR_JOINED * self.joined
+        # For a new conversation, a topic is chosen, and its blocks are looked at. A known one has its topic.
+        return 2 * self.archived + self.joined
 
 
 class Rehearsed(Struct, frozen=True, kw_only=True):
@@ -232,46 +219,29 @@ class Rehearsal:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self._newest: dict[ConversationId, CapturedPair] = {}
+        self.newest: dict[ConversationId, CapturedPair] = {}
+        """The newest pair of each conversation that gained something."""
         self._conversations: dict[MessageId, dict[ConversationId, None]] = {}
         self._serial = 0
 
     def append(self, capture: Capture) -> CapturedPair:
         """Keep a pair in memory."""
         self._serial += 1
-        timestamp = _EPOCH + timedelta(seconds=self._serial)
-        pair = CapturedPair(
-            qa_id=qa_id_of(timestamp),
-            timestamp=timestamp,
-            conversation_id=capture.conversation_id,
-            turns=capture.turns,
-            message_ids=capture.message_ids,
-            author_ids=capture.author_ids,
-            answered_at=capture.answered_at,
-            guild_id=capture.guild_id,
-            channel_id=capture.channel_id,
-        )
-        self._newest[pair.conversation_id] = pair
+        timestamp = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=self._serial)
+        pair = CapturedPair(qa_id=qa_id_of(timestamp), timestamp=timestamp, **structs.asdict(capture))
+        self.newest[pair.conversation_id] = pair
         for message_id in pair.message_ids:
             self._conversations.setdefault(message_id, {})[pair.conversation_id] = None
         return pair
 
     def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
         """Return the newest pair of a conversation, rehearsed or real."""
-        return self._newest.get(conversation_id) or self._archive.latest_of(conversation_id)
+        return self.newest.get(conversation_id) or self._archive.latest_of(conversation_id)
 
     def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         """Return the conversations of a message, the real ones first."""
         rehearsed = self._conversations.get(message_id, {})
         return tuple(dict.fromkeys((*self._archive.conversations_of(message_id), *rehearsed)))
-
-    def erase(self, message_ids: Collection[MessageId]) -> Erased:
-        """Raise AssertionError: a rehearsal erases nothing."""
-        raise AssertionError(f"a rehearsal was asked to erase {len(message_ids)} messages")
-
-    def added(self) -> Sequence[CapturedPair]:
-        """Return the newest pair of each conversation that gained something."""
-        return tuple(self._newest.values())
 
 
 async def rehearse(captures: Sequence[Capture], archive: Archive, rehearsal: Rehearsal, keeper: Archivist) -> Rehearsed:
@@ -288,7 +258,7 @@ async def rehearse(captures: Sequence[Capture], archive: Archive, rehearsal: Reh
         if holder is None:
             await keeper.keep(_with_home(capture, home), imported=True)
     names = dict(chain.from_iterable(map(names_of, captures)))
-    added = sorted(rehearsal.added(), key=lambda pair: (pair.answered_at, pair.timestamp))
+    added = sorted(rehearsal.newest.values(), key=lambda pair: (pair.answered_at, pair.timestamp))
     joined = sum(archive.latest_of(pair.conversation_id) is not None for pair in added)
     return Rehearsed(
         captures=tuple(_with_home(pair, pair.conversation_id, names) for pair in added),
@@ -298,11 +268,11 @@ async def rehearse(captures: Sequence[Capture], archive: Archive, rehearsal: Reh
 
 async def keep_imported(captures: Sequence[Capture], archive: Archive, keeper: Archivist) -> Kept:
     """Archive rehearsed captures. A repetition archives nothing. Raises KnowledgeError."""
-    counts: Mapping[str, int] = {"archived": 0, "joined": 0, "known": 0}
+    counts = Counter[str]()
     for capture in captures:
-        name = "archived" if archive.latest_of(capture.conversation_id) is None else "joined"
+        joins = archive.latest_of(capture.conversation_id) is not None
         pair = await keeper.keep(capture, imported=True)
-        counts = {**counts, (name if pair else "known"): counts[name if pair else "known"] + 1}
+        counts["known" if pair is None else "joined" if joins else "archived"] += 1
     return Kept(**counts)
 
 
@@ -328,13 +298,201 @@ def names_of(capture: Capture) -> Iterator[tuple[UserId, tuple[str, ...]]]:
 def _with_home(
     capture: Capture, home: ConversationId, names: Mapping[UserId, tuple[str, ...]] | None = None
 ) -> Capture:
-    return Capture(
-        conversation_id=home,
-        turns=capture.turns,
-        message_ids=capture.message_ids,
-        author_ids=capture.author_ids,
-        author_names=tuple(names.get(each, ()) for each in capture.author_ids) if names else (),
-        answered_at=capture.answered_at,
-        guild_id=capture.guild_id,
-        channel_id=capture.channel_id,
-    )
+    fields: dict[str, Any] = {each: getattr(capture, each) for each in Capture.__struct_fields__}
+    author_names = tuple(names.get(each, ()) for each in capture.author_ids) if names else ()
+    fields.update(conversation_id=home, author_names=author_names, replaces=None)
+    return Capture(**fields)
+
+
+class Images(Protocol):
+    """Fetches images; see `intern.platforms.discord.attachments`."""
+
+    async def image(self, attachment: Attachment, /) -> Image:
+        """Fetch an image. Raises LinkExpiredError, UnusableImageError or ChatUnavailableError."""
+        ...
+
+
+class CaptioningBounds(Struct, frozen=True, kw_only=True):
+    """The bounds for the images of one capture."""
+
+    images: int = 16
+    """The most images of a conversation that are described, the oldest ones. More would not help to understand it."""
+    images_a_call: int = 4
+    bytes_a_call: int = 8 * 1024 * 1024
+    """Does not bound the first image. While it is sent, each byte takes about four in memory."""
+    conversation_chars: int = 12_000
+    summary_chars: int = 800
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """An image and its place in a conversation."""
+
+    message_id: MessageId
+    index: int
+    """Its number among the images of its message, from 0."""
+    attachment: Attachment
+
+    @property
+    def key(self) -> tuple[MessageId, str]:
+        """The key of its description."""
+        return self.message_id, self.attachment.id
+
+
+@dataclass
+class Captioning:
+    """Describes the images of captures. If `sees` is false, it does not, and only their names are archived."""
+
+    model: Model
+    images: Images
+    texts: PendingCaptures
+    _: KW_ONLY
+    sees: bool
+    mask: bool = True
+    bounds: CaptioningBounds = CaptioningBounds()  # noqa: RUF009 - frozen
+
+    async def known(self, request: CaptureRequest) -> Mapping[MessageId, Sequence[str]] | None:
+        """Return the descriptions of each message's images, in order, "" without one; None if `look` must run first.
+
+        Makes no model call. Raises KnowledgeError.
+        """
+        places = images_of(request.messages)
+        if not places:
+            return {}
+        known = await self.texts.texts_of({place.message_id for place in places})
+        if self.sees and any(place.key not in known for place in places[: self.bounds.images]):
+            return None
+        unseen = f"(not looked at: there are over {self.bounds.images} images)" if self.sees else ""
+        texts: dict[MessageId, list[str]] = {}
+        for place in places:
+            texts.setdefault(place.message_id, []).append(known.get(place.key, unseen))
+        return texts
+
+    async def missing(self, request: CaptureRequest) -> frozenset[MessageId]:
+        """Return the messages with images that lack a description. Raises KnowledgeError."""
+        return frozenset(place.message_id for place in await self._unseen(request))
+
+    async def look(self, request: CaptureRequest, *, fresh: bool, last_try: bool = False) -> None:
+        """Describe the images without a description, and store the texts. `known` returns them afterwards.
+
+        Each text is stored at once, even if a later image fails. `fresh`: the links are new, so an expired one means
+        that the image is gone. `last_try`: give up images that the model does not describe. Raises LinkExpiredError if
+        new links are needed, else ChatUnavailableError or the ModelError family. Raises ModelUnavailableError at once,
+        because the next image would fail, too.
+        """
+        conversation = conversation_text(request, self.bounds.conversation_chars)
+        work = _Look(conversation=conversation, fresh=fresh, last_try=last_try)
+        group: list[tuple[Place, Image]] = []
+        for place in await self._unseen(request):
+            image = await self._fetched(place, work)
+            if image is None:
+                continue
+            if group and not self._fits(group, image):
+                await self._describe(group, work)
+                group = []
+            group.append((place, image))
+        if group:
+            await self._describe(group, work)
+        if work.failure is not None:
+            raise work.failure
+
+    def _fits(self, group: Sequence[tuple[Place, Image]], image: Image) -> bool:
+        size = sum(len(each.data) for _, each in group) + len(image.data)
+        return len(group) < self.bounds.images_a_call and size <= self.bounds.bytes_a_call
+
+    async def _unseen(self, request: CaptureRequest) -> Sequence[Place]:
+        places = images_of(request.messages)[: self.bounds.images] if self.sees else ()
+        known = await self.texts.texts_of({place.message_id for place in places})
+        return [place for place in places if place.key not in known]
+
+    async def _fetched(self, place: Place, work: _Look) -> Image | None:
+        try:
+            return await self.images.image(place.attachment)
+        except UnusableImageError as error:
+            await self._do_without(place, str(error))
+        except LinkExpiredError as error:
+            if work.fresh:
+                await self._do_without(place, "Discord does not have it any more")
+            else:
+                work.fail(error)
+        except ChatUnavailableError as error:
+            work.fail(error)
+        return None
+
+    async def _describe(self, group: Sequence[tuple[Place, Image]], work: _Look) -> None:
+        """Describe a group of images; one by one if that fails, because one image may be the cause."""
+        places = [place for place, _ in group]
+        given = ImagesIn(
+            conversation=work.conversation,
+            images=tuple(ImagePlace(message_id=place.message_id, image_index=place.index) for place in places),
+        )
+        try:
+            out = await self.model.ask(SUMMARIZE_IMAGES, given, images=[image for _, image in group])
+            # If the reply describes an image twice, the first description counts.
+            said = {(each.message_id.strip(), each.image_index): each.summary for each in reversed(out.summaries)}
+            lines = {place.key: self._line(said.get((place.message_id, place.index), "")) for place in places}
+            found = {key: line for key, line in lines.items() if line}
+            await self.texts.keep_texts(found)
+            left = [each for each in group if each[0].key not in found]
+            if not left:
+                return
+            error: ModelError = ModelReplyError(f"{SUMMARIZE_IMAGES.name}: the reply leaves out {len(left)} images")
+        except ModelUnavailableError:
+            raise
+        except ModelError as refusal:
+            left, error = list(group), refusal
+        if len(group) > 1:
+            for each in left:
+                await self._describe([each], work)
+        elif work.last_try:
+            await self._do_without(places[0], "the model gave no description")
+        else:
+            work.fail(error)
+
+    async def _do_without(self, place: Place, why: str) -> None:
+        _log.warning("image_left_out", message_id=place.message_id, image_index=place.index, reason=why)
+        await self.texts.keep_texts({place.key: f"(not described: {why})"})
+
+    def _line(self, summary: str) -> str:
+        """Make a safe line of a description."""
+        said = "".join(char if char.isprintable() else " " for char in summary)
+        line = " ".join((mask_secrets(said).text if self.mask else said).split())
+        bound = self.bounds.summary_chars
+        return line if len(line) <= bound else line[: bound - 1] + "…"
+
+
+@dataclass(kw_only=True)
+class _Look:
+    """One attempt at a request's images, and its most important failure."""
+
+    conversation: str
+    fresh: bool
+    last_try: bool
+    failure: ChatUnavailableError | ModelError | None = None
+
+    def fail(self, error: ChatUnavailableError | ModelError) -> None:
+        # An expired link is the most important failure, because new links are available at once.
+        if self.failure is None or isinstance(error, LinkExpiredError):
+            self.failure = error
+
+
+def images_of(messages: Iterable[ChatMessage]) -> Sequence[Place]:
+    """List the images of messages, in order."""
+    return [
+        Place(message_id=message.id, index=n, attachment=image)
+        for message in messages
+        for n, image in enumerate(each for each in message.attachments if each.is_image)
+    ]
+
+
+def conversation_text(request: CaptureRequest, max_chars: int) -> str:
+    """Render the conversation for the prompt. If it is too long, each long message is cut."""
+    share = max(max_chars // max(len(request.messages), 1), _SHORTEST_SHARE)
+    whole = sum(len(message.text) for message in request.messages) <= max_chars
+    lines: list[str] = []
+    for message in request.messages:
+        speaker = "Team" if message.author.type == "team_member" else "User"
+        text = message.text if whole or len(message.text) <= share else message.text[: share - 1] + "…"
+        marks = [f"[image {place.index} of message {place.message_id}]" for place in images_of([message])]
+        lines.append("\n".join([f"{speaker}: {text}", *marks]))
+    # The marks of many short messages may not fit; the list of images has them, too.
+    return "\n".join(lines)[: 2 * max_chars]

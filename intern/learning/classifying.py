@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
@@ -89,15 +89,15 @@ MOST_ATTEMPTS = 3  # a pair that crashed the process this often will do so again
 class Attempts(Protocol):
     """Counts unfinished attempts at pairs (see `intern.stores.sqlite.work`)."""
 
-    async def begin(self, qa_id: QAId, /) -> int:
+    def begin(self, qa_id: QAId, /) -> Awaitable[int]:
         """Count an attempt on disk, and return the number of attempts with this one."""
         ...
 
-    async def clear(self, qa_id: QAId, /) -> None:
+    def clear(self, qa_id: QAId, /) -> Awaitable[None]:
         """Delete a pair's attempts, because none of them failed. Harmless without any."""
         ...
 
-    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
+    def end(self, decision: PairDecision, /, *, again: bool = True) -> Awaitable[None]:
         """Note a decision. A parked pair is retried later, unless `again` is false."""
         ...
 

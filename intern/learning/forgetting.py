@@ -7,7 +7,7 @@ Each step is safe to repeat, so a second request finishes the work after a crash
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -79,7 +79,7 @@ class Forgot(Struct, frozen=True, kw_only=True):
 class Forgets(Protocol):
     """A store of messages, or of data derived from them, that can delete messages."""
 
-    async def forget(self, message_ids: Collection[MessageId]) -> None:
+    def forget(self, message_ids: Collection[MessageId]) -> Awaitable[None]:
         """Delete these messages and everything made from them. Safe to repeat; raises KnowledgeError."""
         ...
 

@@ -18,7 +18,7 @@ from intern.core.clock import Clock, SystemClock
 from intern.core.errors import UnusableImageError
 from intern.core.memory import giving_back, set_aside
 from intern.core.messages import Attachment
-from intern.learning.captioning import Images
+from intern.learning.archiving import Images
 from intern.platforms.discord.attachments import AttachedImages
 from intern.platforms.memory.chat import Sandbox
 from intern.platforms.memory.commands import SandboxCommands

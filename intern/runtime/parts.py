@@ -45,7 +45,7 @@ from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, RoleId, position_at, position_of
 from intern.core.messages import Channel, ChatMessage
 from intern.learning.answered_threads import Answered, ThreadReader
-from intern.learning.captioning import Captioning, Images
+from intern.learning.archiving import Captioning, Images
 from intern.learning.message_changes import MessageChanges, MissedChanges
 from intern.learning.review import Approvals
 from intern.models.endpoint import EndpointModel

@@ -341,7 +341,7 @@ class Writer:
         """
         user_id = asked.checked().user_id
         also = await self._written_by(user_id) if user_id is not None else frozenset[MessageId]()
-        async with self.learning.archivist.held():
+        async with self.learning.archivist.writing:
             found = await run_sync(search, asked, self.stores.archive, self.stores.decisions, also)
             await run_sync(bury, asked, found, self.stores.decisions, self._clock)
         held = (
@@ -386,7 +386,8 @@ class Writer:
         return set(changed)
 
     async def _erase(self, found: Search) -> Erased:
-        erased = await self.learning.archivist.erase(found.message_ids)
+        async with self.learning.archivist.writing:
+            erased = await run_sync(self.stores.archive.erase, found.message_ids)
         await self._db.scrub()
         _log.warning("archive_erased", **msgspec.structs.asdict(erased))
         return erased

@@ -29,7 +29,7 @@ from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.log import configure
 from intern.core.messages import Attachment, ChatMessage, Image
 from intern.core.records import Capture, CapturedPair
-from intern.learning.captioning import Captioning
+from intern.learning.archiving import Captioning
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import PendingCaptures

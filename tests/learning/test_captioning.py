@@ -18,8 +18,9 @@ from intern.core.errors import (
 from intern.core.flow import CaptureRequest
 from intern.core.ids import MessageId
 from intern.core.messages import Attachment, ChatMessage, Image
-from intern.learning.captioning import Captioning, CaptioningBounds, Texts, conversation_text
+from intern.learning.archiving import Captioning, CaptioningBounds, conversation_text
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
+from intern.stores.sqlite.work import ImageTexts, PendingCaptures
 from tests.fakes import ScriptedModel, refused
 from tests.samples import author, capture_request, message
 
@@ -37,6 +38,9 @@ TAUGHT = replace(message("This.", n=2, by=author("mira", "team_member")), attach
 REQUEST = capture_request(ASKED, TAUGHT)
 
 
+BOUNDS = CaptioningBounds()
+
+
 class Host:
     """Serves each file's name as its bytes, or fails as it was told to."""
 
@@ -52,16 +56,16 @@ class Host:
         return Image(media_type="image/png", data=attachment.filename.encode() + self.padding)
 
 
-class Shelf:
+class Shelf(PendingCaptures):
     """What images show."""
 
     def __init__(self) -> None:
         self.texts: dict[tuple[MessageId, str], str] = {}
 
-    async def texts_of(self, message_ids: Collection[MessageId], /) -> Texts:
+    async def texts_of(self, message_ids: Collection[MessageId]) -> ImageTexts:
         return {key: text for key, text in self.texts.items() if key[0] in message_ids}
 
-    async def keep_texts(self, texts: Texts, /) -> None:
+    async def keep_texts(self, texts: ImageTexts) -> None:
         self.texts.update(texts)
 
 
@@ -76,9 +80,7 @@ def told(given: ImagesIn) -> ImagesOut:
 
 
 class Scene:
-    def __init__(
-        self, *replies: Any, sees: bool = True, mask: bool = True, bounds: CaptioningBounds | None = None
-    ) -> None:
+    def __init__(self, *replies: Any, sees: bool = True, mask: bool = True, bounds: CaptioningBounds = BOUNDS) -> None:
         self.host, self.shelf, self.model = Host(), Shelf(), ScriptedModel()
         self.model.next(SUMMARIZE_IMAGES, *replies)
         self.captioning = Captioning(self.model, self.host, self.shelf, sees=sees, mask=mask, bounds=bounds)

@@ -79,7 +79,7 @@ class Library(Team):
         changed = clear(self.topics, self.topics_dir, found, self.archive, self.decisions.is_withdrawn)
         removed(changed.values(), self.decisions, self.clock)
         if asked.erase:
-            await self.archivist.erase(found.message_ids)
+            self.archive.erase(found.message_ids)
 
     def held(self) -> list[list[str]]:
         """What the blocks of all topics say."""
