@@ -279,7 +279,7 @@ class Running:
 
     async def _numbers(self) -> tuple[Number, ...]:
         stores = self.stores
-        votes = await FeedbackStore(self.db, clock=self.clock).all()
+        votes = await FeedbackStore(self.db, clock=self.clock).of()
         today = await self._counts.of(self.clock.now().date())
         topics = await run_sync(stores.topics.names)
         states = [source.state for source in await self._sources()]

@@ -33,7 +33,7 @@ async def test_each_person_has_one_vote_on_each_answer_and_the_latest_counts(tmp
             store = FeedbackStore(db, clock=clock)
             assert await store.of(FIRST) == Votes(up=1, down=1)
             assert await store.of(MessageId("12")) == Votes()
-            assert await store.all() == Votes(up=1, down=2)
+            assert await store.of() == Votes(up=1, down=2)
 
 
 async def test_when_somebody_made_up_their_mind_is_kept(tmp_path: Path) -> None:

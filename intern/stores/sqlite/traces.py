@@ -71,16 +71,9 @@ class TraceStore(Store):
         account that they have, if any. `debug` is cut to its bounds.
         """
         *others, question_id = message_ids
-        values = (
-            question_id,
-            channel_id,
-            self.now(),
-            outcome[:_MAX_TEXT],
-            reason[:_MAX_TEXT],
-            bounded(debug or {}),
-        )
         _release(db, [question_id] if beside else message_ids)
-        [(trace,)] = db.rows(_ADD, values)
+        short = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], bounded(debug or {}))
+        trace = db.number(f"{_TRACES.insert} returning rid", (question_id, channel_id, self.now(), *short))
         db.run_each(
             "insert into trace_messages (message_id, trace) values (?, ?) on conflict do nothing",
             [(each, trace) for each in (*others, question_id)],
@@ -92,30 +85,29 @@ class TraceStore(Store):
 
         Harmless where nothing was kept of the question.
         """
-        values = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], self.now(), question_id)
         await self.db.run(
             "update traces set outcome = ?, reason = coalesce(nullif(?, ''), reason), at = ? where question_id = ?",
-            values,
+            (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], self.now(), question_id),
         )
 
     @reads
     def of(self, db: Transaction, message_id: MessageId) -> Trace | None:
         """Return the account of a question, by any of its messages or of the reply's."""
-        row = db.row(_OF, (message_id,)) or db.row(_OF_REPLY, (message_id,))
-        return _TRACES.struct(row) if row else None
+        asked = "where rid = (select trace from trace_messages where message_id = ?)"
+        replied = "where question_id = (select question_id from post_parts where message_id = ?)"
+        return _TRACES.first(db, asked, (message_id,)) or _TRACES.first(db, replied, (message_id,))
 
-    async def newest_in(self, channel_id: ChannelId) -> Trace | None:
+    @reads
+    def newest_in(self, db: Transaction, channel_id: ChannelId) -> Trace | None:
         """Return the newest account in a channel or thread, or of the message that a thread hangs on."""
         # A thread that hangs on a message has the message's id.
-        statement = f"{_TRACES.select} where channel_id = ? or question_id = ? order by at desc, rid desc limit 1"
-        row = await self.db.row(statement, (channel_id, channel_id))
-        return _TRACES.struct(row) if row else None
+        rest = "where channel_id = ?1 or question_id = ?1 order by at desc, rid desc limit 1"
+        return _TRACES.first(db, rest, (channel_id,))
 
     @reads
     def newest(self, db: Transaction, limit: int, offset: int = 0) -> tuple[Trace, ...]:
         """Return the newest accounts, newest first."""
-        rows = db.rows(f"{_TRACES.select} order by at desc, rid desc limit ? offset ?", (limit, offset))
-        return tuple(map(_TRACES.struct, rows))
+        return _TRACES.all(db, "order by at desc, rid desc limit ? offset ?", (limit, offset))
 
     async def count(self) -> int:
         """Return how many accounts there are."""
@@ -141,20 +133,20 @@ class Counts(Store):
     async def store(self) -> None:
         """Bring to disk what was counted since the last time. Raises KnowledgeError; the counts are kept then."""
         fresh, self._fresh = self._fresh, Counter()
-        if not fresh:
-            return
-        rows = [(day, name, number) for (day, name), number in fresh.items()]
         try:
-            await self.db.write(
-                lambda db: db.run_each(
-                    "insert into counts (day, name, number) values (?, ?, ?)"
-                    " on conflict (day, name) do update set number = number + excluded.number",
-                    rows,
-                )
-            )
+            if fresh:
+                await self._store([(day, name, number) for (day, name), number in fresh.items()])
         except KnowledgeError:
             self._fresh.update(fresh)
             raise
+
+    @writes
+    def _store(self, db: Transaction, rows: Sequence[tuple[str, str, int]]) -> None:
+        db.run_each(
+            "insert into counts (day, name, number) values (?, ?, ?)"
+            " on conflict (day, name) do update set number = number + excluded.number",
+            rows,
+        )
 
     async def of(self, day: date) -> dict[str, int]:
         """Return the stored counts of a day, by name."""
@@ -209,9 +201,6 @@ def _json(value: object) -> str:
 
 
 _TRACES = Table("traces", Trace, json=("debug",))
-_OF = f"{_TRACES.select} where rid = (select trace from trace_messages where message_id = ?)"
-_OF_REPLY = f"{_TRACES.select} where question_id = (select question_id from post_parts where message_id = ?)"
-_ADD = f"{_TRACES.insert} returning rid"
 # Of snowflakes, the longer one is the newer one.
 _RENAME = """
     update traces set question_id = (
@@ -231,9 +220,7 @@ def _release(db: Transaction, message_ids: Sequence[MessageId]) -> None:
                 db.run("delete from traces where rid = ?", (trace,))
 
 
-KEPT_UNANSWERED = (
-    2_000  # questions; a community that leaves more open within MAX_AGE finds its gaps among these as well
-)
+KEPT_UNANSWERED = 2_000  # questions; a community that leaves more open within MAX_AGE finds its gaps among these, too
 MAX_AGE = timedelta(days=90)  # a question that was not asked again since is no gap any more
 MAX_CHARS = 500  # of a question: enough to see what it asks
 _MOST_WAITING = 1_000  # that the disk has not taken yet
@@ -246,6 +233,8 @@ class UnansweredQuestion(Struct, frozen=True, kw_only=True):
 
     question_id: MessageId
     """Its last message."""
+    message_ids: tuple[MessageId, ...]
+    author_id: UserId
     channel_id: ChannelId
     at: datetime
     """When that was found (UTC)."""
@@ -254,45 +243,34 @@ class UnansweredQuestion(Struct, frozen=True, kw_only=True):
     """Shortened, without secrets and mentions."""
 
 
-class _Row(Struct, frozen=True):
-    question_id: str
-    message_ids: str
-    author_id: str
-    channel_id: str
-    at: str
-    reason: str
-    text: str
-
-
-_ROWS = Table("unanswered", _Row)
-_UNANSWERED = Table("unanswered", UnansweredQuestion)
+_UNANSWERED = Table("unanswered", UnansweredQuestion, json=("message_ids",))
 
 
 class Unanswered(Store):
-    """The newest KEPT questions: in memory at once, on disk with `store`. All but `add` raise KnowledgeError."""
+    """The newest KEPT questions: in memory at once, on disk with `store`. `add` and `drop` never wait."""
 
     def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
         """With `emails`, addresses are masked, too."""
         super().__init__(db, clock=clock)
         self._emails = emails
-        self._fresh: dict[str, _Row] = {}
+        self._fresh: dict[MessageId, UnansweredQuestion] = {}
         self._gone: set[MessageId] = set()
 
     def add(self, messages: Collection[ChatMessage], reason: str) -> None:
         """Note a question, the messages of one author, oldest first; never waits."""
         *_, last = messages
         text = "\n".join(message.text for message in messages)[: 4 * MAX_CHARS]
-        row = _Row(
+        question = UnansweredQuestion(
             question_id=last.id,
-            message_ids=msgspec.json.encode([message.id for message in messages]).decode(),
+            message_ids=tuple(message.id for message in messages),
             author_id=last.author.id,
             channel_id=last.channel_id,
-            at=self.now(),
+            at=self.clock.now(),
             reason=reason,
             text=presentable(text, emails=self._emails),
         )
-        self._fresh.pop(row.question_id, None)
-        self._fresh[row.question_id] = row
+        self._fresh.pop(last.id, None)
+        self._fresh[last.id] = question
         if len(self._fresh) > _MOST_WAITING:
             del self._fresh[next(iter(self._fresh))]
 
@@ -306,43 +284,38 @@ class Unanswered(Store):
             await self.forget(gone)
             self._gone -= gone
         fresh, self._fresh = self._fresh, {}
-        if not fresh:
-            return
-        oldest = (self.clock.now() - MAX_AGE).isoformat()
-
-        def work(db: Transaction) -> None:
-            db.run_each(_ROWS.upsert("question_id"), map(_ROWS.row, fresh.values()))
-            keep_newest(db, "unanswered", KEPT_UNANSWERED)
-            db.run("delete from unanswered where at < ?", (oldest,))
-
         try:
-            await self.db.write(work)
+            if fresh:
+                await self._store(fresh.values())
         except KnowledgeError:
             self._fresh = {**fresh, **self._fresh}
             raise
 
-    async def all(self) -> tuple[UnansweredQuestion, ...]:
+    @writes
+    def _store(self, db: Transaction, questions: Collection[UnansweredQuestion]) -> None:
+        db.run_each(_UNANSWERED.upsert("question_id"), map(_UNANSWERED.row, questions))
+        keep_newest(db, "unanswered", KEPT_UNANSWERED)
+        db.run("delete from unanswered where at < ?", (self._oldest(),))
+
+    @reads
+    def all(self, db: Transaction) -> tuple[UnansweredQuestion, ...]:
         """Return those on disk, newest first."""
-        oldest = (self.clock.now() - MAX_AGE).isoformat()
-        statement = f"{_UNANSWERED.select} where at >= ? order by at desc, rid desc"
-        return tuple(map(_UNANSWERED.struct, await self.db.rows(statement, (oldest,))))
+        return _UNANSWERED.all(db, "where at >= ? order by at desc, rid desc", (self._oldest(),))
+
+    def _oldest(self) -> str:
+        return (self.clock.now() - MAX_AGE).isoformat()
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages among these questions."""
-        held = await self.db.texts("select message_ids from unanswered where author_id = ?", (user_id,))
-        held += [row.message_ids for row in self._fresh.values() if row.author_id == user_id]
-        return frozenset(each for ids in held for each in msgspec.json.decode(ids, type=list[MessageId]))
+        statement = "select value from unanswered, json_each(message_ids) where author_id = ?"
+        held = map(MessageId, await self.db.texts(statement, (user_id,)))
+        fresh = (each.message_ids for each in self._fresh.values() if each.author_id == user_id)
+        return frozenset(held).union(*fresh)
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Take questions out that hold any of these messages."""
         gone = frozenset(map(bare, message_ids))
-        if not gone:
-            return
-
-        def concerned(row: _Row) -> bool:
-            return not gone.isdisjoint(msgspec.json.decode(row.message_ids, type=list[str]))
-
-        self._fresh = {key: row for key, row in self._fresh.items() if not concerned(row)}
+        self._fresh = {key: each for key, each in self._fresh.items() if gone.isdisjoint(each.message_ids)}
         await self.db.run(
             f"delete from unanswered where exists (select 1 from json_each(message_ids) as each where each.value {IN})",
             (listed(gone),),
@@ -372,25 +345,17 @@ class FeedbackStore(Store):
 
         An answer with a vote against it is not repeated.
         """
-        values = (question_id, user_id, "up" if up else "down", self.now())
         db.run(
             "insert into feedback (question_id, user_id, vote, at) values (?, ?, ?, ?)"
             " on conflict (question_id, user_id) do update set vote = excluded.vote, at = excluded.at"
             " where vote <> excluded.vote",
-            values,
+            (question_id, user_id, "up" if up else "down", self.now()),
         )
         if not up:
             drop_replies(db, [question_id])
 
-    async def of(self, question_id: MessageId) -> Votes:
-        """Return the votes on the answer to a question."""
-        return await self.db.read(lambda db: _counted(db, "where question_id = ?", question_id))
-
-    async def all(self) -> Votes:
-        """Return the votes on all answers."""
-        return await self.db.read(lambda db: _counted(db, ""))
-
-
-def _counted(db: Transaction, condition: str, *values: str) -> Votes:
-    rows = db.rows(f"select vote, count(*) from feedback {condition} group by vote", values)
-    return msgspec.convert(dict(msgspec.convert(rows, list[tuple[str, int]])), Votes)
+    async def of(self, question_id: MessageId | None = None) -> Votes:
+        """Return the votes on all answers, or on the answer to one question."""
+        statement = "select vote, count(*) from feedback where ?1 is null or question_id = ?1 group by vote"
+        rows = await self.db.rows(statement, (question_id,))
+        return msgspec.convert(dict(msgspec.convert(rows, list[tuple[str, int]])), Votes)

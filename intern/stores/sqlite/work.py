@@ -60,27 +60,22 @@ _EMPTIED = "payload = case when kind in ('capture', 'import', 'import_notes') th
 
 
 class Jobs(Store):
-    """The queue of jobs in the database, first in, first out but for kinds left waiting. All raise KnowledgeError."""
+    """The queue of jobs in the database, first in, first out but for kinds left waiting."""
 
     @writes
     def submit(self, db: Transaction, kind: str, payload: bytes, key: str) -> int:
         """Ask for a job and get its id; while one of the same kind and key waits unclaimed, get the id of that one."""
-        row = db.row(
-            "select id from jobs where state = 'waiting' and kind = ? and key = ? order by id", (kind, key)
-        ) or db.row(
-            "insert into jobs (kind, key, payload, state) values (?, ?, ?, 'waiting') returning id",
-            (kind, key, payload),
-        )
-        return msgspec.convert(row, tuple[int])[0]
+        known = "select id from jobs where state = 'waiting' and kind = ? and key = ? order by id"
+        new = "insert into jobs (kind, key, payload, state) values (?, ?, ?, 'waiting') returning id"
+        return db.number(known, (kind, key)) or db.number(new, (kind, key, payload))
 
-    async def claim(self, *, but: Collection[str] = ()) -> Job | None:
+    @writes
+    def claim(self, db: Transaction, *, but: Collection[str] = ()) -> Job | None:
         """Take the oldest waiting job that is of none of the kinds `but`, or None. No two claims ever get the same."""
-        row = await self.db.write(
-            lambda db: db.row(
-                "update jobs set state = 'claimed', claims = claims + 1 where id = (select min(id) from jobs"
-                f" where state = 'waiting' and kind not {IN}) returning {_JOBS.columns}",
-                (listed(but),),
-            )
+        row = db.row(
+            "update jobs set state = 'claimed', claims = claims + 1 where id = (select min(id) from jobs"
+            f" where state = 'waiting' and kind not {IN}) returning {_JOBS.columns}",
+            (listed(but),),
         )
         return None if row is None else _JOBS.struct(row)
 
@@ -96,7 +91,7 @@ class Jobs(Store):
         )
 
     async def result(self, job_id: int) -> JobOutcome | None:
-        """How the job ended; None while it waits or is in work. Raises LookupError for an id that was never given."""
+        """Return how the job ended; None while it waits or is in work. Raises LookupError for an unknown id."""
         row = await self.db.row(f"select state, {_OUTCOMES.columns} from jobs where id = ?", (job_id,))
         if row is None:
             raise LookupError(f"there is no job {job_id}")
@@ -136,7 +131,7 @@ class Attempts(Store):
 
     @writes
     def begin(self, db: Transaction, qa_id: QAId) -> int:
-        """Count an attempt, on disk before the work begins; returns how many there were, this one included."""
+        """Count an attempt, on disk before the work begins; return how many there were, this one included."""
         return db.number(
             "insert into attempts (qa_id, begun) values (?, 1)"
             " on conflict (qa_id) do update set begun = begun + 1 returning begun",
@@ -151,24 +146,18 @@ class Attempts(Store):
     def end(self, db: Transaction, decision: PairDecision, *, again: bool = True) -> None:
         """Note that a pair was decided. A parked one is tried again by itself after a pause, unless not `again`."""
         db.run("delete from attempts where qa_id = ?", (decision.qa_id,))
+        tries = db.number("select tries from retries where qa_id = ?", (decision.qa_id,))
+        db.run("delete from retries where qa_id = ?", (decision.qa_id,))
         if isinstance(decision, Parked):
-            _count(db, decision, again=again)
-        else:
-            db.run("delete from retries where qa_id = ?", (decision.qa_id,))
+            retry = _counted(decision, tries + 1)
+            next_at = retry.next_at.isoformat() if again and retry.next_at else None
+            db.run(
+                "insert into retries (qa_id, tries, next_at) values (?, ?, ?)", (decision.qa_id, retry.tries, next_at)
+            )
 
     async def retries(self) -> Mapping[QAId, Retry]:
         """Return every pair that was parked, as far as it was counted."""
         return retries_of(await self.db.rows("select qa_id, tries, next_at from retries"))
-
-
-def _count(db: Transaction, parked: Parked, *, again: bool) -> None:
-    counted = _counted(parked, 1 + db.number("select tries from retries where qa_id = ?", (parked.qa_id,)))
-    next_at = counted.next_at if again else None
-    db.run(
-        "insert into retries (qa_id, tries, next_at) values (?, ?, ?)"
-        " on conflict (qa_id) do update set tries = excluded.tries, next_at = excluded.next_at",
-        (parked.qa_id, counted.tries, None if next_at is None else next_at.isoformat()),
-    )
 
 
 def _counted(parked: Parked, tries: int) -> Retry:
@@ -177,8 +166,8 @@ def _counted(parked: Parked, tries: int) -> Retry:
 
 def retries_of(rows: Iterable[Collection[object]]) -> Mapping[QAId, Retry]:
     """Return the pairs in rows of id, tries and time."""
-    converted = msgspec.convert(list(rows), list[tuple[str, int, datetime | None]])
-    return {QAId(qa_id): Retry(tries, next_at) for qa_id, tries, next_at in converted}
+    converted = msgspec.convert(list(rows), list[tuple[QAId, int, datetime | None]])
+    return {qa_id: Retry(tries, next_at) for qa_id, tries, next_at in converted}
 
 
 def retry_of(parked: Parked, retries: Mapping[QAId, Retry]) -> Retry:
@@ -218,7 +207,7 @@ def without_messages(request: CaptureRequest, message_ids: Collection[MessageId]
 
 
 class PendingCaptures(Store):
-    """Pending captures in the database. Every method returns once its change is on disk; all raise KnowledgeError."""
+    """Pending captures in the database. Every method returns once its change is on disk."""
 
     def __init__(
         self, db: Database, *, clock: Clock, conversations_of: Callable[[MessageId], Collection[ConversationId]]
@@ -226,18 +215,16 @@ class PendingCaptures(Store):
         """`conversations_of` tells from memory with which conversations a message was archived."""
         super().__init__(db, clock=clock)
         self._conversations_of = conversations_of
-        self._held: dict[int, frozenset[MessageId]] = {}
+        self._held = frozenset[str]()
         self._changing = Lock()  # `_held` follows the database only if changes come back in order
 
     async def load(self) -> None:
         """Remember which messages wait, so that `holds` can tell. Once, before anything else is asked."""
-        rows = await self.db.rows("select capture, message_id from pending_messages")
-        for rid, message_id in msgspec.convert(rows, list[tuple[int, MessageId]]):
-            self._held[rid] = self._held.get(rid, frozenset()) | {message_id}
+        self._held = frozenset(await self.db.texts(_WAITING))
 
     def holds(self, message_id: MessageId) -> bool:
-        """Whether a capture with this message waits. From memory."""
-        return any(message_id in ids for ids in self._held.values())
+        """Return whether a capture with this message waits. From memory."""
+        return message_id in self._held
 
     async def add(self, request: CaptureRequest) -> None:
         """Let a capture wait, joined with what waits of its conversation already."""
@@ -245,15 +232,16 @@ class PendingCaptures(Store):
 
     async def join(self, request: CaptureRequest) -> bool:
         """Join a capture with what waits of its conversation; false where nothing does, and nothing was changed."""
-        return bool(await self._change(lambda db: self._joined(db, request, always=False)))
+        return await self._change(lambda db: self._joined(db, request, always=False))
 
     async def waiting(self) -> Sequence[int]:
         """Return the ids of all that wait, oldest first."""
         return [*map(int, await self.db.texts("select rid from pending_captures order by rid"))]
 
-    async def get(self, rid: int) -> PendingCapture | None:
+    @reads
+    def get(self, db: Transaction, rid: int) -> PendingCapture | None:
         """Return a capture that waits; None where it does not any more, or cannot be decoded."""
-        return await self.db.read(lambda db: _get(db, rid))
+        return _get(db, rid)
 
     @reads
     def holding(self, db: Transaction, message_id: MessageId) -> Sequence[CaptureRequest]:
@@ -262,7 +250,7 @@ class PendingCaptures(Store):
         return [each.request for each in found if each is not None]
 
     async def failed(self, rid: int, reason: str, *, again_in: timedelta, by_model: bool) -> None:
-        """Its images were looked at in vain; `by_model`: a model that is there could not put them into words."""
+        """Note that its images could not be described; `by_model`: a model that is available failed to."""
         next_at = (self.clock.now() + again_in).isoformat()
         await self.db.run(
             "update pending_captures set attempts = attempts + ?, reason = ?, next_at = ? where rid = ?",
@@ -273,24 +261,20 @@ class PendingCaptures(Store):
         """Put newer versions in the place of messages that wait."""
         newer = {message.id: message for message in messages}
 
-        def work(db: Transaction) -> _Changed:
+        def work(db: Transaction) -> bool:
             found = _get(db, rid)
-            if found is None:
-                return {}
-            kept = tuple(newer.get(message.id, message) for message in found.request.messages)
-            return _put(db, rid, replace(found.request, messages=kept))
+            if found is not None:
+                kept = tuple(newer.get(message.id, message) for message in found.request.messages)
+                _put(db, rid, replace(found.request, messages=kept))
+            return found is not None
 
         if newer:
             await self._change(work)
 
     async def finish(self, rid: int, version: int) -> bool:
         """Let it go, for it is archived as that version; false where it has changed since, and goes on waiting."""
-        done = await self._change(
-            lambda db: dict.fromkeys(
-                [rid] if db.run("delete from pending_captures where rid = ? and version = ?", (rid, version)) else []
-            )
-        )
-        return rid in done
+        done = "delete from pending_captures where rid = ? and version = ?"
+        return await self._change(lambda db: bool(db.run(done, (rid, version))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Take messages out of all that waits, and what their images show with them.
@@ -299,17 +283,18 @@ class PendingCaptures(Store):
         """
         gone = frozenset(message_ids)
 
-        def work(db: Transaction) -> _Changed:
-            changed: dict[int, frozenset[MessageId] | None] = {}
+        def work(db: Transaction) -> bool:
             for rid in _with_any(db, gone):
                 found = _get(db, rid)
                 left = found and without_messages(found.request, gone)
-                changed |= _put(db, rid, left) if left else _delete(db, rid)
-            db.run(f"delete from image_texts where message_id {IN}", (listed(gone),))
-            return changed
+                if left:
+                    _put(db, rid, left)
+                else:
+                    _delete(db, rid)
+                _log.info("capture_pending_cut", pending_id=rid, dropped=left is None)
+            return bool(db.run(f"delete from image_texts where message_id {IN}", (listed(gone),)))
 
-        for rid, held in (await self._change(work)).items():
-            _log.info("capture_pending_cut", pending_id=rid, dropped=held is None)
+        await self._change(work)
 
     async def texts_of(self, message_ids: Collection[MessageId]) -> ImageTexts:
         """Return the known descriptions of the images of these messages."""
@@ -320,29 +305,27 @@ class PendingCaptures(Store):
 
     async def keep_texts(self, texts: ImageTexts) -> None:
         """Remember what images show."""
-        rows = [(message_id, attachment_id, whole(text)) for (message_id, attachment_id), text in texts.items()]
+        if texts:
+            await self._keep_texts(texts)
 
-        def work(db: Transaction) -> None:
-            db.run_each(
-                "insert into image_texts (message_id, attachment_id, text) values (?, ?, ?)"
-                " on conflict (message_id, attachment_id) do update set text = excluded.text",
-                rows,
-            )
-            keep_newest(db, "image_texts", _TEXTS_KEPT)
+    @writes
+    def _keep_texts(self, db: Transaction, texts: ImageTexts) -> None:
+        db.run_each(
+            "insert into image_texts (message_id, attachment_id, text) values (?, ?, ?)"
+            " on conflict (message_id, attachment_id) do update set text = excluded.text",
+            [(message_id, attachment_id, whole(text)) for (message_id, attachment_id), text in texts.items()],
+        )
+        keep_newest(db, "image_texts", _TEXTS_KEPT)
 
-        if rows:
-            await self.db.write(work)
-
-    def _joined(self, db: Transaction, request: CaptureRequest, *, always: bool) -> _Changed:
+    def _joined(self, db: Transaction, request: CaptureRequest, *, always: bool) -> bool:
         known = self._waiting_for(db, request)
         if not known and not always:
-            return {}
+            return False
         earlier = [found.request for rid in known if (found := _get(db, rid)) is not None]
-        changed: dict[int, frozenset[MessageId] | None] = {}
         for rid in known[1:]:
-            changed |= _delete(db, rid)
-        joined = _union([*earlier, request])
-        return {**changed, **(_put(db, known[0], joined) if known else self._insert(db, joined))}
+            _delete(db, rid)
+        _put(db, known[0] if known else self._insert(db, request), _union([*earlier, request]))
+        return True
 
     def _waiting_for(self, db: Transaction, request: CaptureRequest) -> list[int]:
         """Return the captures of the same conversation, oldest first, as the archive would see it."""
@@ -354,35 +337,29 @@ class PendingCaptures(Store):
             found.update(_with_any(db, ids))
         return sorted(found)
 
-    def _insert(self, db: Transaction, request: CaptureRequest) -> _Changed:
-        now = self.now()
-        rid = db.number(
+    def _insert(self, db: Transaction, request: CaptureRequest) -> int:
+        return db.number(
             "insert into pending_captures (conversation_id, request, reason, attempts, next_at, since)"
-            " values (?, ?, ?, 0, ?, ?) returning rid",
-            (request.conversation_id, b"", "its images are to be looked at", now, now),
+            " values (?1, x'', 'its images are to be looked at', 0, ?2, ?2) returning rid",
+            (request.conversation_id, self.now()),
         )
-        return _put(db, rid, request)
 
-    async def _change(self, work: Callable[[Transaction], _Changed]) -> _Changed:
+    async def _change(self, work: Callable[[Transaction], bool]) -> bool:
+        """Do the work, and note which messages wait then. Return what the work returned."""
+        changed = False
         # A write is done also where its caller was cancelled, and then memory must follow.
-        changed: _Changed = {}
         with CancelScope(shield=True):
             async with self._changing:
-                changed = await self.db.write(work)
-                for rid, ids in changed.items():
-                    if ids is None:
-                        self._held.pop(rid, None)
-                    else:
-                        self._held[rid] = ids
+                changed, held = await self.db.write(lambda db: (work(db), db.texts(_WAITING)))
+                self._held = frozenset(held)
         return changed
 
 
-_Changed = Mapping[int, frozenset[MessageId] | None]
-"""The messages that a capture holds from now on; None where it waits no more."""
+_WAITING = "select message_id from pending_messages"
 
 
 def _union(requests: Sequence[CaptureRequest]) -> CaptureRequest:
-    """All of them as the first one; of a message, the last version."""
+    """Join all of them as the first one, with the last version of each message."""
     held = {message.id: message for request in requests for message in request.messages}
     messages = tuple(held[message_id] for message_id in sorted(held, key=position_of))
     # The caller settles the batches behind them.
@@ -412,19 +389,12 @@ def _with_any(db: Transaction, message_ids: Collection[MessageId]) -> list[int]:
     return [*map(int, db.texts(statement, (listed(message_ids),)))]
 
 
-def _put(db: Transaction, rid: int, request: CaptureRequest) -> _Changed:
-    db.run(
-        "update pending_captures set request = ?, version = version + 1 where rid = ?",
-        (encoded(request), rid),
-    )
+def _put(db: Transaction, rid: int, request: CaptureRequest) -> None:
+    db.run("update pending_captures set request = ?, version = version + 1 where rid = ?", (encoded(request), rid))
     db.run("delete from pending_messages where capture = ?", (rid,))
-    ids = frozenset(message.id for message in request.messages)
-    db.run_each(
-        "insert into pending_messages (message_id, capture) values (?, ?)", [(message_id, rid) for message_id in ids]
-    )
-    return {rid: ids}
+    ids = {message.id for message in request.messages}
+    db.run_each("insert into pending_messages (message_id, capture) values (?, ?)", [(each, rid) for each in ids])
 
 
-def _delete(db: Transaction, rid: int) -> _Changed:
+def _delete(db: Transaction, rid: int) -> None:
     db.run("delete from pending_captures where rid = ?", (rid,))
-    return {rid: None}
