@@ -352,9 +352,7 @@ class Replay:
     async def _answer(self, asked: Asked, intern: Intern, embedder: Embedder | None) -> Outcome:
         began = monotonic()
         outcome = self._outcome(asked)
-        if asked.known:
-            outcome = replace(outcome, verdict="silent", reason=TEAM_ANSWERED)
-        else:
+        if not asked.known:
             with metered() as meter:
                 request = asked.request
                 result = await intern.answer(request.conversation, request.context, addressed=request.addressed)
@@ -373,6 +371,7 @@ class Replay:
             asked_at=batch.last.at,
             question=self._shown("\n".join(message.text for message in batch.messages)),
             verdict="silent",
+            reason=TEAM_ANSWERED if asked.known else "",
             team=self._shown("\n".join(reply.text for reply in team)) if team else None,
             team_link=team[0].link if team else None,
             team_after_seconds=round((team[0].moment.at - batch.last.at).total_seconds(), 1) if team else None,
@@ -386,19 +385,16 @@ class Replay:
             return outcome
         if outcome.team is None:
             return replace(outcome, verdict="team_silent")
-        likeness = await self._likeness(outcome.reply, outcome.team, embedder)
-        agrees = likeness.agrees(Bars())
-        verdict: Verdict = "not_comparable" if agrees is None else "agreed" if agrees else "differed"
-        return replace(outcome, verdict=verdict, likeness_words=likeness.words, likeness_vectors=likeness.vectors)
-
-    async def _likeness(self, ours: str, team: str, embedder: Embedder | None) -> Likeness:
         vectors: float | None = None
         if embedder is not None:
             try:
-                vectors = cosine(*await embedder.embed([ours, team]))
+                vectors = cosine(*await embedder.embed([outcome.reply, outcome.team]))
             except ModelError as error:
                 _log.warning("backtest_not_compared", reason=str(error))
-        return Likeness(words=shared_words(ours, team), vectors=vectors)
+        likeness = Likeness(words=shared_words(outcome.reply, outcome.team), vectors=vectors)
+        agrees = likeness.agrees(Bars())
+        verdict: Verdict = "not_comparable" if agrees is None else "agreed" if agrees else "differed"
+        return replace(outcome, verdict=verdict, likeness_words=likeness.words, likeness_vectors=likeness.vectors)
 
     def _shown(self, text: str) -> str:
         """Mask secrets in a text for the report, and cut it."""

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from heapq import heapify, heappop, heappush
-from itertools import starmap
+from datetime import UTC, datetime, timedelta
+from itertools import chain, starmap
 from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.chat.context import gather
-from intern.chat.conversations import answer_request, capture_of, capture_requests, text_of
+from intern.chat.conversations import answer_request, text_of
 from intern.chat.dispatching import addressed, route, worth_gathering
 from intern.chat.options import ConversationOptions
 from intern.core.flow import AnswerRequest, Batch
@@ -28,7 +27,7 @@ from intern.core.messages import Channel, ChatMessage, Lookups
 from intern.core.records import Capture
 from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, Exports
 from intern.service import Settings
-from intern.service.importing import batches_of, check_server, closed
+from intern.service.importing import batches_of, captures_of, check_server, closed
 
 
 class Moment(NamedTuple):
@@ -184,8 +183,8 @@ class _Making:
         self.left_out["messages that cannot be read"] = exports.unreadable
         self._options = options
         self._wait = timedelta(seconds=options.message_batch_wait_seconds)
-        self._since = since
-        self._until = until
+        self._since = since or datetime.min.replace(tzinfo=UTC)
+        self._until = until or datetime.max.replace(tzinfo=UTC)
         self._whole = ExportedHistory(exports)
         self._taught: list[Taught] = []
         self._asked: list[tuple[Moment, AnswerRequest]] = []
@@ -223,54 +222,37 @@ class _Making:
         if not worth_gathering(batch, channel):
             return
         self._team_replies += 1
-        gathered = await gather(batch, channel, self._whole, self._options.bounds)
-        if route(batch, channel, gathered) != "capture":
-            return
-        for request in capture_requests(batch, channel, gathered):
-            for message in request.messages:
-                self._replies.setdefault(message.id, []).append(reply)
-        await self._teach(batch, channel)
+        captures = await captures_of(batch, channel, self._whole, self._options)
+        for message_id in chain.from_iterable(capture.message_ids for capture in captures):
+            self._replies.setdefault(message_id, []).append(reply)
+        if captures:
+            await self._teach(batch, channel)
 
     async def _teach(self, batch: Batch, channel: Channel) -> None:
         """Add what the bot would have captured: at once, and again whenever a message of it was edited.
 
         What a message said before an edit is lost, so until then it is not there at all.
         """
-        times = [_moment_of(batch, self._wait), *(known_from(message) for message in batch.messages)]
-        times = [moment for moment in dict.fromkeys(times) if moment >= times[0]]
-        heapify(times)
+        first = _moment_of(batch, self._wait)
+        waiting = {first, *filter(first.__le__, map(known_from, batch.messages))}
         seen: set[Moment] = set()
-        before: tuple[Capture, ...] = ()
-        while times:
-            moment = heappop(times)
-            if moment in seen or (self._until is not None and moment.at > self._until):
-                continue
+        before: list[Capture] = []
+        while waiting and (moment := min(waiting)).at <= self._until:
             seen.add(moment)
             history = HistoryUntil(self._whole, moment)
-            captures = await self._captures(batch, channel, moment, history)
-            for later in history.edited_later - seen:
-                heappush(times, later)
+            captures: list[Capture] = []
+            if known := tuple(message for message in batch.messages if known_from(message) <= moment):
+                captures = await captures_of(replace(batch, messages=known), channel, history, self._options)
+            waiting = (waiting | history.edited_later) - seen
             if captures and captures != before:
-                self._taught.append(Taught(moment=moment, captures=captures))
+                self._taught.append(Taught(moment=moment, captures=tuple(captures)))
                 before = captures
-
-    async def _captures(
-        self, batch: Batch, channel: Channel, moment: Moment, history: HistoryUntil
-    ) -> tuple[Capture, ...]:
-        known = tuple(message for message in batch.messages if known_from(message) <= moment)
-        if not known:
-            return ()
-        batch = replace(batch, messages=known)
-        gathered = await gather(batch, channel, history, self._options.bounds)
-        if route(batch, channel, gathered) != "capture":
-            return ()
-        return tuple(capture_of(request) for request in capture_requests(batch, channel, gathered))
 
     # What members say.
 
     async def _member_says(self, batch: Batch, channel: Channel) -> None:
         moment = _moment_of(batch, self._wait)
-        if (self._since and moment.at < self._since) or (self._until and moment.at > self._until):
+        if not self._since <= moment.at <= self._until:
             return
         if not worth_gathering(batch, channel):
             return

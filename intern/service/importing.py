@@ -22,10 +22,12 @@ from intern.chat.context import gather
 from intern.chat.conversations import capture_of, capture_requests
 from intern.chat.dispatching import route, worth_gathering
 from intern.chat.options import ConversationOptions
+from intern.chat.platform import History
 from intern.core import progress
 from intern.core.errors import ConfigError
 from intern.core.flow import Batch, ChannelRead, MessageRead
 from intern.core.ids import ConversationId, MessageId, RoleId, UserId
+from intern.core.messages import Channel
 from intern.core.progress import tell
 from intern.core.records import Capture, Turn
 from intern.core.text.masking import mask_secrets
@@ -208,7 +210,7 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
             early = since is not None and batch.last.at < since
             if batch.author.type == "team_member":
                 replies += 1
-                made = [] if early else await _captures(batch, place, history, options)
+                made = [] if early else await captures_of(batch, place.channel, history, options)
                 captures += made
                 skip("team replies before --since" if early else "team replies that answer no member", not made)
             elif goes_on and not early:
@@ -216,10 +218,8 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
     return Found(messages=exports.messages, team_replies=replies, captures=tuple(captures), skipped=skipped)
 
 
-async def _captures(
-    batch: Batch, place: ExportedChannel, history: ExportedHistory, options: ConversationOptions
-) -> list[Capture]:
-    channel = place.channel
+async def captures_of(batch: Batch, channel: Channel, history: History, options: ConversationOptions) -> list[Capture]:
+    """Return what the bot would have captured of a batch of the team."""
     if not worth_gathering(batch, channel):
         return []
     gathered = await gather(batch, channel, history, options.bounds)
