@@ -7,6 +7,7 @@ entry per open batch however many messages restart its wait.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 
@@ -189,14 +190,14 @@ class Batches:
                 del self._past[batch.key[0]]
 
 
+@dataclass(eq=False)
 class _OpenBatch:
-    def __init__(self, key: _Key, *, opened: float, serial: int) -> None:
-        self.key = key
-        self.opened = opened
-        self.serial = serial  # of two batches with one deadline, the older comes first
-        self.ends = math.inf  # when the author has paused for the window
-        self.deadline = math.inf  # when the batch is handed out
-        self.messages: dict[MessageId, ChatMessage] = {}  # in order of arrival
+    key: _Key
+    opened: float
+    serial: int  # of two batches with one deadline, the older comes first
+    ends: float = math.inf  # when the author has paused for the window
+    deadline: float = math.inf  # when the batch is handed out
+    messages: dict[MessageId, ChatMessage] = field(default_factory=dict[MessageId, ChatMessage])  # in order of arrival
 
     @property
     def newest(self) -> ChatMessage:

@@ -28,24 +28,15 @@ _PAGES = 3  # of what was said before a batch, where that was much
 _CALLS_PER_REPLY = 3  # a batch of many replies to targets far apart: finding one takes two pages at most
 
 
-class Chain(Struct, frozen=True):
-    """What a reply points to, upwards: each hop with its author's neighbours. Oldest first; maybe empty.
-
-    Under a team member's reply in a channel also what else passed between those members and others by replies.
-    """
-
-    reply: MessageId
-    """The message that replies. The chain holds it only if it is a neighbour of what it replies to."""
-    messages: tuple[ChatMessage, ...]
-
-
 class Gathered(Struct, frozen=True, kw_only=True):
     """The surroundings of a batch, bots' messages included."""
 
     thread: tuple[ChatMessage, ...] = ()
     """In a thread: what it hangs on, and its messages, oldest first; for a question, those up to it. Else empty."""
-    chains: tuple[Chain, ...] = ()
-    """Of the batch's replies; in a thread also of its other messages' replies that point out of it."""
+    chains: Mapping[MessageId, tuple[ChatMessage, ...]] = {}
+    """For each reply of the batch, by its id, the messages that it points to: each hop with its author's neighbours,
+    oldest first; maybe none. In a thread also for its other messages' replies that point out of it. Under a team
+    member's reply in a channel also what else passed between those members and others by replies."""
     reply_authors: Mapping[MessageId, Author | None] = {}
     """Who wrote what the batch replies to; None where that cannot be resolved."""
     answered: Mapping[MessageId, Author | None] = {}
@@ -62,7 +53,7 @@ class Gathered(Struct, frozen=True, kw_only=True):
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
         """Everything once, oldest first."""
-        return in_order(self.thread, *(chain.messages for chain in self.chains))
+        return in_order(self.thread, *self.chains.values())
 
     def teaches(self, message: ChatMessage) -> bool:
         """Return whether a team member's message answers a user, or corrects the bot.
@@ -101,19 +92,20 @@ async def gather(
     # A question alone costs no call.
     talk = reader.talk() if reader.teaches or follow_ups else None
     aims = {} if talk is None else {message.id: talk.target(message) for message in batch.messages}
-    chains = [await reader.chain(message) for message in batch.messages if message.reply_to or aims.get(message.id)]
+    starts = [message for message in batch.messages if message.reply_to or aims.get(message.id)]
+    chains = {message.id: await reader.chain(message) for message in starts}
     thread = in_order(await reader.opening(), said) if channel.is_thread else ()
     inside = {message.id for message in thread}
-    chains += [
-        await reader.chain(message)
+    chains |= {
+        message.id: await reader.chain(message)
         for message in reversed(thread)
         if message.reply_to and message.reply_to not in inside and message not in batch.messages
-    ]
+    }
     if reader.cut:
         _log.info("context_cut", channel_id=channel.id, message_id=batch.last.id, rest_calls=reader.calls)
     return Gathered(
         thread=thread,
-        chains=tuple(chains),
+        chains=chains,
         reply_authors={
             message.reply_to: target.author if (target := reader.known(message, message.reply_to)) else None
             for message in batch.messages
@@ -244,7 +236,7 @@ class _Reader:
             self._talk = Talk(said.values(), self._bounds)
         return self._talk
 
-    async def chain(self, reply: ChatMessage) -> Chain:
+    async def chain(self, reply: ChatMessage) -> tuple[ChatMessage, ...]:
         """Read the chain that a reply points to, hop by hop."""
         found: dict[MessageId, ChatMessage] = {}
         hop = [reply]
@@ -262,7 +254,7 @@ class _Reader:
         self.cut = self.cut or any(message.reply_to for message in hop)
         if not self._channel.is_thread and (self.teaches or reply.reply_to is None):
             found |= self._branches(found)
-        return Chain(reply.id, in_order(found.values()))
+        return in_order(found.values())
 
     def _may_aim(self, message: ChatMessage) -> bool:
         return not self._channel.is_thread and message.author.type != "bot"

@@ -77,23 +77,18 @@ def text_of(message: ChatMessage, image_texts: Sequence[str] = ()) -> str:
 
 def _conversations(batch: Batch, gathered: Gathered) -> list[tuple[ChatMessage, ...]]:
     """Join the batch's parts, each with the chains of its replies, where they share a message."""
-    chains = {chain.reply: chain.messages for chain in gathered.chains}
     joined: list[tuple[tuple[ChatMessage, ...], bool]] = []
     parts = _parts(batch)
     if batch.author.type == "community_user":
         parts = [[message for message in part if message.id in gathered.goes_on] for part in parts]
     for part in filter(None, parts):
-        messages = in_order(*(chains.get(message.id, ()) for message in part), part)
+        messages = in_order(*(gathered.chains.get(message.id, ()) for message in part), part)
         taught = any(gathered.teaches(message) or message.id in gathered.goes_on for message in part)
         ids = {message.id for message in messages}
         same = [other for other in joined if not ids.isdisjoint(message.id for message in other[0])]
         joined = [other for other in joined if other not in same]
-        joined.append(
-            (
-                in_order(*(earlier for earlier, _ in same), messages),
-                taught or any(teaching for _, teaching in same),
-            )
-        )
+        whole = in_order(*(earlier for earlier, _ in same), messages)
+        joined.append((whole, taught or any(teaching for _, teaching in same)))
     return [messages for messages, taught in joined if taught]
 
 

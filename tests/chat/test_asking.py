@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
-from intern.chat.context import Chain, Gathered
+from intern.chat.context import Gathered
 from intern.chat.conversations import answer_request, conversation_of, joined
 from intern.chat.options import ConversationOptions
 from intern.core.flow import AnswerRequest, Batch
@@ -65,7 +65,7 @@ def test_the_askers_batch_comes_last_whatever_others_said_meanwhile() -> None:
 
 
 def test_chains_are_context_too() -> None:
-    gathered = Gathered(chains=(Chain(MessageId("3"), (message(1, MAYA, "see the wiki"),)),))
+    gathered = Gathered(chains={MessageId("3"): (message(1, MAYA, "see the wiki"),)})
     conversation = conversation_of(asked(message(3, ALICE, "where?")), gathered, OPTIONS)
     assert [message.text for message in conversation.messages] == ["see the wiki", "where?"]
 

@@ -262,7 +262,7 @@ async def test_a_thread_is_read_with_the_question_that_it_hangs_on_and_its_neigh
         "Like so.",
         "Later words.",
     ]
-    assert gathered.chains == ()
+    assert gathered.chains == {}
 
 
 async def test_what_follows_a_question_in_a_thread_is_no_context_of_it() -> None:
@@ -307,7 +307,7 @@ async def test_a_thread_of_a_hundred_replies_costs_at_most_ten_calls() -> None:
     gathered = await world.gather(answer)
     assert texts(gathered.thread) == ["How do I stake?", *(f"reply {n}" for n in range(100)), "Done."]
     assert gathered.reply_authors[said.id] == said.author
-    assert [chain.reply for chain in gathered.chains] == [answer.id]
+    assert [*gathered.chains] == [answer.id]
     assert world.calls <= 10
 
 
@@ -438,8 +438,8 @@ async def test_a_team_members_chain_holds_what_passed_between_the_asker_and_othe
     world.say("alice", "Yes, twice.", to=tried, after=100)
     world.say("carol", "What is a node?", to=tried, after=100)
     world.say("bob", "Nice weather.", after=100)
-    [chain] = (await world.gather(world.say("maya", "Install the driver.", to=question, after=100))).chains
-    assert texts(chain.messages) == ["My node does not start.", "Did you reboot?", "Yes, twice."]
+    [chain] = (await world.gather(world.say("maya", "Install the driver.", to=question, after=100))).chains.values()
+    assert texts(chain) == ["My node does not start.", "Did you reboot?", "Yes, twice."]
 
 
 async def test_what_follows_the_batch_and_what_a_member_replies_to_brings_no_branches() -> None:
@@ -447,10 +447,10 @@ async def test_what_follows_the_batch_and_what_a_member_replies_to_brings_no_bra
     question = world.say("alice", "My node does not start.")
     answer = world.say("maya", "Install the driver.", to=question, after=100)
     world.say("alice", "That worked.", to=question, after=100)
-    [chain] = (await world.gather(answer)).chains
-    assert texts(chain.messages) == ["My node does not start."]
-    [chain] = (await world.gather(world.say("bob", "Mine neither.", to=question, after=100))).chains
-    assert texts(chain.messages) == ["My node does not start."]
+    [chain] = (await world.gather(answer)).chains.values()
+    assert texts(chain) == ["My node does not start."]
+    [chain] = (await world.gather(world.say("bob", "Mine neither.", to=question, after=100))).chains.values()
+    assert texts(chain) == ["My node does not start."]
 
 
 async def test_branches_are_looked_for_only_in_what_was_read_anyway() -> None:

@@ -7,6 +7,7 @@ ping no one and preview no links.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -103,16 +104,15 @@ COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
 """What we register: names and options as Discord wants them, without the fields whose default will do."""
 
 
+@dataclass(frozen=True)
 class HikariCommands:
     """Answers interactions, and registers our commands. All methods raise the ChatError family."""
 
-    def __init__(
-        self, rest: HikariRest, guild_ids: Sequence[GuildId], *, ready: Callable[[], Awaitable[object]] | None = None
-    ) -> None:
-        """`ready` returns once Discord has welcomed us: commands are registered after that."""
-        self._rest = rest
-        self._guild_ids = tuple(guild_ids)
-        self._ready = ready
+    rest: HikariRest
+    guild_ids: Sequence[GuildId]
+    _: KW_ONLY
+    ready: Callable[[], Awaitable[object]] | None = None
+    """Returns once Discord has welcomed us: commands are registered after that."""
 
     async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
         """Tell Discord that an answer will come; it must hear so within 3 s. Doing it again is harmless.
@@ -148,18 +148,18 @@ class HikariCommands:
 
     async def register(self) -> None:
         """See to it that our servers know our commands, and no others of this application; most often that is so."""
-        if self._ready is not None:
-            await self._ready()
+        if self.ready is not None:
+            await self.ready()
         route = routes.GET_MY_APPLICATION.compile()
-        application = (await self._rest.get("look up the application", route, RawApplication)).id
-        for guild_id in self._guild_ids:
+        application = (await self.rest.get("look up the application", route, RawApplication)).id
+        for guild_id in self.guild_ids:
             where = ids(application=application, guild=guild_id)
             route = routes.GET_APPLICATION_GUILD_COMMANDS.compile(**where)
-            there = await self._rest.get(f"read the commands of server {guild_id}", route, list[dict[str, Any]])
+            there = await self.rest.get(f"read the commands of server {guild_id}", route, list[dict[str, Any]])
             if same_commands(there, COMMANDS):
                 continue
             route = routes.PUT_APPLICATION_GUILD_COMMANDS.compile(**where)
-            await self._rest.ask(f"register the commands on server {guild_id}", route, body=COMMANDS)
+            await self.rest.ask(f"register the commands on server {guild_id}", route, body=COMMANDS)
             _log.info("commands_registered", guild_id=guild_id)
 
     async def _ask(
@@ -174,7 +174,7 @@ class HikariCommands:
         """Make a call. A refusal with the code `done` is success."""
         what = f"{act} interaction {ticket.id}"
         try:
-            await self._rest.ask(what, route, body=body)
+            await self.rest.ask(what, route, body=body)
         except ChatError as error:
             code = _code(error)
             if code in _TOKEN_EXPIRED:
