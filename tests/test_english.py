@@ -16,8 +16,6 @@ import pytest
 
 TREE = Path(__file__).parents[1]
 PACKAGES = tuple(sorted(path.parent.name for path in (TREE / "intern").glob("*/__init__.py")))
-PENDING: frozenset[str] = frozenset({"actors"})
-"""Packages that still have such phrases."""
 
 PAGES = (TREE / "README.md", TREE / "CHANGELOG.md", TREE / "intern.toml.example", *sorted((TREE / "docs").glob("*.md")))
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -108,8 +106,6 @@ def sentences(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_words_of_a_package_are_no_riddles(package: str) -> None:
-    if package in PENDING:
-        pytest.skip("its wording is still to be done")
     found = [
         f"{path.relative_to(TREE)}:{line + below - 1}: {phrase}"
         for path in sorted((TREE / "intern" / package).rglob("*.py"))

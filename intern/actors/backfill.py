@@ -1,7 +1,8 @@
-"""Backfill reads over REST what the gateway did not bring: channels that are behind, and threads that were archived.
+"""Messages that the gateway did not bring are read over REST: channels that are behind, and threads that were archived.
 
-It waits where the listener may not: for Discord, and for room in the stream. A page that fails is asked for again: also
-one that is refused, for permissions come and go; but not for ever.
+Backfill may wait for Discord and for room in the stream; the listener may not. It asks again for a page that fails. It
+asks for a day for one that is refused, because permissions come and go. `Rereading` looks for edits and deletions that
+were missed.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Backfill:
                 self._take_in_turn(partial(self._list, listing, self.backoff()))
 
     def _take_in_turn(self, step: _Step) -> None:
-        # Hundreds of threads fall behind at once where a session was lost: what waits is no task.
+        # Hundreds of threads fall behind at once where a session was lost: a waiting step is no task.
         self._steps.append(step)
         if self._at_work < AT_ONCE:
             self._at_work += 1
@@ -101,7 +102,7 @@ class Backfill:
         try:
             while self._steps:
                 await self._steps.popleft()()
-                await checkpoint()  # what keeps a channel behind may be somebody else's turn
+                await checkpoint()  # another task may have to run before the channel can catch up
         finally:
             self._at_work -= 1
 
@@ -122,7 +123,7 @@ class Backfill:
         if self.checkpoints.is_behind(channel_id):
             self._take_in_turn(again)
             return
-        # Nothing waits between the last look and this, so a channel that falls behind again finds us gone.
+        # Nothing waits between the last look and this, so a channel that falls behind again begins anew.
         self._channels.discard(channel_id)
         _log.info("channel_read", channel_id=channel_id, messages=course.count)
         await self._events.send(ChannelRead(channel_id=channel_id))
@@ -151,7 +152,7 @@ class Backfill:
         return count
 
     async def _list(self, listing: Listing, backoff: Iterator[float]) -> None:
-        """List a channel's archived threads; what was missed in them is behind then."""
+        """List a channel's archived threads; those with missed messages are behind then."""
         threads: Sequence[ChannelSeen] = ()
         try:
             threads = await self.pages.archived_since(listing.channel_id, listing.after)
@@ -170,17 +171,17 @@ class Backfill:
 
 
 SETTLES = 30.0
-"""Seconds after a new session before anything is read again: what was written meanwhile comes first."""
+"""Seconds after a new session before anything is read again: newer messages come first."""
 SHORTEST_WAIT = 600.0
 """Seconds from one look to the next, however often sessions are lost."""
 
 
 Look = Callable[[datetime, Callable[[LateChange], object]], Awaitable[int]]
-"""Tells what changed of what was captured before an outage; returns the requests made. Raises KnowledgeError."""
+"""Reports changes to captures of before an outage; returns the number of requests. Raises KnowledgeError."""
 
 
 class Rereading:
-    """A gateway that also tells what was missed before its sessions began, as if it had just happened."""
+    """A gateway that also delivers changes missed before its sessions began, as if they had just happened."""
 
     def __init__(self, gateway: Gateway, look: Look, *, attended: datetime, clock: Clock) -> None:
         """`attended` is when an earlier run was connected last."""
@@ -188,10 +189,12 @@ class Rereading:
         self._look = look
         self._outage: datetime | None = attended  # until a look has gone back to it
         self._clock = clock
-        self._live: set[MessageId] | None = None  # while a look is under way: what the gateway told of; that is newer
+        self._live: set[MessageId] | None = (
+            None  # during a look: the messages that the gateway reported, which is newer
+        )
 
     async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
-        """As the gateway does it."""
+        """Listen to the gateway, and look for missed changes after each new session."""
         begun, to_look = create_memory_object_stream[SessionStarted](1)
 
         def hear(event: GatewayEvent) -> None:

@@ -1,4 +1,4 @@
-"""The batcher holds an author's messages together until they pause: one heap and one deadline serve everybody."""
+"""The batcher collects an author's messages until they pause. One heap and one deadline serve all authors."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ async def batcher(
 ) -> None:
     """Send each batch once its author paused for the window, and each change to a message, sent before or not.
 
-    A message that is deleted in the window is settled here, all others by whoever ends their batch. Those still open
-    at the end of the inbox are sent too if `flush` is set; else they stay unsettled, and come back from history.
+    It settles messages that are deleted in the window; other actors settle the rest. Batches still open at the end of
+    the inbox are sent too if `flush` is set; else they stay unsettled, and come back from history.
     """
 
     async def take(event: Heard) -> None:
-        # How long ago, by the message's own time; only for those that the gateway did not tell right now, because our
+        # How long ago, by the message's own time; only for those that the gateway did not deliver just now, because our
         # clock and Discord's need not agree.
         age = (clock.now() - event.message.at).total_seconds() if isinstance(event, MessageRead) else 0.0
         late = open_batches.add(event, current_time(), max(0.0, age))
@@ -35,7 +35,7 @@ async def batcher(
             left = late.message_ids if isinstance(late, MessagesDeleted) else ()
             settle(event.channel_id, [gone for gone in event.message_ids if gone not in left])
         if isinstance(event, MessageEdited | MessagesDeleted):
-            # Also of what is held here: another batch's reader may have met it on Discord, as it was.
+            # Also for messages held here: the reader of another batch may have read the old version.
             await batches.send(event)
 
     async with inbox, batches:
@@ -43,7 +43,7 @@ async def batcher(
         while not ended:
             event = None
             if open_batches.is_full and inbox.statistics().open_send_streams:
-                # What waits upstream is felt there. Nobody wakes us should they all leave, so look now and then.
+                # The senders wait. Nothing wakes us if they all leave, so look now and then.
                 await sleep_until(min(open_batches.next_deadline(), current_time() + 1))
             else:
                 try:
@@ -59,7 +59,7 @@ async def batcher(
 
 
 async def _next(inbox: MemoryObjectReceiveStream[Heard], deadline: float) -> Heard | None:
-    """The next event, or None at the deadline. What waits already costs no timer: in a burst that is most of it."""
+    """Return the next event, or None at the deadline. An event that waits already, as in a burst, costs no timer."""
     try:
         return inbox.receive_nowait()
     except WouldBlock:

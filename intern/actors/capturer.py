@@ -25,7 +25,7 @@ from intern.learning.archiving import Captioning
 from intern.stores.sqlite.work import PendingCapture, PendingCaptures
 
 Keep = Callable[[Capture], Awaitable[CapturedPair | None]]
-"""Archives a conversation; returns None where the archive holds all of it already. Raises KnowledgeError."""
+"""Archives a conversation; returns None if the archive holds all of it already. Raises KnowledgeError."""
 
 
 async def capturer(
@@ -39,12 +39,12 @@ async def capturer(
     settle: Settle,
     events: Events,
 ) -> None:
-    """Archive each capture, in order, until the inbox ends; let those wait whose images nobody has looked at.
+    """Archive each capture, in order, until the inbox ends; let those wait whose images have no description.
 
-    `known` returns the words for the images of each message; None where a model has to look first.
+    `known` returns the descriptions of each message's images; None if a model has to look first.
 
-    It asks no model, so nobody waits for a picture but who shares its conversation. A disk that fails ends the
-    process, loudly: going on would lose answers one after the other.
+    It asks no model, so a picture delays its own conversation only. A disk that fails ends the process, loudly: going
+    on would lose one answer after the other.
     """
     async with inbox, archived, waiting:
         async for request in inbox:
@@ -67,7 +67,7 @@ async def capturer(
 _log = get_logger(__name__)
 
 LookUp = Callable[[ChannelId, MessageId], Awaitable[ChatMessage | None]]
-"""Returns a message as it is now; None where it is deleted. Raises the ChatError family, also where we may not read."""
+"""Returns a message as it is now; None if it is deleted. Raises the ChatError family, also without permission."""
 
 LAST_TRY = 5  # after 1, 4, 16 and 60 minutes of a model that answers and does not describe an image
 
@@ -119,7 +119,7 @@ class Captioner:
                         return
 
     async def _work_off(self) -> float | None:
-        """Try all captures that are due; return the seconds until the next is due, None where none waits."""
+        """Try all captures that are due; return the seconds until the next is due, None if none waits."""
         due = await self.pending.waiting()
         if self._old is None:
             self._old = set(due)
@@ -154,10 +154,10 @@ class Captioner:
             _log.warning("capture_pending", pending_id=rid, reason=str(error), again_in_seconds=wait)
         else:
             self._away = None
-        # Who is done waits for nothing; what cannot be read waits, too, and holds nobody up.
+        # A capture that is done needs no pause; one that cannot be read waits, and delays no other.
         self._due[rid] = current_time() + wait
         if self._away is None:
-            # The model is back: nobody waits longer for that it was not there.
+            # The model is back: retry now.
             self._due.update(dict.fromkeys(self._turned_away - {rid}, 0.0))
             self._turned_away.clear()
 
@@ -181,7 +181,7 @@ class Captioner:
                 waits = await self.pending.get(rid)
 
     async def _renewed(self, waits: PendingCapture) -> PendingCapture | None:
-        """The capture with fresh links, less what is gone from Discord meanwhile."""
+        """Return the capture with fresh links, without messages that are gone from Discord."""
         wanted = await self.captions.missing(waits.request)
         found: list[ChatMessage] = []
         gone: list[MessageId] = []
@@ -191,11 +191,11 @@ class Captioner:
             try:
                 now = await self.look_up(message.channel_id, message.id)
             except ChatRefusedError:
-                continue  # what we were told while we might read it stays; its links may have to do
+                continue  # keep the message that we read before, with its old links
             if now is None:
                 gone.append(message.id)
             else:
-                # No more than its files: what else was edited, Discord told us of where we may still learn.
+                # Only its files: Discord reports other edits where we may still learn.
                 found.append(replace(message, attachments=now.attachments))
         if gone:
             _log.info("pending_messages_gone", pending_id=waits.id, message_ids=gone)
@@ -206,7 +206,7 @@ class Captioner:
     async def _archive(self, waits: PendingCapture) -> None:
         texts = await self.captions.known(waits.request)
         if texts is None:
-            return  # more has joined meanwhile, and is looked at next
+            return  # more messages joined meanwhile, and come next
         pair = await self.keep(capture_of(waits.request, texts))
         await self.pending.finish(waits.id, waits.version)
         if pair is not None:

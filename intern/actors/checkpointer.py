@@ -56,17 +56,17 @@ class Settling:
         self._answered: set[MessageId] = set()
 
     def capturing(self, message_ids: Collection[MessageId]) -> None:
-        """These messages go to the capturer, and to the responder besides."""
+        """Note that these messages go to the capturer as well as to the responder."""
         self._capturing.update(message_ids)
 
     def settle(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
-        """Settle these messages, but for those that are still to be captured."""
+        """Settle these messages, except those that are still to be captured."""
         waiting = self._capturing.intersection(message_ids)
         self._answered |= waiting
         self._settle(channel_id, [each for each in message_ids if each not in waiting])
 
     def captured(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:
-        """Settle these messages, which are safe on disk, but for those that are still to be answered."""
+        """Settle these messages, which are safe on disk, except those that are still to be answered."""
         waiting = self._capturing.intersection(message_ids) - self._answered
         self._capturing.difference_update(message_ids)
         self._answered.difference_update(message_ids)

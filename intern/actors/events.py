@@ -26,28 +26,28 @@ class Tally(Protocol):
     """Counts for a monitoring system; it neither waits nor raises. See `intern.frontends.http.metrics`."""
 
     def answered(self, result: AIResult, /) -> None:
-        """A question was thought over."""
+        """Count a question that was answered, or got silence."""
         ...
 
     def declined(self, reason: DeclineReason, /) -> None:
-        """Nobody works on a question."""
+        """Count a question that was declined."""
         ...
 
     def posted(self, outcome: str, /) -> None:
-        """A reply came to its end."""
+        """Count a reply that was posted, withheld or failed."""
         ...
 
     def captured(self, pair: CapturedPair, /) -> None:
-        """A team answer is in the archive."""
+        """Count a team answer in the archive."""
         ...
 
     def decided(self, decision: Decision, /) -> None:
-        """Something was done with a capture."""
+        """Count a decision about a capture."""
         ...
 
 
 class Events:
-    """Logs what the verbs behind an actor do not log themselves, with ids rather than text.
+    """Logs and counts what happens, with ids rather than text.
 
     A subclass may look on too; it must neither wait nor raise.
     """
@@ -58,66 +58,66 @@ class Events:
         self.unanswered: Callable[[AnswerRequest, str], object] = lambda _request, _reason: None
         """Hears of a question without an answer, and why; it must neither wait nor raise."""
         self.tally: Tally | None = None
-        """Counts along, where somebody looks at that."""
+        """The counters of `/metrics`, if that is served."""
 
     def ignored(self, batch: Batch) -> None:
-        """Nobody needed to act on a batch."""
+        """Report a batch that concerns no actor."""
         _log.debug("batch_ignored", channel_id=batch.channel_id, message_id=batch.last.id)
 
     def answered(self, request: AnswerRequest, result: AIResult) -> None:
-        """A question got its answer, or silence with a reason."""
+        """Report the answer to a question, or silence with a reason."""
         self.asked(result)
         if not result.should_reply:
             self.unanswered(request, result.reason)
 
     def asked(self, result: AIResult) -> None:
-        """As `answered`, where only the asker has seen the question, as with `/ask`: it is left open for nobody."""
+        """Report the same for a question that only its asker sees, as with `/ask`: it is never listed as unanswered."""
         self.count("questions_answered" if result.should_reply else "questions_silent")
         if self.tally:
             self.tally.answered(result)
 
     def declined(self, declined: Declined) -> None:
-        """Nobody works on a question: too many wait already, its asker asked too much, or it is too old."""
+        """Report a declined question: too many wait already, its asker asked too much, or it is too old."""
         batch = declined.request.batch
         self.turned_away(declined.reason)
         self.unanswered(declined.request, declined.reason)
         _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
 
     def turned_away(self, reason: DeclineReason) -> None:
-        """As `declined`, where only the asker has seen the question, as with `/ask`."""
+        """Report the same for a question that only its asker sees, as with `/ask`."""
         self.count(_DECLINED[reason])
         if self.tally:
             self.tally.declined(reason)
 
     def posted(self, reply: Reply, outcome: str) -> None:
-        """A reply stands on Discord, or was withheld, with the reason; or it failed, until the next start."""
+        """Report that a reply was posted, or withheld for a reason, or failed until the next start."""
         self.resumed(reply.question.id, reply.question.channel_id, outcome)
 
     def resumed(self, question_id: MessageId, channel_id: ChannelId, outcome: str) -> None:
-        """The same, of a reply that an earlier run left half posted."""
+        """Report the same for a reply that an earlier run left half posted."""
         if self.tally:
             self.tally.posted(outcome)
         _log.info("reply_posted", message_id=question_id, channel_id=channel_id, outcome=outcome)
 
     def captured(self, pair: CapturedPair) -> None:
-        """A team answer is safe in the archive."""
+        """Report a team answer that is safe in the archive."""
         if self.tally:
             self.tally.captured(pair)
         _log.info("qa_pair_captured", qa_id=pair.qa_id, conversation_id=pair.conversation_id, turns=len(pair.turns))
 
     def classified(self, filing: Filing) -> None:
-        """A pair has a topic, or is skipped, or nobody could decide."""
+        """Report that a pair has a topic, or is skipped, or that the decision failed."""
 
     def decided(self, decision: Decision) -> None:
-        """What was done with a pair is on disk."""
+        """Report a decision about a pair, which is on disk."""
         if self.tally:
             self.tally.decided(decision)
 
     def extracted(self, conversation_id: ConversationId, came: Came) -> None:
-        """A conversation was looked at for nuggets and facts."""
+        """Report that a conversation was read for nuggets and facts."""
         if came in {"extracted", "failed"}:
             self.count(f"extractions_{came}")
         _log.debug("conversation_looked_at", conversation_id=conversation_id, came=came)
 
     def indexed(self, refreshed: Refreshed) -> None:
-        """The indices are up to date again."""
+        """Report that the indices are up to date again."""

@@ -1,7 +1,7 @@
-"""The extractor follows the decisions: what is filed becomes nuggets and facts, what stands no more is withdrawn.
+"""The extractor follows the decisions: it makes nuggets and facts of filed pairs, and withdraws those of others.
 
-It asks a model in its own time and holds up nobody. An absent model makes it wait; whatever else goes wrong with a
-conversation is written down, and the next one is taken.
+It delays no other actor. An absent model makes it wait. It notes any other failure with a conversation, and takes the
+next one.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Conversations to look at, since a decision was about them, or their time has come."""
+    """Conversations to read, because of a decision about them or for a retry."""
 
     conversations: tuple[ConversationId, ...]
     position: int | None = None
-    """Where the decision ends in its log; None for what is tried again."""
+    """Where the decision ends in its log; None for a retry."""
 
 
 class Extraction(Protocol):
     """Learns from one conversation at a time."""
 
     async def extract(self, conversation_id: ConversationId, /) -> Came:
-        """Learn what there is to learn from it as it stands now. Raises the ModelError and KnowledgeError families."""
+        """Learn from the conversation as it is now. Raises the ModelError and KnowledgeError families."""
         ...
 
     async def park(self, conversation_id: ConversationId, why: str, /) -> None:
-        """Nobody reads it again until it changes. Raises KnowledgeError."""
+        """Leave it alone until it changes. Raises KnowledgeError."""
         ...
 
     async def followed(self, position: int, /) -> None:
-        """All up to there was looked at. Raises KnowledgeError."""
+        """Note that all decisions up to there were followed. Raises KnowledgeError."""
         ...
 
 

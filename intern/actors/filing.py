@@ -82,7 +82,7 @@ class Classifier:
             given_up = False
             async for pair in pairs:
                 if given_up:
-                    # It was in work beside that one whenever the process ended, and is not to blame for it.
+                    # Each crash also hit this pair, which was in work beside that one.
                     await forget_attempts(self.attempts, pair.qa_id)
                 async with forgotten_after(self.attempts, pair.qa_id):
                     with bound_contextvars(qa_id=pair.qa_id):  # for the calls of the model, which know of no pair
@@ -128,10 +128,10 @@ async def forgotten_after(attempts: Attempts, qa_id: QAId, *errors: type[InternE
 
 
 class Filer(Protocol):
-    """Puts a pair where it belongs, and records what was done."""
+    """Files pairs and withdraws messages, and records both."""
 
     async def file(self, filing: Filing, /) -> PairDecision:
-        """What was done, on disk already.
+        """File the pair, and return the decision, which is on disk already.
 
         Raises ModelUnavailableError while the model is away, KnowledgeError where the disk fails; nothing is decided
         then, and the same filing may come again.
@@ -139,14 +139,14 @@ class Filer(Protocol):
         ...
 
     async def withdraw(self, message_ids: Sequence[MessageId], /) -> Decision | None:
-        """Write down that messages teach nothing any more; None where that is known. Soon done; raises KnowledgeError.
+        """Note that nothing is learned from these messages; None if that is known. Fast. Raises KnowledgeError.
 
         Nothing that is filed afterwards holds them.
         """
         ...
 
     async def clear_withdrawn(self) -> Sequence[TopicName]:
-        """Take what was withdrawn out of the topics, and say which changed. May wait long; raises KnowledgeError."""
+        """Remove withdrawn messages from the topics, and return those that changed. Slow. Raises KnowledgeError."""
         ...
 
 
@@ -172,7 +172,7 @@ class Integrator:
     ) -> None:
         """Carry out each filing, in order, and each withdrawal, until both inboxes end.
 
-        A withdrawal is written down at once, whatever a model or a regeneration is busy with, for Discord tells of a
+        A withdrawal is written down at once, even during a model call or a regeneration, for Discord reports a
         deletion only once. Those that came before a cancellation are, too.
         """
         self._changed, self._decided = changed, decided

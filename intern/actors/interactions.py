@@ -1,4 +1,4 @@
-"""The interactions actor: Discord hears of each within 3 s, and the member gets an answer or the reason for none."""
+"""Interactions get an answer within 3 s or a reason for none, and ✅ reactions of the team approve captures."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from intern.core.records import CapturedPair, PairDecision
 from intern.learning.review import Approvals, Held, Review
 
 AT_ONCE = 64  # in work, waiting for Discord's REST mostly; more wait in the stream
-ANSWERS_AT_ONCE = 16  # questions that wait on the model; who comes on top is told so at once
+ANSWERS_AT_ONCE = 16  # questions that wait on the model; further ones get BUSY at once
 TRIES = 4  # with growing pauses, some seconds; a member does not wait longer
-LAST_WORDS_SECONDS = 2.0  # at a shutdown, for telling who still waits
+LAST_WORDS_SECONDS = 2.0  # at a shutdown, to answer those that still wait
 
 BUSY = "Too many questions at once just now. Please try again in a minute."
 FAILED = "Something went wrong here, and I could not do that. Please try again later."
@@ -45,7 +45,7 @@ RESTARTING = "I am being restarted and could not finish this. Please try again i
 _log = get_logger(__name__)
 
 Handle = Callable[[Interaction], Awaitable[Said]]
-"""Does what an interaction asks for, and returns what the member is told. Raises the InternError family."""
+"""Handles an interaction, and returns the reply to the member. Raises the InternError family."""
 
 
 @dataclass(kw_only=True)
@@ -100,7 +100,7 @@ class InteractionWorker:
     async def _serve(self, interaction: Interaction) -> None:
         heard = await self._defer(interaction)
         if not heard and not isinstance(interaction, ButtonPressed):
-            return  # nobody would see an answer; a vote counts all the same
+            return  # an answer could not be seen; a vote counts all the same
         try:
             answer = await self._handled(interaction)
         except get_cancelled_exc_class():
@@ -115,7 +115,7 @@ class InteractionWorker:
         )
 
     async def _defer(self, interaction: Interaction) -> bool:
-        """Before anything else; False where Discord does not take an answer any more."""
+        """Tell Discord that an answer follows; False if it does not take one any more."""
         ticket = interaction.interaction
         try:
             await self.responses.defer(ticket, ephemeral=True, update=isinstance(interaction, ButtonPressed))
@@ -123,7 +123,7 @@ class InteractionWorker:
             _log.warning("interaction_missed", interaction_id=ticket.id, reason=str(refusal))
             return False
         except (ChatUnavailableError, ChatUnknownOutcomeError) as error:
-            # It may have been heard; then there is somebody who waits.
+            # It may have arrived; then the member waits.
             _log.warning("interaction_unsure", interaction_id=ticket.id, reason=str(error))
         return True
 
@@ -168,7 +168,7 @@ class InteractionWorker:
         await speak(interaction.interaction, text, ephemeral=True, buttons=buttons)
 
     async def _persistently(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Try until it works; the last failure passes through. Saying a thing twice to one member harms nobody."""
+        """Try until it works; the last failure passes through. A reply that arrives twice is harmless."""
         await persistently(
             act,
             ChatUnavailableError,
@@ -178,18 +178,18 @@ class InteractionWorker:
         )
 
 
-LOOK_AGAIN_SECONDS = 2.0  # at what nothing came of yet; memory tells of most that there is nothing
+LOOK_AGAIN_SECONDS = 2.0  # at approvals without a capture
 
 
 class Reviews(Protocol):
-    """Knows what waits for the team, and writes down what they say of it. Both raise KnowledgeError."""
+    """Knows the captures that wait for the team, and records decisions. Both raise KnowledgeError."""
 
     async def waiting_with(self, message_id: MessageId, /) -> Sequence[CapturedPair]:
-        """The pairs with this message that wait for somebody of the team, newest first."""
+        """Return the pairs with this message that wait for the team, newest first."""
         ...
 
     async def review(self, review: Review, /) -> Sequence[PairDecision]:
-        """Write it down, and return what stands about each pair now. Raises ConfigError where one does not wait."""
+        """Record the decision, and return that of each pair now. Raises ConfigError if one does not wait."""
         ...
 
 

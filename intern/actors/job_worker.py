@@ -1,4 +1,4 @@
-"""The job worker does what commands ask for while this process holds the data folder: there is one writer only."""
+"""The job worker does the jobs that commands leave while this process holds the data folder: it is the only writer."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ async def job_worker(
 async def do_forever(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
     """Do each waiting job until cancelled; a job cut short is done again at the next start.
 
-    Jobs of one kind come one after the other. One of another kind does not wait for them: whoever asks to be forgotten
-    must not wait until a regeneration has ended. What they may not do at once, the jobs themselves keep apart.
+    Jobs of one kind run one after the other. Jobs of different kinds run side by side, so that a forget job does not
+    wait for a regeneration; the jobs themselves lock where they must.
     """
     work = _Work(jobs, do)
     async with create_task_group() as tg:
@@ -67,7 +67,7 @@ async def do_all(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
             while await work.begin_all(tg) or work.busy.total() or work.ended.is_set():
                 await work.ended.wait()
         except InternError as error:
-            # What is in work comes to its end.
+            # Running jobs come to their end.
             trouble.append(error)
     if failed := [*trouble, *work.failed]:
         raise failed[0]
@@ -86,9 +86,9 @@ class _Work:
     """The first failure to write down how a job ended: such a job waits for the next start."""
 
     async def begin_all(self, tg: TaskGroup) -> bool:
-        """Begin what waits and may begin, and say whether there was any. Raises KnowledgeError."""
+        """Begin the waiting jobs that may begin, and return whether there were any. Raises KnowledgeError."""
         self.ended, begun = Event(), False
-        # What may not begin stays unclaimed: nobody has tried it, and who asks for the same again may join.
+        # Jobs that may not begin stay unclaimed: they count no attempt, and the same request may still join them.
         while (job := await self.jobs.claim(but=self._full())) is not None:
             self.busy[job.kind] += 1
             tg.start_soon(self._work, job)
@@ -121,7 +121,7 @@ async def _do(job: Job, jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> No
     except InternError as error:
         await _fail(job, jobs, str(error), error.exit_code)
     except msgspec.DecodeError as error:
-        # Stores say themselves when they cannot read; so this is the payload, and anybody may have written it.
+        # Stores raise their own errors, so this is about the payload, which may come from any program.
         await _fail(job, jobs, f"this {job.kind} job cannot be understood: {error}", ConfigError.exit_code)
     else:
         await jobs.finish(job.id, result=result)

@@ -1,7 +1,7 @@
-"""The listener takes what the gateway delivers and never makes it wait: the heartbeat depends on that.
+"""The listener takes gateway events and never makes the gateway wait: the heartbeat depends on that.
 
-What does not fit lives on in Discord's history: its channel falls behind and is read over REST. So nothing is lost but
-interactions, which nobody could answer in time, and changes beyond those that may wait here.
+A message that does not fit is in Discord's history: its channel falls behind and is read over REST. So only
+interactions are lost, which could not be answered in time, and changes beyond those that may wait here.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Listener:
                     self._changed(event)
             case MessagesDeleted(channel_id=channel_id, message_ids=ids):
                 for each in ids:
-                    self.checkpoints.will_read(channel_id, each)  # makes a page that is in hand be read again
-                # Also what will be read: it may be archived though its mark did not move, and REST shows it no more.
+                    self.checkpoints.will_read(channel_id, each)  # a page in work is read again then
+                # Also messages still to be read: they may be archived already, and REST does not show them any more.
                 self._changed(event)
             case SessionStarted():
                 self.checkpoints.session(event, self.admits)

@@ -47,14 +47,14 @@ def surviving(actor: str, **ids: str) -> Generator[None]:
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 300.0
 REFUSED_FOR_SECONDS = 86_400.0
-"""How long to go on asking for what Discord refuses: permissions are taken by mistake, and given back."""
+"""How long to retry what Discord refuses: permissions are taken by mistake, and given back."""
 
 Backoff = Callable[[], Iterator[float]]
-"""Starts afresh for each piece of work: the seconds to wait before each next try, without end."""
+"""Returns, for each piece of work, the seconds to wait before each next try, without end."""
 
 
 def exponential_backoff(first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -> Iterator[float]:
-    """Seconds: doubling from `first`, then `longest` for ever."""
+    """Yield seconds: doubling from `first`, then `longest` for ever."""
     pause = first
     while True:
         yield pause
@@ -82,7 +82,7 @@ async def persistently(
         await sleep(pause)
 
 
-LOOK_AGAIN_SECONDS = 60.0  # at what is due, where it could not be told
+LOOK_AGAIN_SECONDS = 60.0  # at due records, if that failed
 
 
 P = TypeVar("P")
@@ -97,7 +97,7 @@ class Due(Generic[T_co]):
     key: Hashable = None
     """Another one each time that the same record becomes due."""
     seconds: float | None = None
-    """Where there is none, how long to wait before looking again; None: until the log grows."""
+    """Without a record, how long to wait before the next look; None: until the log grows."""
 
 
 Log = Callable[[P | None], Awaitable[Sequence[T]]]
@@ -107,7 +107,7 @@ DueLog = Callable[[AbstractSet[Hashable]], Awaitable[Due[T]]]
 
 
 def patient(again: DueLog[T], event: str) -> DueLog[T]:
-    """Return nothing due for a while where that cannot be found out, so that no newer record waits; log `event`."""
+    """Return nothing due for a while if the look fails, so that no newer record waits; log `event`."""
 
     async def due(handed: AbstractSet[Hashable]) -> Due[T]:
         try:

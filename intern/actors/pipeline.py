@@ -94,8 +94,8 @@ async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> Non
     """Run all actors until `stop` is set or the gateway ends by itself.
 
     Then calmly, from the source: the listener stops taking, captures reach the archive and replies Discord, within
-    SHUTDOWN_SECONDS. Batches still open stay unsettled, and come back from Discord's history; those who follow a log
-    are cancelled, for they take up where they were. With `drain` (where no start follows: `intern try`, tests) open
+    SHUTDOWN_SECONDS. Open batches stay unsettled, and come back from Discord's history. Actors that follow a log are
+    cancelled, for they continue where they were. With `drain` (where no start follows: `intern try`, tests) open
     batches are flushed, and followers read to the end.
     """
     ends = _opened(parts.fill)
@@ -126,7 +126,7 @@ async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> Non
             _warn_of_deadline(passed=at_work.cancel_scope.cancelled_caught)
             if not drain:
                 followers.cancel_scope.cancel()
-            # A model that is away would hold them for ever.
+            # An absent model would hold them for ever.
             followers.cancel_scope.deadline = current_time() + SHUTDOWN_SECONDS
         _warn_of_deadline(passed=drain and followers.cancel_scope.cancelled_caught)
         books.cancel_scope.cancel()

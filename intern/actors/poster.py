@@ -1,4 +1,4 @@
-"""The poster brings replies to Discord, each exactly once, whatever breaks in between; in a thread one after the other.
+"""The poster posts each reply to Discord exactly once, also after a crash; in a thread one after the other.
 
 A reply whose asker is adding something is held until that has become a question of its own, which takes the reply
 back, or turns out to be none.
@@ -32,30 +32,30 @@ T = TypeVar("T")
 
 AT_ONCE = 4  # replies on their way; one that waits for a rate limit does not hold up the others
 ROOM = 64  # replies that wait for an outage to end, for their asker, or for their turn in a thread: a few KB each
-TRIES = 300  # with growing pauses, a day: `Posts` says earlier when nobody waits any more
-DISK_TRIES = 12  # where the ledger takes nothing, twenty minutes: nobody knows then how long somebody has waited
+TRIES = 300  # with growing pauses, a day: `Posts` ends earlier once a reply is too old
+DISK_TRIES = 12  # twenty minutes, if the outbox cannot be written: then the age of a reply is unknown
 RESUME_TRIES = 6  # half a minute, and new replies wait meanwhile
-HOLDS = 2  # who goes on and on gets an answer to the beginning
+HOLDS = 2  # an asker who keeps writing gets an answer to the beginning
 
-_ANSWERED = frozenset({"refused", "no_thread"})  # of replies that were dropped: Discord said no to these
+_ANSWERED = frozenset({"refused", "no_thread"})  # reasons of dropped replies: Discord refused these
 
 _log = get_logger(__name__)
 
 
 class Posts(Protocol):
-    """Posts replies by way of a ledger: doing it again is harmless."""
+    """Posts replies by way of the outbox: doing it again is harmless."""
 
     async def post(self, reply: Reply, /, *, waited_for: MessageId | None = None) -> PostOutcome:
-        """What became of the reply; it is held where its asker wrote something newer than `waited_for`.
+        """Post the reply, and return its outcome; it is held if its asker wrote something newer than `waited_for`.
 
-        Ends by itself, however long Discord is away, once nobody waits for the reply any more.
+        Ends by itself once the reply is too old, however long Discord is away.
 
         Raises the ChatError and KnowledgeError families.
         """
         ...
 
     async def resume(self, ended: Ended, /) -> int:
-        """Finish what an earlier run left half posted, tell what became of each, and say how many that were."""
+        """Finish the replies that an earlier run left half posted, report each, and return their number."""
         ...
 
 
@@ -66,7 +66,7 @@ class Stuck(NamedTuple):
     since: float
     """On the event loop's clock."""
     problem: str
-    """The last failure; empty where nothing failed, and an answer is still waited for."""
+    """The last failure; empty if nothing failed, and the first answer is still to come."""
 
 
 class Waiting:
@@ -147,12 +147,12 @@ class Poster:
         try:
             outcome = await self._bring(reply)
         except ChatError:
-            self._settle_all(reply)  # the ledger holds it, and the next start takes it up
+            self._settle_all(reply)  # the outbox holds it, and the next start takes it up
             await self._failed(reply)
             raise
         except KnowledgeError:
-            # As after a crash: where the ledger holds it, the next start finishes that, and the question that comes
-            # again has its reply; where it does not, nothing was posted, and the question is asked again.
+            # As after a crash: if the outbox holds the reply, the next start finishes it; if not, nothing was posted,
+            # and the question is asked again.
             await self._failed(reply)
             raise
         if outcome.status != "recalled":
@@ -161,7 +161,7 @@ class Poster:
         self.events.posted(reply, _came_to(outcome))
 
     async def _resumed(self, entry: Post, outcome: PostOutcome) -> None:
-        """A reply of an earlier run came to its end; all that was kept until then is that it failed, or was begun."""
+        """Record the end of a reply of an earlier run."""
         await self._keep(entry.notice or outcome.notice, entry.question_id, outcome.status, outcome.reason)
         self.events.resumed(entry.question_id, entry.channel_id, _came_to(outcome))
 
@@ -231,10 +231,10 @@ class Poster:
 
 
 def _came_to(outcome: PostOutcome) -> str:
-    # What a recall's reason tells is of the question, which is asked anew or gone.
+    # The reason of a recall is about the question, which is asked anew or gone.
     return outcome.status if outcome.status == "recalled" else outcome.reason or outcome.status
 
 
 def _thread_of(reply: Reply) -> ChannelId:
-    """Where the reply will stand: the thread that hangs on a message has the message's id."""
+    """Return where the reply goes: a thread that hangs on a message has the message's id."""
     return reply.question.channel_id if reply.target == "in_place" else ChannelId(reply.question.id)

@@ -1,7 +1,7 @@
 """The responder waits on the model, for many questions at once; in a thread one after the other.
 
-Who adds to a question that is not answered yet asks one question: the older part is taken back and asked again with
-the newer one, be its reply still in work or on its way to Discord. A question that is withdrawn is not answered.
+A member who adds to an unanswered question asks one question: the older part is taken back and asked again with the
+newer one, even if its reply is on its way to Discord. A withdrawn question is not answered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from intern.core.messages import AIResult
 from intern.stores.sqlite.traces import TraceStore
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
-ROOM = 32  # questions in work or in line: one thread in which everybody asks must not keep the others waiting
+ROOM = 32  # questions in work or in line: one busy thread must not delay the others
 TYPING_SECONDS = 8.0  # Discord shows it for ten
 
 _Place = tuple[ChannelId, UserId | None]
@@ -43,12 +43,12 @@ class _Job:
     scope: CancelScope | None = None
     withdrawn: bool = False
     over: bool = False
-    """Its reply was handed over, or there is none: what comes now is another question."""
+    """Its reply was handed over, or there is none: further messages are another question."""
 
 
 @dataclass(kw_only=True)
 class Responder:
-    """Answers questions, each place's in order; what gets no reply is settled here, the rest by the poster."""
+    """Answers questions, each place's in order; it settles those without a reply, the poster the rest."""
 
     answers: Answers
     replying: Replying
@@ -84,7 +84,7 @@ class Responder:
                 self._change(job, request)
                 return
         await self._room.acquire()
-        # Only now, for its reply may have left while we waited.
+        # Only now: its reply may have left while we waited.
         for older in self.outgoing.take_back(
             "superseded", lambda each: _place_of(each) == place and each.batch.author.id == asker
         ):
@@ -95,7 +95,7 @@ class Responder:
             self._tg.start_soon(self._work_off, place, line)
 
     def _withdraw(self, message_ids: Collection[MessageId]) -> None:
-        """Give up questions that are gone as a whole, ask again what is left of others; what was posted stays."""
+        """Give up deleted questions, and ask again the rest of others; posted replies stay."""
         gone = frozenset(message_ids)
         for job in (job for line in self._lines.values() for job in line):
             if not (job.over or job.withdrawn) and _concerns(job.request, gone):
@@ -179,7 +179,7 @@ class Responder:
     async def _type(self, request: AnswerRequest, scope: CancelScope) -> None:
         with scope:
             if not _seems_to_ask(request):
-                # Most of what people tell each other is found to be no question before this is over.
+                # Most messages are found to be no question before this is over.
                 await sleep(TYPING_SECONDS)
             while True:
                 try:
@@ -191,7 +191,7 @@ class Responder:
                 await sleep(TYPING_SECONDS)
 
     async def _keep(self, request: AnswerRequest, outcome: str, result: AIResult | None = None) -> None:
-        # An account that is not kept costs nobody an answer.
+        # A trace that cannot be kept costs no answer.
         with surviving("responder", message_id=request.batch.last.id):
             await self.traces.keep(
                 [message.id for message in request.batch.messages],
@@ -210,7 +210,7 @@ class Responder:
 
 
 def _place_of(request: AnswerRequest) -> _Place:
-    """In a thread, everybody's questions are one line; in a channel, each asker's are."""
+    """Return the line of a question: one for a whole thread; in a channel, one for each asker."""
     return request.channel.id, None if request.channel.is_thread else request.batch.author.id
 
 

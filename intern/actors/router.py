@@ -1,9 +1,9 @@
-"""The router gathers what a batch belongs to and hands it to whom it concerns: several at once, in order by channel.
+"""The router reads the context of batches and hands them on: several at once, in order by channel.
 
-Whatever comes in is settled by somebody: here where nobody needs to act, else by those to whom it is handed on. A batch
-whose surroundings Discord cannot show now is asked for again, and stays unsettled until then; one that it refuses to
-show steps aside meanwhile, so that nobody waits for it. Whoever called the bot and gets no answer is told why, straight
-by way of the poster; only a flood of such words is cut short.
+It settles a batch that concerns no actor; the others settle theirs. It retries a batch whose context Discord cannot
+show now, which stays unsettled until then. A batch whose context Discord refuses to show steps aside meanwhile, so that
+no other waits for it. A member who called the bot and gets no answer gets the reason by way of the poster, unless there
+is a flood of such notices.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ASIDE = 500  # batches that Discord refuses to show; some KB each
 _log = get_logger(__name__)
 
 Dispatch = Callable[[Batch], Awaitable[Requests]]
-"""Returns what follows from a batch; nothing where it concerns nobody. Raises the ChatError family."""
+"""Returns what follows from a batch; nothing if it concerns no actor. Raises the ChatError family."""
 
 
 class _Turn:
@@ -74,7 +74,7 @@ class _Turns:
         return turn
 
     async def step_aside(self, turn: _Turn) -> None:
-        """Let the others by, though it is not done."""
+        """Let later items of the channel pass, though this one is not done."""
         await turn.come()
         self.end(turn)
 
@@ -89,7 +89,7 @@ class _Turns:
 
 @dataclass(kw_only=True)
 class _Reader:
-    """Finds out what follows from an item, however long Discord takes."""
+    """Reads the context of an item, however long Discord takes."""
 
     dispatch: Dispatch
     late: MessageChanges
@@ -257,7 +257,7 @@ class Router:
         try:
             self._answers.send_nowait(Withdrawal(message_ids=message_ids))
         except WouldBlock:
-            # Nobody else is to wait until the model gets to it. There are no more of these than questions handed on.
+            # The router must not wait until the model gets to it. There are at most as many of these as questions.
             self._tg.start_soon(self._answers.send, Withdrawal(message_ids=message_ids))
 
     def _settle_rest(self, batch: Batch, questions: Sequence[AnswerRequest], taught: list[CaptureRequest]) -> None:
@@ -274,7 +274,7 @@ class Router:
             self.settle(batch.channel_id, others)
 
     def _ask(self, question: AnswerRequest, meanwhile: Meanwhile) -> bool:
-        """Hand it to the responder; false where that has no room."""
+        """Hand it to the responder; return False if that has no room."""
         try:
             self._answers.send_nowait(question)
         except WouldBlock:
@@ -305,7 +305,7 @@ class Router:
         return True
 
     def _asked(self, question: AnswerRequest, meanwhile: Meanwhile) -> None:
-        """From now on a deletion concerns whoever has it."""
+        """Note that the responder or poster has the question, so that a deletion reaches it."""
         self.late.asks(question)
         self._unask(meanwhile.deleted_of(question.batch.messages))
 

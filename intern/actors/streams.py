@@ -1,7 +1,7 @@
-"""The streams between the actors: who hands what to whom, and how much may lie between them.
+"""The streams between the actors: their types, their ends, and how many items each may hold.
 
-Streams are hints, the disk is the truth: what a stream loses at a crash is read again from a log, the outbox or
-Discord's history. A test checks that there is no cycle, and that `intern.actors.pipeline` hands the ends to the actors
+Streams are hints, the disk is the truth: items that a crash loses are read again from a log, the outbox or Discord's
+history. A test checks that there is no cycle, and that `intern.actors.pipeline` hands the ends to the actors
 that are named here.
 """
 
@@ -65,7 +65,7 @@ def _filled(wire: Wire[Any], seen: MemoryObjectStreamStatistics) -> StreamFill:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamFill:
-    """How many things lie between two actors."""
+    """How many items wait between two actors."""
 
     name: str
     kinds: tuple[str, ...]
@@ -73,7 +73,7 @@ class StreamFill:
     size: int
     to: str
     taking: Taking
-    """Who takes from it waits for more, is busy with what was taken, or has left."""
+    """Its receiver waits for more, is busy with an item, or has left."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +89,17 @@ class Wire(Generic[T]):
 
     @property
     def name(self) -> str:
-        """From whom to whom, as in `batcher to router`; no two have the same."""
+        """The names of its actors, as in `batcher to router`; unique."""
         return f"{' and '.join(self.source)} to {self.to}"
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The names of what it carries."""
+        """The names of the types that it carries."""
         kinds: tuple[Any, ...] = get_args(self.carries) or (self.carries,)
         return tuple(each.__name__ for each in kinds)
 
     def open(self, fill: Fill | None = None) -> tuple[MemoryObjectSendStream[T], MemoryObjectReceiveStream[T]]:
-        """A fresh stream, which `fill` can tell of."""
+        """Open a stream, and let `fill` watch it."""
         sends, receives = create_memory_object_stream[T](self.size)
         if fill is not None:
             fill.watch(self, sends)
@@ -138,7 +138,7 @@ ANSWERS = Wire[AnswerRequest | Withdrawal](
     source=("router",),
     to="responder",
     size=16,
-    reason="A late answer helps nobody: questions beyond this are shed, named and counted.",
+    reason="A late answer is useless: questions beyond this are shed, named and counted.",
 )
 CAPTURES = Wire[CaptureRequest](
     CaptureRequest,

@@ -14,7 +14,7 @@ from intern.core.flow import SourceChanged
 from intern.sources.catalogue import unasked
 from intern.sources.refresh import Refreshed
 
-# Seconds between two looks, whatever changes meanwhile: a file that is written to all the time costs a call each time.
+# Seconds between two looks of the explorer: each look costs a model call for a file that changes all the time.
 SHORTEST_WAIT = 60.0
 # Seconds between two looks for documents without a vector: they come from more places than wake the embedder.
 EMBEDS_EVERY = 30.0
@@ -57,7 +57,7 @@ async def regularly(
 
 
 async def fetch(refresh: Callable[[], Awaitable[Refreshed]], events: Events) -> None:
-    """Refresh the web pages that are due, but for those whose summary was tried lately."""
+    """Refresh the web pages that are due, except those whose summary failed lately."""
     with unasked():
         refreshed = await refresh()
     if refreshed.changed or refreshed.removed or refreshed.pending:
@@ -80,9 +80,9 @@ async def indexer(
     events: Events,
     backoff: Backoff = _retry_pauses,
 ) -> None:
-    """Refresh once each burst of changes has settled; what is left pending is tried again, with growing pauses.
+    """Refresh once each burst of changes has settled; retry pending sources, with growing pauses.
 
-    Changes come with each capture, so what the model could not describe for a reason of its own is left alone then.
+    Changes come with each capture, so sources that the model could not describe lately are left alone then.
     """
     retries = backoff()
     retry_in: float | None = None
@@ -109,6 +109,6 @@ async def _settled(inbox: MemoryObjectReceiveStream[SourceChanged], quiet: float
             try:
                 await inbox.receive()
             except EndOfStream:
-                return  # what changed before the end is still indexed
+                return  # changes before the end are still indexed
         if waiting.cancelled_caught:
             return

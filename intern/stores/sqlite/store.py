@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
+from types import CoroutineType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 import msgspec
@@ -40,7 +41,7 @@ class Store:
 
 def writes(
     method: Callable[Concatenate[StoreT, Transaction, P], R],
-) -> Callable[Concatenate[StoreT, P], Coroutine[Any, Any, R]]:
+) -> Callable[Concatenate[StoreT, P], CoroutineType[Any, Any, R]]:
     """Run a method of a store as one transaction, on the writer thread. Once it returns, its changes are on disk."""
 
     @wraps(method)
@@ -52,7 +53,7 @@ def writes(
 
 def reads(
     method: Callable[Concatenate[StoreT, Transaction, P], R],
-) -> Callable[Concatenate[StoreT, P], Coroutine[Any, Any, R]]:
+) -> Callable[Concatenate[StoreT, P], CoroutineType[Any, Any, R]]:
     """Run a method of a store on a worker thread, against one unchanging view of the database."""
 
     @wraps(method)
