@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 
 from intern.actors.backfill import Backfill, Rereading
 from intern.actors.batcher import batcher
-from intern.actors.capturer import Captioner, LookUp, capturer
+from intern.actors.capturer import Captioner, capturer
 from intern.actors.checkpointer import Settling
 from intern.actors.events import Events
 from intern.actors.extractor import Extractor
@@ -54,7 +54,6 @@ from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder
 from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.monitoring import (
-    CountedModel,
     Counters,
     HealthChecks,
     ModelWatch,
@@ -112,17 +111,15 @@ async def parts_around(
             models(settings, UsageLog(db), clock) as opened,
             open_embedder(settings, db, clock, opened.usage) as embedder,
         ):
-            watch = ModelWatch(clock, _breakers(opened, embedder))
             counters = None if beside is None else _told(beside.counters, platform.chat, opened, events, embedder)
-            section = "llm" if settings.llm_kb is None else "llm.kb"
-            counted = opened
-            if counters is not None:
-                counted = opened._replace(
-                    answering=CountedModel(opened.answering, counters), learning=CountedModel(opened.learning, counters)
-                )
+            watch = ModelWatch(clock, _breakers(opened, embedder), counters)
             watched = opened._replace(
-                answering=watch.over(counted.answering),
-                learning=watch.over(counted.learning, work="learning", section=section),
+                answering=watch.over(opened.answering),
+                learning=watch.over(
+                    opened.learning,
+                    work="learning",
+                    section="llm" if settings.llm_kb is None else "llm.kb",
+                ),
             )
             writer = await run_sync(partial(Writer, settings, db, watched.learning, clock, embedder=embedder))
             if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
@@ -278,7 +275,7 @@ async def _around(room: _Room) -> _Around:
         "captioner": Captioner(
             pending=stores.pending,
             captions=captions,
-            keep=learning.keep,
+            keep=writer.learning.keep,
             look_up=partial(open_message, chat.look_up, audience.admits_id),
             events=events,
         ).run,
@@ -372,8 +369,8 @@ async def _around(room: _Room) -> _Around:
             woken=Changes(settings.discovery, never_discovered(settings)).wait,
             shortest_wait=SHORTEST_WAIT,
         )
-    parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=partial(_keep, room, counts))
-    return parts, posted, answers, poster.waiting
+    parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=partial(_keep, room, MarkStore(db), counts))
+    return _Around(parts, posted, answers, poster.waiting)
 
 
 _TOLD_WITHIN = 5.0  # seconds
@@ -399,16 +396,16 @@ class _Audience:
         return self.admits(channel)
 
 
-async def _keep(room: _Room, counts: Counts, moved: Marks) -> None:
-    """Write down every second how far channels are settled, and what was counted, left open, spent and seen."""
-    # Before the marks: messages that are not read again shall not have been forgotten.
-    stores = room.writer.stores
+async def _keep(room: _Room, marks: MarkStore, counts: Counts, moved: Marks) -> None:
+    """Store each second how far channels are settled, and what was counted, left open, spent and seen."""
+    stores, usage = room.writer.stores, room.models.usage
+    # Before the marks: what is not read again shall not have been forgotten.
     await stores.roles.keep(room.platform.chat.noted_roles())
-    if room.models.usage is not None:
-        await room.models.usage.keep()
+    if usage is not None:
+        await usage.keep()
     await counts.store()
     await stores.unanswered.store()
-    await MarkStore(room.db).keep(moved)
+    await marks.keep(moved)
 
 
 def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> None:
@@ -429,7 +426,9 @@ def _told(
     return counters
 
 
-def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: ModelWatch) -> tuple[Running, Standing]:
+def _looked_at(
+    room: _Room, around: _Around, overheard: Overheard, *, lock: FolderLock, watch: ModelWatch
+) -> tuple[Running, Standing]:
     """Collect the data for the page and for a monitoring system."""
     parts, posted, answers, waiting = around
     checks = HealthChecks(
@@ -475,9 +474,20 @@ async def _dispatched(dispatcher: Dispatcher, answered: Answered, batch: Batch) 
 
 
 async def open_message(
-    look_up: LookUp, admits: Callable[[ChannelId], Awaitable[bool]], channel_id: ChannelId, message_id: MessageId
+    look_up: Callable[[ChannelId, MessageId], Awaitable[ChatMessage | None]],
+    admits: Callable[[ChannelId], Awaitable[bool]],
+    channel_id: ChannelId,
+    message_id: MessageId,
 ) -> ChatMessage | None:
-    """Return a message; None if it is gone. Raises the ChatError family, also where it may not be read by now."""
+    """Return a message; None if it is gone. Raises the ChatError family, also where it may not be read any more."""
     if not await admits(channel_id):
         raise ChatRefusedError(f"channel {channel_id} is closed to us by now")
     return await look_up(channel_id, message_id)
+
+
+async def _handled(commands: Commands, late: MessageChanges, interaction: Interaction) -> Said:
+    """Do what an interaction asks for; what it teaches can be withdrawn from the moment on that it is handed on."""
+    answer = await commands.handle(interaction)
+    for request in answer.captures:
+        late.teaches(request)
+    return answer

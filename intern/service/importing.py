@@ -393,16 +393,7 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
             done += await intern.read_notes(to_read[start : start + _JOB_NOTES])
         if lost:
             await intern.read_notes((), withdrawn=lost)
-    return ImportedNotes(
-        files=planned.files,
-        new=planned.new,
-        changed=planned.changed,
-        unchanged=planned.unchanged,
-        withdrawn=planned.withdrawn,
-        skipped=skipped,
-        model_calls=planned.model_calls,
-        read=done,
-    )
+    return replace(planned, tokens=None, read=done)
 
 
 def _is_news(segment: Segment, known: dict[ConversationId, Extraction]) -> bool:

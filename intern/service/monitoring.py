@@ -67,8 +67,9 @@ class ModelWatch:
     when they let a call through again.
     """
 
-    def __init__(self, clock: Clock, breakers: Mapping[str, Breaker] = _NONE) -> None:
-        """`breakers` are those of the endpoints, by the table of the settings."""
+    def __init__(self, clock: Clock, breakers: Mapping[str, Breaker] = _NONE, counters: Counters | None = None) -> None:
+        """Take the breakers of the endpoints, by the table of the settings."""
+        self.counters = counters
         self._clock = clock
         self._breakers = breakers
         self._away: dict[str, tuple[str, datetime]] = {}
@@ -79,29 +80,25 @@ class ModelWatch:
         """The model, watched while it does its work; `section` is its table of the settings."""
         return _Watched(model, self, work, section)
 
-    def there(self, work: str, section: str) -> None:
-        """It answered."""
-        self._away.pop(section, None)
-        self._unpaid.pop(work, None)
-
-    def useful(self, section: str) -> None:
-        """And what it said could be used."""
-        self._useless.pop(section, None)
-
-    def useless(self, section: str, asked: str) -> None:
-        """And it could not; one thing that is asked again and again counts once."""
-        seen = self._useless.setdefault(section, set())
-        if len(seen) < _MOST_USELESS:
-            seen.add(hash(asked))
-
-    def away(self, section: str, error: ModelUnavailableError) -> None:
-        """It did not."""
-        _, since = self._away.get(section, ("", self._clock.now()))
-        self._away[section] = (str(error), since)
-
-    def unpaid(self, work: str, error: ModelBudgetError) -> None:
-        """It was not even asked."""
-        self._unpaid[work] = (str(error), self._today())
+    def heard(self, work: str, section: str, error: BaseException | None, asked: str = "") -> None:
+        """Note the outcome of a call. Without `asked`, a useless reply does not count."""
+        match error:
+            case ModelBudgetError():
+                self._unpaid[work] = (str(error), self._today())
+            case ModelUnavailableError():
+                _, since = self._away.get(section, ("", self._clock.now()))
+                self._away[section] = (str(error), since)
+            case ModelBudgetTooSmallError():  # no model was asked
+                pass
+            case None | InternError():
+                self._away.pop(section, None)
+                self._unpaid.pop(work, None)
+                if error is None:
+                    self._useless.pop(section, None)
+                elif asked and len(seen := self._useless.setdefault(section, set())) < _MOST_USELESS:
+                    seen.add(hash(asked))  # the same question counts once
+            case _:
+                pass
 
     def checks(self) -> tuple[Check, ...]:
         """How the models are, and what turns texts into vectors, where that is an endpoint."""
@@ -164,25 +161,18 @@ class _Watched:
         self._section = section
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        began, error = current_time(), None
         try:
-            reply = await self._model.ask(prompt, given, images=images)
-        except ModelBudgetError as error:
-            self._watch.unpaid(self._work, error)
+            return await self._model.ask(prompt, given, images=images)
+        except BaseException as failure:
+            error = failure
             raise
-        except ModelUnavailableError as error:
-            self._watch.away(self._section, error)
-            raise
-        except ModelBudgetTooSmallError:  # no model was asked
-            raise
-        except InternError as error:
-            self._watch.there(self._work, self._section)
-            # What a picture cannot be read for, the words beside it may well be.
-            if isinstance(error, ModelReplyError | ModelRefusedError) and not images:
-                self._watch.useless(self._section, f"{prompt.name} {given!r}")
-            raise
-        self._watch.there(self._work, self._section)
-        self._watch.useful(self._section)
-        return reply
+        finally:
+            if self._watch.counters is not None:
+                self._watch.counters.called(prompt.name, _outcome_of(error), current_time() - began)
+            # A model that cannot read a picture may well read the words beside it.
+            useless = isinstance(error, ModelReplyError | ModelRefusedError) and not images
+            self._watch.heard(self._work, self._section, error, f"{prompt.name} {given!r}" if useless else "")
 
 
 class HealthChecks:
@@ -211,15 +201,14 @@ class HealthChecks:
         self._one_thread = CapacityLimiter(1)
         self._hangs = False
         self._within = within
-        self._database: Check | None = None
-        self._folder: Check | None = None
+        self._looked: dict[str, Check] = {}
         self._looked_at: float | None = None
 
     async def health(self) -> Health:
         """How all of it is; never waits longer than a probe does, and raises nothing."""
         async with create_task_group() as tg:
-            tg.start_soon(self._look_at_database)
-            tg.start_soon(self._look_at_folder)
+            tg.start_soon(self._look_at, "database", self._disk)
+            tg.start_soon(self._look_at, "folder", self._lock_file)
         self._looked_at = current_time()
         return self.known()
 
@@ -228,20 +217,15 @@ class HealthChecks:
         is_open = self._is_open()
         away = "no session with Discord is open: see what the log says of discord_connection_lost"
         discord = Check(name="discord", ok=is_open, detail="" if is_open else away)
-        disk = tuple(check for check in (self._database, self._folder) if check)
+        disk = (self._looked[name] for name in ("database", "folder") if name in self._looked)
         looked = None if self._looked_at is None else current_time() - self._looked_at
         return Health(checks=(discord, *disk, *self._elsewhere()), looked_seconds_ago=looked)
 
-    async def _look_at_database(self) -> None:
-        self._database = await self._in_time("database", self._disk)
-
-    async def _look_at_folder(self) -> None:
-        self._folder = await self._in_time("folder", self._lock_file)
-
-    async def _in_time(self, name: str, look: Callable[[], Awaitable[Check]]) -> Check:
+    async def _look_at(self, name: str, look: Callable[[], Awaitable[Check]]) -> None:
+        found = self._late(name)
         with move_on_after(self._within):
-            return await look()
-        return self._late(name)
+            found = await look()
+        self._looked[name] = found
 
     def _late(self, name: str) -> Check:
         note = f"it could not be looked at within {self._within:g} seconds"
@@ -374,44 +358,20 @@ class Counters(Tally, Protocol):
 
 def count_request(counters: Counters, error: type[ChatError] | None) -> None:
     """A call of Discord ended, hikari's retries included, and came to this."""
-    outcome: RequestOutcome = "ok"
-    if error is not None:
-        known: list[RequestOutcome] = [told for kind, told in _REQUESTS.items() if issubclass(error, kind)]
-        outcome = known[0] if known else "unknown"
-    counters.requested(outcome)
+    known: list[RequestOutcome] = [told for kind, told in _REQUESTS.items() if error and issubclass(error, kind)]
+    counters.requested("ok" if error is None else known[0] if known else "unknown")
 
 
 def count_embeddings(counters: Counters, embedder: EndpointEmbedder) -> None:
     """Count the calls of an endpoint that embeds; what was embedded before costs none."""
-
-    def ended(error: BaseException | None, seconds: float) -> None:
-        counters.called(EMBEDDINGS, "ok" if error is None else _outcome_of(error), seconds)
-
-    embedder.ended = ended
+    embedder.ended = lambda error, seconds: counters.called(EMBEDDINGS, _outcome_of(error), seconds)
 
 
-def _outcome_of(error: BaseException) -> CallOutcome:
+def _outcome_of(error: BaseException | None) -> CallOutcome:
+    if error is None:
+        return "ok"
     known: list[CallOutcome] = [told for kind, told in _CALLS.items() if isinstance(error, kind)]
     return known[0] if known else "failed" if isinstance(error, InternError) else "given_up"
-
-
-class CountedModel:
-    """A model whose calls are counted, failed ones included."""
-
-    def __init__(self, model: Model, counters: Counters) -> None:
-        self._model = model
-        self._counters = counters
-
-    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
-        """As the model does it."""
-        began = current_time()
-        try:
-            reply = await self._model.ask(prompt, given, images=images)
-        except BaseException as error:
-            self._counters.called(prompt.name, _outcome_of(error), current_time() - began)
-            raise
-        self._counters.called(prompt.name, "ok", current_time() - began)
-        return reply
 
 
 class Overheard:

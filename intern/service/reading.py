@@ -7,15 +7,14 @@ Read without the folder's lock and without changing anything, whether or not a b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Protocol
 
 from msgspec import Struct
 
 from intern.core.errors import ConfigError
-from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, SourceId, TopicName
+from intern.core.ids import ChannelId, ConversationId, QAId, SourceId, TopicName
 from intern.core.records import (
     CapturedPair,
     Decision,
@@ -37,38 +36,18 @@ from intern.stores.decisions import DecisionLog
 from intern.stores.library import TopicLibrary, read_index
 
 
-class RemovedBlock(Struct, frozen=True, kw_only=True):
-    """A block that stood in a topic until a newer pair made it obsolete."""
+class RemovedPair(Struct, frozen=True, kw_only=True):
+    """A block that stood in a topic until a newer pair made it obsolete. The archive still holds it."""
 
     qa_id: QAId
     by: QAId
     """The pair that made it obsolete."""
     at: datetime
-    block: TopicBlock | None
-    """None where nothing of it may be shown any more, or the archive does not hold it."""
+    turns: tuple[Turn, ...]
+    """Empty where nothing of it may be shown any more, or the archive does not hold it."""
 
 
-class Decisions(Protocol):
-    """What was decided (see `intern.stores.decisions`)."""
-
-    def all(self) -> Iterator[Decision]:
-        """Every decision, oldest first."""
-        ...
-
-    def is_withdrawn(self, message_id: MessageId) -> bool:
-        """Whether a message may teach nothing any more."""
-        ...
-
-
-class Pairs(Protocol):
-    """Where pairs are looked up (see `intern.stores.archive`)."""
-
-    def get(self, qa_id: QAId) -> CapturedPair | None:
-        """The pair of that id."""
-        ...
-
-
-def removed_from(topic: TopicName, decisions: Decisions, archive: Pairs) -> tuple[RemovedBlock, ...]:
+def removed_from(topic: TopicName, decisions: DecisionLog, archive: Archive) -> tuple[RemovedPair, ...]:
     """The blocks that newer pairs removed from a topic and that stand nowhere since, oldest removal first.
 
     Less the messages that were withdrawn. Reads the whole log; blocks.
@@ -86,16 +65,16 @@ def removed_from(topic: TopicName, decisions: Decisions, archive: Pairs) -> tupl
                 removed.pop(time, None)
                 removed[time], ids[time] = decision, qa_id
     return tuple(
-        RemovedBlock(qa_id=ids[time], by=by.qa_id, at=by.at, block=_block(ids[time], decisions, archive))
+        RemovedPair(qa_id=ids[time], by=by.qa_id, at=by.at, turns=_turns(ids[time], decisions, archive))
         for time, by in removed.items()
         if by.topic == topic
     )
 
 
-def _block(qa_id: QAId, decisions: Decisions, archive: Pairs) -> TopicBlock | None:
+def _turns(qa_id: QAId, decisions: DecisionLog, archive: Archive) -> tuple[Turn, ...]:
     pair = archive.get(qa_id)
     left = None if pair is None else left_of(pair, decisions.is_withdrawn)
-    return None if left is None else block_of(left)
+    return () if left is None else block_of(left).turns
 
 
 class TopicLine(Struct, frozen=True, kw_only=True):
@@ -108,15 +87,6 @@ class TopicLine(Struct, frozen=True, kw_only=True):
     answered_at: datetime | None
     """Time of its newest answer (UTC)."""
     description: str
-
-
-class RemovedPair(Struct, frozen=True, kw_only=True):
-    """A block that stood in a topic until a newer pair made it obsolete. The archive still holds it."""
-
-    qa_id: QAId
-    by: QAId
-    at: datetime
-    turns: tuple[Turn, ...]
 
 
 class TopicText(Struct, frozen=True, kw_only=True):
@@ -182,7 +152,7 @@ class Reading:
         """One topic, met by its name however it is written. Raises ConfigError where there is none of that name."""
         name = self._named(label)
         blocks = self._topics.read(name)
-        removed = tuple(self._removed_from(name))
+        removed = removed_from(name, self._decisions, self._archive)
         if not blocks and not removed:
             raise ConfigError(f"there is no topic {name}; `intern topics` lists them")
         return TopicText(name=name, description=self._described(name), blocks=blocks, removed=removed)
@@ -246,11 +216,6 @@ class Reading:
             answered_at=max((block.answered_at or block.timestamp for block in blocks), default=None),
             description=self._described(name),
         )
-
-    def _removed_from(self, name: TopicName) -> Iterator[RemovedPair]:
-        for each in removed_from(name, self._decisions, self._archive):
-            turns = () if each.block is None else each.block.turns
-            yield RemovedPair(qa_id=each.qa_id, by=each.by, at=each.at, turns=turns)
 
     def _pair_line(self, pair: CapturedPair) -> PairLine:
         decision = self._decisions.of(pair.qa_id)

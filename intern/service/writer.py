@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import msgspec
 from anyio import Lock, current_time, sleep
@@ -18,7 +19,7 @@ from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId, answered_conversation, answered_thread
 from intern.core.log import get_logger
-from intern.core.records import Capture, Decision, Forgotten, Withdrawn
+from intern.core.records import Capture, CapturedPair, Decision, Forgotten, Withdrawn
 from intern.core.text.masking import mask_secrets
 from intern.facts.extracting import Came, Extractor, at_once
 from intern.facts.reconciling import Retirement
@@ -37,6 +38,7 @@ from intern.sources.addresses import Policy
 from intern.sources.catalogue import unasked
 from intern.sources.discovery import Discovered, Discovery
 from intern.sources.pages import OpenWeb
+from intern.sources.refresh import Refreshed
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Erased
 from intern.stores.files import FileLayer
@@ -52,6 +54,8 @@ from intern.stores.sqlite.work import Job
 FOLLOWER = "extractor"
 """Whose position it is."""
 
+# Jobs that leave something to see.
+_LOOKED_AFTER = frozenset({"regenerate", "capture", "import", "forget", "review", "retry"})
 _READ_AHEAD = 32  # decisions; a follower asks again when it is through
 
 
@@ -323,6 +327,21 @@ class Writer:
         )
         self._discovery = discovery_of(settings, stores.search, model, clock)
         self._discovering = Lock()
+        self._jobs: Mapping[str, tuple[Any, Callable[..., Awaitable[object]]]] = {
+            "index": (None, self._index),
+            "refresh": (None, self._refresh),
+            "regenerate": (None, self.learning.regenerate),
+            "capture": (Capture, self._capture),
+            "import": (list[Capture], self.learning.keep_imported),
+            "forget": (Forget, self.forget),
+            "review": (Review, self.learning.review_and_file),
+            "retry": (tuple[QAId, ...], self.learning.retry),
+            "discover": (None, self.discover),
+            "freshen": (tuple[str, ...], self.freshen),
+            "extract": (None, self.extraction.take_up),
+            "import_notes": (NotesJob, self.extraction.read_notes),
+            "retire_fact": (Retirement, self.extraction.retire),
+        }
 
     async def discover(self) -> Discovered:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
@@ -393,63 +412,29 @@ class Writer:
         return erased
 
     async def do(self, job: Job, look: Callable[[], None] = lambda: None) -> bytes:
-        """Do what a command asked for, and encode what it gave. `look` is called once there is something to see."""
-        result: object
-        match job.kind:
-            case "index":
-                result = joined(await self.indexing.refresh(), await self.indexing.refresh_pages())
-            case "refresh":  # for a search, which makes no model call by itself
-                with unasked():
-                    result = await self.indexing.refresh(describe=self._settings.kb_model.kind == "offline")
-            case "regenerate":
-                done = await self.learning.regenerate()
+        """Do what a command asked for, and encode what it gave. `look` is called after what leaves something to see."""
+        if job.kind not in self._jobs:
+            raise KnowledgeError(f"this version of intern knows no job {job.kind!r}; update the one that is running")
+        takes, work = self._jobs[job.kind]
+        try:
+            given = () if takes is None else (msgspec.json.decode(job.payload, type=takes),)
+            return msgspec.json.encode(await work(*given))
+        finally:
+            if job.kind in _LOOKED_AFTER:
                 look()
-                result = done
-            case "capture":
-                pair = await self.learning.keep(msgspec.json.decode(job.payload, type=Capture))
-                await self.learning.catch_up()
-                await self.indexing.topics_changed(describe=False)
-                look()
-                result = self.learning.unforgotten(pair)
-            case "import":
-                kept = await self.learning.keep_imported(msgspec.json.decode(job.payload, type=list[Capture]))
-                look()
-                result = kept
-            case "forget":
-                forgot = await self.forget(msgspec.json.decode(job.payload, type=Forget))
-                look()
-                result = forgot
-            case "review":
-                said = await self.learning.review_and_file(msgspec.json.decode(job.payload, type=Review))
-                look()
-                result = said
-            case "retry":
-                try:
-                    retried = await self.learning.retry(
-                        msgspec.json.decode(job.payload or b"[]", type=tuple[QAId, ...])
-                    )
-                finally:
-                    look()
-                result = retried
-            case _:
-                result = await self._do_quietly(job)
-        return msgspec.json.encode(result)
 
-    async def _do_quietly(self, job: Job) -> object:
-        """Jobs that leave nothing to look at."""
-        match job.kind:
-            case "discover":
-                return await self.discover()
-            case "freshen":
-                return await self.freshen(msgspec.json.decode(job.payload, type=tuple[str, ...]))
-            case "extract":
-                return await self.extraction.take_up()
-            case "import_notes":
-                return await self.extraction.read_notes(msgspec.json.decode(job.payload, type=NotesJob))
-            case "retire_fact":
-                return await self.extraction.retire(msgspec.json.decode(job.payload, type=Retirement))
-            case unknown:
-                raise KnowledgeError(f"this version of intern knows no job {unknown!r}; update the one that is running")
+    async def _index(self) -> Refreshed:
+        return joined(await self.indexing.refresh(), await self.indexing.refresh_pages())
+
+    async def _refresh(self) -> Refreshed:
+        with unasked():  # for a search, which makes no model call by itself
+            return await self.indexing.refresh(describe=self._settings.kb_model.kind == "offline")
+
+    async def _capture(self, capture: Capture) -> CapturedPair | None:
+        pair = await self.learning.keep(capture)
+        await self.learning.catch_up()
+        await self.indexing.topics_changed(describe=False)
+        return self.learning.unforgotten(pair)
 
 
 def discovery_of(settings: Settings, store: SqliteSearchStore, model: Model, clock: Clock) -> Discovery:

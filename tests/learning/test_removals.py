@@ -41,7 +41,7 @@ async def test_removed_blocks_are_told_with_their_text_and_what_took_their_place
         second = await replacing(team, old[1])
     removed = removed_from(NODES, team.decisions, team.archive)
     assert [(each.qa_id, each.by) for each in removed] == [(old[0].qa_id, first.qa_id), (old[1].qa_id, second.qa_id)]
-    assert [each.block and each.block.turns for each in removed] == [old[0].turns, old[1].turns]
+    assert [each.turns for each in removed] == [old[0].turns, old[1].turns]
     assert removed_from(TopicName("other"), team.decisions, team.archive) == ()
 
 
@@ -70,4 +70,4 @@ async def test_what_was_withdrawn_is_shown_to_nobody(team: Team) -> None:
         await replacing(team, old)
         await team.filer.withdraw(old.message_ids[:1])
     [removed] = removed_from(NODES, team.decisions, team.archive)
-    assert (removed.qa_id, removed.block) == (old.qa_id, None)
+    assert (removed.qa_id, removed.turns) == (old.qa_id, ())
