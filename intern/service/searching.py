@@ -27,7 +27,7 @@ from intern.service.models import embedding_model
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.addresses import Policy
-from intern.sources.catalogue import Catalogue
+from intern.sources.catalogue import Catalogue, Covered, Embedding, covered_text, covered_topic, keep_searchable
 from intern.sources.discovery import is_stale
 from intern.sources.fetching import PageFetcher
 from intern.sources.files import SourceFolder, noteworthy
@@ -40,8 +40,7 @@ from intern.sources.refresh import (
     refresh_sources,
     refresh_topics,
 )
-from intern.sources.scanning import FileText, Scanner, names_of, read_file
-from intern.sources.searchable import Covered, Embedding, covered_text, covered_topic, keep_searchable
+from intern.sources.scanning import Scanner, UnreadError, names_of, read_file
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
@@ -102,11 +101,13 @@ class DiscoveredSources:
             found = self._scanner.look(document.path)
         except OSError as error:
             raise SourceError(f"{document.path} cannot be looked at ({error.strerror})") from error
-        read = None if found is None else read_file(document.path, self._secrets)
-        if not isinstance(read, FileText):
-            reason = "it is gone" if read is None else read.reason
-            raise SourceError(f"{document.path} could not be read: {reason}")
-        return SourceText(source_id=source_id, text=read.text, title=document.title)
+        if found is None:
+            raise SourceError(f"{document.path} could not be read: it is gone")
+        try:
+            text = read_file(document.path, self._secrets).text
+        except UnreadError as error:
+            raise SourceError(f"{document.path} could not be read: {error}") from error
+        return SourceText(source_id=source_id, text=text, title=document.title)
 
 
 class Ranking:
@@ -455,7 +456,7 @@ class Indexing:
             listed.update(await run_sync(catalogue.sources))
         await keep_searchable(self._stores.search, listed, self._covered)
         if self.embedding is not None:
-            self.embedding.nudge()
+            self.embedding.wake()
 
     async def _covered(self, source_id: SourceId) -> Covered:
         if not source_id.startswith("team:"):

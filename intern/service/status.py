@@ -24,7 +24,15 @@ from intern.sources.scanning import Scanner, is_below
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.decisions import DecisionLog, read_state
-from intern.stores.library import CachedFile, CachedPage, CachedSource, IndexCache, TopicLibrary
+from intern.stores.library import (
+    NEEDS_SCRIPTS,
+    RENDERED,
+    CachedFile,
+    CachedPage,
+    CachedSource,
+    IndexCache,
+    TopicLibrary,
+)
 from intern.stores.sqlite.maintenance import Figures, discovered_in, figures_of, left_out_in
 from intern.stores.sqlite.traces import Votes
 from intern.stores.sqlite.work import Retry, retries_of, retry_of
@@ -275,6 +283,7 @@ def _holder(data_dir: Path) -> tuple[int | None, bool]:
 
 
 State = Literal["ok", "pending", "failed", "gone", "left_out"]
+_NOTES = frozenset({NEEDS_SCRIPTS, RENDERED})
 _OF_PAGES: Mapping[str, State] = {
     "fresh": "ok",
     "pending": "pending",
@@ -358,7 +367,7 @@ def _listed(
         next_check=next_check,
         check_every_seconds=None if next_check else every,
         is_described=source.described_at is not None,
-        note=page_state(source).note if isinstance(source, CachedPage) else "",
+        note=source.fetch_status if isinstance(source, CachedPage) and source.fetch_status in _NOTES else "",
     )
 
 
@@ -367,7 +376,7 @@ def _state_of(source: CachedSource, folder: Path, away: str | None) -> tuple[Sta
     if isinstance(source, CachedPage):
         # A summary that failed is owed; the site is not to blame.
         owed = source.summary_pending and source.last_error
-        return "failed" if owed else _OF_PAGES[page_state(source).state], source.last_error
+        return "failed" if owed else _OF_PAGES[page_state(source)], source.last_error
     if away:
         return "failed", away
     try:

@@ -1,29 +1,44 @@
-"""An index and its cache on disk, changed together; and how long a source rests that the model could not describe.
+"""An index and its cache on disk, changed together; and the search, updated from the indices.
 
-A model that answers junk to one source, or refuses it, will most likely do so again, and each try is paid for. So
-the next try waits for a new text, a command, or a pause. An outage says nothing about a source: its pauses are short,
-and only keep an endpoint that fails for one source from being asked with every capture.
+A model that answers junk to one source, or refuses it, will most likely do so again, and each try is paid for. So the
+next try waits for a new text, a command, or a pause. An outage says nothing about a source: its pauses are short, and
+only keep an endpoint that fails for one source from being asked with every capture.
+
+The search has each listed source as its description and its passages, with their vectors. Stamps show which stored
+documents differ from the indices. So the next refresh completes the work of a killed process and restores a lost
+database, and a refresh without changes writes nothing. Each document without a vector of the embedder's model gets one,
+a batch at a time: another model starts anew, and meanwhile the search uses the vectors that are there.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import threading
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import msgspec
+from anyio import Event, Lock, current_time
+from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.core.clock import Clock
-from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError
+from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError, SourceError
 from intern.core.ids import SourceId
-from intern.core.records import IndexEntry
+from intern.core.log import get_logger
+from intern.core.progress import tell
+from intern.core.records import IndexEntry, SearchDocument, SourceType, TopicBlock
+from intern.core.text.passages import passages
+from intern.search.finding import Embedder
+from intern.sources.descriptions import question_of
 from intern.stores.files import FileLayer, stamp_of
 from intern.stores.library import (
     CachedFile,
@@ -37,21 +52,18 @@ from intern.stores.library import (
     read_index,
     write_index,
 )
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
-# No text has this hash.
-_UNKNOWN = ""
-
-# What is added behind is written once it is this part of the index, one in…
+# Notes are written into the index once they are this part of it, one in…
 _GROWTH = 10
 
 
 def is_recovered(source: CachedSource) -> bool:
     """Return whether only the description is known; its text is no newer than a file's `mtime_ns`."""
-    return source.content_hash == _UNKNOWN
+    return not source.content_hash
 
 
 Stamp: TypeAlias = tuple[int, int, int]
-"""A file's stamp, as `stamp_of` gives it."""
 
 
 class _Noted(Struct, frozen=True, kw_only=True):
@@ -64,13 +76,13 @@ class _Noted(Struct, frozen=True, kw_only=True):
 
 
 class _Known(NamedTuple):
-    """The content of the cache."""
+    """The content of the cache and its journal."""
 
-    stamp: object
-    """Of the file; None if it must be read."""
+    stamp: Stamp | None
+    """Of the cache; None if it must be read."""
     sources: Mapping[SourceId, CachedSource]
-    unwritten: int = 0
-    """The number of entries that the file lacks."""
+    noted: int
+    """The number of notes in the journal."""
 
 
 class Catalogue:
@@ -88,32 +100,23 @@ class Catalogue:
         self._files = files or FileLayer()
         self._journal_path = cache_path.with_name(f"{cache_path.stem}-journal.jsonl")
         self._guard = threading.Lock()
-        self._notes: dict[SourceId, CachedSource] = {}
         # One attribute, set at once: any thread may look while another one changes it.
-        self._known = _Known(None, {})
+        self._known = _Known(None, {}, 0)
         self._listed: tuple[Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]] = ({}, {})
 
     def sources(self) -> Mapping[SourceId, CachedSource]:
         """Return the result of the last indexing; if it is lost, the descriptions alone (see `is_recovered`)."""
-        written = self._written()
-        return {**written, **self._notes} if self._notes else written
-
-    def _written(self) -> Mapping[SourceId, CachedSource]:
-        """Return the entries that are written."""
-        known = self._known
-        if known.unwritten:
-            return known.sources
         stamp = stamp_of(self._cache_path)
-        if stamp is None or stamp != known.stamp:
-            cache = IndexCache.load(self._cache_path, files=self._files)
+        if stamp is None or stamp != self._known.stamp:
+            cache, noted = IndexCache.load(self._cache_path, files=self._files), self._noted(stamp)
             if cache.generated_at is None:
-                return {**self._recovered(), **self._noted(stamp)}
-            self._known = known = _Known(stamp, {**cache.sources, **self._noted(stamp)})
-        return known.sources
+                return {**self._recovered(), **noted}
+            self._known = _Known(stamp, {**cache.sources, **noted}, len(noted))
+        return self._known.sources
 
     def entries(self) -> Mapping[SourceId, IndexEntry]:
         """Return the entries of the index. Unchanged entries are the same objects as before."""
-        sources, (known, listed) = self._written(), self._listed
+        sources, (known, listed) = self.sources(), self._listed
         if sources is not known:
             listed = {
                 source_id: listed[source_id] if known.get(source_id) is source else _listed(source_id, source)
@@ -131,35 +134,35 @@ class Catalogue:
     def note(self, source_id: SourceId, source: CachedSource) -> None:
         """Put one entry in by a line of the journal; the index shows it with the next change."""
         with self._guard:
-            line = msgspec.json.encode(_Noted(of=stamp_of(self._cache_path), source_id=source_id, source=source))
-            self._files.append_durably(self._journal_path, line + b"\n", fresh_line=True)
-            self._notes[source_id] = source
+            self._note(source_id, source)
 
     def add(self, source_id: SourceId, source: CachedSource, *, behind: bool = False) -> bool:
         """Put an entry in unless there is one, and say whether there was none.
 
-        `behind`: the files are written once a tenth of the list is new, so that many entries cost only a few writes.
-        Call `write` at the end; a process that dies before loses what was not written.
+        `behind`: the index shows it once a tenth of the list is new, so that many entries cost only a few writes, or
+        after `write`.
         """
         with self._guard:
             known = self.sources()
             if source_id in known:
                 return False
-            sources, unwritten = {**known, source_id: source}, self._known.unwritten + 1
-            if behind and unwritten * _GROWTH < len(sources):
-                self._known = _Known(None, sources, unwritten)
-                before, listed = self._listed
-                if before is known and source.summary_text:
-                    self._listed = (sources, {**listed, source_id: _listed(source_id, source)})
+            if behind and (self._known.noted + 1) * _GROWTH < len(known):
+                self._note(source_id, source)
             else:
-                self._save(sources)
+                self._save(known, {source_id: source})
             return True
 
     def write(self) -> None:
-        """Write entries that were added with `behind`."""
+        """Let the index show all notes."""
         with self._guard:
-            if self._known.unwritten:
-                self._save(self._known.sources)
+            if self._known.noted:
+                self._save(self.sources())
+
+    def _note(self, source_id: SourceId, source: CachedSource) -> None:
+        line = msgspec.json.encode(_Noted(of=stamp_of(self._cache_path), source_id=source_id, source=source))
+        self._files.append_durably(self._journal_path, line + b"\n", fresh_line=True)
+        stamp, sources, noted = self._known
+        self._known = _Known(stamp, {**sources, source_id: source}, noted + 1)
 
     def _noted(self, stamp: Stamp | None) -> dict[SourceId, CachedSource]:
         """Read the journal lines since the cache with this stamp was written. The last line may be torn."""
@@ -188,8 +191,7 @@ class Catalogue:
         put: Mapping[SourceId, CachedSource] = MappingProxyType({}),
         drop: Collection[SourceId] = (),
     ) -> None:
-        every = {**sources, **self._notes, **put}
-        kept = {source_id: source for source_id, source in every.items() if source_id not in drop}
+        kept = {source_id: source for source_id, source in {**sources, **put}.items() if source_id not in drop}
         # The cache first: killed in between, the next change writes the index that fits it, and the journal of the
         # earlier cache counts for nothing.
         IndexCache(sources=kept, generated_at=self._clock.now()).save(self._cache_path, files=self._files)
@@ -197,12 +199,10 @@ class Catalogue:
             IndexEntry(source_id, source.summary_text) for source_id, source in kept.items() if source.summary_text
         )
         write_index(self._index_path, entries, files=self._files)
-        self._notes.clear()
         if self._journal_path.exists():
             self._files.remove(self._journal_path)
-        # No file holds the others.
         fit = {source_id: source for source_id, source in kept.items() if is_source_id(source_id)}
-        self._known = _Known(stamp_of(self._cache_path), fit)
+        self._known = _Known(stamp_of(self._cache_path), fit, 0)
 
 
 def _listed(source_id: SourceId, source: CachedSource) -> IndexEntry:
@@ -210,17 +210,11 @@ def _listed(source_id: SourceId, source: CachedSource) -> IndexEntry:
 
 
 def _recovered(entry: IndexEntry, at: datetime, mtime_ns: int) -> CachedSource:
-    name = entry.source_id.partition(":")[2]
+    name, text = entry.source_id.partition(":")[2], entry.description
     if is_url(entry.source_id):
-        return CachedPage(content_hash=_UNKNOWN, summary_text=entry.description, last_indexed_at=at, url=name)
+        return CachedPage(content_hash="", summary_text=text, last_indexed_at=at, url=name)
     return CachedFile(
-        content_hash=_UNKNOWN,
-        summary_text=entry.description,
-        last_indexed_at=at,
-        summary_pending=False,
-        rel_path=name,
-        size_bytes=0,
-        mtime_ns=mtime_ns,
+        content_hash="", summary_text=text, last_indexed_at=at, rel_path=name, size_bytes=0, mtime_ns=mtime_ns
     )
 
 
@@ -277,3 +271,229 @@ def described(entry: CachedSource, description: str, now: datetime) -> CachedSou
         last_error=unfetched,
         tries=None,
     )
+
+
+_log = get_logger(__name__)
+
+# Of 120 real questions, the right one of 596 sources is among the best 50 for 86% with passages of 1,000 or 1,500
+# characters, and for 84% with sources taken whole; longer ones also hide what stands at the end of a long document.
+_PASSAGE = 1500
+
+# Sources whose texts are held at the same time, and written together.
+_CHUNK = 64
+
+_MANY = 0.05  # of all sources: to optimize writes all of the full-text tables anew
+
+# Changes with what is made of a source, so that a newer intern makes it anew.
+_VERSION = "1"
+_UNREAD = "!"
+
+
+class Covered(NamedTuple):
+    """The content of a source: its title, and sections with their heading paths."""
+
+    title: str
+    parts: Sequence[tuple[str, str]]
+    at: datetime | None = None
+
+
+Read = Callable[[SourceId], Awaitable[Covered]]
+"""Reads the content of a listed source. Raises SourceError."""
+
+
+def covered_text(title: str, text: str) -> Covered:
+    """Divide a document into its passages."""
+    return Covered(title, [(piece.heading, piece.text) for piece in passages(text, _PASSAGE)])
+
+
+def covered_topic(title: str, blocks: Sequence[TopicBlock]) -> Covered:
+    """Divide a topic into its conversations: their words, without ids and dates."""
+    parts = [(question_of(block.turns), "\n".join(turn.text for turn in block.turns)) for block in blocks]
+    return Covered(title, parts, max((block.answered_at or block.timestamp for block in blocks), default=None))
+
+
+async def keep_searchable(store: SqliteSearchStore, listed: Mapping[SourceId, CachedSource], read: Read) -> int:
+    """Update the documents of all listed sources; return how many sources changed. Raises KnowledgeError."""
+    # A source without a description (a page that is gone, or was never fetched) is in no index either.
+    listed = {source_id: source for source_id, source in listed.items() if source.summary_text}
+    known = await store.stamps("source")
+
+    def compare() -> tuple[list[SourceId], list[SourceId]]:
+        """Return gone sources, and new or changed ones. For 100,000 sources, it takes half a second."""
+        stale = [source_id for source_id, source in listed.items() if known.get(source_id) != _stamp(source)]
+        return sorted(known.keys() - listed.keys()), stale
+
+    gone, stale = await run_sync(compare)
+    await store.drop(gone)
+    changed = len(gone)
+    for start in range(0, len(stale), _CHUNK):
+        tell("Indexing the words of {total} sources", start, len(stale))
+        some = stale[start : start + _CHUNK]
+        made = [await _documents(each, listed[each], read, known.get(each)) for each in some]
+        changed += sum(map(bool, made))
+        await store.put(list(chain.from_iterable(made)))
+    if changed > max(_CHUNK, len(listed) * _MANY):
+        await store.optimize()
+    return changed
+
+
+async def _documents(
+    source_id: SourceId, source: CachedSource, read: Read, known: str | None
+) -> tuple[SearchDocument, ...]:
+    """Make the documents of a source: its description, and each part of its text. Empty if there is nothing new."""
+    stamp = _stamp(source)
+    try:
+        covered = await read(source_id)
+    except SourceError as error:
+        # Gone meanwhile, or a page without a copy: its description can still be found.
+        if known == stamp + _UNREAD:
+            return ()
+        _log.debug("source_searchable_by_description", source_id=source_id, reason=str(error))
+        covered, stamp = Covered("", ()), stamp + _UNREAD
+    path = source_id.partition(":")[2]
+    mtime = source.mtime_ns / 1e9 if isinstance(source, CachedFile) else None
+    at = covered.at or (source.last_indexed_at if mtime is None else datetime.fromtimestamp(mtime, UTC))
+    kind: SourceType = (
+        "topic" if source_id.startswith("team:") else "document" if isinstance(source, CachedFile) else "page"
+    )
+
+    def document(n: int, title: str, text: str) -> SearchDocument:
+        return SearchDocument(
+            id=f"{source_id}#{n}",
+            source_id=source_id,
+            kind="source",
+            part="text" if n else "description",
+            type=kind,
+            status="pending" if source.summary_pending else "ok",
+            path=path,
+            title=title,
+            text=text,
+            meta={
+                "summary": source.summary_text,
+                "title": covered.title,
+                "indexed_mtime": mtime,
+                "indexed_at": source.last_indexed_at.isoformat(),
+            },
+            stamp=stamp,
+            at=at,
+        )
+
+    parts = [(covered.title, source.summary_text), *covered.parts]
+    return tuple(document(n, title, text) for n, (title, text) in enumerate(parts))
+
+
+def _stamp(source: CachedSource) -> str:
+    # The time, too: a search compares it with the file's own.
+    mtime = source.mtime_ns if isinstance(source, CachedFile) else 0
+    what = "\0".join((source.content_hash, source.summary_text, str(source.summary_pending), str(mtime)))
+    return f"{_VERSION}:{hashlib.sha256(what.encode('utf-8', 'replace')).hexdigest()[:24]}"
+
+
+# Documents that are held, embedded and written together: a few seconds of one core, one commit. A kill repeats them.
+_SOME = 128
+# Vectors that are kept while there is more to embed, for texts that come again: 6 MB.
+_REMEMBERED = 4096
+
+
+class Embedding:
+    """The vectors of documents. Concurrent callers take turns.
+
+    Of identical texts one is embedded, where no more than 4,096 others come between.
+    """
+
+    def __init__(self, store: SqliteSearchStore, embedder: Embedder) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._turn = Lock()
+        self._done = 0
+        self._wakeup = Event()
+        # What the model will not take: asked again only once it changes, or after a restart.
+        self._refused: set[bytes] = set()
+        self._vectors: dict[bytes, bytes] = {}
+
+    async def some(self) -> int:
+        """Embed a batch, and return how many documents got a vector or were refused one; 0 when none is left.
+
+        Raises KnowledgeError, and ModelError while the model gives no vectors.
+        """
+        async with self._turn:
+            found = await self._store.unembedded(self._embedder.model, _SOME + len(self._refused))
+            documents = [document for document in found if _mark(document) not in self._refused][:_SOME]
+            if documents:
+                if not self._done:
+                    await self._tell(0)
+                await self._embed(documents)
+                await self._tell(len(documents))
+            else:
+                self._done = 0
+                self._vectors.clear()
+            return len(documents)
+
+    async def all(self, within: float = math.inf) -> None:
+        """Embed documents until none is left or `within` seconds have passed. Raises as `some` does."""
+        until = current_time() + within
+        while await self.some() and current_time() < until:
+            pass
+
+    async def missing(self) -> int:
+        """Return how many documents have no vector yet. Raises KnowledgeError."""
+        return max(await self._store.missing(self._embedder.model) - len(self._refused), 0)
+
+    async def take_over(self, others: AsyncIterable[Sequence[tuple[SearchDocument, bytes]]]) -> None:
+        """Use vectors that were made elsewhere by the same model, for documents that are the same here."""
+        async for some in others:
+            await self._store.put_vectors(self._embedder.model, some)
+
+    def wake(self) -> None:
+        """Wake the task in `wait`: documents were put."""
+        self._wakeup.set()
+
+    async def wait(self) -> None:
+        """Return after the next `wake`, or at once if there was one since the last return."""
+        await self._wakeup.wait()
+        self._wakeup = Event()
+
+    async def _tell(self, more: int) -> None:
+        self._done += more
+        tell("Embedding {total} passages", self._done, self._done + await self.missing())
+
+    async def _embed(self, documents: Sequence[SearchDocument]) -> None:
+        try:
+            vectors = await self._vectors_of([embedded_text(document) for document in documents])
+        except (ModelRefusedError, ModelReplyError) as error:
+            # One text among them is at fault; the others need not wait for it.
+            if half := len(documents) // 2:
+                await self._embed(documents[:half])
+                await self._embed(documents[half:])
+                return
+            self._refused.add(_mark(documents[0]))
+            _log.warning("document_not_embedded", source_id=documents[0].source_id, reason=str(error))
+            return
+        await self._store.put_vectors(self._embedder.model, list(zip(documents, vectors, strict=True)))
+
+    async def _vectors_of(self, texts: Sequence[str]) -> list[bytes]:
+        keys = [_hash(text) for text in texts]
+        known = {key: self._vectors[key] for key in keys if key in self._vectors}
+        if new := {key: text for key, text in zip(keys, texts, strict=True) if key not in known}:
+            made = dict(zip(new, await self._embedder.embed(list(new.values())), strict=True))
+            known.update(made)
+            self._vectors.update(made)
+            for key in list(islice(self._vectors, max(len(self._vectors) - _REMEMBERED, 0))):
+                del self._vectors[key]
+        return [known[key] for key in keys]
+
+
+def embedded_text(document: SearchDocument) -> str:
+    """Return the text that a document's vector is made of: its title and its text.
+
+    A colon joins title and text, as in a chat: it finds 17% more chat turns than a line break.
+    """
+    return f"{document.title}: {document.text}" if document.title and document.text else document.title or document.text
+
+
+def _mark(document: SearchDocument) -> bytes:
+    return _hash(f"{document.id}\0{embedded_text(document)}")
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()

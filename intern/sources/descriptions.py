@@ -145,7 +145,7 @@ def _first_paragraph(text: str, heading: str) -> str:
     return paragraphs[0]
 
 
-_FILE_LEAD = 240
+_FILE_LEAD = 241
 _FILE_TERMS = 20
 _LENGTH_OFFLINE = 600
 """Characters of a description."""
@@ -182,9 +182,7 @@ def describe_by_rules(blocks: Sequence[TopicBlock]) -> str:
 
 def summarize_file(given: SummarizeFileIn) -> SummarizeFileOut:
     """Describe a file by its beginning, its structure, and its key terms."""
-    lead = " ".join(given.text.split())
-    if len(lead) > _FILE_LEAD:
-        lead = f"{lead[:_FILE_LEAD].rpartition(' ')[0] or lead[:_FILE_LEAD]}…"
+    lead = shortened(given.text, _FILE_LEAD)
     terms = ", ".join(key_terms(given.text, _FILE_TERMS))
     parts = (lead, given.structure, f"Key terms: {terms}." if terms else "")
     return SummarizeFileOut(summary=" ".join(part for part in parts if part) or "It is empty.")

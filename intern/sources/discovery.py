@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -27,7 +27,17 @@ from intern.core.text.passages import GAP
 from intern.models.prompt import Model
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, file_type_of, structure_of
 from intern.sources.options import DiscoveryOptions
-from intern.sources.scanning import FileText, FoundFile, Scanned, Scanner, Unread, is_below, read_file, without_secrets
+from intern.sources.scanning import (
+    FileText,
+    FoundFile,
+    Scanned,
+    Scanner,
+    UnreadError,
+    is_below,
+    names_of,
+    read_file,
+    without_secrets,
+)
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 Why = Literal["new", "changed", "summary_failed", "unreadable", "gone"]
@@ -63,12 +73,16 @@ def feed(scanned: Scanned, known: Iterable[SearchDocument]) -> tuple[Question, .
     """Return every question: documentation first, then configuration, source code, services; what is gone last."""
     by_path = {document.path: document for document in known}
     questions = [
-        (_URGENCY[why], _place(file.type), _tried_at(by_path.get(file.path)), file.path, _question(file, why))
+        (_URGENCY[why], _place(file.type), _tried_at(by_path.get(file.path)), file.path, _about(file, why))
         for file in scanned.files
         if (why := _why(file, by_path.get(file.path))) is not None
     ]
     questions.sort(key=lambda each: each[:4])
-    return (*(each[-1] for each in questions), *_gone(scanned, by_path))
+    gone = by_path.keys() - {file.path for file in scanned.files}
+    return (
+        *(each[-1] for each in questions),
+        *(_question(path, by_path[path].type, "gone") for path in sorted(gone) if not is_below(path, scanned.troubles)),
+    )
 
 
 def due(questions: Iterable[Question], max_items: int) -> tuple[Question, ...]:
@@ -96,37 +110,22 @@ def _why(file: FoundFile, known: SearchDocument | None) -> Why | None:
     return "unreadable" if known.status == "permission_denied" else None
 
 
-def _question(file: FoundFile, why: Why) -> Question:
-    mtime = datetime.fromtimestamp(file.mtime, UTC).isoformat(timespec="seconds")
+def _question(path: str, kind: str, why: Why, *evidence: str) -> Question:
+    name = re.sub(r"[^A-Za-z0-9]+", "_", path.rpartition("/")[2]).strip("_")
     return Question(
-        question=f"What knowledge does {file.path} contain?",
-        hypothesis=_hypothesis(file.path),
-        evidence=(f"file_path: {file.path}", f"file_type: {file.type}", f"size: {file.size}", f"mtime: {mtime}"),
+        question=f"What knowledge does {path} contain?",
+        hypothesis=f"UNINDEXED_KNOWLEDGE_{name}",
+        evidence=(f"file_path: {path}", f"file_type: {kind}", *evidence),
         priority="medium" if why == "new" else "low",
         why=why,
-        path=file.path,
-        type=file.type,
+        path=path,
+        type=kind,
     )
 
 
-def _gone(scanned: Scanned, known: Mapping[str, SearchDocument]) -> Iterator[Question]:
-    there = {file.path for file in scanned.files}
-    for path, document in sorted(known.items()):
-        if path not in there and not is_below(path, scanned.unreadable):
-            yield Question(
-                question=f"What knowledge does {path} contain?",
-                hypothesis=_hypothesis(path),
-                evidence=(f"file_path: {path}", f"file_type: {document.type}"),
-                priority="low",
-                why="gone",
-                path=path,
-                type=document.type,
-            )
-
-
-def _hypothesis(path: str) -> str:
-    name = path.rpartition("/")[2]
-    return "UNINDEXED_KNOWLEDGE_" + re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
+def _about(file: FoundFile, why: Why) -> Question:
+    mtime = datetime.fromtimestamp(file.mtime, UTC).isoformat(timespec="seconds")
+    return _question(file.path, file.type, why, f"size: {file.size}", f"mtime: {mtime}")
 
 
 def _place(kind: str) -> int:
@@ -188,7 +187,7 @@ class Discovery:
         model: Model,
         clock: Clock,
         secrets: Collection[str] = (),
-        read: Callable[[str, Collection[str]], FileText | Unread] = read_file,
+        read: Callable[[str, Collection[str]], FileText] = read_file,
     ) -> None:
         """Take `secrets`, which are masked before anything reaches the model or the store."""
         self._options = options
@@ -199,10 +198,6 @@ class Discovery:
         self._secrets = secrets
         self._read = read
         self._told: frozenset[str] = frozenset()
-
-    async def feed(self) -> tuple[Question, ...]:
-        """Return all questions, the weightiest first. Writes nothing; raises KnowledgeError."""
-        return (await self.look()).questions
 
     async def look(self) -> Feed:
         """Return all questions, and the paths that could not be read. Writes nothing; raises KnowledgeError."""
@@ -269,16 +264,18 @@ class Discovery:
 
     async def _document(self, question: Question) -> SearchDocument | None:
         """Make the document of a file; None if the file is gone."""
-        read = await run_sync(self._read, question.path, self._secrets)
-        if isinstance(read, Unread):
-            if read.trouble == "gone":
+        try:
+            read = await run_sync(self._read, question.path, self._secrets)
+        except UnreadError as error:
+            if error.trouble == "gone":
                 return None
-            _log.warning("file_unread", path=question.path, trouble=read.trouble, reason=read.reason)
-            return await run_sync(self._without_text, question, read)
+            _log.warning("file_unread", path=question.path, trouble=error.trouble, reason=str(error))
+            return await run_sync(self._without_text, question, error)
         structure = await run_sync(structure_of, question.path, read.text)
         file_type = file_type_of(question.path, question.type)
+        names = await run_sync(names_of, [question.path], self._options.scan_paths)
         given = SummarizeFileIn(
-            file_path=await run_sync(self._scanner.name_of, question.path),
+            file_path=names[question.path],
             file_type=file_type,
             structure=structure,  # it tells of the whole
             text=_ends_of(read.text, self._options.max_chars),
@@ -293,7 +290,7 @@ class Discovery:
                 "file_size": read.size,
                 "file_type": file_type,
                 "summary": summary,
-                "truncated": read.truncated or len(read.text) > self._options.max_chars,
+                "truncated": read.original_size is not None or len(read.text) > self._options.max_chars,
                 "original_size": read.original_size,
                 "summary_failed": bool(failure),
                 "reason": failure,
@@ -315,7 +312,7 @@ class Discovery:
         _log.warning("summary_failed", path=given.file_path, reason=failure)
         return SUMMARY_FAILED, failure
 
-    def _without_text(self, question: Question, read: Unread) -> SearchDocument | None:
+    def _without_text(self, question: Question, error: UnreadError) -> SearchDocument | None:
         try:
             found = self._scanner.look(question.path)
         except OSError:  # it may well be there
@@ -324,8 +321,8 @@ class Discovery:
             if found is None:
                 return None
             mtime, size = found.mtime, found.size
-        meta: dict[str, Scalar] = {"file_size": size, "file_type": question.type, "summary": "", "reason": read.reason}
-        return self._remembered(question, status=read.trouble, text="", mtime=mtime, meta=meta)
+        meta: dict[str, Scalar] = {"file_size": size, "file_type": question.type, "summary": "", "reason": str(error)}
+        return self._remembered(question, status=error.trouble, text="", mtime=mtime, meta=meta)
 
     def _remembered(
         self, question: Question, *, status: str, text: str, mtime: float, meta: dict[str, Scalar]

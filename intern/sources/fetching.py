@@ -78,10 +78,8 @@ class Robots(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse our group, or the one for all; ignore malformed lines."""
-        ours: list[_Rule] = []
-        everybody: list[_Rule] = []
-        delays = {AGENT: 0.0, "*": 0.0}
-        named = False
+        groups: dict[str, list[_Rule]] = {}
+        delays: dict[str, float] = {}
         agents: set[str] = set()
         in_rules = False
         for line in text.splitlines():
@@ -94,17 +92,16 @@ class Robots(NamedTuple):
                 in_rules = False
                 agent = value.partition("/")[0].strip().lower()
                 agents.add(agent)
-                named = named or agent == AGENT
+                groups.setdefault(agent, [])
             elif key in {"allow", "disallow", "crawl-delay"}:
                 in_rules = True
-                for group, rules in ((AGENT, ours), ("*", everybody)):
-                    if group not in agents:
-                        continue
+                for agent in agents & {AGENT, "*"}:
                     if key == "crawl-delay":
-                        delays[group] = _seconds(value)
-                    elif value and len(rules) < _MOST_RULES:
-                        rules.append(_Rule(_plain(value), key == "allow"))
-        return cls(tuple(ours), delays[AGENT]) if named else cls(tuple(everybody), delays["*"])
+                        delays[agent] = _seconds(value)
+                    elif value and len(groups[agent]) < _MOST_RULES:
+                        groups[agent].append(_Rule(_plain(value), key == "allow"))
+        group = AGENT if AGENT in groups else "*"
+        return cls(tuple(groups.get(group, ())), delays.get(group, 0.0))
 
     def allows(self, target: str) -> bool:
         """Return whether we may fetch this path and query."""
@@ -136,6 +133,7 @@ _HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "DISPLAY", "XD
 
 async def rendered(command: Sequence[str], url: str, *, seconds: float, max_bytes: int) -> bytes:
     """Return the output of the command for the page. Raises PageUnavailableError and PageRefusedError."""
+    printed = bytearray()
     environment = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
     try:
         with anyio.fail_after(seconds):
@@ -147,7 +145,11 @@ async def rendered(command: Sequence[str], url: str, *, seconds: float, max_byte
                 start_new_session=True,
             )
             try:
-                printed = await _printed(process, max_bytes)
+                assert process.stdout is not None, "it is piped"
+                async for chunk in process.stdout:
+                    printed += chunk
+                    if len(printed) > max_bytes:
+                        raise PageRefusedError(f"rendered, it is larger than {max_bytes} bytes")
                 code = await process.wait()
             finally:
                 await _ended(process)
@@ -157,16 +159,6 @@ async def rendered(command: Sequence[str], url: str, *, seconds: float, max_byte
         raise PageUnavailableError(f"kb.render_command cannot be started ({error.strerror})") from None
     if code != 0:
         raise PageUnavailableError(f"kb.render_command ended with code {code}")
-    return printed
-
-
-async def _printed(process: Process, max_bytes: int) -> bytes:
-    assert process.stdout is not None, "it is piped"
-    printed = bytearray()
-    async for chunk in process.stdout:
-        printed += chunk
-        if len(printed) > max_bytes:
-            raise PageRefusedError(f"rendered, it is larger than {max_bytes} bytes")
     return bytes(printed)
 
 

@@ -1,7 +1,11 @@
-"""The operator's own documents: the files in the folder, and the text of one. Read only.
+"""The operator's own documents: the files in the folder, and the readable text of one. Read only.
 
 Links and paths never lead outside the folder, and skipped files are named with their reason. The bytes of a file decide
-its kind. A scan opens no file; its content is checked when it is read.
+its kind, not its name alone. A scan opens no file; its content is checked when it is read.
+
+All content is hostile: a text has no control characters, is no longer than the file (but for the marks that show its
+structure, such as headings), and nothing in it was run, fetched or expanded. PDF files are read by pypdf in a process
+of its own, which this module is when it is started: a PDF on stdin, a `_PdfText` on stdout.
 """
 
 from __future__ import annotations
@@ -10,27 +14,250 @@ import errno
 import os
 import re
 import stat
-import threading
+import sys
 import unicodedata
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast
+
+import msgspec
+from msgspec import Struct
 
 from intern.core.errors import SourceError
-from intern.sources.extracting import (
-    Kind,
-    NoTextError,
-    check_ending,
-    html_text,
-    kind_of,
-    notebook_text,
-    pdf_text,
-    plain_text,
+from intern.sources.html import (
+    SECONDS,
+    BrokenError,
+    TooLongError,
+    decoded,
+    fence_for,
+    read_html,
+    run_sandboxed,
+    serve_sandboxed,
 )
 
-# Extracted texts that are kept for the next question, in characters: of what was loaded for a few.
-_KEPT_CHARS = 4_000_000
+# Invisible: control characters but for tab and line break.
+_UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HALVES = re.compile(r"[\ud800-\udfff]")
+_GAPS = re.compile(r"\n{3,}")
+
+
+def headed(title: str, text: str) -> str:
+    """Put a title above a text that has no first heading of its own."""
+    line = " ".join(cleaned(title).split())
+    return f"# {line}\n\n{text}" if line and not text.startswith("# ") else text
+
+
+def code_block(code: str, language: str = "") -> str:
+    """Make a code block whose fence the code does not contain."""
+    fence, body = fence_for(code), code.strip("\n")
+    return f"{fence}{language}\n{body}\n{fence}"
+
+
+def cleaned(text: str) -> str:
+    """Remove control characters, half surrogates, blanks at the ends of lines, and runs of empty lines."""
+    bare = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n")
+    whole = _HALVES.sub("\ufffd", _UNWANTED.sub("", bare))
+    return _GAPS.sub("\n\n", "\n".join(line.rstrip() for line in whole.split("\n"))).strip("\n")
+
+
+Kind = Literal["text", "html", "notebook", "pdf"]
+
+_KINDS: dict[str, Kind] = {".html": "html", ".htm": "html", ".xhtml": "html", ".ipynb": "notebook", ".pdf": "pdf"}
+
+# Files with another ending, or none, are read if their bytes are text.
+_NO_DOCUMENTS = """
+avif bmp gif ico jpeg jpg png psd svg tif tiff webp avi flac m4a mkv mov mp3 mp4 ogg wav webm eot otf ttf woff woff2
+7z bz2 gz jar rar tar tgz whl xz zip zst doc docx epub odp ods odt ppt pptx xls xlsx a bin class dll dylib exe o pyc
+pyd so wasm bat c cc cjs cpp cs css go h hpp java js jsx kt less lua map mjs php pl ps1 py pyi rb rs sass scss sh sql
+swift ts tsx vue bib csv db json jsonl lock log parquet pickle po pot mo sqlite tsv xml env jks kdbx key p12 pem pfx
+"""
+_ENDINGS = frozenset(f".{ending}" for ending in _NO_DOCUMENTS.split())
+
+# Bytes that text has no use for; a few do no harm, as in the output of a terminal.
+_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b") + b"\x7f"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_LANGUAGE = re.compile(r"[A-Za-z][\w+#-]{0,30}")
+
+# Characters of an output: enough for a message, too few for a table of thousands of rows.
+_MOST_OUTPUT = 1000
+
+
+class UnfitError(Exception):
+    """This is no source; the message gives the reason."""
+
+
+def kind_of(name: str, data: bytes) -> Kind:
+    """Return the kind of a file by its bytes. Raises UnfitError if it is not readable."""
+    check_ending(name)
+    head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    named = _KINDS.get(_ending(name), "text")
+    if head.startswith(b"%pdf-"):
+        return "pdf"
+    if named == "pdf":
+        raise UnfitError("it is no PDF, although its name ends with .pdf")
+    if head.startswith((b"<!doctype html", b"<html")) or (head.startswith(b"<?xml") and b"<html" in head):
+        return "html"
+    if named == "text" and head.startswith(b"-----begin ") and b"private key" in head:
+        raise UnfitError("it is a private key")
+    return named
+
+
+def check_ending(name: str) -> None:
+    """Raise UnfitError for endings of files that are never documents."""
+    if (ending := _ending(name)) in _ENDINGS:
+        raise UnfitError(f"{ending} files are no documents")
+
+
+def _ending(name: str) -> str:
+    """Return the ending as pathlib does, in a tenth of the time: this runs for each source of each answer."""
+    file = name.rpartition("/")[2]
+    dot = file.rfind(".")
+    return file[dot:].lower() if 0 < dot < len(file) - 1 else ""
+
+
+def plain_text(data: bytes) -> str:
+    """Decode a text, without its byte order mark. Raises UnfitError if the bytes are not text."""
+    is_utf_16 = data.startswith(_UTF_16)
+    if not is_utf_16 and (b"\0" in data or len(data) - len(data.translate(None, _CONTROLS)) > len(data) // 20):
+        raise UnfitError("it is binary, not text")
+    try:
+        return data.decode("utf-16" if is_utf_16 else "utf-8-sig")
+    except UnicodeDecodeError:
+        raise UnfitError("it is not UTF-8 text") from None
+
+
+def html_text(data: bytes) -> str:
+    """Return the main content of a page as Markdown, below its title. Raises UnfitError."""
+    try:
+        page = read_html(plain_text(data) if data.startswith(_UTF_16) else decoded(data))
+    except ValueError as error:
+        raise UnfitError(str(error)) from None
+    text = cleaned(page.text)
+    if not text:
+        raise UnfitError("it is a page without text")
+    return headed(page.title, text)
+
+
+def notebook_text(data: bytes) -> str:
+    """Return a notebook's prose and code, with the beginning of each printed output. Raises UnfitError."""
+    try:
+        notebook = msgspec.json.decode(plain_text(data).encode("utf-8", "replace"), type=_Notebook)
+    except (msgspec.DecodeError, RecursionError):
+        raise UnfitError("it is no notebook of format 4") from None
+    language = notebook.metadata.language_info.name
+    known = language if _LANGUAGE.fullmatch(language) else ""
+    return cleaned("\n\n".join(piece for cell in notebook.cells for piece in _pieces(cell, known)))
+
+
+class _Output(Struct):
+    text: str | list[str] = ""
+    data: dict[str, object] = {}
+
+
+class _Cell(Struct):
+    cell_type: str = ""
+    source: str | list[str] = ""
+    outputs: list[_Output] = []
+
+
+class _Language(Struct, frozen=True):
+    name: str = ""
+
+
+class _Metadata(Struct, frozen=True):
+    language_info: _Language = _Language()
+
+
+class _Notebook(Struct):
+    cells: list[_Cell]
+    metadata: _Metadata = _Metadata()
+
+
+def _pieces(cell: _Cell, language: str) -> Iterator[str]:
+    source = _whole(cell.source)
+    if cell.cell_type == "markdown":
+        yield source
+    elif cell.cell_type == "code" and source.strip():
+        yield code_block(source, language)
+        for output in cell.outputs:
+            printed = _whole(output.text) or _whole(output.data.get("text/plain", ""))
+            if printed.strip():
+                yield code_block(printed[:_MOST_OUTPUT])
+
+
+def _whole(lines: object) -> str:
+    """Notebooks hold a text as one string, or as a list of lines."""
+    if isinstance(lines, str):
+        return lines
+    return "".join(map(str, cast("list[object]", lines))) if isinstance(lines, list) else ""
+
+
+_LONGEST_TITLE = 120
+
+
+def pdf_text(data: bytes, max_chars: int) -> str:
+    """Return the text of a PDF, page by page up to `max_chars`, below its own title. Raises UnfitError."""
+    if find_spec("pypdf") is None:
+        raise UnfitError("it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')")
+    try:
+        said = msgspec.json.decode(run_sandboxed(__name__, data, str(max_chars)), type=_PdfText)
+    except TooLongError:
+        raise UnfitError(f"it is a PDF that could not be read within {SECONDS} seconds") from None
+    except (BrokenError, msgspec.DecodeError):
+        raise UnfitError("it is a PDF that is damaged, or needs too much memory") from None
+    if said.trouble:
+        raise UnfitError(f"it is a PDF that {said.trouble}")
+    text = cleaned(said.text)
+    if not text.strip():
+        raise UnfitError("it is a PDF without text, perhaps of scanned pages")
+    return headed(said.title[:_LONGEST_TITLE], text)
+
+
+class _PdfText(Struct):
+    title: str = ""
+    text: str = ""
+    trouble: str = ""
+
+
+def _read_pdf(max_chars: int, data: bytes) -> bytes:
+    from pypdf.errors import DependencyError, PyPdfError  # noqa: PLC0415 an extra, and only this process needs it
+
+    try:
+        said = _text_of_pdf(max_chars, data)
+    except DependencyError:
+        said = _PdfText(trouble="is encrypted in a way that is not read")
+    except PyPdfError:
+        said = _PdfText(trouble="is damaged")
+    return msgspec.json.encode(said)
+
+
+def _text_of_pdf(max_chars: int, data: bytes) -> _PdfText:
+    from pypdf import PdfReader  # noqa: PLC0415
+
+    reader = PdfReader(BytesIO(data))
+    if reader.is_encrypted and not reader.decrypt(""):
+        return _PdfText(trouble="wants a password")
+    text = ""
+    for page in reader.pages:
+        text += page.extract_text() + "\n\n"
+        if len(text) >= max_chars:
+            break
+    title = reader.metadata.title if reader.metadata else None
+    return _PdfText(
+        title=_encodable(title or "")[: 10 * _LONGEST_TITLE], text=_encodable(text[:max_chars].rstrip("\n"))
+    )
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+# Extracted texts that are kept for the next question.
+_KEPT = 8
 
 _TEMPORARY = ("~", ".tmp", ".temp", ".swp", ".swo", ".swx")
 # Names that browsers and copying programs give to what they are still fetching.
@@ -75,10 +302,6 @@ class NotASourceError(SourceError):
         self.reason = reason
 
 
-class _PassedOverError(Exception):
-    """This is no source."""
-
-
 class SourceFolder:
     """The documents below `folder`, up to `max_bytes` each. One thread at a time may scan, and any may read."""
 
@@ -87,7 +310,8 @@ class SourceFolder:
         self._max_bytes = max_bytes
         # What reading told of files that are no sources after all, good for as long as size and mtime stay.
         self._unfit: dict[SourceFile, str] = {}
-        self._extracted = _Extracted(_KEPT_CHARS)
+        # A PDF takes seconds, and a popular one is asked about often.
+        self._extracted = lru_cache(_KEPT)(_extracted)
 
     def scan(self) -> Scan:
         """Look through the folder, into no file. Raises SourceError where the folder itself cannot be read.
@@ -118,7 +342,7 @@ class SourceFolder:
                     file = self._looked_at(root, rel_path)
                     if reason := self._unfit.get(file):
                         unfit[file] = reason
-                        raise _PassedOverError(reason)
+                        raise UnfitError(reason)
                     found.files.append(file)
         self._unfit = unfit
         return Scan(tuple(sorted(found.files)), tuple(sorted(found.skipped)), frozenset(found.unreadable))
@@ -130,9 +354,8 @@ class SourceFolder:
         read.
         """
         try:
-            file = self._looked_at(self._root, rel_path)
-            return self._extracted.get(file) or self._text(self._root, file)
-        except _PassedOverError as reason:
+            return self._text(self._root, self._looked_at(self._root, rel_path))
+        except UnfitError as reason:
             raise NotASourceError(rel_path, self._root, str(reason)) from None
         except OSError as error:
             self._resolved_root()  # that the folder itself is gone is the better word
@@ -154,19 +377,16 @@ class SourceFolder:
         )
 
     def _looked_at(self, root: Path, rel_path: str) -> SourceFile:
-        """Return the file as it is now. Raises _PassedOverError or OSError."""
+        """Return the file as it is now. Raises UnfitError or OSError."""
         for name in rel_path.split("/"):
             if name in {"", ".", ".."}:
-                raise _PassedOverError("it is no path inside the folder")
+                raise UnfitError("it is no path inside the folder")
             _check_name(name)
-        try:
-            check_ending(rel_path)
-        except NoTextError as reason:
-            raise _PassedOverError(str(reason)) from None
+        check_ending(rel_path)
         target = self._target(root, rel_path)
         status = os.stat(target)  # noqa: PTH116
         if not stat.S_ISREG(status.st_mode):
-            raise _PassedOverError("it is no regular file")
+            raise UnfitError("it is no regular file")
         self._check_size(status.st_size)
         if not os.access(target, os.R_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -184,26 +404,21 @@ class SourceFolder:
             return target
         resolved = Path(os.path.realpath(root / rel_path, strict=True))
         if not resolved.is_relative_to(self._resolved_root()):
-            raise _PassedOverError("it is a link that points outside the folder")
+            raise UnfitError("it is a link that points outside the folder")
         return str(resolved)
 
     def _check_size(self, size: int) -> None:
         if size > self._max_bytes:
-            raise _PassedOverError(
-                f"its {size} bytes are more than the {self._max_bytes} allowed (kb.max_source_bytes)"
-            )
+            raise UnfitError(f"its {size} bytes are more than the {self._max_bytes} allowed (kb.max_source_bytes)")
 
     def _text(self, root: Path, file: SourceFile) -> str:
+        data = self._data(root, file.rel_path)
         try:
-            data = self._data(root, file.rel_path)
             kind = kind_of(file.rel_path, data)
-            text = self._extract(kind, data)
-        except NoTextError as reason:
+            return plain_text(data) if kind == "text" else self._extracted(kind, data, self._max_bytes)
+        except UnfitError as reason:
             self._unfit[file] = str(reason)
-            raise _PassedOverError(str(reason)) from None
-        if kind != "text":
-            self._extracted.put(file, text)
-        return text
+            raise
 
     def _data(self, root: Path, rel_path: str) -> bytes:
         # Neither through a link that was put there since, nor waiting for what is no file any more.
@@ -213,39 +428,15 @@ class SourceFolder:
         self._check_size(len(data))
         return data
 
-    def _extract(self, kind: Kind, data: bytes) -> str:
-        match kind:
-            case "text":
-                return plain_text(data)
-            case "html":
-                return html_text(data)
-            case "notebook":
-                return notebook_text(data)
-            case "pdf":
-                return pdf_text(data, self._max_bytes)
 
-
-class _Extracted:
-    """What was extracted last, by file, size and mtime: a PDF takes seconds, and a popular one is asked about often."""
-
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._texts: dict[SourceFile, str] = {}
-        self._guard = threading.Lock()
-
-    def get(self, file: SourceFile) -> str | None:
-        with self._guard:
-            text = self._texts.pop(file, None)
-            if text is not None:
-                self._texts[file] = text  # the last to go
-            return text
-
-    def put(self, file: SourceFile, text: str) -> None:
-        with self._guard:
-            self._texts.pop(file, None)
-            self._texts[file] = text
-            while sum(map(len, self._texts.values())) > self._room:
-                del self._texts[next(iter(self._texts))]
+def _extracted(kind: Kind, data: bytes, max_chars: int) -> str:
+    match kind:
+        case "html":
+            return html_text(data)
+        case "notebook":
+            return notebook_text(data)
+        case _:
+            return pdf_text(data, max_chars)
 
 
 class _Found:
@@ -261,7 +452,7 @@ class _Found:
         """Note why a file is skipped, and go on."""
         try:
             yield
-        except _PassedOverError as reason:
+        except UnfitError as reason:
             self.skipped.append(SkippedFile(_printable(rel_path), str(reason)))
         except FileNotFoundError:
             self.skipped.append(SkippedFile(rel_path, "it is gone, or a link to nothing"))
@@ -287,25 +478,23 @@ def _set_aside(name: str) -> str | None:
     return None
 
 
-def _left_behind(name: str) -> str | None:
-    """Return why a name looks like another version of a document; None otherwise."""
-    lower = name.lower()
-    if lower.endswith(_UNFINISHED):
-        return "its name says that it is not whole"
-    return "its name says that it is a copy that a program left behind" if _COPY.search(lower) else None
-
-
 def _check_name(name: str) -> None:
-    """Raise _PassedOverError if the name alone shows that it is no source."""
+    """Raise UnfitError if the name alone shows that it is no source."""
     if reason := _set_aside(name):
-        raise _PassedOverError(reason)
-    if reason := _left_behind(name):
-        raise _PassedOverError(reason)
+        raise UnfitError(reason)
+    if name.lower().endswith(_UNFINISHED):
+        raise UnfitError("its name says that it is not whole")
+    if _COPY.search(name.lower()):
+        raise UnfitError("its name says that it is a copy that a program left behind")
     if not name.isprintable() and _printable(name) != name:  # the first is quick, and true of almost every name
-        raise _PassedOverError("its name holds control characters or is not UTF-8")
+        raise UnfitError("its name holds control characters or is not UTF-8")
 
 
 def _printable(text: str) -> str:
     return "".join(
         char.encode("unicode_escape").decode() if unicodedata.category(char) in _UNPRINTABLE else char for char in text
     )
+
+
+if __name__ == "__main__":
+    serve_sandboxed(partial(_read_pdf, int(sys.argv[1])))

@@ -51,11 +51,16 @@ def run_sandboxed(module: str, data: bytes, *arguments: str) -> bytes:
 
     Raises TooLongError and BrokenError.
     """
-    command = [*_ourselves(), module, *arguments]
+    command = [sys.executable, *([SANDBOXED] if _is_binary() else ["-I", "-m"]), module, *arguments]
     try:
         # Our own code; what is hostile goes in by stdin.
         done = subprocess.run(  # noqa: S603
-            command, input=data, capture_output=True, check=False, timeout=_MOST_WAITING, env=_environment()
+            command,
+            input=data,
+            capture_output=True,
+            check=False,
+            timeout=_MOST_WAITING,
+            env=_environment(),
         )
     except subprocess.TimeoutExpired:
         raise TooLongError from None
@@ -66,15 +71,10 @@ def run_sandboxed(module: str, data: bytes, *arguments: str) -> bytes:
     return done.stdout
 
 
-def _ourselves() -> list[str]:
-    return [sys.executable, SANDBOXED] if _is_binary() else [sys.executable, "-I", "-m"]
-
-
 def _environment() -> dict[str, str]:
     """Return an empty environment; the single binary needs the place where it is unpacked, or it unpacks again."""
-    if not _is_binary():
-        return {}
-    return {name: value for name, value in os.environ.items() if name.startswith("_PYI_") or name == "LD_LIBRARY_PATH"}
+    kept = (name for name in os.environ if name.startswith("_PYI_") or name == "LD_LIBRARY_PATH")
+    return {name: os.environ[name] for name in kept} if _is_binary() else {}
 
 
 def _is_binary() -> bool:
@@ -288,7 +288,7 @@ def _markdown(minimal: str, base_url: str) -> str:
         at = found.end()
         closes, tag = bool(found[1]), str(found[2])
         if tag == "pre" and not closes:
-            fence = _fence(minimal[at : minimal.find("</pre>", at)])
+            fence = fence_for(minimal[at : minimal.find("</pre>", at)])
             written.append(f"\n\n{fence}\n")
         elif tag == "pre":
             written.append(f"\n{fence}\n\n")
@@ -304,7 +304,7 @@ def _markdown(minimal: str, base_url: str) -> str:
     return _BLANK_LINES.sub("\n\n", "".join(written)).strip()
 
 
-def _fence(code: str) -> str:
+def fence_for(code: str) -> str:
     """Return a line that the code does not contain."""
     longest = max(map(len, re.findall("`{3,}", code)), default=2)
     return "`" * (longest + 1)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from datetime import datetime
 from operator import is_not
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 from anyio import to_thread
@@ -26,51 +26,30 @@ from intern.sources.files import SourceFolder
 from intern.stores.archive import Archive
 from intern.stores.blocks import bare
 from intern.stores.files import FileLayer, stamp_of
-from intern.stores.library import NEEDS_SCRIPTS, RENDERED, CachedPage, TopicLibrary, folded, is_url, read_index
+from intern.stores.library import CachedPage, TopicLibrary, folded, is_url, read_index
 
 _log = get_logger(__name__)
 MOST_MISSING = 4
 """Times in a row, over three and a half hours at least, that a site may say "no such page" before it is believed."""
 
 
-class PageState(NamedTuple):
-    """The state of a page, for people."""
-
-    url: str
-    state: Literal["fresh", "pending", "failing", "gone", "unseen"]
-    """`pending`: its summary is owed. `failing`: the index holds an older text, or none yet, and `error` says why."""
-    error: str
-    note: str
-    """How it was read, where that is worth knowing: `NEEDS_SCRIPTS`, `RENDERED`."""
-    next_check_at: datetime | None
+PageState = Literal["fresh", "pending", "failing", "gone", "unseen"]
+"""`pending`: its summary is owed. `failing`: the index holds an older text, or none yet."""
 
 
 def page_state(page: CachedPage) -> PageState:
     """Return the state of a page."""
-    failing = page.failures > 0
-    state: Literal["fresh", "pending", "failing", "gone", "unseen"]
     if page.missing >= MOST_MISSING:
-        state = "gone"
-    elif failing:
-        state = "failing"
-    elif page.next_check_at is None:
-        state = "unseen"
-    else:
-        state = "pending" if page.summary_pending else "fresh"
-    said = page.fetch_status or ""
-    note = said if said in {NEEDS_SCRIPTS, RENDERED} else ""
-    return PageState(page.url, state, said if failing else "", note, page.next_check_at)
+        return "gone"
+    if page.failures:
+        return "failing"
+    if page.next_check_at is None:
+        return "unseen"
+    return "pending" if page.summary_pending else "fresh"
 
 
 _COPY = re.compile(r"\.?[0-9a-f]{64}\.json(\.tmp)?")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-
-
-class ListedLink(NamedTuple):
-    """A line of the list, not checked yet."""
-
-    line: int
-    text: str
 
 
 class Rendering(Struct, frozen=True, kw_only=True):
@@ -96,15 +75,15 @@ class PageCopy(Struct, frozen=True, kw_only=True):
     """The rendering of a page that still needs scripts; None if it was not tried."""
 
 
-def read_links(path: Path, *, files: FileLayer | None = None) -> tuple[ListedLink, ...]:
-    """Return the lines of the list without comments; none without a list. Raises KnowledgeError.
+def read_links(path: Path, *, files: FileLayer | None = None) -> tuple[tuple[int, str], ...]:
+    """Return the numbers and texts of the list's lines, without comments; none without a list. Raises KnowledgeError.
 
     A `#` begins a comment at the start of a line or after a blank; elsewhere it is part of the address.
     """
     data = (files or FileLayer()).read(path)
     lines = (data or b"").decode("utf-8-sig", "replace").splitlines()
-    bare = (ListedLink(number, _COMMENT.sub("", line).strip()) for number, line in enumerate(lines, start=1))
-    return tuple(link for link in bare if link.text)
+    bare = ((number, _COMMENT.sub("", line).strip()) for number, line in enumerate(lines, start=1))
+    return tuple((number, text) for number, text in bare if text)
 
 
 class PageCopies:
@@ -238,8 +217,13 @@ class Library:
         site: str = DISCORD,
     ) -> None:
         """Take `site`, the beginning of links to messages."""
-        layer = files or FileLayer()
-        self._indices = (_WatchedIndex(kb_index, layer), _WatchedIndex(team_index, layer))
+        self._files = files or FileLayer()
+        # Read again only when the file is another one. Set at once: several threads may come here, and the worst is
+        # that two of them read.
+        self._indices: dict[Path, tuple[object, dict[SourceId, IndexEntry]]] = {
+            kb_index: (None, {}),
+            team_index: (None, {}),
+        }
         self._sources = sources
         self._pages = pages
         self._site = site
@@ -256,9 +240,7 @@ class Library:
         The very same tuple as before where nothing has changed and no sources but those of the indices are listed.
         Raises KnowledgeError where an index cannot be read.
         """
-        listed = self._unchanged()
-        if listed is None:
-            listed = await to_thread.run_sync(self._entries)
+        listed = await to_thread.run_sync(self._entries)
         return listed if self._more is None else (*listed, *await self._more.entries())
 
     async def load(self, source_id: SourceId) -> SourceText:
@@ -271,7 +253,10 @@ class Library:
         """Return the result or the error of `load` for each."""
         found = {} if self._more is None else await _of_more(self._more, source_ids)
         if self._learned is not None and any(each.startswith(("nugget:", "fact:")) for each in source_ids):
-            found.update(await self._of_learned(self._learned, source_ids))
+            try:
+                found.update(await self._learned.load_each(source_ids))
+            except KnowledgeError as error:
+                found.update((each, error) for each in source_ids if each.startswith(("nugget:", "fact:")))
         others = [source_id for source_id in source_ids if source_id not in found]
         # In one thread: to go there costs as much as to read a small file.
         if others:
@@ -304,41 +289,34 @@ class Library:
         """
         return await to_thread.run_sync(self._citation_link, source_id)
 
-    @staticmethod
-    async def _of_learned(
-        learned: LearnedSources, source_ids: Sequence[SourceId]
-    ) -> Mapping[SourceId, SourceText | KnowledgeError]:
-        try:
-            return await learned.load_each(source_ids)
-        except KnowledgeError as error:
-            return {each: error for each in source_ids if each.startswith(("nugget:", "fact:"))}
-
     def _entries(self) -> tuple[IndexEntry, ...]:
         kept, listed = self._listed
-        parts = tuple(index.entries() for index in self._indices)
-        if len(kept) != len(parts) or any(map(is_not, kept, parts)):
+        parts = tuple(map(self._index, self._indices))
+        if not kept or any(map(is_not, kept, parts)):
             listed = tuple(entry for part in parts for entry in part.values())
             self._listed = (parts, listed)  # at once, as several threads may come here
         return listed
 
-    def _unchanged(self) -> tuple[IndexEntry, ...] | None:
-        """Return the last list if it is still true: checking the disk takes less time than a switch to a thread."""
-        kept, listed = self._listed
-        if kept and not any(map(is_not, kept, (index.unchanged() for index in self._indices))):
-            return listed
-        return None
-
     def _load_each(self, source_ids: Sequence[SourceId]) -> list[SourceText | KnowledgeError]:
-        return [self._load_or_why_not(source_id) for source_id in source_ids]
-
-    def _load_or_why_not(self, source_id: SourceId) -> SourceText | KnowledgeError:
-        try:
-            return self._load(source_id)
-        except KnowledgeError as error:
-            return error
+        found: list[SourceText | KnowledgeError] = []
+        for source_id in source_ids:
+            try:
+                found.append(self._load(source_id))
+            except KnowledgeError as error:
+                found.append(error)
+        return found
 
     def _is_listed(self, source_id: SourceId) -> bool:
-        return any(source_id in index.entries() for index in self._indices)
+        return any(source_id in self._index(path) for path in self._indices)
+
+    def _index(self, path: Path) -> dict[SourceId, IndexEntry]:
+        # Taken before reading: a file that is replaced in between is read once more than needed, never once too few.
+        stamp = stamp_of(path)
+        known, entries = self._indices[path]
+        if stamp != known:
+            entries = {entry.source_id: entry for entry in read_index(path, files=self._files)}
+            self._indices[path] = (stamp, entries)
+        return entries
 
     def _load(self, source_id: SourceId) -> SourceText:
         if not self._is_listed(source_id):
@@ -422,37 +400,3 @@ def title_of(rel_path: str, text: str) -> str:
                 return title[:_LONGEST_TITLE]
         above = line
     return name
-
-
-class _WatchedIndex:
-    """An index on disk, read again only when its file is another one."""
-
-    def __init__(self, path: Path, files: FileLayer) -> None:
-        self._path = path
-        self._files = files
-        # One attribute, set at once: several threads may come here, and the worst is that two of them read.
-        self._known: tuple[object, dict[SourceId, IndexEntry]] = (None, {})
-
-    def entries(self) -> dict[SourceId, IndexEntry]:
-        """Return the entries by id, in the order of the file; empty without a file. Raises KnowledgeError."""
-        stamp = self._stamp()
-        known, entries = self._known
-        if stamp != known:
-            entries = {entry.source_id: entry for entry in read_index(self._path, files=self._files)}
-            self._known = (stamp, entries)
-        return entries
-
-    def unchanged(self) -> dict[SourceId, IndexEntry] | None:
-        """Return the entries that were read last, if the file is still the same; read nothing."""
-        known, entries = self._known
-        try:
-            return entries if self._stamp() == known else None
-        except KnowledgeError:
-            return None
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        # Taken before reading: a file that is replaced in between is read once more than needed, never once too few.
-        stamp = stamp_of(self._path)
-        if stamp is None and self._known[0] is not None:
-            self._known = (None, {})
-        return stamp

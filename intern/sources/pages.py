@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from intern.sources.files import SkippedFile
 from intern.sources.html import PageText, decoded, read_html
 from intern.sources.library import MOST_MISSING, PageCopies, PageCopy, Rendering, read_links, title_of
 from intern.sources.options import IndexingOptions
-from intern.sources.refresh import Due, Owed, Refreshed, summarise
+from intern.sources.refresh import Looked, Owed, Refresh, Refreshed
 from intern.stores.library import FRESH, NEEDS_SCRIPTS, RENDERED, CachedPage, CachedSource, content_hash, is_source_id
 
 _log = get_logger(__name__)
@@ -86,32 +86,24 @@ async def refresh_pages(
     at_them = partial(_look, now=clock.now(), longest=bounds.max_source_chars)
     look = await run_sync(at_them, links, copies, catalogue, policy or Policy())
 
-    async def put(found: Sequence[_Found], drop: AbstractSet[SourceId]) -> list[Owed]:
+    refresh = Refresh(model, catalogue, clock, bounds)
+
+    async def put(found: Sequence[Looked], drop: AbstractSet[SourceId]) -> list[Owed]:
         entries = {page.source_id: page.entry for page in found}
-        due = _to_describe(found, look.known)
-        if not due and (entries or drop):
-            await run_sync(catalogue.change, entries, drop)
-        return await summarise(model, due, catalogue, put=entries, drop=drop, clock=clock, options=bounds)
+        return await refresh.summarise([page for page in found if page.material], entries, drop)
 
     found = list(look.owed)
     owed = await put(found, look.gone)
-    async with AsyncExitStack() as stack:
-        if look.due:
-            opened = await stack.enter_async_context(web())
+    if look.due:
+        async with web() as opened:
             visits = _Round(opened, copies, clock, interval, bounds, renders=renders)
             for part in _parts(look.due):
                 had = await visits.look_at(part)
                 owed += await put(had, frozenset())
                 found += had
-    lost = {page.entry.url for page in found if not page.entry.summary_text}
-    await run_sync(copies.keep_only, set(look.urls) - lost)
+    lost = {page.source_id for page in found if not page.entry.summary_text}
+    await run_sync(copies.keep_only, [url for source_id, url in look.listed.items() if source_id not in lost])
     return _told(look, found, owed)
-
-
-def _to_describe(found: Sequence[_Found], known: Mapping[SourceId, CachedSource]) -> list[Due]:
-    return [
-        Due(page.source_id, page.material, page.entry, page.source_id not in known) for page in found if page.material
-    ]
 
 
 def _parts(due: Sequence[_Listed]) -> Iterator[Sequence[_Listed]]:
@@ -128,8 +120,8 @@ def _parts(due: Sequence[_Listed]) -> Iterator[Sequence[_Listed]]:
         start, end = end, 2 * end
 
 
-def _told(look: _Look, found: Sequence[_Found], owed: Sequence[Owed]) -> Refreshed:
-    place = {SourceId(f"kb:{url}"): n for n, url in enumerate(look.urls)}
+def _told(look: _Look, found: Sequence[Looked], owed: Sequence[Owed]) -> Refreshed:
+    place = {source_id: n for n, source_id in enumerate(look.listed)}
     pages = sorted(found, key=lambda page: place[page.source_id])
     failed = {source_id for source_id, _ in owed}
     resting = [
@@ -137,11 +129,17 @@ def _told(look: _Look, found: Sequence[_Found], owed: Sequence[Owed]) -> Refresh
         for page in pages
         if page.entry.summary_pending and not page.material and not page.failure
     ]
+    withdrawn = {
+        page.source_id
+        for page in found
+        if not page.entry.summary_text and (before := look.known.get(page.source_id)) and before.summary_text
+    }
+    unfetched = (SkippedFile(look.listed[page.source_id], page.failure) for page in pages if page.failure)
     result = Refreshed(
         changed=tuple(page.source_id for page in pages if page.material and page.source_id not in failed),
-        removed=tuple(sorted({*look.gone, *_withdrawn(found, look.known)})),
+        removed=tuple(sorted({*look.gone, *withdrawn})),
         pending=(*owed, *look.resting, *resting),
-        skipped=(*look.broken, *(SkippedFile(page.entry.url, page.failure) for page in pages if page.failure)),
+        skipped=(*look.broken, *unfetched),
     )
     if look.due or look.gone:
         _log.info("pages_refreshed", checked=len(look.due), changed=len(result.changed), removed=len(result.removed))
@@ -159,20 +157,12 @@ class _Listed(NamedTuple):
         return httpx.URL(self.url).netloc.lower()
 
 
-class _Found(NamedTuple):
-    """A page that was looked at; with `material` a summary is due."""
-
-    source_id: SourceId
-    entry: CachedPage
-    material: str = ""
-    failure: str = ""
-
-
 class _Look(NamedTuple):
     known: Mapping[SourceId, CachedSource]
-    urls: Sequence[str]
+    listed: Mapping[SourceId, str]
+    """The addresses."""
     due: Sequence[_Listed]
-    owed: Sequence[_Found]
+    owed: Sequence[Looked]
     resting: Sequence[Owed]
     """Their summary is owed, and not tried now."""
     gone: frozenset[SourceId]
@@ -184,7 +174,7 @@ def _look(
 ) -> _Look:
     """Read the list, and find the pages that are due."""
     known = catalogue.sources()
-    urls: dict[str, None] = {}
+    listed: dict[SourceId, str] = {}
     broken: list[SkippedFile] = []
     for line, text in read_links(links):
         shown = ascii(masked_start(text, 100))
@@ -194,14 +184,13 @@ def _look(
             broken.append(SkippedFile(f"{links.name}:{line}", f"{shown}: {error}"))
         else:
             if is_source_id(f"kb:{text}"):
-                urls[text] = None
+                listed[SourceId(f"kb:{text}")] = text
             else:
                 broken.append(SkippedFile(f"{links.name}:{line}", f"{shown}: no index can hold this address"))
     due: list[_Listed] = []
-    owed: list[_Found] = []
+    owed: list[Looked] = []
     resting: list[Owed] = []
-    for url in urls:
-        source_id = SourceId(f"kb:{url}")
+    for source_id, url in listed.items():
         source = known.get(source_id)
         cached = source if isinstance(source, CachedPage) else None
         copy = copies.get(url) if cached and cached.summary_text else None
@@ -210,10 +199,9 @@ def _look(
         elif rests(cached, now):
             resting.append(Owed(source_id, cached.last_error or ""))
         elif cached.summary_pending and copy:
-            owed.append(_Found(source_id, cached, source_material(_titled(copy), longest)))
+            owed.append(Looked(source_id, cached, source_material(_titled(copy), longest)))
     pages = {source_id for source_id, source in known.items() if isinstance(source, CachedPage)}
-    gone = frozenset(pages - {SourceId(f"kb:{url}") for url in urls})
-    return _Look(known, list(urls), due, owed, resting, gone, broken)
+    return _Look(known, listed, due, owed, resting, frozenset(pages.difference(listed)), broken)
 
 
 def _is_due(cached: CachedPage, copy: PageCopy | None, now: datetime) -> bool:
@@ -243,12 +231,12 @@ class _Round:
         self._readers = anyio.CapacityLimiter(_READERS)
         self._renderers = anyio.CapacityLimiter(_RENDERERS)
 
-    async def look_at(self, due: Sequence[_Listed]) -> list[_Found]:
+    async def look_at(self, due: Sequence[_Listed]) -> list[Looked]:
         """All of them, each site's one after the other."""
         sites: dict[bytes, list[_Listed]] = {}
         for page in due:
             sites.setdefault(page.site, []).append(page)
-        found: dict[SourceId, _Found] = {}
+        found: dict[SourceId, Looked] = {}
         limiter = anyio.CapacityLimiter(_SITES)
 
         async def visit(pages: Sequence[_Listed]) -> None:
@@ -261,7 +249,7 @@ class _Round:
                 tg.start_soon(visit, pages)
         return [found[page.source_id] for page in due]
 
-    async def _look(self, page: _Listed) -> _Found:
+    async def _look(self, page: _Listed) -> Looked:
         copy = await run_sync(self._copies.get, page.url) if page.cached and page.cached.summary_text else None
         unread = copy is None or self._is_to_render(copy)
         known = None if unread else page.cached
@@ -321,7 +309,7 @@ class _Round:
             rendering = Rendering(failures=failures, again_at=self._clock.now() + pause)
         return _with_text(read), status, rendering
 
-    def _same(self, page: _Listed, copy: PageCopy, served: CachedPage | FetchedPage | None) -> _Found:
+    def _same(self, page: _Listed, copy: PageCopy, served: CachedPage | FetchedPage | None) -> Looked:
         """Make the entry of a page that was fetched, changed or not, from its copy."""
         now, cached, text = self._clock.now(), page.cached, _titled(copy)
         digest, provisional = content_hash(text), describe_source(text)
@@ -347,9 +335,9 @@ class _Round:
         )
         is_due = not is_described and not rests(entry, now)
         material = source_material(text, self._options.max_source_chars) if is_due else ""
-        return _Found(page.source_id, entry, material)
+        return Looked(page.source_id, entry, material)
 
-    def _failed(self, page: _Listed, error: WebError) -> _Found:
+    def _failed(self, page: _Listed, error: WebError) -> Looked:
         """Make the entry of a failed page: the old one stays, until its site has reported it gone often enough."""
         now = self._clock.now()
         cached = page.cached or CachedPage(
@@ -370,21 +358,18 @@ class _Round:
             next_check_at=now + pause,
         )
         if missing >= MOST_MISSING:
-            entry = CachedPage(
+            entry = replace(
+                entry,
                 content_hash="",
                 summary_text="",
-                last_indexed_at=cached.last_indexed_at,
-                provisional=cached.provisional,
-                url=page.url,
-                last_fetched_at=cached.last_fetched_at,
-                last_error=reason,
-                fetch_status=reason,
+                summary_pending=False,
+                tries=None,
+                etag=None,
+                last_modified=None,
                 next_check_at=now + GONE_PAUSE,
-                failures=failures,
-                missing=missing,
             )
         _log.info("page_not_fetched", url=page.url, reason=reason, failures=failures)
-        return _Found(page.source_id, entry, failure=reason)
+        return Looked(page.source_id, entry, failure=reason)
 
 
 def _grown(first: timedelta, failures: int, longest: timedelta) -> timedelta:
@@ -412,12 +397,3 @@ def _with_text(read: PageText) -> PageText:
 def _titled(copy: PageCopy) -> str:
     """Put the title above a text that does not contain it: pages are found by it."""
     return copy.text if not copy.title or copy.title in copy.text else f"# {copy.title}\n\n{copy.text}"
-
-
-def _withdrawn(found: Sequence[_Found], known: Mapping[SourceId, CachedSource]) -> set[SourceId]:
-    """Return pages that were listed until now."""
-    return {
-        page.source_id
-        for page in found
-        if not page.entry.summary_text and (before := known.get(page.source_id)) and before.summary_text
-    }

@@ -86,21 +86,21 @@ async def refresh_sources(
     def look() -> _Look:
         known = catalogue.sources()
         scan = folder.scan()
-        every = [_Item(SourceId(f"kb:{file.rel_path}"), *file) for file in scan.files]
-        items = [item for item in every if is_source_id(item.source_id)]
-        unfit = tuple(SkippedFile(f'"{item.rel_path}"', _UNFIT) for item in every if not is_source_id(item.source_id))
+        every = {SourceId(f"kb:{file.rel_path}"): file for file in scan.files}
+        items = {source_id: file for source_id, file in every.items() if is_source_id(source_id)}
+        unfit = (SkippedFile(f'"{every[each].rel_path}"', _UNFIT) for each in every.keys() - items.keys())
         gone = frozenset(
             source_id
             for source_id, source in known.items()
             if isinstance(source, CachedFile) and not _is_below(source.rel_path, scan.unreadable)
         )
-        return _Look(known, items, gone.difference(item.source_id for item in items), (*scan.skipped, *unfit))
+        return _Look(known, items, gone.difference(items), (*scan.skipped, *sorted(unfit)))
 
     def read(rel_path: str) -> _Read:
         text = folder.read(rel_path)
         return _Read(text, lambda: source_material(text, bounds.max_source_chars), lambda: describe_source(text))
 
-    refresh = _Refresh(model, SUMMARIZE_SOURCE, catalogue, clock, bounds)
+    refresh = Refresh(model, catalogue, clock, bounds)
     return await refresh.run(look, read, describe=describe)
 
 
@@ -127,8 +127,8 @@ async def refresh_topics(
         listed = (source.rel_path for source in known.values() if isinstance(source, CachedFile))
         paths = sorted({*listed, *(f"{name}.txt" for name in topics.names())})
         found = [file for path in paths if (file := _stat(topics_dir, path)) is not None]
-        items = [_Item(SourceId(f"team:{file.rel_path}"), *file) for file in found]
-        return _Look(known, items, frozenset(known).difference(item.source_id for item in items), ())
+        items = {SourceId(f"team:{file.rel_path}"): file for file in found}
+        return _Look(known, items, frozenset(known).difference(items), ())
 
     def read(rel_path: str) -> _Read:
         name = TopicName(rel_path.removesuffix(".txt"))
@@ -137,40 +137,15 @@ async def refresh_topics(
         material = (lambda: topic_material(blocks, bounds.max_topic_chars)) if len(blocks) > 1 else str
         return _Read(topics.text(name), material, lambda: describe_topic(blocks))
 
-    refresh = _Refresh(model, SUMMARIZE_TOPIC, catalogue, clock, bounds)
+    refresh = Refresh(model, catalogue, clock, bounds, SUMMARIZE_TOPIC)
     return await refresh.run(look, read, describe=describe)
-
-
-async def summarise(
-    model: Model,
-    due: Sequence[Due],
-    catalogue: Catalogue,
-    *,
-    put: Mapping[SourceId, CachedSource],
-    drop: Collection[SourceId],
-    clock: Clock,
-    options: IndexingOptions,
-) -> list[Owed]:
-    """Describe what is due, and put it into the catalogue together with `put` and without `drop`.
-
-    Says what could not be described. Writes nothing where nothing is due. Raises KnowledgeError.
-    """
-    refresh = _Refresh(model, SUMMARIZE_SOURCE, catalogue, clock, options)
-    return await refresh.summarise(due, dict(put), drop)
-
-
-class _Item(NamedTuple):
-    source_id: SourceId
-    rel_path: str
-    size_bytes: int
-    mtime_ns: int
 
 
 class _Look(NamedTuple):
     """The known entries, the present files, and the gone ones."""
 
     known: Mapping[SourceId, CachedSource]
-    items: Sequence[_Item]
+    items: Mapping[SourceId, SourceFile]
     gone: frozenset[SourceId]
     skipped: tuple[SkippedFile, ...]
 
@@ -183,21 +158,23 @@ class _Read(NamedTuple):
     provisional: Callable[[], str]
 
 
-class Due(NamedTuple):
-    """A source to summarise; `entry` is what stands in the index until that is done."""
+class Looked(NamedTuple):
+    """A source that was looked at; with `material` or `description`, a summary is due."""
 
     source_id: SourceId
-    material: str
     entry: CachedSource
-    is_new: bool
+    """The entry of the index until there is a summary."""
+    material: str = ""
     description: str = ""
     """The description, if there is nothing for a model to describe."""
+    failure: str = ""
+    """The reason why a page could not be fetched."""
 
 
 class _Examined(NamedTuple):
     touched: dict[SourceId, CachedSource]
     """Their text is what it was."""
-    due: list[Due]
+    due: list[Looked]
     resting: list[Owed]
     """Their summary is owed, and not tried now."""
     skipped: list[SkippedFile]
@@ -205,16 +182,16 @@ class _Examined(NamedTuple):
     """They turned out to be no sources, so their entries go."""
 
 
-class _Refresh:
+class Refresh:
     """One refresh of one index."""
 
     def __init__(
         self,
         model: Model,
-        prompt: Prompt[SummarizeIn, SummarizeOut],
         catalogue: Catalogue,
         clock: Clock,
         options: IndexingOptions,
+        prompt: Prompt[SummarizeIn, SummarizeOut] = SUMMARIZE_SOURCE,
     ) -> None:
         self._model = model
         self._prompt = prompt
@@ -224,13 +201,14 @@ class _Refresh:
         self._options = options
 
     async def run(self, look: Callable[[], _Look], read: Callable[[str], _Read], *, describe: bool) -> Refreshed:
+        """Look for changes, describe them, and write the index. Without `describe`, no model is asked."""
         seen = await anyio.to_thread.run_sync(look)
         examined = await anyio.to_thread.run_sync(self._examine, seen, read)
         due = examined.due
         put: dict[SourceId, CachedSource] = dict(examined.touched)
         gone = seen.gone | examined.unfit
         drop: Collection[SourceId] = gone
-        if not describe or not due or any(source.is_new for source in due):
+        if not describe or not due or any(source.source_id not in seen.known for source in due):
             # New sources can be found before the model has seen them. With nothing due, an index that was lost is
             # written again from its cache, and one that is as it should be is left alone.
             put.update((source.source_id, source.entry) for source in due)
@@ -256,40 +234,40 @@ class _Refresh:
     def _examine(self, seen: _Look, read: Callable[[str], _Read]) -> _Examined:
         examined = _Examined({}, [], [], [], set())
         now = self._clock.now()
-        for n, item in enumerate(seen.items, 1):
+        for n, (source_id, file) in enumerate(seen.items.items(), 1):
             tell(f"Reading {{total}} {self._of}", n, len(seen.items))
-            known = seen.known.get(item.source_id)
+            known = seen.known.get(source_id)
             cached = known if isinstance(known, CachedFile) else None
             settled = cached is not None and not cached.summary_pending
             resting = cached is not None and rests(cached, now)
-            is_same = cached and (cached.size_bytes, cached.mtime_ns) == (item.size_bytes, item.mtime_ns)
+            is_same = cached and (cached.size_bytes, cached.mtime_ns) == (file.size_bytes, file.mtime_ns)
             if cached and is_same and (settled or resting):
                 if resting:
-                    examined.resting.append(Owed(item.source_id, cached.last_error or ""))
+                    examined.resting.append(Owed(source_id, cached.last_error or ""))
                 continue
             try:
-                found = read(item.rel_path)
+                found = read(file.rel_path)
             except NotASourceError as error:
-                examined.skipped.append(SkippedFile(item.rel_path, error.reason))
+                examined.skipped.append(SkippedFile(file.rel_path, error.reason))
                 if known is not None:
-                    examined.unfit.add(item.source_id)
+                    examined.unfit.add(source_id)
                 continue
             except SourceError as error:
-                examined.skipped.append(SkippedFile(item.rel_path, str(error)))
+                examined.skipped.append(SkippedFile(file.rel_path, str(error)))
                 continue
-            entry = self._entry(item, cached, found)
+            entry = self._entry(file, cached, found)
             if cached and settled and _describes(cached, entry, found):
-                examined.touched[item.source_id] = replace(entry, summary_pending=False, provisional=False)
+                examined.touched[source_id] = replace(entry, summary_pending=False, provisional=False)
             elif cached and resting and cached.content_hash == entry.content_hash:
-                examined.touched[item.source_id] = entry
-                examined.resting.append(Owed(item.source_id, cached.last_error or ""))
+                examined.touched[source_id] = entry
+                examined.resting.append(Owed(source_id, cached.last_error or ""))
             else:
                 material = found.material()
                 own = "" if material.strip() else found.provisional()
-                examined.due.append(Due(item.source_id, material, entry, cached is None, own))
+                examined.due.append(Looked(source_id, entry, material, own))
         return examined
 
-    def _entry(self, item: _Item, cached: CachedFile | None, found: _Read) -> CachedFile:
+    def _entry(self, file: SourceFile, cached: CachedFile | None, found: _Read) -> CachedFile:
         """Make the entry until there is a summary, with the old description or a provisional one."""
         digest = content_hash(found.text)
         tried = cached if cached and cached.content_hash == digest else None
@@ -301,22 +279,24 @@ class _Refresh:
             provisional=cached is None or cached.provisional or _is_provisional(cached, found),
             last_error=tried.last_error if tried else None,
             tries=tried.tries if tried else None,
-            rel_path=item.rel_path,
-            size_bytes=item.size_bytes,
-            mtime_ns=item.mtime_ns,
+            rel_path=file.rel_path,
+            size_bytes=file.size_bytes,
+            mtime_ns=file.mtime_ns,
         )
 
     async def summarise(
-        self, due: Sequence[Due], put: dict[SourceId, CachedSource], drop: Collection[SourceId]
+        self, due: Sequence[Looked], put: dict[SourceId, CachedSource], drop: Collection[SourceId]
     ) -> list[Owed]:
         """Describe all due sources, several at a time, written in few parts; return failures in the order of `due`."""
+        if not due and (put or drop):
+            await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
         part = max(_LEAST_PART, -(-len(due) // _PARTS))
         settled: dict[SourceId, CachedSource] = {}
         done = count(1)
         for start in range(0, len(due), part):
             waiting = iter(due[start : start + part])
 
-            async def work(waiting: Iterator[Due] = waiting) -> None:
+            async def work(waiting: Iterator[Looked] = waiting) -> None:
                 for source in waiting:
                     # A failure is a value, or it would end the others.
                     settled[source.source_id] = await self._settle(source)
@@ -343,7 +323,7 @@ class _Refresh:
             except KnowledgeError as error:  # the write of all entries follows, and raises
                 _log.warning("description_not_noted", source_id=source_id, reason=str(error))
 
-    async def _settle(self, source: Due) -> CachedSource:
+    async def _settle(self, source: Looked) -> CachedSource:
         if source.description:
             return described(source.entry, source.description, self._clock.now())
         try:

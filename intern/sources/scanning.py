@@ -55,11 +55,6 @@ class Scanned(Struct, frozen=True, kw_only=True):
     nowhere: bool = False
     """None of the scan paths could be read."""
 
-    @property
-    def unreadable(self) -> tuple[str, ...]:
-        """The paths that could not be read, sorted."""
-        return tuple(sorted(self.troubles))
-
 
 class _Root(NamedTuple):
     start: str
@@ -96,10 +91,6 @@ class Scanner:
             with look.at(root.start):
                 _entries(root.start)
         return look.troubles
-
-    def name_of(self, path: str) -> str:
-        """Return the name of a file: its path below its scan path."""
-        return names_of([path], self._options.scan_paths)[path]
 
     def look(self, path: str) -> FoundFile | None:
         """Return a file as it is now; None if it is gone, of no type, or not below a scan path.
@@ -339,37 +330,34 @@ class FileText(Struct, frozen=True, kw_only=True):
     text: str
     size: int
     mtime: float
-    truncated: bool = False
     original_size: int | None = None
     """Lines that it has, where only the first and the last of them are in `text`."""
 
 
-class Unread(Struct, frozen=True, kw_only=True):
-    """A file that could not be read."""
+class UnreadError(Exception):
+    """A file could not be read."""
 
-    trouble: Trouble
-    reason: str
+    def __init__(self, trouble: Trouble, reason: str) -> None:
+        super().__init__(reason)
+        self.trouble = trouble
 
 
-def read_file(path: str, secrets: Collection[str] = ()) -> FileText | Unread:
+def read_file(path: str, secrets: Collection[str] = ()) -> FileText:
     """Read a file, which has to be where it was found: a link in its place is not followed.
 
-    `secrets` are masked wherever they stand, beside what looks like one. Blocks; raises nothing.
+    `secrets` are masked wherever they stand, beside what looks like one. Blocks; raises UnreadError.
     """
     try:
         data, status = _read(path)
         text = _decoded(data)
-    except _UnreadError as error:
-        return error.unread
     except OSError as error:
-        return _unread(error)
+        raise _unread(error) from error
     # Before it is cut, or half a key could stay.
     cut, original = shortened_lines(without_secrets(text, secrets))
     return FileText(
         text=cut,
         size=status.st_size,
         mtime=status.st_mtime_ns / 1e9,
-        truncated=original is not None,
         original_size=original,
     )
 
@@ -391,40 +379,32 @@ def shortened_lines(text: str) -> tuple[str, int | None]:
     return "\n".join([*lines[:FIRST_LINES], f"[… {left_out} lines …]", *lines[number - LAST_LINES : number]]), number
 
 
-class _UnreadError(Exception):
-    def __init__(self, trouble: Trouble, reason: str) -> None:
-        super().__init__(reason)
-        self.unread = Unread(trouble=trouble, reason=reason)
-
-
 def _read(path: str) -> tuple[bytes, os.stat_result]:
-    """Read the file at this very path, following no link. Raises _UnreadError and OSError."""
+    """Read the file at this very path, following no link. Raises UnreadError and OSError."""
     # Not blocking: a pipe may have replaced the file.
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)
-        raise _UnreadError("unsupported_type", "it is no regular file")
+        raise UnreadError("unsupported_type", "it is no regular file")
     with os.fdopen(fd, "rb") as file:
         if os.path.realpath(path) != path or not os.path.samestat(status, os.lstat(path)):
-            raise _UnreadError("gone", "a link leads there by now")
+            raise UnreadError("gone", "a link leads there by now")
         data = file.read(_MOST_BYTES + 1)
     return data, status
 
 
 def _decoded(data: bytes) -> str:
     if len(data) > _MOST_BYTES:
-        raise _UnreadError("unsupported_type", f"it is larger than {_MOST_BYTES} bytes")
+        raise UnreadError("unsupported_type", f"it is larger than {_MOST_BYTES} bytes")
     if b"\0" in data:
-        raise _UnreadError("unsupported_type", "it is binary, not text")
+        raise UnreadError("unsupported_type", "it is binary, not text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise _UnreadError("unsupported_type", "it is not UTF-8 text") from None
+        raise UnreadError("unsupported_type", "it is not UTF-8 text") from None
 
 
-def _unread(error: OSError) -> Unread:
-    reason = error.strerror or "it cannot be read"
-    if isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP:
-        return Unread(trouble="gone", reason=reason)
-    return Unread(trouble="permission_denied", reason=reason)
+def _unread(error: OSError) -> UnreadError:
+    is_gone = isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP
+    return UnreadError("gone" if is_gone else "permission_denied", error.strerror or "it cannot be read")

@@ -27,7 +27,7 @@ from intern.core.records import IndexEntry, SearchDocument, SearchFilter
 from intern.core.text.passages import passages
 from intern.core.text.words import plain_words
 from intern.search.finding import Embedder, Finder, any_of
-from intern.sources.searchable import Embedding
+from intern.sources.catalogue import Embedding
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import VectorMemory

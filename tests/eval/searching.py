@@ -19,7 +19,7 @@ from intern.core.ids import SourceId
 from intern.search.finding import Embedder, Finder, any_of, terms_of
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
-from intern.sources.searchable import Embedding
+from intern.sources.catalogue import Embedding
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.eval.chats import EVAL

@@ -22,8 +22,7 @@ from intern.core.records import IndexEntry
 from intern.models.templates import Templates
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
-from intern.sources.extracting import html_text, plain_text
-from intern.sources.files import SourceFolder
+from intern.sources.files import SourceFolder, html_text, plain_text
 from intern.sources.library import Library
 from intern.sources.refresh import Refreshed, refresh_sources
 from intern.stores.archive import Archive

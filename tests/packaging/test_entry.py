@@ -126,8 +126,8 @@ def test_the_binary_calls_itself_for_hostile_input_and_hands_on_nothing_but_wher
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setenv("_PYI_APPLICATION_HOME_DIR", "/tmp/_MEI1")
     monkeypatch.setenv("INTERN__DISCORD__TOKEN", "planted-secret")
-    said = run_sandboxed("intern.sources.extracting", b"", "100").decode().splitlines()
-    assert said[0] == f"{SANDBOXED} intern.sources.extracting 100"
+    said = run_sandboxed("intern.sources.files", b"", "100").decode().splitlines()
+    assert said[0] == f"{SANDBOXED} intern.sources.files 100"
     assert "_PYI_APPLICATION_HOME_DIR=/tmp/_MEI1" in said
     assert "planted-secret" not in "".join(said)
 
@@ -145,7 +145,7 @@ def test_started_as_one_of_its_modules_it_is_that_module(entry: ModuleType, monk
         assert run_name == "__main__"
         started.append((module, sys.argv[:]))
 
-    monkeypatch.setattr(sys, "argv", ["intern", SANDBOXED, "intern.sources.extracting", "100"])
+    monkeypatch.setattr(sys, "argv", ["intern", SANDBOXED, "intern.sources.files", "100"])
     monkeypatch.setattr(entry.runpy, "run_module", run)
-    entry._serve_sandboxed(["intern.sources.extracting", "100"])
-    assert started == [("intern.sources.extracting", ["intern.sources.extracting", "100"])]
+    entry._serve_sandboxed(["intern.sources.files", "100"])
+    assert started == [("intern.sources.files", ["intern.sources.files", "100"])]

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from intern.core.records import SearchDocument
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
-from intern.sources.discovery import Discovery
+from intern.sources.discovery import Discovery, Question
 from intern.sources.options import DiscoveryOptions
-from intern.sources.scanning import FileText, Scanner, Unread, read_file
+from intern.sources.scanning import FileText, Scanner, read_file
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.fakes import HandClock, ScriptedModel
 from tests.search.documents import opened
@@ -39,7 +39,7 @@ class Desk:
         self.scanner = Scanner(self.options, never=[folder / "data"])
         self.discovery = self.made()
 
-    def made(self, read: Callable[[str, Collection[str]], FileText | Unread] = read_file) -> Discovery:
+    def made(self, read: Callable[[str, Collection[str]], FileText] = read_file) -> Discovery:
         """Discovery over all this."""
         return Discovery(
             self.options,
@@ -63,9 +63,13 @@ class Desk:
         """What is remembered, by name."""
         return {each.title: each for each in await self.store.documents("file")}
 
+    async def look(self) -> Sequence[Question]:
+        """The feed."""
+        return (await self.discovery.look()).questions
+
     async def why(self) -> Sequence[tuple[str, str]]:
         """The feed: name and reason."""
-        return [(question.path.rpartition("/")[2], question.why) for question in await self.discovery.feed()]
+        return [(question.path.rpartition("/")[2], question.why) for question in await self.look()]
 
 
 @asynccontextmanager

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.sources.extracting import (
-    NoTextError,
+from intern.sources.files import (
+    UnfitError,
     cleaned,
     code_block,
     headed,
@@ -50,14 +50,14 @@ def test_a_document_is_what_its_bytes_say(name: str, data: bytes, kind: str) -> 
     ],
 )
 def test_what_is_no_document_says_so(name: str, data: bytes, reason: str) -> None:
-    with pytest.raises(NoTextError, match=reason):
+    with pytest.raises(UnfitError, match=reason):
         kind_of(name, data)
 
 
 def test_text_comes_as_it_was_written() -> None:
     assert plain_text("# Ü\r\n\n".encode("utf-8-sig")) == plain_text("# Ü\r\n\n".encode("utf-16")) == "# Ü\r\n\n"
     for binary in (b"a\0b", b"\xff\xfe\x00", b"\xe9t\xe9", bytes(range(1, 32)) * 9):
-        with pytest.raises(NoTextError):
+        with pytest.raises(UnfitError):
             plain_text(binary)
 
 
@@ -84,12 +84,12 @@ def test_a_page_expands_no_entities_of_its_own() -> None:
 
 @pytest.mark.parametrize("tangle", ["<div>", "<ul><li>", "<div><table></div></table>", "<svg></div></svg><div>"])
 def test_a_page_as_deep_as_a_well_is_refused_and_not_waited_for(tangle: str) -> None:
-    with pytest.raises(NoTextError, match="deep"):
+    with pytest.raises(UnfitError, match="deep"):
         html_text((tangle * 30_000).encode())
 
 
 def test_an_empty_page_is_no_document() -> None:
-    with pytest.raises(NoTextError, match="without text"):
+    with pytest.raises(UnfitError, match="without text"):
         html_text(b"<html><body><script>write()</script></body></html>")
 
 
@@ -124,7 +124,7 @@ def test_a_notebook_is_its_prose_its_code_and_what_was_printed() -> None:
     ],
 )
 def test_what_is_no_notebook_says_so(data: bytes) -> None:
-    with pytest.raises(NoTextError):
+    with pytest.raises(UnfitError):
         notebook_text(data)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.errors import SourceError
-from intern.sources import extracting
+from intern.sources import files
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 
 
@@ -237,8 +237,9 @@ def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_pat
     assert opened == []
 
     assert looked_into(folder) == looked_into(folder) == {"b.md": "it is binary, not text"}
-    # Text is quickly read; what has to be extracted is kept for the next question.
-    assert sorted(opened) == ["a.md", "a.md", "b.md", "c.html"]
+    assert sorted(opened) == ["a.md", "a.md", "b.md", "c.html", "c.html"]
+    # An extracted text is kept for the next question.
+    assert folder._extracted.cache_info().hits == 1
 
     make(tmp_path, **{"b.md": b"text now"})
     assert [file.rel_path for file in folder.scan().files] == ["a.md", "b.md", "c.html"]
@@ -279,7 +280,7 @@ def test_without_the_extra_a_pdf_is_passed_over_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
-    monkeypatch.setattr(extracting, "find_spec", dict[str, None]().get)
+    monkeypatch.setattr(files, "find_spec", dict[str, None]().get)
     reason = looked_into(SourceFolder(tmp_path, 100))["a.pdf"]
     assert reason == "it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')"
 
@@ -361,7 +362,7 @@ def test_a_pdf_that_grows_when_it_is_unpacked_is_given_up(tmp_path: Path) -> Non
 
 def test_a_long_pdf_is_cut_at_the_bound_and_not_after_the_page() -> None:
     pytest.importorskip("pypdf")
-    assert len(extracting.pdf_text(written_pdf("word " * 3000, ""), 7999)) == 7999
+    assert len(files.pdf_text(written_pdf("word " * 3000, ""), 7999)) == 7999
 
 
 def test_encryption_that_needs_more_than_pypdf_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,10 +373,10 @@ def test_encryption_that_needs_more_than_pypdf_is_told_as_that(tmp_path: Path, m
         raise DependencyError(f"cryptography, for {max_chars} of {len(data)}")
 
     def here(_: str, data: bytes, max_chars: str) -> bytes:
-        return extracting._read_pdf(int(max_chars), data)
+        return files._read_pdf(int(max_chars), data)
 
-    monkeypatch.setattr(extracting, "_text_of_pdf", wants_more)
-    monkeypatch.setattr(extracting, "run_sandboxed", here)
+    monkeypatch.setattr(files, "_text_of_pdf", wants_more)
+    monkeypatch.setattr(files, "run_sandboxed", here)
     make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
     assert "encrypted in a way" in looked_into(SourceFolder(tmp_path, 1000))["a.pdf"]
 

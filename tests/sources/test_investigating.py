@@ -14,7 +14,7 @@ from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.search.finding import Finder
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, SummarizeFileOut
 from intern.sources.discovery import SUMMARY_FAILED, Discovered
-from intern.sources.scanning import FileText, Unread, read_file
+from intern.sources.scanning import FileText, UnreadError, read_file
 from tests.sources.discovered import desk, summed_up
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ async def test_each_file_becomes_a_question_documentation_first(tmp_path: Path) 
             at.write("conf/b.yaml", "x: 1")
             path = at.write("THE THESIS.md", "# Thesis", mtime=1_731_826_800)
             at.write("picture.png", b"\0")
-            feed = await at.discovery.feed()
+            feed = await at.look()
             assert [question.type for question in feed] == [
                 "documentation",
                 "configuration",
@@ -126,7 +126,7 @@ async def test_a_cycle_takes_on_no_more_than_it_may_and_says_what_is_left(tmp_pa
         async with desk(tmp_path, max_items=3) as at:
             for n in range(7):
                 at.write(f"{n}.md", "text")
-            assert len(await at.discovery.feed()) == 7
+            assert len(await at.look()) == 7
             done = await at.discovery.work()
             assert (len(done.indexed), done.left) == (3, 4)
             assert len(at.model.asked) == 3
@@ -197,8 +197,10 @@ async def test_what_is_no_text_is_unsupported_and_not_looked_at_again_until_it_c
 async def test_what_may_not_be_read_is_named_and_tried_again(tmp_path: Path) -> None:
     may_read = False
 
-    def read(path: str, secrets: Collection[str]) -> FileText | Unread:
-        return read_file(path, secrets) if may_read else Unread(trouble="permission_denied", reason="Permission denied")
+    def read(path: str, secrets: Collection[str]) -> FileText:
+        if not may_read:
+            raise UnreadError("permission_denied", "Permission denied")
+        return read_file(path, secrets)
 
     with fail_after(10):
         async with desk(tmp_path) as at:
@@ -226,7 +228,7 @@ async def test_a_file_that_is_deleted_between_scan_and_reading_is_no_failure(tmp
 
             first = at.write("a.md", "x")
             at.model.always(SUMMARIZE_FILE, vanish)
-            [a, b] = await at.discovery.feed()
+            [a, b] = await at.look()
             assert (a.path, b.path) == (first, path)
             await AsyncPath(path).unlink()
             done = await at.discovery._answered([a, b])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.errors import KnowledgeError, SourceError
-from intern.sources.library import ListedLink, PageCopies, PageCopy, read_links
+from intern.sources.library import PageCopies, PageCopy, read_links
 
 URL = "https://docs.example.org/a"
 
@@ -21,9 +21,9 @@ def test_a_list_holds_an_address_a_line_and_comments(tmp_path: Path) -> None:
         b"\xef\xbb\xbf# ours\r\n\r\nhttps://a.example/#top  # why\r\n  https://b.example/x y\n#https://c\n\xff"
     )
     assert read_links(path) == (
-        ListedLink(3, "https://a.example/#top"),
-        ListedLink(4, "https://b.example/x y"),
-        ListedLink(6, "\ufffd"),
+        (3, "https://a.example/#top"),
+        (4, "https://b.example/x y"),
+        (6, "\ufffd"),
     )
 
 

@@ -70,10 +70,13 @@ class Desk(Shelf):
                 renders=bool(self.render_command),
             )
 
-    def state(self, path: str) -> PageState:
+    def entry(self, path: str) -> CachedPage:
         page = self.catalogue.sources()[self.id(path)]
         assert isinstance(page, CachedPage)
-        return page_state(page)
+        return page
+
+    def state(self, path: str) -> PageState:
+        return page_state(self.entry(path))
 
     def validators(self, path: str) -> Sequence[str | None]:
         """The If-None-Match of each request for it."""
@@ -105,7 +108,7 @@ async def test_listed_pages_are_described_and_loaded_without_fetching(desk: Desk
     assert (loaded.text, loaded.title, loaded.url) == ("All about spools.", "Spools", desk.site.url("/a"))
     assert await desk.library.citation_link(desk.id("/a")) == desk.site.url("/a")
     assert desk.site.requests == []
-    assert desk.state("/a").state == "fresh"
+    assert desk.state("/a") == "fresh"
 
 
 async def test_a_second_run_downloads_nothing_asks_nothing_and_writes_nothing(desk: Desk) -> None:
@@ -158,7 +161,7 @@ async def test_a_broken_page_or_line_keeps_no_other_from_being_indexed(desk: Des
     assert told.keys() == {"links.txt:7", "links.txt:8", "links.txt:9"} | {desk.site.url(f"/{n}") for n in "bcdef"}
     assert "500" in told[desk.site.url("/b")]
     assert "nested" in told[desk.site.url("/e")]
-    assert desk.state("/b").state == "failing"
+    assert desk.state("/b") == "failing"
     with pytest.raises(SourceError):
         await desk.library.load(desk.id("/b"))
 
@@ -172,24 +175,23 @@ async def test_a_page_that_fails_keeps_its_entry_and_is_tried_after_growing_paus
     desk.site.pages["/a"] = Served(status=503)
     for hours in (0.5, 1, 2, 4, 8, 16, 24, 24):
         await desk.refresh()
-        state = desk.state("/a")
-        assert state.state == "failing"
-        assert "503" in state.error
-        assert state.next_check_at == desk.clock.now() + timedelta(hours=hours)
+        assert desk.state("/a") == "failing"
+        assert "503" in (desk.entry("/a").fetch_status or "")
+        assert desk.entry("/a").next_check_at == desk.clock.now() + timedelta(hours=hours)
         assert desk.index() == listed
         assert (await desk.library.load(desk.id("/a"))).text == "A."
         desk.clock.turn(hours=hours)
     desk.site.pages["/a"] = page("A.")
     desk.model.asked.clear()
     assert await desk.refresh() == Refreshed()
-    assert (desk.state("/a").state, desk.model.asked) == ("fresh", [])
+    assert (desk.state("/a"), desk.model.asked) == ("fresh", [])
 
 
 async def test_a_site_that_asks_for_a_longer_pause_gets_it(desk: Desk) -> None:
     desk.site.pages["/a"] = Served(status=429, headers={"Retry-After": "100000"})
     desk.list("/a")
     await desk.refresh()
-    assert desk.state("/a").next_check_at == desk.clock.now() + timedelta(seconds=100_000)
+    assert desk.entry("/a").next_check_at == desk.clock.now() + timedelta(seconds=100_000)
 
 
 async def test_a_page_is_gone_once_its_site_has_said_so_often_enough_and_may_come_back(desk: Desk) -> None:
@@ -205,13 +207,13 @@ async def test_a_page_is_gone_once_its_site_has_said_so_often_enough_and_may_com
         desk.clock.turn(hours=24)
     assert list(desk.index()) == [desk.id("/b")]
     assert len(list(desk.cache_dir.iterdir())) == 1
-    assert desk.state("/a").state == "gone"
-    assert "404" in desk.state("/a").error
+    assert desk.state("/a") == "gone"
+    assert "404" in (desk.entry("/a").fetch_status or "")
 
     desk.site.pages["/a"] = page("A is back.")
     desk.clock.turn(days=7)
     assert (await desk.refresh()).changed == (desk.id("/a"),)
-    assert desk.state("/a").state == "fresh"
+    assert desk.state("/a") == "fresh"
 
 
 async def test_a_page_that_is_no_more_listed_leaves_index_cache_and_web_cache(desk: Desk) -> None:
@@ -243,11 +245,11 @@ async def test_a_summary_that_failed_is_asked_for_again_without_a_download(desk:
     desk.list("/a")
     desk.model.next(SUMMARIZE_SOURCE, ModelUnavailableError("down"))
     assert [owed.source_id for owed in (await desk.refresh()).pending] == [desk.id("/a")]
-    assert desk.state("/a").state == "pending"
+    assert desk.state("/a") == "pending"
     desk.site.requests.clear()
     assert await desk.refresh() == Refreshed(changed=(desk.id("/a"),))
     assert desk.site.requests == []
-    assert desk.state("/a").state == "fresh"
+    assert desk.state("/a") == "fresh"
     first, again = desk.model.calls(SUMMARIZE_SOURCE)
     assert again == first
 
@@ -345,7 +347,7 @@ async def test_a_page_that_needs_scripts_is_indexed_with_what_it_has_and_marked(
     desk.list("/a")
     assert (await desk.refresh()).changed == (desk.id("/a"),)
     assert (await desk.library.load(desk.id("/a"))).text == "App"
-    assert (desk.state("/a").state, desk.state("/a").note) == ("fresh", "needs JavaScript")
+    assert (desk.state("/a"), desk.entry("/a").fetch_status) == ("fresh", "needs JavaScript")
 
 
 async def test_such_a_page_is_rendered_once_and_not_again_while_it_is_unchanged(desk: Desk, tmp_path: Path) -> None:
@@ -364,7 +366,7 @@ async def test_such_a_page_is_rendered_once_and_not_again_while_it_is_unchanged(
         await desk.refresh()
     assert runs.read_text().splitlines() == [desk.site.url("/a")]
     assert (await desk.library.load(desk.id("/a"))).text.startswith("Rendered words.")
-    assert desk.state("/a").note == "rendered"
+    assert desk.entry("/a").fetch_status == "rendered"
     assert len(desk.model.calls(SUMMARIZE_SOURCE)) == 3
 
 
@@ -396,7 +398,7 @@ async def test_a_page_that_cannot_be_rendered_is_tried_at_growing_pauses_and_ask
             await desk.refresh()
         assert runs.read_text() == "x" * times, day
         assert desk.validators("/a") == [None if len(before) < times else '"1"'], day
-        assert (desk.state("/a").state, desk.state("/a").note) == ("fresh", "needs JavaScript")
+        assert (desk.state("/a"), desk.entry("/a").fetch_status) == ("fresh", "needs JavaScript")
         desk.clock.turn(hours=24)
 
 
@@ -417,7 +419,7 @@ async def test_a_page_that_cannot_be_rendered_is_tried_at_once_when_it_changes_a
         desk.clock.turn(hours=24)
     assert runs.read_text() == "xxx"
     assert desk.validators("/a") == [None, None, '"1"', '"2"', '"2"', '"2"']
-    assert desk.state("/a").note == "rendered"
+    assert desk.entry("/a").fetch_status == "rendered"
 
 
 @pytest.mark.parametrize("shell", [TAGGED, SHELL])
@@ -433,7 +435,7 @@ async def test_a_page_whose_rendering_brings_no_more_is_rendered_once_and_again_
         desk.clock.turn(hours=24)
     assert runs.read_text() == "x"
     assert desk.validators("/a") == [None] + [shell.headers.get("ETag")] * 29
-    assert (desk.state("/a").state, desk.state("/a").note) == ("fresh", "needs JavaScript")
+    assert (desk.state("/a"), desk.entry("/a").fetch_status) == ("fresh", "needs JavaScript")
     assert (await desk.library.load(desk.id("/a"))).text == "App"
     assert len(desk.model.calls(SUMMARIZE_SOURCE)) == 1
 
@@ -479,7 +481,7 @@ async def test_a_page_that_redirects_to_a_private_place_is_never_rendered(desk: 
     await desk.refresh()
     # Where it was found, so that the command meets no other place than was judged.
     assert runs.read_text().splitlines() == [desk.site.url("/c")]
-    assert "not fetched" in desk.state("/a").error
+    assert "not fetched" in (desk.entry("/a").fetch_status or "")
 
 
 async def test_no_more_than_two_pages_are_rendered_at_a_time(desk: Desk, tmp_path: Path) -> None:
@@ -533,7 +535,7 @@ async def test_a_page_whose_rendering_fails_keeps_what_it_has(desk: Desk) -> Non
     desk.list("/a")
     desk.render_command = (sys.executable, "-c", "raise SystemExit(1)")
     assert (await desk.refresh()).changed == (desk.id("/a"),)
-    assert desk.state("/a").note == "needs JavaScript"
+    assert desk.entry("/a").fetch_status == "needs JavaScript"
 
 
 async def test_markdown_is_read_as_it_is(desk: Desk) -> None:

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from intern.sources.options import DiscoveryOptions
-from intern.sources.scanning import Scanner, read_file
+from intern.sources.scanning import Scanner, UnreadError, read_file
+
+
+def trouble(path: str) -> str:
+    with pytest.raises(UnreadError) as raised:
+        read_file(path)
+    return raised.value.trouble
 
 
 def scanner(*paths: Path | str) -> Scanner:
@@ -80,10 +86,10 @@ def test_a_file_that_becomes_a_link_after_the_scan_is_not_read(tmp_path: Path) -
     [file] = scanner(tmp_path / "docs").scan().files
     path.unlink()
     path.symlink_to(secret)
-    assert getattr(read_file(file.path), "trouble", None) == "gone"
+    assert trouble(file.path) == "gone"
     path.unlink()
     os.mkfifo(path)
-    assert getattr(read_file(file.path), "trouble", None) == "unsupported_type"  # and nobody waits for a writer
+    assert trouble(file.path) == "unsupported_type"  # and nobody waits for a writer
 
 
 def test_a_folder_that_becomes_a_link_after_the_scan_is_not_entered(tmp_path: Path) -> None:
@@ -92,7 +98,7 @@ def test_a_folder_that_becomes_a_link_after_the_scan_is_not_entered(tmp_path: Pa
     [file] = scanner(tmp_path / "docs").scan().files
     (tmp_path / "docs" / "sub").rename(tmp_path / "docs" / "was")
     (tmp_path / "docs" / "sub").symlink_to(tmp_path / "secret")
-    assert getattr(read_file(file.path), "trouble", None) == "gone"
+    assert trouble(file.path) == "gone"
 
 
 def test_intern_s_own_folder_is_left_alone_also_through_a_link(tmp_path: Path) -> None:
@@ -135,13 +141,13 @@ def test_folders_that_may_not_be_listed_are_noted_wherever_a_pattern_leads_throu
         closed.chmod(0)
         scanned = scanner(tmp_path / "*" / "docs" / "*.md").scan()
         closed.chmod(0o755)
-        assert (len(scanned.files), scanned.unreadable, scanned.nowhere) == (1, (str(closed),), False)
+        assert (len(scanned.files), list(scanned.troubles), scanned.nowhere) == (1, [str(closed)], False)
 
 
 def test_what_cannot_be_looked_at_is_told_apart_from_what_is_gone(tmp_path: Path) -> None:
     scanned = scanner(tmp_path / "missing", tmp_path / "absent" / "*.md").scan()
     assert scanned.files == ()
-    assert scanned.unreadable == (str(tmp_path / "absent"), str(tmp_path / "missing"))
+    assert sorted(scanned.troubles) == [str(tmp_path / "absent"), str(tmp_path / "missing")]
 
 
 def test_names_that_could_forge_a_line_are_left_out(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from anyio import fail_after
 
 from intern.core.ids import SourceId
-from intern.sources.searchable import Covered, keep_searchable
+from intern.sources.catalogue import Covered, keep_searchable
 from intern.stores.library import CachedFile
 from tests.search.documents import opened
 from tests.stores.full_text import check

@@ -15,7 +15,7 @@ from intern.actors.upkeep import regularly
 from intern.core.errors import ModelRefusedError, ModelUnavailableError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter
-from intern.sources.searchable import Embedding, embedded_text
+from intern.sources.catalogue import Embedding, embedded_text
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
@@ -126,7 +126,7 @@ async def test_a_text_that_is_refused_holds_up_no_other_and_is_not_asked_again(t
         assert len(compass.asked) == asked
 
 
-async def test_the_embedder_goes_on_where_the_endpoint_was_away_and_works_when_nudged(tmp_path: Path) -> None:
+async def test_the_embedder_goes_on_where_the_endpoint_was_away_and_works_when_woken(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "intern.db") as db:
         store, compass = SqliteSearchStore(db), Compass()
         compass.away = 2
@@ -147,7 +147,7 @@ async def test_the_embedder_goes_on_where_the_endpoint_was_away_and_works_when_n
                 while len(await like(store)) < 3:
                     await wait_all_tasks_blocked()
                 await store.put([document(9, "north by north")])
-                embedding.nudge()
+                embedding.wake()
                 while len(await like(store)) < 4:
                     await wait_all_tasks_blocked()
                 tasks.cancel_scope.cancel()
