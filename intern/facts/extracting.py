@@ -7,6 +7,7 @@ says which version was read before. So a repetition costs nothing, and a crash c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
@@ -69,6 +70,7 @@ async def at_once() -> None:
     """Do not wait."""
 
 
+@dataclass(kw_only=True)
 class Extractor:
     """Keeps nuggets and facts in line with the archive and the topics.
 
@@ -76,39 +78,22 @@ class Extractor:
     then.
     """
 
-    def __init__(
-        self,
-        *,
-        model: Model,
-        model_name: str,
-        archive: Archive,
-        decisions: DecisionLog,
-        log: ExtractionLog,
-        facts: FactStore,
-        nuggets: NuggetStore,
-        documents: SqliteSearchStore,
-        clock: Clock,
-        options: ExtractionOptions,
-        fact_options: FactOptions,
-        names: NameStore,
-        pace: Pace = at_once,
-    ) -> None:
-        """Remember the parts. `model_name` goes into the log; `pace` waits until the model may be called."""
-        self._names = names
-        self._pace = pace
-        self._model = model
-        self._model_name = model_name
-        self._archive = archive
-        self._decisions = decisions
-        self._log = log
-        self._facts = facts
-        self._nuggets = nuggets
-        self._documents = documents
-        self._clock = clock
-        self._options = options
-        self._fact_options = fact_options
-        # Held from the last check of a conversation until its results are stored, so that no forgetting comes between.
-        self._keeping = Lock()
+    model: Model
+    model_name: str
+    """For the log."""
+    archive: Archive
+    decisions: DecisionLog
+    log: ExtractionLog
+    facts: FactStore
+    nuggets: NuggetStore
+    documents: SqliteSearchStore
+    clock: Clock
+    options: ExtractionOptions
+    fact_options: FactOptions
+    names: NameStore
+    pace: Pace = at_once
+    # Held from the last check of a conversation until its results are stored, so that no forgetting comes between.
+    _keeping: Lock = field(default_factory=Lock, init=False)
 
     async def extract(self, conversation_id: ConversationId, *, learns: bool = True) -> Came:
         """Learn from the current version of a captured conversation, and withdraw results of older versions.
@@ -117,14 +102,14 @@ class Extractor:
         """
 
         async def standing() -> Segment | None:
-            return await run_sync(standing_segment, conversation_id, self._archive, self._decisions)
+            return await run_sync(standing_segment, conversation_id, self.archive, self.decisions)
 
         segment = await standing()
-        if segment is None or len(segment.turns) < self._options.min_turns:
+        if segment is None or len(segment.turns) < self.options.min_turns:
             came = await self._withdraw(conversation_id, standing)
             return "too short" if segment is not None and came == "unknown" else came
         if not learns:
-            entry = await self._log.entry(conversation_id)
+            entry = await self.log.entry(conversation_id)
             outdated = entry is not None and entry.content_hash != segment.content_hash
             return await self.withdraw(conversation_id) if outdated else "unknown"
         return await self.read(segment, standing)
@@ -139,17 +124,17 @@ class Extractor:
 
     async def read(self, segment: Segment, standing: Callable[[], Awaitable[Segment | None]]) -> Came:
         """Learn from a conversation, unless that was done before. `standing` reads it again after the model call."""
-        entry = await self._log.entry(segment.id)
+        entry = await self.log.entry(segment.id)
         if entry is not None and entry.content_hash == segment.content_hash:
             if entry.error is None:
                 return "unchanged"
             if segment.origin != "note" and not self._is_due(entry):
                 return "failed"
-        await self._pace()
-        segment = await named(segment, self._names)
+        await self.pace()
+        segment = await named(segment, self.names)
         pseudonyms, known = segment.pseudonyms(), await self._known(segment)
         try:
-            reply = await self._model.ask(EXTRACT, await run_sync(given, segment, pseudonyms, known))
+            reply = await self.model.ask(EXTRACT, await run_sync(given, segment, pseudonyms, known))
         except ModelUnavailableError:
             raise
         except ModelError as error:
@@ -162,13 +147,13 @@ class Extractor:
                 # Edited, withdrawn or forgotten meanwhile. That change brings the conversation here again.
                 return "unknown"
             ids = [each for one in reading.proposals for each in (one.duplicate_of, one.supersedes) if each]
-            held = await self._facts.known_for(conversation, (each.content for each in reading.proposals), ids)
+            held = await self.facts.known_for(conversation, (each.content for each in reading.proposals), ids)
             outcome = Outcome(
                 conversation=conversation,
                 nuggets=reading.nuggets,
-                facts=decide(reading.proposals, conversation, held, self._fact_options),
-                model_used=self._model_name,
-                extracted_at=self._clock.now(),
+                facts=decide(reading.proposals, conversation, held, self.fact_options),
+                model_used=self.model_name,
+                extracted_at=self.clock.now(),
             )
             said = [
                 each.gone if isinstance(each, RefusedFact) else each.occurrence.fact_id
@@ -176,7 +161,7 @@ class Extractor:
                 if isinstance(each, RefusedFact | RepeatedFact)
             ]
             applied = await self._keep(
-                segment.id, lambda: self._log.apply(outcome), [each for each in said if each is not None]
+                segment.id, lambda: self.log.apply(outcome), [each for each in said if each is not None]
             )
         learned = applied.nuggets_extracted + applied.facts_extracted + applied.facts_updated
         _log.info(
@@ -195,8 +180,8 @@ class Extractor:
         """Log that a conversation could not be read. `parked`: do not retry before it changes."""
         same = entry is not None and entry.error is not None and entry.content_hash == segment.content_hash
         tries = 1 + (entry.attempts if entry is not None and same else 0)
-        next_at = None if parked or tries > len(PAUSES) else self._clock.now() + PAUSES[tries - 1]
-        await self._log.log_failure(segment.distilled(AGENT), model_used=self._model_name, error=why, next_at=next_at)
+        next_at = None if parked or tries > len(PAUSES) else self.clock.now() + PAUSES[tries - 1]
+        await self.log.log_failure(segment.distilled(AGENT), model_used=self.model_name, error=why, next_at=next_at)
         _log.warning(
             "extraction_failed",
             conversation_id=segment.id,
@@ -208,9 +193,9 @@ class Extractor:
 
     async def park(self, conversation_id: ConversationId, why: str) -> None:
         """Do not read a conversation again until it changes."""
-        segment = await run_sync(standing_segment, conversation_id, self._archive, self._decisions)
+        segment = await run_sync(standing_segment, conversation_id, self.archive, self.decisions)
         if segment is not None:
-            await self.give_up(segment, why, await self._log.entry(conversation_id), parked=True)
+            await self.give_up(segment, why, await self.log.entry(conversation_id), parked=True)
 
     async def withdraw(self, conversation_id: ConversationId) -> Came:
         """Delete what was learned from a conversation, also from the search."""
@@ -227,11 +212,11 @@ class Extractor:
         """
         async with self._keeping:
             with CancelScope(shield=True):
-                touched = await self._log.touched(message_ids)
+                touched = await self.log.touched(message_ids)
                 # The search index first: a crash here may leave too little in it until the next start, never too much.
                 if leading := [*_sources("nugget", touched.nuggets), *_sources("fact", touched.facts)]:
-                    await self._documents.drop(leading)
-                await self._log.forget(message_ids)
+                    await self.documents.drop(leading)
+                await self.log.forget(message_ids)
                 await self._show((), touched.facts)
 
     async def show(self, fact_ids: Collection[FactId]) -> None:
@@ -251,28 +236,28 @@ class Extractor:
 
     async def next_retry(self) -> tuple[ConversationId | None, float | None]:
         """Return a conversation whose retry is due; else the seconds until the next one."""
-        for entry in await self._log.failed():
+        for entry in await self.log.failed():
             if self._is_due(entry):
                 return entry.conversation_id, None
             if entry.next_at is not None:
-                return None, (entry.next_at - self._clock.now()).total_seconds()
+                return None, (entry.next_at - self.clock.now()).total_seconds()
         return None, None
 
     def _is_due(self, entry: Extraction) -> bool:
-        return entry.error is not None and entry.next_at is not None and entry.next_at <= self._clock.now()
+        return entry.error is not None and entry.next_at is not None and entry.next_at <= self.clock.now()
 
     async def _known(self, segment: Segment) -> Sequence[Fact]:
         """Find the facts that the conversation may repeat or change: those that share its words. No secret ones."""
         # Retired facts are shown, too, so that the model does not repeat them.
-        retired = tuple(await self._facts.retired_of(segment.id))[:_MOST_RETIRED]
-        if not self._options.existing_facts:
+        retired = tuple(await self.facts.retired_of(segment.id))[:_MOST_RETIRED]
+        if not self.options.existing_facts:
             return retired
         asked = terms_of(" ".join(await run_sync(key_terms, segment.text, _QUERY_TERMS)))
         wanted = FactFilter(agent_id=AGENT)
         # Scripts without spaces have no words to match, so look for parts of the text.
         unspaced = [each for each in (*asked.grams, *asked.short) if not each.isascii()]
-        found = await self._facts.search_facts(
-            any_of(asked.words), wanted, self._options.existing_facts, holding=unspaced[:16]
+        found = await self.facts.search_facts(
+            any_of(asked.words), wanted, self.options.existing_facts, holding=unspaced[:16]
         )
         return (*retired, *found)
 
@@ -280,12 +265,12 @@ class Extractor:
         self, conversation_id: ConversationId, standing: Callable[[], Awaitable[Segment | None]]
     ) -> Came:
         async with self._keeping:
-            if await self._log.conversation(conversation_id) is None:
+            if await self.log.conversation(conversation_id) is None:
                 return "unknown"
             now = await standing()
-            if now is not None and len(now.turns) >= self._options.min_turns:
+            if now is not None and len(now.turns) >= self.options.min_turns:
                 return "unknown"
-            await self._keep(conversation_id, lambda: self._log.withdraw((conversation_id,)))
+            await self._keep(conversation_id, lambda: self.log.withdraw((conversation_id,)))
         _log.info("extraction_withdrawn", conversation_id=conversation_id)
         return "withdrawn"
 
@@ -302,31 +287,31 @@ class Extractor:
     async def _kept(
         self, conversation_id: ConversationId, change: Callable[[], Awaitable[T]], also: Iterable[FactId]
     ) -> T:
-        nuggets = {each.id for each in await self._nuggets.of_conversation(conversation_id)}
-        facts = _touched(await self._facts.of_conversation(conversation_id))
-        facts |= _touched(await self._facts.by_ids(set(also)))
+        nuggets = {each.id for each in await self.nuggets.of_conversation(conversation_id)}
+        facts = _touched(await self.facts.of_conversation(conversation_id))
+        facts |= _touched(await self.facts.by_ids(set(also)))
         changed = await change()
-        nuggets |= {each.id for each in await self._nuggets.of_conversation(conversation_id)}
-        facts |= _touched(await self._facts.of_conversation(conversation_id))
+        nuggets |= {each.id for each in await self.nuggets.of_conversation(conversation_id)}
+        facts |= _touched(await self.facts.of_conversation(conversation_id))
         await self._show(nuggets, facts)
         return changed
 
     async def _show(self, nugget_ids: Collection[NuggetId], fact_ids: Collection[FactId]) -> None:
         """Update the search documents of these; drop those of deleted items and secret facts."""
-        nuggets = await self._nuggets.by_ids(nugget_ids) if nugget_ids else ()
-        facts = await self._facts.by_ids(fact_ids) if fact_ids else ()
+        nuggets = await self.nuggets.by_ids(nugget_ids) if nugget_ids else ()
+        facts = await self.facts.by_ids(fact_ids) if fact_ids else ()
         documents = [document for nugget in nuggets for document in nugget_documents(nugget)]
         documents += [document for fact in facts for document in fact_documents(fact)]
-        await self._documents.put(documents)
+        await self.documents.put(documents)
         shown = {each.source_id for each in documents}
         asked = {*_sources("nugget", nugget_ids), *_sources("fact", fact_ids)}
         if asked - shown:
-            await self._documents.drop(sorted(asked - shown))
+            await self.documents.drop(sorted(asked - shown))
 
     async def _mend(self) -> int:
-        nuggets = await self._nuggets.stamps()
-        facts = await self._facts.states()
-        old_nuggets, old_facts = await self._documents.stamps("nugget"), await self._documents.stamps("fact")
+        nuggets = await self.nuggets.stamps()
+        facts = await self.facts.states()
+        old_nuggets, old_facts = await self.documents.stamps("nugget"), await self.documents.stamps("fact")
 
         def differing() -> tuple[list[SourceId], list[NuggetId], list[FactId]]:
             stamped = ((each, stamp, old_nuggets.get(_source("nugget", each))) for each, stamp in nuggets.items())
@@ -337,7 +322,7 @@ class Extractor:
             return sorted((old_nuggets.keys() | old_facts.keys()) - kept), stale_nuggets, stale_facts
 
         gone, stale_nuggets, stale_facts = await run_sync(differing)  # there may be tens of thousands of them
-        await self._documents.drop(gone)
+        await self.documents.drop(gone)
         for n in range(0, len(stale_nuggets), _SHOWN_AT_ONCE):
             await self._show(stale_nuggets[n : n + _SHOWN_AT_ONCE], ())
         for n in range(0, len(stale_facts), _SHOWN_AT_ONCE):
@@ -346,10 +331,10 @@ class Extractor:
 
     async def _judge(self) -> None:
         """Apply the visibility settings to all facts, unless they were applied before."""
-        rules = rules_hash(self._fact_options)
-        if await self._log.position(_JUDGED) != rules:
-            judged = await self._facts.judge(lambda fact: judged_again(fact, self._fact_options))
-            await self._log.move(_JUDGED, rules)
+        rules = rules_hash(self.fact_options)
+        if await self.log.position(_JUDGED) != rules:
+            judged = await self.facts.judge(lambda fact: judged_again(fact, self.fact_options))
+            await self.log.move(_JUDGED, rules)
             if judged.facts:
                 _log.info("facts_judged_again", changed=len(judged.facts))
 

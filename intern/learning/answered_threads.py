@@ -7,6 +7,7 @@ has the conversation, and the thread is left alone. Only nuggets and facts are k
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
 
@@ -46,23 +47,23 @@ class AnsweredThread(Struct, frozen=True, kw_only=True):
     """Oldest first, with the question in the channel; without empty messages and those of other bots."""
 
 
+@dataclass
 class ThreadReader:
     """Reads threads that all members may read. All methods raise the ChatError family."""
 
-    def __init__(self, history: History, admits: Callable[[ChannelId], Awaitable[bool]]) -> None:
-        """Remember the parts. `admits` says whether we may work in a channel; it may raise the ChatError family."""
-        self._history = history
-        self._admits = admits
+    history: History
+    admits: Callable[[ChannelId], Awaitable[bool]]
+    """Whether we may work in a channel; may raise the ChatError family."""
 
     async def read(self, thread_id: ChannelId, asked: Sequence[tuple[ChannelId, MessageId]]) -> AnsweredThread | None:
         """Read a thread and the messages that were `asked` (channel and id); None if it is not a thread.
 
         Raises ChatRefusedError also if the thread is closed to us, or shows no history.
         """
-        channel = await self._history.channel(thread_id)
+        channel = await self.history.channel(thread_id)
         if not channel.is_thread:
             return None
-        if not await self._admits(thread_id):
+        if not await self.admits(thread_id):
             raise ChatRefusedError(f"thread {thread_id} is closed to us by now")
         said = await self._said(thread_id)
         if not said:
@@ -71,7 +72,7 @@ class ThreadReader:
         question = [
             message
             for place, message_id in dict.fromkeys(asked[:_MOST_ASKED])
-            if place == channel.parent_id and (message := await self._history.message(place, message_id)) is not None
+            if place == channel.parent_id and (message := await self.history.message(place, message_id)) is not None
         ]
         messages = (each for each in in_order(question, said) if each.author.type != "bot" or each.author.is_self)
         return AnsweredThread(channel=channel, messages=tuple(each for each in messages if text_of(each).strip()))
@@ -81,7 +82,7 @@ class ThreadReader:
         lookups = Lookups(_MOST_LOOKUPS)
         while len(said) < _MOST_MESSAGES:
             before = said[0].id if said else None
-            page = await self._history.before(thread_id, before, limit=_PAGE, lookups=lookups)
+            page = await self.history.before(thread_id, before, limit=_PAGE, lookups=lookups)
             said = [*page, *said]
             # A page leaves out system messages, so even the last page but one may be less than full.
             if len(page) < _PAGE // 2:
@@ -104,36 +105,22 @@ _POSTS = 100  # at once
 _log = get_logger(__name__)
 
 
+@dataclass(kw_only=True)
 class Answered:
     """Learns from the threads that intern answered in. All methods raise KnowledgeError."""
 
-    def __init__(
-        self,
-        options: ExtractionOptions,
-        *,
-        mask: Callable[[str], str],
-        threads: AnsweredThreads,
-        posts: PostLedger,
-        archive: Archive,
-        pending: PendingCaptures,
-        decisions: DecisionLog,
-        log: ExtractionLog,
-        extractor: Extractor,
-        clock: Clock,
-    ) -> None:
-        """Remember the parts. `mask` masks the secrets of a text."""
-        self.threads = threads
-        self._posts = posts
-        self._archive = archive
-        self._pending = pending
-        self._decisions = decisions
-        self._log = log
-        self._extractor = extractor
-        self._clock = clock
-        self._reader: ThreadReader | None = None
-        self._learns = options.auto and options.from_questions
-        self._min_turns = options.min_turns
-        self._mask = mask
+    options: ExtractionOptions
+    mask: Callable[[str], str]
+    """Masks the secrets of a text."""
+    threads: AnsweredThreads
+    posts: PostLedger
+    archive: Archive
+    pending: PendingCaptures
+    decisions: DecisionLog
+    log: ExtractionLog
+    extractor: Extractor
+    clock: Clock
+    _reader: ThreadReader | None = field(default=None, init=False)
 
     async def open(self, reader: ThreadReader) -> None:
         """Load the known threads, and read them with `reader` from now on."""
@@ -148,7 +135,7 @@ class Answered:
         """Return the thread to read now; else the seconds until there may be one, None if there will be none."""
         if self._reader is None:
             return None, None
-        if not self._learns:
+        if not (self.options.auto and self.options.from_questions):
             # The setting was on before: withdraw the results of threads that change.
             return self.threads.stirred(), LOOK_SECONDS
         await self._follow()
@@ -157,7 +144,7 @@ class Answered:
         if found is None:
             return None, LOOK_SECONDS
         thread_id, at = found
-        seconds = (at - self._clock.now()).total_seconds()
+        seconds = (at - self.clock.now()).total_seconds()
         return (thread_id, None) if seconds <= 0 else (None, min(seconds, LOOK_SECONDS))
 
     async def look(self, thread_id: ChannelId) -> Came:
@@ -166,16 +153,16 @@ class Answered:
         If one of its messages was withdrawn, its results are withdrawn first, even if it cannot be read now.
         """
         await self.threads.store(thread_id)
-        if any(map(self._decisions.is_withdrawn, await self.threads.held(thread_id))):
+        if any(map(self.decisions.is_withdrawn, await self.threads.held(thread_id))):
             await self._withdraw(thread_id)
         if self._reader is None:
             # Leave it to the process that has a reader.
-            await self.threads.looked(thread_id, self._clock.now())
+            await self.threads.looked(thread_id, self.clock.now())
             return "unknown"
-        if not self._learns:
+        if not (self.options.auto and self.options.from_questions):
             return await self._withdraw(thread_id)
         try:
-            found = await self._reader.read(thread_id, await self._posts.asked_in(thread_id))
+            found = await self._reader.read(thread_id, await self.posts.asked_in(thread_id))
         except ChatRefusedError as error:
             _log.warning("answered_thread_unreadable", channel_id=thread_id, reason=str(error))
             gone = isinstance(error, ChatNotFoundError)
@@ -184,7 +171,7 @@ class Answered:
             return came
         except ChatError as error:
             _log.warning("answered_thread_delayed", channel_id=thread_id, reason=str(error))
-            await self.threads.looked(thread_id, self._clock.now() + _AGAIN)
+            await self.threads.looked(thread_id, self.clock.now() + _AGAIN)
             return "unknown"
         return await self._learn(thread_id, found)
 
@@ -207,18 +194,18 @@ class Answered:
 
     async def _follow(self) -> None:
         """Add the threads that were answered in since the last look."""
-        position = await self._log.position(FOLLOWER)
-        while ended := await self._posts.finished_after(position, _POSTS):
+        position = await self.log.position(FOLLOWER)
+        while ended := await self.posts.finished_after(position, _POSTS):
             await self.threads.add(dict(_quiet_at(post) for post, _ in ended if post.thread_id is not None))
             position = ended[-1][1]
-            await self._log.move(FOLLOWER, position)
+            await self.log.move(FOLLOWER, position)
 
     async def _learn(self, thread_id: ChannelId, found: AnsweredThread | None) -> Came:
         if found is None or not found.messages:
             await self.threads.looked(thread_id, None)
             return "unknown"
         quiet_at = found.messages[-1].at + QUIET
-        if quiet_at > self._clock.now():
+        if quiet_at > self.clock.now():
             await self.threads.looked(thread_id, quiet_at)
             return "unknown"
         # Store the authors before the results, so that a request to forget finds them.
@@ -233,29 +220,29 @@ class Answered:
                 return None
             segment = await run_sync(self._segment, found)
             people = len(segment.turns) - len(segment.ours)
-            return segment if people >= self._min_turns else None
+            return segment if people >= self.options.min_turns else None
 
         segment = await standing()
         if segment is None:
             came = await self._withdraw(thread_id)
             return "too short" if came == "unknown" else came
-        return await self._extractor.read(segment, standing)
+        return await self.extractor.read(segment, standing)
 
     async def _again(self, thread_id: ChannelId) -> datetime | None:
         """Return when to read a thread again after a failure; None: only once it changes."""
-        entry = await self._log.entry(answered_conversation(thread_id))
+        entry = await self.log.entry(answered_conversation(thread_id))
         if entry is not None and entry.error is not None:
             return entry.next_at
-        return self._clock.now() + _AGAIN
+        return self.clock.now() + _AGAIN
 
     async def _withdraw(self, thread_id: ChannelId) -> Came:
-        came = await self._extractor.withdraw(answered_conversation(thread_id))
+        came = await self.extractor.withdraw(answered_conversation(thread_id))
         await self.threads.let_go(thread_id)
         return came
 
     def _is_captured(self, found: AnsweredThread) -> bool:
         ids = [each.id for each in found.messages]
-        return any(chain(map(self._archive.conversations_of, ids), map(self._pending.holds, ids)))
+        return any(chain(map(self.archive.conversations_of, ids), map(self.pending.holds, ids)))
 
     def _segment(self, found: AnsweredThread) -> Segment:
         kept = [each for each in found.messages if not self._is_gone(each)]
@@ -275,10 +262,10 @@ class Answered:
 
     def _turn(self, message: ChatMessage) -> Turn:
         # Messages of intern count as a member's: they are no word of the team.
-        return Turn("Team" if message.author.type == "team_member" else "User", self._mask(text_of(message)))
+        return Turn("Team" if message.author.type == "team_member" else "User", self.mask(text_of(message)))
 
     def _is_gone(self, message: ChatMessage) -> bool:
-        return self._decisions.is_withdrawn(message.id) or self._decisions.is_forgotten(message.author.id, message.id)
+        return self.decisions.is_withdrawn(message.id) or self.decisions.is_forgotten(message.author.id, message.id)
 
 
 def _quiet_at(post: Post) -> tuple[ChannelId, datetime]:

@@ -126,7 +126,8 @@ class Archivist:
         self, pair: CapturedPair, before: CapturedPair | None, masked: Mapping[MessageId, Mapping[str, int]]
     ) -> None:
         """Report masked secrets, except those of messages that were archived before."""
-        known = set() if before is None else set(zip(before.message_ids, before.turns, strict=False))
+        held = () if before is None else zip(before.message_ids, before.turns, strict=False)
+        known = set[tuple[MessageId, Turn]](held)
         kinds: Counter[str] = Counter()
         for message_id, turn in zip(pair.message_ids, pair.turns, strict=True):
             if (message_id, turn) not in known:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, NamedTuple, Protocol, TypeVar
@@ -120,6 +121,16 @@ class Meanwhile:
         return tuple(message.id for message in messages if self._changes.get(message.id, message) is None)
 
 
+class _Place(Struct, frozen=True):
+    """The place and the author's type of a captured message."""
+
+    conversation_id: ConversationId
+    guild_id: GuildId | None
+    channel_id: ChannelId | None
+    author: AuthorType
+
+
+@dataclass(eq=False)
 class MessageChanges:
     """Knows the messages that are being answered or captured, and what a later change of them means.
 
@@ -127,25 +138,16 @@ class MessageChanges:
     change is lost.
     """
 
-    def __init__(
-        self,
-        captured: Captured,
-        *,
-        admits: Callable[[ChannelId], Awaitable[bool]],
-        pending: PendingCaptures | None = None,
-        answered: AnsweredThreads | None = None,
-    ) -> None:
-        """Remember the parts. `admits` says whether we may still learn in a channel; it may raise the ChatError family.
-
-        Captures in `pending` count as captured, also after a restart.
-        """
-        self._captured = captured
-        self._pending = pending
-        self._answered = answered
-        self._admits = admits
-        self._open: set[Meanwhile] = set()
-        self._asked: OrderedDict[MessageId, None] = OrderedDict()
-        self._taught: OrderedDict[MessageId, _Place] = OrderedDict()
+    captured: Captured
+    _: KW_ONLY
+    admits: Callable[[ChannelId], Awaitable[bool]]
+    """Whether we may still learn in a channel; may raise the ChatError family."""
+    pending: PendingCaptures | None = None
+    """Its captures count as captured, also after a restart."""
+    answered: AnsweredThreads | None = None
+    _open: set[Meanwhile] = field(default_factory=set[Meanwhile], init=False)
+    _asked: OrderedDict[MessageId, None] = field(default_factory=OrderedDict[MessageId, None], init=False)
+    _taught: OrderedDict[MessageId, _Place] = field(default_factory=OrderedDict[MessageId, _Place], init=False)
 
     def begin(self) -> Meanwhile:
         """Collect the changes for a batch from now on, until `end`."""
@@ -191,7 +193,7 @@ class MessageChanges:
         Nothing if the channel is closed to us by now. Raises the ChatError and KnowledgeError families.
         """
         message = change.message
-        if not await self._admits(message.channel_id):
+        if not await self.admits(message.channel_id):
             return ()
         places = await run_sync(self._places, message.id)
         for underway in await self._underway(message.id):
@@ -214,20 +216,20 @@ class MessageChanges:
 
     def _holds(self, message_id: MessageId) -> bool:
         """Whether the message was captured, is about to be archived, or waits for that."""
-        if message_id in self._taught or self._captured.conversations_of(message_id):
+        if message_id in self._taught or self.captured.conversations_of(message_id):
             return True
-        return self._pending is not None and self._pending.holds(message_id)
+        return self.pending is not None and self.pending.holds(message_id)
 
     def _was_read(self, channel_id: ChannelId, message_id: MessageId) -> bool:
-        return self._answered is not None and self._answered.holds(channel_id, message_id)
+        return self.answered is not None and self.answered.holds(channel_id, message_id)
 
     def _stir(self, channel_id: ChannelId, message_id: MessageId) -> None:
-        if self._answered is not None:
-            self._answered.stir(channel_id, message_id)
+        if self.answered is not None:
+            self.answered.stir(channel_id, message_id)
 
     async def _underway(self, message_id: MessageId) -> list[_Place]:
         handed_on = self._taught.get(message_id)
-        waits = await self._pending.holding(message_id) if self._pending is not None else ()
+        waits = await self.pending.holding(message_id) if self.pending is not None else ()
         places = [
             _Place(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
             for request in waits
@@ -238,23 +240,14 @@ class MessageChanges:
 
     def _places(self, message_id: MessageId) -> list[_Place]:
         places: list[_Place] = []
-        for conversation in self._captured.conversations_of(message_id):
-            pair = self._captured.latest_of(conversation)
+        for conversation in self.captured.conversations_of(message_id):
+            pair = self.captured.latest_of(conversation)
             # If ids and turns do not match, the turn to change is unknown.
             if pair is None or len(pair.turns) != len(pair.message_ids) or message_id not in pair.message_ids:
                 continue
             speaker = pair.turns[pair.message_ids.index(message_id)].speaker
             places.append(_Place(conversation, pair.guild_id, pair.channel_id, _AUTHORS[speaker]))
         return places
-
-
-class _Place(Struct, frozen=True):
-    """The place and the author's type of a captured message."""
-
-    conversation_id: ConversationId
-    guild_id: GuildId | None
-    channel_id: ChannelId | None
-    author: AuthorType
 
 
 def _authors(request: CaptureRequest) -> set[AuthorType]:
@@ -265,24 +258,17 @@ class _SpentError(Exception):
     """All requests are used up."""
 
 
+@dataclass
 class MissedChanges:
     """Finds messages that were edited or deleted during an outage."""
 
-    def __init__(
-        self,
-        archive: Archive,
-        shown: ChatPlatform,
-        *,
-        is_withdrawn: Callable[[MessageId], bool],
-        admits: Callable[[ChannelId], Awaitable[bool]],
-        requests: int = REQUESTS,
-    ) -> None:
-        """Remember the parts. `admits` says whether we may still read a channel; it may raise the ChatError family."""
-        self._archive = archive
-        self._shown = shown
-        self._is_withdrawn = is_withdrawn
-        self._admits = admits
-        self._requests = requests
+    archive: Archive
+    shown: ChatPlatform
+    _: KW_ONLY
+    is_withdrawn: Callable[[MessageId], bool]
+    admits: Callable[[ChannelId], Awaitable[bool]]
+    """Whether we may still read a channel; may raise the ChatError family."""
+    requests: int = REQUESTS
 
     async def look(self, outage: datetime, tell: Callable[[LateChange], object]) -> int:
         """Report the changes of messages that were written since DAYS before the outage; return the number of requests.
@@ -291,7 +277,7 @@ class MissedChanges:
         read.
         """
         left = await run_sync(self._captured, position_at(outage - timedelta(days=DAYS)))
-        asking = _Asking(self._requests)
+        asking = _Asking(self.requests)
         try:
             while left:
                 channel_id = max(left, key=lambda each: max(left[each]))
@@ -305,12 +291,12 @@ class MissedChanges:
     def _captured(self, floor: Position) -> dict[ChannelId, dict[Position, CapturedPair]]:
         """Map channels and messages to their captures. Blocks."""
         found: dict[ChannelId, dict[Position, CapturedPair]] = {}
-        for conversation_id in self._archive.written_since(floor.id):
-            pair = self._archive.latest_of(conversation_id)
+        for conversation_id in self.archive.written_since(floor.id):
+            pair = self.archive.latest_of(conversation_id)
             if pair is None or not position_of(pair.channel_id or "").is_known:
                 continue
             for position in map(position_of, pair.message_ids):
-                if position.is_known and position >= floor and not self._is_withdrawn(position.id):
+                if position.is_known and position >= floor and not self.is_withdrawn(position.id):
                     found.setdefault(ChannelId(pair.channel_id or ""), {})[position] = pair
         return found
 
@@ -323,7 +309,7 @@ class MissedChanges:
     ) -> bool:
         """Check the newest remaining messages of a channel; return false if none remain."""
         try:
-            if not await asking.of_channel(channel_id, partial(self._admits, channel_id)):
+            if not await asking.of_channel(channel_id, partial(self.admits, channel_id)):
                 return False
             shown, down_to = await self._read(channel_id, max(left), asking)
         except ChatRefusedError as refusal:
@@ -357,7 +343,7 @@ class MissedChanges:
 
     async def _page(self, channel_id: ChannelId, before: MessageId | None) -> Sequence[ChatMessage]:
         # The archive knows the authors.
-        return await self._shown.before(channel_id, before, limit=_PAGE, lookups=Lookups(0))
+        return await self.shown.before(channel_id, before, limit=_PAGE, lookups=Lookups(0))
 
     async def _search(
         self, position: Position, pair: CapturedPair, asking: _Asking
@@ -365,9 +351,9 @@ class MissedChanges:
         """Find the message in its possible channels; None if Discord says of each that it is not there."""
         try:
             for place in await self._places(position, pair, asking):
-                if not await asking.of_channel(place, partial(self._admits, place)):
+                if not await asking.of_channel(place, partial(self.admits, place)):
                     return "unknown"
-                if message := await asking.ask(partial(self._shown.look_up, place, position.id)):
+                if message := await asking.ask(partial(self.shown.look_up, place, position.id)):
                     return message
         except ChatRefusedError as refusal:
             _log.info("missed_changes_unseen", message_id=position.id, reason=str(refusal))
@@ -381,7 +367,7 @@ class MissedChanges:
         """
         places: list[ChannelId] = []
         for captured_in in await run_sync(self._captured_in, position.id, pair):
-            channel = await asking.of_channel(captured_in, partial(self._shown.channel, captured_in))
+            channel = await asking.of_channel(captured_in, partial(self.shown.channel, captured_in))
             places.append(channel.id)
             if channel.kind == "thread" and channel.parent_id:
                 # A thread's first message in the parent channel is not newer than the thread.
@@ -397,7 +383,7 @@ class MissedChanges:
             places[pair.channel_id] = None
             if pair.replaces is None:
                 break
-            earlier = self._archive.get(pair.replaces)
+            earlier = self.archive.get(pair.replaces)
             if earlier is None:
                 raise ChatRefusedError(f"{pair.replaces}, which message {message_id} was captured with, is gone")
             if message_id not in earlier.message_ids:

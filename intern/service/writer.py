@@ -137,7 +137,7 @@ class Extraction:
             pace=_Pacing(settings.extraction.max_per_minute) if paced else at_once,
         )
         self.answered = Answered(
-            settings.extraction,
+            options=settings.extraction,
             mask=lambda text: mask_secrets(text, secrets=settings.kb.mask_secrets, emails=settings.kb.mask_emails).text,
             threads=AnsweredThreads(db),
             posts=stores.posts,
