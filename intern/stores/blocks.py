@@ -31,7 +31,7 @@ from typing import Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId
-from intern.core.records import CapturedPair, Speaker, TopicBlock, Turn
+from intern.core.records import Capture, CapturedPair, Speaker, TopicBlock, Turn
 
 _MARKER = "--- QA ---"
 _INDENT = "  "
@@ -46,6 +46,7 @@ _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(
 _QA_ID = re.compile(r"qa_([0-9]{8})_([0-9]{6}(?:\.[0-9]{1,6})?)")
 
 BlockT = TypeVar("BlockT")
+C = TypeVar("C", Capture, CapturedPair)
 
 
 class BlockWarning(NamedTuple):
@@ -260,13 +261,13 @@ def _kept_of(pair: CapturedPair, kept: Sequence[int]) -> bytes:
     """Return the block of a pair with only these of its messages, by their places."""
     if not kept or len(pair.turns) != len(pair.message_ids):
         return b""
-    left = replace(
-        pair,
-        turns=tuple(pair.turns[n] for n in kept),
-        message_ids=tuple(pair.message_ids[n] for n in kept),
-        author_ids=tuple(pair.author_ids[n] for n in kept) if pair.author_ids else (),
-    )
-    return format_raw(left).encode()
+    return format_raw(only(pair, kept)).encode()
+
+
+def only(capture: C, kept: Sequence[int]) -> C:
+    """Return a capture with only these of its messages, by their places."""
+    columns = {name: getattr(capture, name, ()) for name in ("turns", "message_ids", "author_ids", "author_names")}
+    return replace(capture, **{name: tuple(each[n] for n in kept) for name, each in columns.items() if each})
 
 
 def _words(data: bytes) -> Iterator[str]:

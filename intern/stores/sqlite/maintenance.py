@@ -13,12 +13,11 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import apsw
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
@@ -28,7 +27,7 @@ from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.records import Capture
 from intern.core.text.masking import mask_secrets
-from intern.stores.blocks import bare
+from intern.stores.blocks import bare, only
 from intern.stores.sqlite.database import Database, Transaction, explained, has_tables
 from intern.stores.sqlite.outbox import COUNT_OUTDATED
 from intern.stores.sqlite.store import IN, Store, listed, reads, writes
@@ -41,46 +40,50 @@ _FULL_TEXT = "select name from sqlite_schema where sql like 'create virtual tabl
 _BUSY_SECONDS = 30  # copying may wait
 
 
-def copied(source: Path, to: Path) -> None:
-    """Write what the file holds at one moment to a new one, without a log beside it."""
-    at = source
+@contextmanager
+def _opened(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> Generator[Any]:
     try:
-        reading = _opened(source)
+        db: Any = apsw.Connection(str(path), flags=flags)
         try:
-            # A reader's view does not change, however much is written meanwhile, so the copy need never start anew.
-            reading.execute("begin; select count(*) from sqlite_schema").fetchall()
-            at = to
-            writing: Any = apsw.Connection(str(to))
-            try:
-                with writing.backup("main", reading, "main") as copy:
-                    while not copy.done:
-                        copy.step(_PAGES)
-                        tell("Copying {total} database pages", copy.page_count - copy.remaining, copy.page_count)
-                writing.pragma("journal_mode", "delete")
-            finally:
-                writing.close()
-        finally:
-            reading.close()
-    except apsw.Error as error:
-        raise explained(at, error) from error
-
-
-def is_made(path: Path) -> bool:
-    """Return whether the file has its tables, and is not empty yet."""
-    try:
-        db = _opened(path)
-        try:
-            return has_tables(db, path)
+            db.set_busy_timeout(_BUSY_SECONDS * 1000)
+            yield db
         finally:
             db.close()
     except apsw.Error as error:
         raise explained(path, error) from error
 
 
+@contextmanager
+def _looked_at(path: Path) -> Generator[Any]:
+    if not path.is_file():
+        raise KnowledgeError(f"there is no database {path}")
+    with _opened(path) as db:
+        db.pragma("query_only", 1)
+        yield db
+
+
+def copied(source: Path, to: Path) -> None:
+    """Write what the file holds at one moment to a new one, without a log beside it."""
+    with _looked_at(source) as reading:
+        # A reader's view does not change, however much is written meanwhile, so the copy need never start anew.
+        reading.execute("begin; select count(*) from sqlite_schema").fetchall()
+        with _opened(to, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) as writing:
+            with writing.backup("main", reading, "main") as copy:
+                while not copy.done:
+                    copy.step(_PAGES)
+                    tell("Copying {total} database pages", copy.page_count - copy.remaining, copy.page_count)
+            writing.pragma("journal_mode", "delete")
+
+
+def is_made(path: Path) -> bool:
+    """Return whether the file has its tables, and is not empty yet."""
+    with _looked_at(path) as db:
+        return has_tables(db, path)
+
+
 def problems(path: Path, most: int) -> tuple[str, ...]:
     """Return what SQLite finds wrong in a file: pages and rows first, then rows that point to nothing; bounded."""
-    try:
-        db = _opened(path)
+    with _looked_at(path) as db:
         try:
             # SQLite does not say how far this is.
             tell("Checking {total} database pages", 0, int(db.pragma("page_count")))
@@ -89,14 +92,8 @@ def problems(path: Path, most: int) -> tuple[str, ...]:
             for table, rid, parent, _ in db.execute("pragma foreign_key_check").fetchall()[:most]:
                 wrong.append(f"row {rid} of {table} points to nothing in {parent}")
             return tuple(wrong[:most])
-        finally:
-            db.close()
-    except apsw.CorruptError as error:
-        return (str(error),)
-    except apsw.NotADBError as error:
-        return (str(error),)
-    except apsw.Error as error:
-        raise explained(path, error) from error
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            return (str(error),)
 
 
 def unsearchable(path: Path) -> tuple[str, ...]:
@@ -107,14 +104,9 @@ def unsearchable(path: Path) -> tuple[str, ...]:
     with TemporaryDirectory(prefix="intern-") as folder:
         copy = Path(folder) / "copy.db"
         copied(path, copy)
-        db: Any = apsw.Connection(str(copy))
-        try:
+        with _opened(copy) as db:
             tables = [str(name) for (name,) in db.execute(_FULL_TEXT).fetchall()]
             return tuple(table for table in tables if not _is_sound(db, table))
-        except apsw.Error as error:
-            raise explained(copy, error) from error
-        finally:
-            db.close()
 
 
 def _is_sound(db: Any, table: str) -> bool:
@@ -123,15 +115,6 @@ def _is_sound(db: Any, table: str) -> bool:
     except apsw.CorruptError:
         return False
     return True
-
-
-def _opened(path: Path) -> Any:
-    if not path.is_file():
-        raise KnowledgeError(f"there is no database {path}")
-    db = cast("Any", apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
-    db.set_busy_timeout(_BUSY_SECONDS * 1000)
-    db.pragma("query_only", 1)
-    return db
 
 
 @contextmanager
@@ -171,7 +154,7 @@ _FIGURES = {
     "vectors": "select model, count(*) from search_vectors group by model",
 }
 _NUMBERS = {
-    "secret_facts": "select coalesce(sum(facts_secret), 0) from extraction_log",
+    "secret_facts": "select sum(facts_secret) from extraction_log",
     "outdated_answers": COUNT_OUTDATED,
     "pending_posts": "select count(*) from posts where state = 'open'",
     "waiting_jobs": "select count(*) from jobs where state <> 'finished'",
@@ -272,23 +255,17 @@ class LeftOutStore(Store):
             found = {place: mask_secrets(reason).text for place, reason in found.items()}
         self._tell(kind, found)
         rows = await self.db.rows("select place, reason from left_out where kind = ?", (kind,))
-        stored = dict(msgspec.convert(rows, list[tuple[str, str]]))
-        if stored == found:
-            return
-        now = self.now()
+        if dict(msgspec.convert(rows, list[tuple[str, str]])) != found:
+            await self._keep(kind, found)
 
-        def work(db: Transaction) -> None:
-            db.run_each(
-                "delete from left_out where kind = ? and place = ?",
-                [(kind, each) for each in stored.keys() - found.keys()],
-            )
-            db.run_each(
-                "insert into left_out (kind, place, reason, since) values (?, ?, ?, ?) on conflict (kind, place)"
-                " do update set reason = excluded.reason, since = excluded.since where reason <> excluded.reason",
-                [(kind, place, reason, now) for place, reason in found.items()],
-            )
-
-        await self.db.write(work)
+    @writes
+    def _keep(self, db: Transaction, kind: LeftOutKind, found: Mapping[str, str]) -> None:
+        db.run(f"delete from left_out where kind = ? and place not {IN}", (kind, listed(found)))
+        db.run_each(
+            "insert into left_out (kind, place, reason, since) values (?, ?, ?, ?) on conflict (kind, place)"
+            " do update set reason = excluded.reason, since = excluded.since where reason <> excluded.reason",
+            [(kind, place, reason, self.now()) for place, reason in found.items()],
+        )
 
     async def all(self) -> tuple[LeftOut, ...]:
         """Return everything, by kind and place."""
@@ -327,12 +304,13 @@ class Remains(Store):
         """Return a member's messages that are on their way to the archive, or were brought there by a command."""
         requests = _readable(db, "select request from pending_captures", CaptureRequest)
         waiting = {each.id for request in requests for each in request.messages if each.author.id == user_id}
-        captures = (each for job in _jobs(db) for each in _captures_in(job.payload) or ())
-        return frozenset(waiting.union(*(_by(capture, user_id) for capture in captures)))
+        captures = [each for job in _jobs(db) for each in _captures_in(job.payload) or ()]
+        written = (pair for each in captures for pair in zip(each.message_ids, each.author_ids, strict=False))
+        return frozenset(waiting.union(message_id for message_id, author in written if author == user_id))
 
     @reads
     def held(self, db: Transaction, message_ids: Collection[MessageId]) -> bool:
-        """Whether anything here is about these messages."""
+        """Return whether anything here is about these messages."""
         gone = frozenset(map(bare, message_ids))
         return any(db.row(statement, (listed(gone),) * statement.count("?")) for statement in _ABOUT) or any(
             _names(job.payload, gone) for job in _jobs(db)
@@ -361,8 +339,8 @@ class Remains(Store):
     @writes
     def forget_member(self, db: Transaction, user_id: UserId) -> None:
         """Take out a member's votes, and that they were greeted."""
-        db.run("delete from feedback where user_id = ?", (user_id,))
-        db.run("delete from greeted where user_id = ?", (user_id,))
+        for table in ("feedback", "greeted"):
+            db.run(f"delete from {table} where user_id = ?", (user_id,))
 
 
 _POSTS = f"(question_id {IN} or question_id in (select question_id from post_messages where message_id {IN}))"
@@ -408,30 +386,20 @@ def _jobs(db: Transaction) -> list[_Job]:
     return msgspec.convert(db.rows(_CAPTURES), list[_Job])
 
 
+_DECODER: msgspec.json.Decoder[Capture | list[Capture] | None] = msgspec.json.Decoder(Capture | list[Capture] | None)
+
+
 def _captures_in(data: bytes) -> Sequence[Capture] | None:
     """Return the captures in a payload or result; None where it cannot be decoded."""
     try:
-        found: Capture | list[Capture] | None = msgspec.json.decode(
-            data or _NOTHING, type=Capture | list[Capture] | None
-        )
+        found = _DECODER.decode(data or b"[]")
     except msgspec.MsgspecError:
         return None
-    match found:
-        case None:
-            return ()
-        case Capture():
-            return (found,)
-        case _:
-            return found
-
-
-def _by(capture: Capture, user_id: UserId) -> Iterator[MessageId]:
-    written = zip(capture.message_ids, capture.author_ids, strict=False)
-    return (message_id for message_id, author in written if author == user_id)
+    return found if isinstance(found, list) else [found] if found else ()
 
 
 def _names(data: bytes, gone: AbstractSet[str]) -> bool:
-    """Whether one of these messages stands in a job's payload or result."""
+    """Return whether one of these messages is in a job's payload or result."""
     captures = _captures_in(data)
     if captures is None:
         return any(each.encode() in data for each in gone)
@@ -441,18 +409,10 @@ def _names(data: bytes, gone: AbstractSet[str]) -> bool:
 def _left(job: _Job, gone: AbstractSet[str]) -> bytes:
     """Return a payload without these messages; none of a payload that cannot be decoded, since no one could do it."""
     captures = [_without(capture, gone) for capture in _captures_in(job.payload) or ()]
-    if job.kind == "import":
-        return msgspec.json.encode(captures)
-    return msgspec.json.encode(captures[0] if captures else None)
+    return msgspec.json.encode(captures if job.kind == "import" else captures[0] if captures else None)
 
 
 def _without(capture: Capture, gone: AbstractSet[str]) -> Capture:
-    kept = [n for n, message_id in enumerate(capture.message_ids) if bare(message_id) not in gone]
     aligned = len(capture.turns) == len(capture.message_ids)
-    return replace(
-        capture,
-        turns=tuple(capture.turns[n] for n in kept) if aligned else (),
-        message_ids=tuple(capture.message_ids[n] for n in kept) if aligned else (),
-        author_ids=tuple(capture.author_ids[n] for n in kept) if aligned and capture.author_ids else (),
-        author_names=tuple(capture.author_names[n] for n in kept) if aligned and capture.author_names else (),
-    )
+    kept = [n for n, message_id in enumerate(capture.message_ids) if aligned and bare(message_id) not in gone]
+    return only(capture, kept)
