@@ -73,14 +73,6 @@ class Selected(Struct, frozen=True, kw_only=True):
     """The score by `triage.worth`; None where a model is asked in any case."""
 
 
-class Loaded(Struct, frozen=True, kw_only=True):
-    """The passages that are shown."""
-
-    shown: tuple[Shown, ...]
-    failed: int
-    """Sources that could not be read."""
-
-
 class Drafted(Checked, frozen=True, kw_only=True):
     """An answer with the lines that it quotes."""
 
@@ -98,10 +90,10 @@ async def worked_out(work: Work) -> AIResult:
     selected = await select(work)
     if selected.worth is not None and selected.worth < WORTH_A_CALL:
         return passed_over(work, selected.worth)
-    loaded = await load(work, selected)
-    if not loaded.shown:
-        return silence("sources_unreadable" if loaded.failed else "no_sources")
-    draft = await generate(work, loaded)
+    shown, failed = await load(work, selected)
+    if not shown:
+        return silence("sources_unreadable" if failed else "no_sources")
+    draft = await generate(work, shown)
     if draft.reason or not await verify(work, draft):
         return silence(draft.reason or "rejected")
     citations = [await _citation(work, passage, draft) for passage in draft.cited]
@@ -182,8 +174,8 @@ def _unread(source_id: SourceId) -> Hit:
     return Hit(source_id=source_id, title="", text="", score=0.0)
 
 
-async def load(work: Work, selected: Selected) -> Loaded:
-    """Read the sources as they are now, and cut the passages out; one that cannot be read is logged and left out."""
+async def load(work: Work, selected: Selected) -> tuple[tuple[Shown, ...], int]:
+    """Read the sources as they are now and cut passages; return these and the number of sources that cannot be read."""
     with work.trace.step("loading") as fields:
         ids = (*dict.fromkeys(hit.source_id for hit in selected.hits), *selected.others)
         sources = await read_each(work.knowledge, ids)
@@ -194,7 +186,7 @@ async def load(work: Work, selected: Selected) -> Loaded:
             shown_chars=sum(len(passage.text) for passage in shown),
             shown=tuple(passage.source_id for passage in shown),
         )
-        return Loaded(shown=shown, failed=len(ids) - len(sources))
+        return shown, len(ids) - len(sources)
 
 
 def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple[Shown, ...]:
@@ -207,12 +199,12 @@ def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple
     return shown_passages((*selected.hits, *facts), {each.source_id: each for each in kept}, wanted(work), room)
 
 
-async def generate(work: Work, loaded: Loaded) -> Drafted:
+async def generate(work: Work, shown: tuple[Shown, ...]) -> Drafted:
     """Decide and answer in one call, and hold both against the passages as far as code can."""
     with work.trace.step("generation", DECIDE) as fields:
-        found = await near_pieces(work, loaded.shown)
+        found = await near_pieces(work, shown)
         given = DecideIn(
-            passages=loaded.shown,
+            passages=shown,
             history=work.asked.history,
             question=work.asked.question,
             nearest=tuple(_pointed(near) for near in apart(found, _POINTED_AT) if near.rank > 0),
@@ -220,7 +212,7 @@ async def generate(work: Work, loaded: Loaded) -> Drafted:
         )
         decision = await work.model.ask(DECIDE, given, images=work.asked.images)
         work.trace.steps["gate"].update(kind=decision.kind)
-        draft = await anyio.to_thread.run_sync(drafted, work, decision, loaded.shown)
+        draft = await anyio.to_thread.run_sync(drafted, work, decision, shown)
         if work.nearest is not None:
             draft = structs.replace(draft, is_near=_is_near(draft, found))
         fields.update(

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intern.answering import prompts
 from intern.answering.nearest import (
     CONFIDENCE,
     Fit,
@@ -25,29 +26,6 @@ from intern.answering.nearest import (
     kind_of,
     unnamed,
     without_mentions,
-)
-from intern.answering.prompts import (
-    ANSWER,
-    CONFIRM,
-    DECIDE,
-    GATE,
-    SELECT,
-    VERIFY,
-    AnswerIn,
-    Claim,
-    Confirmation,
-    ConfirmIn,
-    DecideIn,
-    Decision,
-    Draft,
-    GateDecision,
-    GateIn,
-    Quote,
-    SelectIn,
-    Selection,
-    ShownSource,
-    Verification,
-    VerifyIn,
 )
 from intern.answering.selecting import entry_words
 from intern.core.messages import is_team
@@ -91,20 +69,20 @@ _ASKING = re.compile(
 _THANKS = re.compile(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect|never ?mind|solved)\b", re.IGNORECASE)
 
 
-def gate(given: GateIn) -> GateDecision:
+def gate(given: prompts.GateIn) -> prompts.GateDecision:
     """Recognise a question by its mark or its words, or by two telling words if it is addressed to the bot."""
     telling = words(given.question)
     thanks = _THANKS.match(given.question) and "?" not in given.question
     asks = bool(_ASKING.search(given.question)) or (given.addressed and len(telling) > 1)
     if asks and telling and not thanks:
-        return GateDecision(reason="it reads like a question", kind="question")
-    return GateDecision(reason="it does not read like a question", kind="chatter")
+        return prompts.GateDecision(reason="it reads like a question", kind="question")
+    return prompts.GateDecision(reason="it does not read like a question", kind="chatter")
 
 
 _words_of = lru_cache(maxsize=1024)(entry_words)  # what is shown for one question is often shown for the next
 
 
-def select(given: SelectIn) -> Selection:
+def select(given: prompts.SelectIn) -> prompts.Selection:
     """Select the best source, and the best of the other kind (team answers, documentation) if it is nearly as good."""
     entries = given.entries
     fits = fit_each(
@@ -117,10 +95,10 @@ def select(given: SelectIn) -> Selection:
     kept = [n for n in order if scores[n] >= scores[order[0]] * _NEAR_BEST]
     best_of_kind = {is_team(entries[n].source_id): n for n in reversed(kept)}
     chosen = sorted(best_of_kind.values(), key=kept.index)
-    return Selection(selected_source_ids=tuple(entries[n].source_id for n in chosen[: given.max_sources]))
+    return prompts.Selection(selected_source_ids=tuple(entries[n].source_id for n in chosen[: given.max_sources]))
 
 
-def _scores(given: SelectIn, fits: Sequence[Fit]) -> dict[int, float]:
+def _scores(given: prompts.SelectIn, fits: Sequence[Fit]) -> dict[int, float]:
     """Score the entries that may hold the answer. A text counts more than its description, if texts were searched."""
     described = [n for n, fit in enumerate(fits) if fit.covered >= _DESCRIBED]
     if not given.ranked:
@@ -134,8 +112,8 @@ def _scores(given: SelectIn, fits: Sequence[Fit]) -> dict[int, float]:
     return scores
 
 
-def answer(given: AnswerIn) -> Draft:
-    """Quote the passage or the team answer that holds most of the rare words of the question.
+def answer(given: prompts.AnswerIn) -> prompts.Draft:
+    """prompts.Quote the passage or the team answer that holds most of the rare words of the question.
 
     It is of the best source, or the best of its kind, or of a fact; what ranks below is not quoted.
     """
@@ -150,65 +128,58 @@ def answer(given: AnswerIn) -> Draft:
     )
     fitting = [n for n, fit in enumerate(fits) if fit.covered >= _ANSWERED and 0 < len(quotes[n].text) <= room]
     if not fitting:
-        return Draft(answer=None)
+        return prompts.Draft(answer=None)
     # Of equals the later one: in a topic, it is the newer.
     best = quotes[max(fitting, key=lambda n: (fits[n].rank, is_team(quotes[n].citation), n))]
-    return Draft(answer=f"{best.text}\n\n{NOTE}", citations=(best.citation,))
+    return prompts.Draft(answer=f"{best.text}\n\n{NOTE}", citations=(best.citation,))
 
 
-def verify(given: VerifyIn) -> Verification:
+def verify(given: prompts.VerifyIn) -> prompts.Verification:
     """Each paragraph of the answer must stand in a source, but for white space and markup."""
     quoted = given.answer.removesuffix(NOTE).strip()
     texts = [_flat(text) for source in given.sources for text in (*_readings(source), source.said or "")]
     parts = [part for part in quoted.removesuffix(GAP.strip()).split("\n\n") if part.strip()]
     strange = [part for part in parts if not any(_flat(part.removesuffix(_FENCE)) in text for text in texts)]
-    return Verification(
+    return prompts.Verification(
         is_good_enough=bool(quoted) and not strange,
         issues=tuple(f"this stands in no source: {_flat(part)[:200]}" for part in strange),
     )
 
 
-class Deciding:
-    """Decides by rules: with an embedder by what is meant, without one by words alone."""
-
-    def __init__(self, embedder: Embedder | None = None) -> None:
-        self._nearest = Nearest(embedder)
-
-    async def decide(self, given: DecideIn) -> Decision:
-        """Whether it is a question, and what of the passages comes nearest to an answer, word for word."""
-        given = replace(given, question=without_mentions(given.question))
-        if gate(GateIn(question=given.question, history=given.history, addressed=given.addressed)).kind != "question":
-            return Decision(quotes=(), kind="chatter", answer=None)
-        found = await self._nearest.find(given.question, given.passages)
-        if not found:
-            return Decision(quotes=(), kind="not_covered", answer=None)
-        best = found[0]
-        strange = _STRANGE if unnamed(given.question, given.passages) else 0
-        if best.surplus < (0 if given.addressed else _UNASKED) + strange:
-            return Decision(quotes=(), kind="not_covered", answer=None)
-        return Decision(
-            quotes=(Quote(source=best.passage.alias, line=best.line),),
-            kind="answer",
-            answer=f"{best.text}\n\n{NOTE}",
-            citations=(best.passage.alias,),
-        )
+async def decide(nearest: Nearest, given: prompts.DecideIn) -> prompts.Decision:
+    """Decide whether it is a question, and quote the piece of the passages that comes nearest to an answer."""
+    given = replace(given, question=without_mentions(given.question))
+    asked = prompts.GateIn(question=given.question, history=given.history, addressed=given.addressed)
+    asks = gate(asked).kind == "question"
+    found = await nearest.find(given.question, given.passages) if asks else []
+    strange = _STRANGE if unnamed(given.question, given.passages) else 0
+    if not found or found[0].surplus < (0 if given.addressed else _UNASKED) + strange:
+        return prompts.Decision(quotes=(), kind="not_covered" if asks else "chatter", answer=None)
+    best = found[0]
+    return prompts.Decision(
+        quotes=(prompts.Quote(source=best.passage.alias, line=best.line),),
+        kind="answer",
+        answer=f"{best.text}\n\n{NOTE}",
+        citations=(best.passage.alias,),
+    )
 
 
-def confirm(given: ConfirmIn) -> Confirmation:
+def confirm(given: prompts.ConfirmIn) -> prompts.Confirmation:
     """Accept the answer: it is a quote, and code has compared each quote with its passage."""
-    claims = tuple(Claim(claim="as quoted", quote=1) for _ in given.quotes[:1])
-    return Confirmation(asked=given.question[:200], told="A quote, word for word.", verdict="answered", claims=claims)
+    claims = tuple(prompts.Claim(claim="as quoted", quote=1) for _ in given.quotes[:1])
+    asked, told = given.question[:200], "A quote, word for word."
+    return prompts.Confirmation(asked=asked, told=told, verdict="answered", claims=claims)
 
 
 def rules(embedder: Embedder | None = None) -> dict[str, Callable[[Any], Any]]:
     """For `OfflineModel`. What is sure enough is known of the bundled embedder alone."""
     return {
-        GATE.name: gate,
-        SELECT.name: select,
-        ANSWER.name: answer,
-        VERIFY.name: verify,
-        DECIDE.name: Deciding(embedder).decide,
-        CONFIRM.name: confirm,
+        prompts.GATE.name: gate,
+        prompts.SELECT.name: select,
+        prompts.ANSWER.name: answer,
+        prompts.VERIFY.name: verify,
+        prompts.DECIDE.name: partial(decide, Nearest(embedder)),
+        prompts.CONFIRM.name: confirm,
     }
 
 
@@ -219,12 +190,12 @@ class _Quote(Struct, frozen=True):
     citation: str
 
 
-def _readings(source: ShownSource) -> tuple[str, ...]:
+def _readings(source: prompts.ShownSource) -> tuple[str, ...]:
     """Return the text as it is, and as a chat can show it."""
     return (source.text,) if is_team(source.source_id) else (source.text, without_markup(source.text))
 
 
-def _quotes(source: ShownSource, room: int) -> Iterable[_Quote]:
+def _quotes(source: prompts.ShownSource, room: int) -> Iterable[_Quote]:
     if room < 1:
         return
     if is_team(source.source_id):

@@ -30,7 +30,7 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply
 from intern.core.ids import MessageId, RoleId, UserId
 from intern.core.log import get_logger
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Button
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason
 from intern.models.templates import MISTAKES, shipped
 from intern.stores.sqlite.traces import TraceStore
 
@@ -66,6 +66,14 @@ class Wording(Struct, frozen=True, kw_only=True):
     """There is an answer, but no thread to give it in."""
     retracted: str
     """In place of an answer whose sources do not back it any more."""
+
+    def instead(self, reason: SilenceReason, unknown: str) -> str:
+        """Return the text for a silence; `unknown` if a search found nothing."""
+        if reason in COULD_NOT_LOOK:
+            return self.over_budget if reason == "over_budget" else self.cannot_look
+        if reason == "not_answerable":
+            return self.refused
+        return self.greeting if reason == "not_a_question" else unknown
 
 
 def load_wording(
@@ -131,14 +139,8 @@ class Replying:
         nothing_to_look_for = result.reason in {"not_a_question", "not_answerable"}
         if not request.called and (nothing_to_look_for or not request.addressed):
             return None
-        if result.reason in COULD_NOT_LOOK:
-            return notice(
-                request, self.wording.over_budget if result.reason == "over_budget" else self.wording.cannot_look
-            )
-        if nothing_to_look_for:
-            return notice(request, self.wording.greeting if result.reason == "not_a_question" else self.wording.refused)
-        if self.handoff_role_id is None:
-            return notice(request, self.wording.unknown)
+        if result.reason in COULD_NOT_LOOK or nothing_to_look_for or self.handoff_role_id is None:
+            return notice(request, self.wording.instead(result.reason, self.wording.unknown))
         # The team has been told by this very message, or not at all.
         told = notice(request, f"{self.wording.handoff} <@&{self.handoff_role_id}>")
         return structs.replace(told, mention_role=self.handoff_role_id)

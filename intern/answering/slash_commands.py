@@ -35,7 +35,7 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_of
 from intern.core.log import get_logger
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, Channel, ChatMessage, Citation, SilenceReason
+from intern.core.messages import AIResult, Button, Channel, ChatMessage, Citation, SilenceReason
 from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
 
 _log = get_logger(__name__)
@@ -182,16 +182,7 @@ class Commands:
         await self._note(command, result)
         if result.should_reply and result.reply_text:
             return self._answered(command, question, result.reply_text, result.citations)
-        return said(self._instead(result.reason))
-
-    def _instead(self, reason: SilenceReason) -> str:
-        if reason == "over_budget":
-            return self.wording.over_budget
-        if reason in COULD_NOT_LOOK:
-            return self.wording.cannot_look
-        if reason == "not_answerable":
-            return self.wording.refused
-        return self.wording.greeting if reason == "not_a_question" else NOT_KNOWN
+        return said(self.wording.instead(result.reason, NOT_KNOWN))
 
     async def _note(self, command: AskCommand, result: AIResult) -> None:
         self.count(result)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
-from msgspec import Struct, structs
+from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
 from intern.answering import fused
@@ -66,14 +66,6 @@ from intern.models.prompt import Model
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-
-
-class Loaded(Struct, frozen=True, kw_only=True):
-    """What is shown of the sources that could be read."""
-
-    shown: tuple[ShownSource, ...]
-    failed: int
-    """Sources that could not be read."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +179,8 @@ async def select(work: Work, query: str) -> Chosen:
         return selection
 
 
-async def load(work: Work, selection: Chosen, query: str) -> Loaded:
-    """Read the chosen sources; one that cannot be read is logged and left out, and so is what repeats another."""
+async def load(work: Work, selection: Chosen, query: str) -> tuple[tuple[ShownSource, ...], int]:
+    """Read the chosen sources, without repetitions; return them cut, and the number of those that cannot be read."""
     with work.trace.step("loading") as fields:
         texts: tuple[SourceText, ...] = ()
         failed = 0
@@ -206,7 +198,7 @@ async def load(work: Work, selection: Chosen, query: str) -> Loaded:
             unreadable_sources_count=failed,
             shown_chars=sum(len(source.text) for source in shown),
         )
-        return Loaded(shown=shown, failed=failed)
+        return shown, failed
 
 
 class Drafted(Checked, frozen=True, kw_only=True):
@@ -215,20 +207,20 @@ class Drafted(Checked, frozen=True, kw_only=True):
     source_ids: tuple[SourceId, ...]
 
 
-async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
+async def generate(work: Work, query: str, shown: tuple[ShownSource, ...]) -> Drafted:
     """Write the answer, and compare it with its sources as far as code can."""
     with work.trace.step("generation", ANSWER) as fields:
         given = AnswerIn(
             max_answer_chars=work.options.max_answer_chars,
-            sources=loaded.shown,
+            sources=shown,
             history=work.asked.history,
             question=work.asked.question,
             query=query,
         )
         reply = await work.model.ask(ANSWER, given, images=work.asked.images)
-        holding = cited(reply.citations, loaded.shown)
+        holding = cited(reply.citations, shown)
         of = set(map(source_of, holding.source_ids))
-        sources = [source for source in loaded.shown if source.source_id in of]
+        sources = [source for source in shown if source.source_id in of]
         is_cited = bool(sources) or not work.options.require_citations
         check = partial(checked, work, answer_text(reply.answer), sources, is_cited=is_cited)
         draft = Drafted(**structs.asdict(await anyio.to_thread.run_sync(check)), source_ids=holding.source_ids)
@@ -244,14 +236,14 @@ async def generate(work: Work, query: str, loaded: Loaded) -> Drafted:
         return draft
 
 
-async def verify(work: Work, draft: Drafted, loaded: Loaded) -> bool:
+async def verify(work: Work, draft: Drafted, shown: tuple[ShownSource, ...]) -> bool:
     """Check the answer with a second call: right by its sources, clear, and safe to post.
 
     The model sees what the answer cites, and the team's word, which may gainsay it.
     """
     with work.trace.step("verification", VERIFY) as fields:
         given = VerifyIn(
-            sources=tuple(s for s in loaded.shown if not draft.cited or is_team(s.source_id) or s in draft.cited),
+            sources=tuple(s for s in shown if not draft.cited or is_team(s.source_id) or s in draft.cited),
             history=work.asked.history,
             question=work.asked.question,
             answer=draft.text,
@@ -280,11 +272,11 @@ async def _worked_out(work: Work) -> AIResult:
     if selection is None or not (selection.source_ids or selection.facts):
         return silence("no_sources")
     query = (decision.rewrite_query or "").strip()
-    loaded = await load(work, selection, query)
-    if not loaded.shown:
-        return silence("sources_unreadable" if loaded.failed else "no_sources")
-    draft = await generate(work, query, loaded)
-    if draft.reason or not await verify(work, draft, loaded):
+    shown, failed = await load(work, selection, query)
+    if not shown:
+        return silence("sources_unreadable" if failed else "no_sources")
+    draft = await generate(work, query, shown)
+    if draft.reason or not await verify(work, draft, shown):
         return silence(draft.reason or "rejected")
     citations = [await _citation(work.knowledge, source_id, draft) for source_id in draft.source_ids]
     return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
