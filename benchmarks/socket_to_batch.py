@@ -37,7 +37,7 @@ from benchmarks.figures import Figure
 from benchmarks.memory import resident
 from intern.actors.batcher import batcher
 from intern.actors.listener import Listener
-from intern.actors.streams import BATCHES, EVENTS
+from intern.actors.pipeline import BATCHES, EVENTS
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints
 from intern.core.clock import SystemClock

@@ -1,7 +1,7 @@
 """Draw docs/images/map.svg: the packages of intern with who imports whom, and the streams between the actors.
 
 `python -m docs.map` writes it. The packages and their order come from the import contract in pyproject.toml, the arrows
-from the code's own imports and from the table of streams in `intern/actors/streams.py`; a test compares.
+from the code's own imports and from the table of streams in `intern/actors/pipeline.py`; a test compares.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from textwrap import shorten, wrap
 
 import tomli
 
-from intern.actors.streams import WIRES
+from intern.actors.pipeline import WIRES
 
 TREE = Path(__file__).parents[1]
 PICTURE = TREE / "docs" / "images" / "map.svg"

@@ -19,7 +19,7 @@ from intern.actors.events import Events
 from intern.actors.extractor import Extractor
 from intern.actors.filing import Classifier, Integrator
 from intern.actors.job_worker import do_all, job_worker
-from intern.actors.streams import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
+from intern.actors.pipeline import ARCHIVED, CAPTURES, CHANGES, DECIDED, FILINGS, PENDING, WITHDRAWALS
 from intern.actors.upkeep import indexer
 from intern.core.clock import Clock, SystemClock
 from intern.core.flow import CaptureRequest, Withdrawal

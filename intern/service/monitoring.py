@@ -14,8 +14,8 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern.actors.events import Tally
+from intern.actors.pipeline import Fill
 from intern.actors.poster import Stuck
-from intern.actors.streams import Fill
 from intern.chat.platform import Gateway
 from intern.core.clock import Clock
 from intern.core.errors import (

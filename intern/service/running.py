@@ -18,7 +18,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern import __version__
-from intern.actors.streams import Fill, StreamFill, Taking
+from intern.actors.pipeline import Fill, StreamFill, Taking
 from intern.answering.posted_answers import Outdated, PostedAnswers
 from intern.answering.workflow import Answers
 from intern.chat.checkpoints import Checkpoints, Unhandled

@@ -12,10 +12,9 @@ from anyio import Event, create_task_group, fail_after, get_running_tasks, sleep
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors import streams
+from intern.actors import pipeline
 from intern.actors.events import Events
-from intern.actors.pipeline import ACTORS, SHUTDOWN_SECONDS
-from intern.actors.streams import WIRES, Wire
+from intern.actors.pipeline import ACTORS, SHUTDOWN_SECONDS, WIRES, Wire
 from intern.core.errors import ConfigError, InternError
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
@@ -40,7 +39,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 def on_page() -> dict[str, Wire[Any]]:
-    return {name: each for name, each in vars(streams).items() if isinstance(each, Wire)}
+    return {name: each for name, each in vars(pipeline).items() if isinstance(each, Wire)}
 
 
 def test_every_actor_is_given_the_ends_that_the_page_names_and_no_other() -> None:

@@ -15,8 +15,7 @@ from intern.actors.batcher import batcher
 from intern.actors.capturer import capturer
 from intern.actors.events import Events
 from intern.actors.filing import Classifier, Integrator
-from intern.actors.router import Router
-from intern.actors.streams import (
+from intern.actors.pipeline import (
     ANSWERS,
     ARCHIVED,
     BATCHES,
@@ -29,6 +28,7 @@ from intern.actors.streams import (
     REPLIES,
     WITHDRAWALS,
 )
+from intern.actors.router import Router
 from intern.answering.replying import Declining
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints

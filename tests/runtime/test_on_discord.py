@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from anyio import Event, create_task_group, fail_after
 
-from intern.actors.pipeline import run_pipeline
+from intern.actors.pipeline import ANSWERS, run_pipeline
 from intern.actors.responder import ROOM
-from intern.actors.streams import ANSWERS
 from intern.answering.replying import load_wording
 from intern.chat.dispatching import PRIVATE_NOTE
 from intern.core.flow import Batch, Declined, Reply

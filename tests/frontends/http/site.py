@@ -16,7 +16,7 @@ from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from intern.actors.job_worker import do_forever
-from intern.actors.streams import BATCHES, EVENTS, Fill
+from intern.actors.pipeline import BATCHES, EVENTS, Fill
 from intern.answering.posted_answers import PostedAnswers
 from intern.answering.workflow import Answerer
 from intern.chat.checkpoints import Checkpoints

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.streams import FILINGS, WITHDRAWALS, Fill, StreamFill, Wire
+from intern.actors.pipeline import FILINGS, WITHDRAWALS, Fill, StreamFill, Wire
 from intern.core.flow import SourceChanged
 from intern.service.running import Actor
 

@@ -15,8 +15,7 @@ import pytest
 from anyio import Event, create_task_group, fail_after
 from msgspec.structs import replace
 
-from intern.actors.pipeline import Parts, run_pipeline
-from intern.actors.streams import WIRES
+from intern.actors.pipeline import WIRES, Parts, run_pipeline
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
 from intern.core.messages import AIResult

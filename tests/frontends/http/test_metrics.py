@@ -14,8 +14,7 @@ from anyio import Event, create_task_group, current_time, fail_after
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from intern.actors.pipeline import run_pipeline
-from intern.actors.streams import BATCHES, WIRES, Fill
+from intern.actors.pipeline import BATCHES, WIRES, Fill, run_pipeline
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
 from intern.frontends.http.server import metrics_of, page_beside, text_of
