@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 
 from intern.actors.backfill import Backfill, Rereading
 from intern.actors.batcher import batcher
-from intern.actors.capturer import Captioner, capturer
+from intern.actors.capturer import Captioner, LookUp, capturer
 from intern.actors.checkpointer import Settling
 from intern.actors.events import Events
 from intern.actors.extractor import Extractor
@@ -275,7 +275,7 @@ async def _around(room: _Room) -> _Around:
         "captioner": Captioner(
             pending=stores.pending,
             captions=captions,
-            keep=writer.learning.keep,
+            keep=learning.keep,
             look_up=partial(open_message, chat.look_up, audience.admits_id),
             events=events,
         ).run,
@@ -370,7 +370,7 @@ async def _around(room: _Room) -> _Around:
             shortest_wait=SHORTEST_WAIT,
         )
     parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=partial(_keep, room, MarkStore(db), counts))
-    return _Around(parts, posted, answers, poster.waiting)
+    return parts, posted, answers, poster.waiting
 
 
 _TOLD_WITHIN = 5.0  # seconds
@@ -426,9 +426,7 @@ def _told(
     return counters
 
 
-def _looked_at(
-    room: _Room, around: _Around, overheard: Overheard, *, lock: FolderLock, watch: ModelWatch
-) -> tuple[Running, Standing]:
+def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: ModelWatch) -> tuple[Running, Standing]:
     """Collect the data for the page and for a monitoring system."""
     parts, posted, answers, waiting = around
     checks = HealthChecks(
@@ -474,20 +472,9 @@ async def _dispatched(dispatcher: Dispatcher, answered: Answered, batch: Batch) 
 
 
 async def open_message(
-    look_up: Callable[[ChannelId, MessageId], Awaitable[ChatMessage | None]],
-    admits: Callable[[ChannelId], Awaitable[bool]],
-    channel_id: ChannelId,
-    message_id: MessageId,
+    look_up: LookUp, admits: Callable[[ChannelId], Awaitable[bool]], channel_id: ChannelId, message_id: MessageId
 ) -> ChatMessage | None:
     """Return a message; None if it is gone. Raises the ChatError family, also where it may not be read any more."""
     if not await admits(channel_id):
         raise ChatRefusedError(f"channel {channel_id} is closed to us by now")
     return await look_up(channel_id, message_id)
-
-
-async def _handled(commands: Commands, late: MessageChanges, interaction: Interaction) -> Said:
-    """Do what an interaction asks for; what it teaches can be withdrawn from the moment on that it is handed on."""
-    answer = await commands.handle(interaction)
-    for request in answer.captures:
-        late.teaches(request)
-    return answer
