@@ -13,22 +13,10 @@ from itertools import islice
 import anyio.to_thread
 from msgspec import Struct, structs
 
+from intern.answering import prompts
 from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence
 from intern.answering.nearest import Near, apart, unnamed, without_mentions
 from intern.answering.offline import WORTH_A_CALL, is_chatter, worth
-from intern.answering.prompts import (
-    CONFIRM,
-    DECIDE,
-    MOST_SHOWN,
-    Confirmation,
-    ConfirmIn,
-    DecideIn,
-    Decision,
-    Evidence,
-    Kind,
-    Shown,
-    ShownSource,
-)
 from intern.answering.selecting import distinct, listed, near_best, shown_passages, whole_sources
 from intern.answering.working import Checked, Work, answer_link, checked, read_each, silence
 from intern.core.ids import SourceId
@@ -50,7 +38,7 @@ _POINTED_CHARS = 160
 _MOST_NAMES = 3
 _MOST_EVIDENCE = 350  # characters of a passage that the check is shown
 
-_SILENT: dict[Kind, SilenceReason] = {
+_SILENT: dict[prompts.Kind, SilenceReason] = {
     "chatter": "not_a_question",
     "out_of_scope": "not_answerable",
     "unclear": "not_answerable",
@@ -76,7 +64,7 @@ class Selected(Struct, frozen=True, kw_only=True):
 class Drafted(Checked, frozen=True, kw_only=True):
     """An answer with the lines that it quotes."""
 
-    quotes: tuple[tuple[Shown, str], ...] = ()
+    quotes: tuple[tuple[prompts.Shown, str], ...] = ()
     unnamed: tuple[str, ...] = ()
     """What the question names and no passage does, for the second look."""
     is_near: bool = True
@@ -125,11 +113,11 @@ async def select(work: Work) -> Selected:
         # Who addresses the bot gets a word: a model tells a question that nothing fits from thanks.
         if hits is None or (work.asked.addressed and not hits):
             index = await anyio.to_thread.run_sync(listed, entries)
-            hits = [_unread(index.entries[n].source_id) for n in islice(index.ranked(query), MOST_SHOWN)]
+            hits = [_unread(index.entries[n].source_id) for n in islice(index.ranked(query), prompts.MOST_SHOWN)]
         learned = await work.knowledge.learned(query)
         near = (*near_best(hits), *(_unread(nugget.source_id) for nugget in learned.nuggets[:1]))
         known = {hit.source_id for hit in near}
-        few = entries if len(entries) <= MOST_SHOWN else ()
+        few = entries if len(entries) <= prompts.MOST_SHOWN else ()
         judged = by_text and bool(hits) and not learned.facts and may_be_passed_over(work)
         selected = Selected(
             hits=near,
@@ -174,7 +162,7 @@ def _unread(source_id: SourceId) -> Hit:
     return Hit(source_id=source_id, title="", text="", score=0.0)
 
 
-async def load(work: Work, selected: Selected) -> tuple[tuple[Shown, ...], int]:
+async def load(work: Work, selected: Selected) -> tuple[tuple[prompts.Shown, ...], int]:
     """Read the sources as they are now and cut passages; return these and the number of sources that cannot be read."""
     with work.trace.step("loading") as fields:
         ids = (*dict.fromkeys(hit.source_id for hit in selected.hits), *selected.others)
@@ -189,7 +177,7 @@ async def load(work: Work, selected: Selected) -> tuple[tuple[Shown, ...], int]:
         return shown, len(ids) - len(sources)
 
 
-def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple[Shown, ...]:
+def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple[prompts.Shown, ...]:
     room = work.options.max_passage_chars
     kept = distinct((*sources, *selected.facts))
     read_all = len(sources) == len({hit.source_id for hit in selected.hits}) + len(selected.others)
@@ -199,18 +187,18 @@ def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple
     return shown_passages((*selected.hits, *facts), {each.source_id: each for each in kept}, wanted(work), room)
 
 
-async def generate(work: Work, shown: tuple[Shown, ...]) -> Drafted:
+async def generate(work: Work, shown: tuple[prompts.Shown, ...]) -> Drafted:
     """Decide and answer in one call, and hold both against the passages as far as code can."""
-    with work.trace.step("generation", DECIDE) as fields:
+    with work.trace.step("generation", prompts.DECIDE) as fields:
         found = await near_pieces(work, shown)
-        given = DecideIn(
+        given = prompts.DecideIn(
             passages=shown,
             history=work.asked.history,
             question=work.asked.question,
             nearest=tuple(_pointed(near) for near in apart(found, _POINTED_AT) if near.rank > 0),
             addressed=work.asked.addressed,
         )
-        decision = await work.model.ask(DECIDE, given, images=work.asked.images)
+        decision = await work.model.ask(prompts.DECIDE, given, images=work.asked.images)
         work.trace.steps["gate"].update(kind=decision.kind)
         draft = await anyio.to_thread.run_sync(drafted, work, decision, shown)
         if work.nearest is not None:
@@ -229,7 +217,7 @@ async def generate(work: Work, shown: tuple[Shown, ...]) -> Drafted:
         return draft
 
 
-async def near_pieces(work: Work, shown: Sequence[Shown]) -> list[Near]:
+async def near_pieces(work: Work, shown: Sequence[prompts.Shown]) -> list[Near]:
     """Find the pieces that come nearest to the question, best first; small models quote the first line else."""
     return await work.nearest.find(without_mentions(wanted(work)), shown) if work.nearest is not None else []
 
@@ -243,7 +231,7 @@ def _is_near(draft: Drafted, found: Sequence[Near]) -> bool:
     return any(near.passage == passage and holds(near.text, line) for passage, line in draft.quotes for near in sure)
 
 
-def drafted(work: Work, decision: Decision, shown: Sequence[Shown]) -> Drafted:
+def drafted(work: Work, decision: prompts.Decision, shown: Sequence[prompts.Shown]) -> Drafted:
     """Check a decision as far as code can."""
     quotes = tuple(_held(decision, shown))
     if decision.kind != "answer":
@@ -259,9 +247,9 @@ def drafted(work: Work, decision: Decision, shown: Sequence[Shown]) -> Drafted:
     )
 
 
-def _held(decision: Decision, shown: Sequence[Shown]) -> list[tuple[Shown, str]]:
+def _held(decision: prompts.Decision, shown: Sequence[prompts.Shown]) -> list[tuple[prompts.Shown, str]]:
     """Return the quoted sentences that were shown, each with its passage, even if the alias of another was given."""
-    found: list[tuple[Shown, str]] = []
+    found: list[tuple[prompts.Shown, str]] = []
     for quote in decision.quotes:
         order = sorted(shown, key=lambda passage: passage.alias != quote.source)
         lines = ((passage, line_of(passage.text, quote.line)) for passage in order)
@@ -277,11 +265,11 @@ def _sentence(line: str, quote: str) -> str:
 
 async def verify(work: Work, draft: Drafted) -> bool:
     """Check what would be posted: is it about what was asked, and does each claim stand in a quoted passage?"""
-    with work.trace.step("verification", CONFIRM) as fields:
+    with work.trace.step("verification", prompts.CONFIRM) as fields:
         if work.options.verify == "unsure" and is_sure(work, draft):
             fields.update(by="code", is_good_enough=True, issues_count=0)
             return True
-        given = ConfirmIn(
+        given = prompts.ConfirmIn(
             quotes=tuple(evidence(draft)),
             question=work.asked.question,
             history=work.asked.history,
@@ -289,7 +277,7 @@ async def verify(work: Work, draft: Drafted) -> bool:
             suspicions=draft.suspicions,
             unnamed=draft.unnamed,
         )
-        verdict: Confirmation = await work.model.ask(CONFIRM, given)
+        verdict: prompts.Confirmation = await work.model.ask(prompts.CONFIRM, given)
         holds, unquoted = verdict.holds(len(given.quotes)), verdict.unquoted(len(given.quotes))
         fields.update(
             by="model",
@@ -302,7 +290,7 @@ async def verify(work: Work, draft: Drafted) -> bool:
         return holds
 
 
-def evidence(draft: Drafted) -> list[Evidence]:
+def evidence(draft: Drafted) -> list[prompts.Evidence]:
     """Return the quoted passages, each once, cut to the surroundings of the quoted lines.
 
     Passages that are cited without a quote follow, cut to what fits the answer.
@@ -315,7 +303,7 @@ def evidence(draft: Drafted) -> list[Evidence]:
     cut += [
         best_passages(text, draft.text, _MOST_EVIDENCE) for source_id, text in texts.items() if source_id not in quoted
     ]
-    return [Evidence(number=number, text=text) for number, text in enumerate(cut, 1)]
+    return [prompts.Evidence(number=number, text=text) for number, text in enumerate(cut, 1)]
 
 
 def is_sure(work: Work, draft: Drafted) -> bool:
@@ -327,7 +315,7 @@ def is_sure(work: Work, draft: Drafted) -> bool:
     return bool(said) and len(said & quoted) >= _SURE * len(said)
 
 
-async def _citation(work: Work, passage: ShownSource, draft: Drafted) -> Citation:
+async def _citation(work: Work, passage: prompts.ShownSource, draft: Drafted) -> Citation:
     # The address of a page may hold a "#", too.
     source_id = SourceId(passage.source_id)
     url = await answer_link(work.knowledge, source_id) if is_team(source_id) else passage.url

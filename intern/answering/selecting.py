@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from heapq import nlargest
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -309,16 +309,10 @@ def _passage(source: SourceText, hit: Hit, query: str) -> Shown | None:
 
 def _block_of(text: str, hit: Hit, query: str) -> tuple[str, str] | None:
     """Id and text of the block that a hit is of: the one that begins with its words, else the one that holds most."""
-    # A topic may hold thousands of blocks: those where the words stand are found without reading the others.
     first, wanted = hit.text.partition("\n")[0], _flat(hit.text)
-    at = text.find(f": {first}\n") if first else -1
-    while at >= 0:
-        start = text.rfind(_MARKER, 0, at)
-        end = text.find(f"\n{_MARKER}", at)
-        for qa_id, block in _blocks(text[max(start, 0) : len(text) if end < 0 else end]):
-            if _flat(_said(block)) == wanted:
-                return qa_id, block
-        at = text.find(f": {first}\n", at + 1)
+    for qa_id, block in _blocks(text) if first else ():
+        if f": {first}\n" in block and _flat(_SPEAKER.sub("", _said_by_whom(block))) == wanted:
+            return qa_id, block
     words, held = word_set(hit.text or query), dict(_blocks(text[-_MOST_SEARCHED:]))
     best = max(held, key=lambda qa_id: len(word_set(held[qa_id]) & words), default=None)
     return None if best is None else (best, held[best])
@@ -372,18 +366,12 @@ def _around(text: str, hit: Hit) -> str:
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
     """Each QA block's id and what follows it."""
     for part in _BLOCK.split(text)[1:]:
-        for qa_id in block_ids(f"{_MARKER}{part}"):
-            yield qa_id, part
-            break
+        yield from ((qa_id, part) for qa_id in islice(block_ids(f"{_MARKER}{part}"), 1))
 
 
 def _said_by_whom(block: str) -> str:
     """Return the turns of a block, each led by its speaker, without ids and times."""
     return _INDENT.sub("", _HEADER.sub("", block).strip())
-
-
-def _said(block: str) -> str:
-    return _SPEAKER.sub("", _said_by_whom(block))
 
 
 def _flat(text: str) -> str:

@@ -17,22 +17,10 @@ import anyio.to_thread
 from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
-from intern.answering import fused
+from intern.answering import fused, prompts
 from intern.answering.citing import answer_text, cited, quote_of, source_of
 from intern.answering.nearest import Nearest
 from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import (
-    ANSWER,
-    GATE,
-    SELECT,
-    VERIFY,
-    AnswerIn,
-    GateDecision,
-    GateIn,
-    SelectIn,
-    ShownSource,
-    VerifyIn,
-)
 from intern.answering.selecting import Chosen, chosen, distinct, listable, listed, shown_sources, size
 from intern.answering.working import (
     Checked,
@@ -131,18 +119,18 @@ class Answerer:
         )
 
 
-async def gate(work: Work) -> GateDecision:
+async def gate(work: Work) -> prompts.GateDecision:
     """Decide whether this is a question that the bot should answer."""
-    with work.trace.step("gate", GATE) as fields:
-        given = GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
-        decision = await work.model.ask(GATE, given, images=work.asked.images)
+    with work.trace.step("gate", prompts.GATE) as fields:
+        given = prompts.GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
+        decision = await work.model.ask(prompts.GATE, given, images=work.asked.images)
         fields.update(kind=decision.kind, reason=start_of(decision.reason))
         return decision
 
 
 async def select(work: Work, query: str) -> Chosen:
     """Choose the sources that may hold the answer; an empty index costs no call. `query` may be empty."""
-    with work.trace.step("selection", SELECT) as fields:
+    with work.trace.step("selection", prompts.SELECT) as fields:
         entries = tuple(await work.knowledge.entries())
         index = await anyio.to_thread.run_sync(listed, entries)
         wanted = query or work.asked.question
@@ -157,7 +145,7 @@ async def select(work: Work, query: str) -> Chosen:
         shown = (*index.shown(wanted, room, best or ()), *nuggets)
         ids: tuple[str, ...] = ()
         if shown:
-            given = SelectIn(
+            given = prompts.SelectIn(
                 entries=shown,
                 max_sources=work.options.max_sources,
                 history=work.asked.history,
@@ -165,7 +153,7 @@ async def select(work: Work, query: str) -> Chosen:
                 query=query,
                 ranked=tuple(best or ()),
             )
-            ids = (await work.model.ask(SELECT, given, images=work.asked.images)).selected_source_ids
+            ids = (await work.model.ask(prompts.SELECT, given, images=work.asked.images)).selected_source_ids
         selection = structs.replace(chosen(ids, shown, work.options.max_sources), facts=learned.facts)
         fields.update(
             selected_sources_count=len(selection.source_ids),
@@ -179,7 +167,7 @@ async def select(work: Work, query: str) -> Chosen:
         return selection
 
 
-async def load(work: Work, selection: Chosen, query: str) -> tuple[tuple[ShownSource, ...], int]:
+async def load(work: Work, selection: Chosen, query: str) -> tuple[tuple[prompts.ShownSource, ...], int]:
     """Read the chosen sources, without repetitions; return them cut, and the number of those that cannot be read."""
     with work.trace.step("loading") as fields:
         texts: tuple[SourceText, ...] = ()
@@ -207,17 +195,17 @@ class Drafted(Checked, frozen=True, kw_only=True):
     source_ids: tuple[SourceId, ...]
 
 
-async def generate(work: Work, query: str, shown: tuple[ShownSource, ...]) -> Drafted:
+async def generate(work: Work, query: str, shown: tuple[prompts.ShownSource, ...]) -> Drafted:
     """Write the answer, and compare it with its sources as far as code can."""
-    with work.trace.step("generation", ANSWER) as fields:
-        given = AnswerIn(
+    with work.trace.step("generation", prompts.ANSWER) as fields:
+        given = prompts.AnswerIn(
             max_answer_chars=work.options.max_answer_chars,
             sources=shown,
             history=work.asked.history,
             question=work.asked.question,
             query=query,
         )
-        reply = await work.model.ask(ANSWER, given, images=work.asked.images)
+        reply = await work.model.ask(prompts.ANSWER, given, images=work.asked.images)
         holding = cited(reply.citations, shown)
         of = set(map(source_of, holding.source_ids))
         sources = [source for source in shown if source.source_id in of]
@@ -236,13 +224,13 @@ async def generate(work: Work, query: str, shown: tuple[ShownSource, ...]) -> Dr
         return draft
 
 
-async def verify(work: Work, draft: Drafted, shown: tuple[ShownSource, ...]) -> bool:
+async def verify(work: Work, draft: Drafted, shown: tuple[prompts.ShownSource, ...]) -> bool:
     """Check the answer with a second call: right by its sources, clear, and safe to post.
 
     The model sees what the answer cites, and the team's word, which may gainsay it.
     """
-    with work.trace.step("verification", VERIFY) as fields:
-        given = VerifyIn(
+    with work.trace.step("verification", prompts.VERIFY) as fields:
+        given = prompts.VerifyIn(
             sources=tuple(s for s in shown if not draft.cited or is_team(s.source_id) or s in draft.cited),
             history=work.asked.history,
             question=work.asked.question,
@@ -250,7 +238,7 @@ async def verify(work: Work, draft: Drafted, shown: tuple[ShownSource, ...]) -> 
             citations=draft.source_ids,
             suspicions=draft.suspicions,
         )
-        verdict = await work.model.ask(VERIFY, given)
+        verdict = await work.model.ask(prompts.VERIFY, given)
         fields.update(
             is_good_enough=verdict.lets_it_out,
             issues_count=len(verdict.issues),
@@ -289,14 +277,14 @@ async def _citation(knowledge: Knowledge, source_id: SourceId, draft: Drafted) -
     return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
 
 
-def refusal(decision: GateDecision) -> SilenceReason:
+def refusal(decision: prompts.GateDecision) -> SilenceReason:
     """Return why the gate refuses a message; empty if it does not."""
     if decision.kind == "chatter":
         return "not_a_question"
     return "" if decision.kind == "question" else "not_answerable"
 
 
-async def _one_after_the_other(work: Work) -> tuple[GateDecision, Chosen | None]:
+async def _one_after_the_other(work: Work) -> tuple[prompts.GateDecision, Chosen | None]:
     """Run the gate first: most messages in a channel are no questions, and cost one call then."""
     decision = await gate(work)
     if refusal(decision):
@@ -304,9 +292,9 @@ async def _one_after_the_other(work: Work) -> tuple[GateDecision, Chosen | None]
     return decision, await select(work, (decision.rewrite_query or "").strip())
 
 
-async def _side_by_side(work: Work) -> tuple[GateDecision, Chosen | None]:
+async def _side_by_side(work: Work) -> tuple[prompts.GateDecision, Chosen | None]:
     """Run gate and selection in parallel if the gate will likely say yes; cancel the selection if it does not."""
-    decided: list[GateDecision | Exception] = []
+    decided: list[prompts.GateDecision | Exception] = []
     found: list[Chosen | Exception] = []
 
     async def guess() -> None:
