@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -386,11 +387,12 @@ async def test_a_capture_that_waits_loses_no_message_that_may_not_be_read_for_a_
 
     async with connected() as (discord, rest):
         said = await discord.say(discord.alice, "look")
+        look_up = partial(open_message, rest.look_up, everywhere)
         discord.fail_next("GET", GET_ONE, status=403, code=50001)
         with pytest.raises(ChatRefusedError):
-            await open_message(rest.look_up, everywhere, channel_id(discord.help), message_id(said))
+            await look_up(channel_id(discord.help), message_id(said))
         await discord.delete(said)
-        assert await open_message(rest.look_up, everywhere, channel_id(discord.help), message_id(said)) is None
+        assert await look_up(channel_id(discord.help), message_id(said)) is None
 
 
 async def test_only_where_discord_knows_no_such_message_there_is_none() -> None:
