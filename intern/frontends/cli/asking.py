@@ -3,69 +3,63 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-import anyio
 import click
 import msgspec
 
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message
 from intern.core.progress import tell
 from intern.core.records import FactCategory, FileType, SearchFilter, SearchKind, SearchStatus, SourceType
 from intern.core.text.masking import encoded
-from intern.frontends.cli.options import ask_folder, settings_of
+from intern.frontends.cli.options import UtcTime, ask_folder, settings_of_folder
 from intern.frontends.cli.output import in_words, say, show, show_json
+
+if TYPE_CHECKING:
+    from intern.service.intern import Intern
+    from intern.service.searching import SearchResult
 
 
 @click.command("ask")
 @click.argument("question")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--trace", is_flag=True, help="Also say, step by step, how the answer came about.")
-@click.pass_context
-def ask(ctx: click.Context, question: str, *, as_json: bool, trace: bool) -> None:
+def ask(question: str, *, as_json: bool, trace: bool) -> None:
     """Ask a question, as a community member would.
 
     Exit code 0: answered. 1: nothing known, with the reason. 3: could not look.
     """
     if not question.strip():
         raise click.UsageError("the question is empty")
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
-    from intern.core.messages import COULD_NOT_LOOK, Conversation, Message
-    from intern.service.intern import open_intern
+    settings = settings_of_folder()
 
-    async def work() -> int:
-        async with open_intern(settings) as intern:
-            tell("Answering the question", 0, 1)
-            result = await intern.answer(Conversation((Message(role="user", text=question),)))
-            is_indexed = bool(await intern.entries())
-        if as_json:
-            show_json(result)
-        elif result.should_reply:
-            sources = [
-                f"Source: {each.source_id}"
-                + (f" <{each.url}>" if each.url else "")
-                + (f"\n  “{' '.join(each.quote.split())}”" if each.quote else "")
-                for each in result.citations
-            ]
-            show("\n".join([result.reply_text or "", "", *sources]))
-        elif result.reason in COULD_NOT_LOOK:
-            error = (result.debug or {}).get("error")
-            say(f"intern: could not look: {f'{error} ({result.reason})' if error else in_words(result.reason)}")
-        else:
-            say(f"no answer: {in_words(result.reason)}")
-            if not is_indexed:
-                say(f"nothing is indexed yet: put documents into {settings.paths.sources}, then run: intern index")
-        if trace and not as_json:
-            say(msgspec.json.format(encoded(result.debug), indent=2).decode())
-        if result.should_reply:
-            return 0
-        return 3 if result.reason in COULD_NOT_LOOK else 1
+    async def work(intern: Intern) -> tuple[AIResult, bool]:
+        tell("Answering the question", 0, 1)
+        result = await intern.answer(Conversation((Message(role="user", text=question),)))
+        return result, bool(await intern.entries())
 
-    sys.exit(anyio.run(work))
-
-
-if TYPE_CHECKING:
-    from intern.service.searching import SearchResult
+    result, is_indexed = ask_folder(work, settings)
+    if as_json:
+        show_json(result)
+    elif result.should_reply:
+        sources = [
+            f"Source: {each.source_id}"
+            + (f" <{each.url}>" if each.url else "")
+            + (f"\n  “{' '.join(each.quote.split())}”" if each.quote else "")
+            for each in result.citations
+        ]
+        show("\n".join([result.reply_text or "", "", *sources]))
+    elif result.reason in COULD_NOT_LOOK:
+        error = (result.debug or {}).get("error")
+        say(f"intern: could not look: {f'{error} ({result.reason})' if error else in_words(result.reason)}")
+    else:
+        say(f"no answer: {in_words(result.reason)}")
+        if not is_indexed:
+            say(f"nothing is indexed yet: put documents into {settings.paths.sources}, then run: intern index")
+    if trace and not as_json:
+        say(msgspec.json.format(encoded(result.debug), indent=2).decode())
+    if not result.should_reply:
+        sys.exit(3 if result.reason in COULD_NOT_LOOK else 1)
 
 
 @click.command("search")
@@ -79,32 +73,18 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--type",
-    "type_",
     type=click.Choice([*get_args(SourceType), *get_args(FileType), *get_args(FactCategory)]),
     help="Of a source of answers, of a discovered file, or a fact's category.",
 )
 @click.option("--status", type=click.Choice(get_args(SearchStatus)))
 @click.option("--guild", "guild_id", metavar="ID", help="What comes from this server only.")
-@click.option("--after", type=click.DateTime(), help="Written at or after this time (UTC).")
-@click.option("--before", type=click.DateTime(), help="Written before this time (UTC).")
+@click.option("--after", type=UtcTime(), help="Written at or after this time (UTC).")
+@click.option("--before", type=UtcTime(), help="Written before this time (UTC).")
 @click.option(
     "--top", metavar="N", type=click.IntRange(1, 1000), default=10, show_default=True, help="At most so many."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout.")
-@click.pass_context
-def search(
-    ctx: click.Context,
-    *,
-    text: tuple[str, ...],
-    kinds: tuple[SearchKind, ...],
-    type_: str | None,
-    status: str | None,
-    guild_id: str | None,
-    after: datetime | None,
-    before: datetime | None,
-    top: int,
-    as_json: bool,
-) -> None:
+def search(*, text: tuple[str, ...], top: int, as_json: bool, **wanted: Any) -> None:
     """Search all that is known.
 
     Sources, discovered files, nuggets and facts; secret ones are never found, retired ones with `--status retired`.
@@ -114,11 +94,7 @@ def search(
     come first. Documents that are new or changed are indexed by their words first; no model is asked to describe them.
     Exit code 1 where nothing was found, 3 where it could not be looked up.
     """
-    wanted = SearchFilter(
-        kinds=kinds, type=type_, status=status, guild_id=guild_id, after=_utc(after), before=_utc(before)
-    )
-
-    found = ask_folder(ctx, lambda intern: intern.search(" ".join(text), wanted, top))
+    found = ask_folder(lambda intern: intern.search(" ".join(text), SearchFilter(**wanted), top))
     if as_json:
         show_json(found)
     elif found:
@@ -153,7 +129,3 @@ def _told(result: SearchResult) -> str:
 
 def _place(place: int | None) -> str:
     return f" (no. {place})" if place is not None else ""
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    return None if moment is None else moment.replace(tzinfo=UTC)

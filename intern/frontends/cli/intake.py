@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
 from msgspec import to_builtins
 
 from intern.core.progress import tell
-from intern.frontends.cli.options import check_folder, settings_of, team_options
-from intern.frontends.cli.output import say, show, show_json
+from intern.frontends.cli.options import (
+    UTC_DATES,
+    ask_folder,
+    check_folder,
+    settings_of,
+    settings_of_folder,
+    team_options,
+)
+from intern.frontends.cli.output import say, show, show_json, show_result
 
 if TYPE_CHECKING:
     from intern.service.importing import Imported, ImportedNotes
-    from intern.service.intern import Came, Discovered, Question, Refreshed
+    from intern.service.intern import Came, Discovered, Feed, Intern, Question, Refreshed
 
 _CAME: Mapping[Came, str] = {
     "extracted": "read now",
@@ -30,6 +37,9 @@ _CAME: Mapping[Came, str] = {
     "failed": "failed (see the log)",
 }
 
+_VECTORS_WITHIN = 5.0
+"""Seconds that a command spends on vectors, so that a small knowledge base is complete at once."""
+
 _MANY = 100  # passages; the bot makes fewer before the message is read
 
 
@@ -37,8 +47,7 @@ _MANY = 100  # passages; the bot makes fewer before the message is read
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--extract", is_flag=True, help="Also extract nuggets and facts from conversations not read yet.")
 @click.option("--wait", is_flag=True, help="Make all vectors before exiting.")
-@click.pass_context
-def index(ctx: click.Context, *, as_json: bool, extract: bool, wait: bool) -> None:
+def index(*, as_json: bool, extract: bool, wait: bool) -> None:
     """Bring the index of the knowledge base up to date.
 
     Reads the sources folder, describes new and changed documents, and removes deleted ones. Unchanged documents cost
@@ -49,29 +58,27 @@ def index(ctx: click.Context, *, as_json: bool, extract: bool, wait: bool) -> No
     --extract also makes nuggets and facts from conversations that were filed while `extraction.auto` was off, or that
     were too short for an earlier `extraction.min_turns`. Each conversation costs one model call.
     """
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of()
     if not settings.paths.sources.exists():
         check_folder(settings)
-    from intern.service.intern import open_intern
 
-    async def work() -> int:
-        async with open_intern(settings) as intern:
-            refreshed = await intern.index(vectors_within=VECTORS_WITHIN)
-            if not as_json:
-                _tell_index(refreshed)
-            came = await intern.extract(_tell_read, vectors_within=VECTORS_WITHIN) if extract else None
-            if came is not None and not as_json:
-                _tell_came(came)
-            missing = await intern.without_vectors()
-            if missing and wait:
-                say("search by words works now; making vectors (Ctrl-C stops, finished vectors are kept)")
-                missing = await intern.finish_vectors()
-            owner = intern.holds_folder
-        if as_json:
-            show_json(refreshed if came is None else {**to_builtins(refreshed), "conversations": came})
-        return max(_about_vectors(missing, wait=wait, owner=owner), _about_descriptions(refreshed))
+    async def work(intern: Intern) -> tuple[Refreshed, Mapping[Came, int] | None, int, bool]:
+        refreshed = await intern.index(vectors_within=_VECTORS_WITHIN)
+        if not as_json:
+            _tell_index(refreshed)
+        came = await intern.extract(_tell_read, vectors_within=_VECTORS_WITHIN) if extract else None
+        if came is not None and not as_json:
+            _tell_came(came)
+        missing = await intern.without_vectors()
+        if missing and wait:
+            say("search by words works now; making vectors (Ctrl-C stops, finished vectors are kept)")
+            missing = await intern.finish_vectors()
+        return refreshed, came, missing, intern.holds_folder
 
-    sys.exit(anyio.run(work))
+    refreshed, came, missing, owner = ask_folder(work, settings)
+    if as_json:
+        show_json(refreshed if came is None else {**to_builtins(refreshed), "conversations": came})
+    sys.exit(max(_about_vectors(missing, wait=wait, owner=owner), _about_descriptions(refreshed)))
 
 
 def _tell_index(refreshed: Refreshed) -> None:
@@ -94,7 +101,7 @@ def _about_vectors(missing: int, *, wait: bool, owner: bool) -> int:
         say(f"intern: {missing} passages have no vector; `intern doctor` checks the model")
         return 3
     if missing and owner:
-        say(vectors_later(missing))
+        say(_vectors_later(missing))
     elif missing >= _MANY:
         say(f"search by words works now; the running intern makes the vectors of {missing} passages")
     return 0
@@ -110,8 +117,7 @@ def _about_descriptions(refreshed: Refreshed) -> int:
 @click.command("discover")
 @click.option("--once", is_flag=True, help="Work on the feed once: summarise, and forget what is gone.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON value on stdout.")
-@click.pass_context
-def discover(ctx: click.Context, *, once: bool, as_json: bool) -> None:
+def discover(*, once: bool, as_json: bool) -> None:
     """Show what discovery would look into, and why; or do it.
 
     Looks below discovery.scan_paths for files that are new, changed, without a summary, or gone. Without --once nothing
@@ -119,35 +125,32 @@ def discover(ctx: click.Context, *, once: bool, as_json: bool) -> None:
     What cannot be looked at is named. Exit code 3 where files could not be summarised, and where not one of the scan
     paths could be looked at.
     """
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
-    from intern.service.intern import open_intern
+    settings = settings_of_folder()
 
-    async def work() -> int:
-        async with open_intern(settings) as intern:
-            done = await intern.discover() if once else None
-            feed = None if once else await intern.look_around()
-        looked = done or feed
-        assert looked is not None
-        for path, reason in sorted(looked.unreadable.items()):
-            say(f"intern: {path} could not be looked at ({reason}); correct discovery.scan_paths, or its permissions")
-        questions = () if feed is None else feed.questions
-        is_off = not settings.discovery.scan_paths
-        if is_off:
-            say("discovery is off: discovery.scan_paths names no folder")
-        if as_json:
-            show_json(questions if done is None else done)
-        elif done is not None:
-            _tell_discovered(done)
-        elif questions:
-            show("\n".join(map(_question_line, questions)))
-        elif not (is_off or looked.nowhere):
-            say("all that was found is indexed")
-        if done is not None and done.failed:
-            say(f"intern: {len(done.failed)} files have no summary yet; a later cycle asks again")
-            return 3
-        return 3 if looked.nowhere else 0
+    async def work(intern: Intern) -> tuple[Discovered | None, Feed | None]:
+        return (await intern.discover(), None) if once else (None, await intern.look_around())
 
-    sys.exit(anyio.run(work))
+    done, feed = ask_folder(work, settings)
+    looked = done or feed
+    assert looked is not None
+    for path, reason in sorted(looked.unreadable.items()):
+        say(f"intern: {path} could not be looked at ({reason}); correct discovery.scan_paths, or its permissions")
+    questions = () if feed is None else feed.questions
+    is_off = not settings.discovery.scan_paths
+    if is_off:
+        say("discovery is off: discovery.scan_paths names no folder")
+    if as_json:
+        show_json(questions if done is None else done)
+    elif done is not None:
+        _tell_discovered(done)
+    elif questions:
+        show("\n".join(map(_question_line, questions)))
+    elif not (is_off or looked.nowhere):
+        say("all that was found is indexed")
+    if done is not None and done.failed:
+        say(f"intern: {len(done.failed)} files have no summary yet; a later cycle asks again")
+        sys.exit(3)
+    sys.exit(3 if looked.nowhere else 0)
 
 
 def _question_line(question: Question) -> str:
@@ -163,22 +166,11 @@ def _tell_discovered(done: Discovered) -> None:
     "files", nargs=-1, required=True, metavar="FILE…", type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @team_options
-@click.option("--since", type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]), help="Leave out older answers (UTC).")
+@click.option("--since", type=UTC_DATES, help="Leave out older answers (UTC).")
 @click.option("--dry-run", is_flag=True, help="Say what would be captured and what it would cost; change nothing.")
 @click.option("--data", type=click.Path(file_okay=False), help="The data folder, instead of that of the settings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.pass_context
-def import_(
-    ctx: click.Context,
-    *,
-    files: tuple[Path, ...],
-    team_ids: tuple[str, ...],
-    team_role_ids: tuple[str, ...],
-    since: datetime | None,
-    dry_run: bool,
-    data: str | None,
-    as_json: bool,
-) -> None:
+def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json: bool, **wanted: Any) -> None:
     """Learn from exported history (DiscordChatExporter, JSON).
 
     Name the files of all channels and threads together, so that each thread finds the question that it hangs on. They
@@ -189,26 +181,15 @@ def import_(
     data folder, it files what this command brings. Exit code 2 for a file that is no such export; 3 where a pair is
     parked.
     """
-    settings = settings_of(ctx, {"data": {"dir": data}} if data else None, tells_itself=True)
-    from intern.core.ids import RoleId, UserId
+    settings = settings_of({"data": {"dir": data}} if data else None)
     from intern.service.importing import Wanted, import_history
 
-    wanted = Wanted(
-        files=files,
-        team_ids=tuple(map(UserId, team_ids)),
-        team_role_ids=tuple(map(RoleId, team_role_ids)),
-        since=since.replace(tzinfo=UTC) if since else None,
+    asked = Wanted(files=files, **wanted)
+    done = anyio.run(
+        partial(import_history, settings, asked, dry_run=dry_run, vectors_within=_VECTORS_WITHIN, tell=say)
     )
-
-    async def work() -> int:
-        done = await import_history(settings, wanted, dry_run=dry_run, vectors_within=VECTORS_WITHIN, tell=say)
-        if as_json:
-            show_json(done)
-        else:
-            _tell_imported(done, dry_run=dry_run)
-        return 3 if done.filed and done.filed.parked else 0
-
-    sys.exit(anyio.run(work))
+    show_result(done, partial(_tell_imported, dry_run=dry_run), as_json=as_json)
+    sys.exit(3 if done.filed and done.filed.parked else 0)
 
 
 def _tell_imported(done: Imported, *, dry_run: bool) -> None:
@@ -229,7 +210,7 @@ def _tell_imported(done: Imported, *, dry_run: bool) -> None:
             f"{tally.parked} parked; describe the topics with: intern index"
         )
         if done.without_vectors:
-            say(vectors_later(done.without_vectors))
+            say(_vectors_later(done.without_vectors))
     elif done.archived or done.joined:
         say("the running intern files them")
 
@@ -239,26 +220,19 @@ def _tell_imported(done: Imported, *, dry_run: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be read and what it would cost; change nothing.")
 @click.option("--data", type=click.Path(file_okay=False), help="The data folder, instead of that of the settings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.pass_context
-def import_notes(ctx: click.Context, *, folder: Path, dry_run: bool, data: str | None, as_json: bool) -> None:
+def import_notes(*, folder: Path, dry_run: bool, data: str | None, as_json: bool) -> None:
     """Learn nuggets and facts from a folder of notes (*.md).
 
     Each file counts as a conversation in which the team speaks. Importing the same again costs nothing; a file that
     changed takes the place of what it said before, and what a deleted one taught is withdrawn. Exit code 3 where a file
     could not be read or taught nothing for a failure.
     """
-    settings = settings_of(ctx, {"data": {"dir": data}} if data else None, tells_itself=True)
+    settings = settings_of({"data": {"dir": data}} if data else None)
     from intern.service.importing import import_notes
 
-    async def work() -> int:
-        done = await import_notes(settings, folder, dry_run=dry_run)
-        if as_json:
-            show_json(done)
-        else:
-            _tell_notes(done, dry_run=dry_run)
-        return 3 if done.skipped or (done.read is not None and done.read.failed) else 0
-
-    sys.exit(anyio.run(work))
+    done = anyio.run(partial(import_notes, settings, folder, dry_run=dry_run))
+    show_result(done, partial(_tell_notes, dry_run=dry_run), as_json=as_json)
+    sys.exit(3 if done.skipped or (done.read is not None and done.read.failed) else 0)
 
 
 def _tell_notes(done: ImportedNotes, *, dry_run: bool) -> None:
@@ -278,10 +252,6 @@ def _tell_notes(done: ImportedNotes, *, dry_run: bool) -> None:
         )
 
 
-VECTORS_WITHIN = 5.0
-"""Seconds that a command spends on vectors, so that a small knowledge base is complete at once."""
-
-
-def vectors_later(missing: int) -> str:
+def _vectors_later(missing: int) -> str:
     """Return the line about vectors that a command leaves to others."""
     return f"search by words works now; `intern run` or `intern index --wait` makes the vectors of {missing} passages"

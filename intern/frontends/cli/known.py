@@ -5,27 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, time
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from intern.core.errors import ConfigError
 from intern.core.records import Fact, FactCategory, Nugget, NuggetStatus
-from intern.frontends.cli.options import ask_folder, json_option
-from intern.frontends.cli.output import show, show_each, show_json
+from intern.frontends.cli.options import Listing, ask_folder, json_option
+from intern.frontends.cli.output import show, show_each, show_result
 from intern.frontends.words import minute
 
 if TYPE_CHECKING:
     from intern.service.intern import FactFilter, Intern, Link, Retirement
 
-T = TypeVar("T")
-
 _id = click.argument("fact_id", metavar="ID")
 _secret = click.option("--secret", is_flag=True, help="Also what is secret.")
+_top = click.option(
+    "--top", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="At most so many."
+)
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """A time (UTC, unless it says otherwise); a day without an hour is its last moment."""
+    """Read a time (UTC, unless it says otherwise); a day without an hour is its last moment."""
     if value is None:
         return None
     try:
@@ -37,7 +38,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> da
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _filters(command_: Callable[..., None]) -> Callable[..., None]:
+def _filters(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         json_option,
         _secret,
@@ -46,17 +47,14 @@ def _filters(command_: Callable[..., None]) -> Callable[..., None]:
             "--as-of", metavar="DATE", callback=_moment, help="What was believed then (UTC); a day: at its end."
         ),
         click.option("--category", type=click.Choice(get_args(FactCategory))),
-        click.option(
-            "--top", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="At most so many."
-        ),
+        _top,
     ):
-        command_ = option(command_)
-    return command_
+        command = option(command)
+    return command
 
 
-@click.group("facts", invoke_without_command=True)
-@click.pass_context
-def facts(ctx: click.Context) -> None:
+@click.group("facts", cls=Listing)
+def facts() -> None:
     """Read what is known as facts; retire what is no longer true.
 
     Secret ones are shown with --secret only. Without a command: the list. The beginning of an id is enough.
@@ -64,47 +62,22 @@ def facts(ctx: click.Context) -> None:
     Exit code 0; 1 where a search found nothing; 2 for an id that is unknown, or the beginning of several; 3 where
     something cannot be read or written.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_facts)
 
 
 @facts.command("list")
 @_filters
-@click.pass_context
-def list_facts(
-    ctx: click.Context,
-    *,
-    category: FactCategory | None = None,
-    as_of: datetime | None = None,
-    everything: bool = False,
-    secret: bool = False,
-    top: int = 100,
-    as_json: bool = False,
-) -> None:
+def list_facts(*, top: int, as_json: bool, **filters: Any) -> None:
     """List facts, what was said last first."""
-    wanted = _wanted(category, as_of, everything=everything, secret=secret)
-    found = ask_folder(ctx, lambda intern: intern.facts(wanted, top))
+    found = ask_folder(lambda intern: intern.facts(_wanted(**filters), top))
     show_each(found, _fact_line, "no fact is known", as_json=as_json)
 
 
 @facts.command("search")
 @click.argument("text", nargs=-1, required=True)
 @_filters
-@click.pass_context
-def search_facts(
-    ctx: click.Context,
-    *,
-    text: tuple[str, ...],
-    category: FactCategory | None,
-    as_of: datetime | None,
-    everything: bool,
-    secret: bool,
-    top: int,
-    as_json: bool,
-) -> None:
+def search_facts(*, text: tuple[str, ...], top: int, as_json: bool, **filters: Any) -> None:
     """Find facts that hold words of TEXT, best first."""
-    wanted = _wanted(category, as_of, everything=everything, secret=secret)
-    found = ask_folder(ctx, lambda intern: intern.search_facts(" ".join(text), wanted, top))
+    found = ask_folder(lambda intern: intern.search_facts(" ".join(text), _wanted(**filters), top))
     show_each(found, _fact_line, "nothing was found", as_json=as_json)
     sys.exit(0 if found else 1)
 
@@ -113,40 +86,31 @@ def search_facts(
 @_id
 @_secret
 @json_option
-@click.pass_context
-def show_fact(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) -> None:
+def show_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show a fact whole, and where it was said."""
-    fact, links = ask_folder(ctx, lambda intern: intern.fact_history(fact_id, secret=secret))
+    fact, links = ask_folder(lambda intern: intern.fact_history(fact_id, secret=secret))
     link = next(each for each in links if each.fact.id == fact.id)
-    if as_json:
-        show_json(link)
-    else:
-        show("\n".join(_whole_fact(link)))
+    show_result(link, lambda link: show(_whole_fact(link)), as_json=as_json)
 
 
 @facts.command("history")
 @_id
 @_secret
 @json_option
-@click.pass_context
-def history_of_fact(ctx: click.Context, *, fact_id: str, secret: bool, as_json: bool) -> None:
+def history_of_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show what a fact took the place of, and what took its place, oldest first."""
-    _, links = ask_folder(ctx, lambda intern: intern.fact_history(fact_id, secret=secret))
-    if as_json:
-        show_json(links)
-    else:
-        show("\n\n".join("\n".join(_whole_fact(link)) for link in links))
+    _, links = ask_folder(lambda intern: intern.fact_history(fact_id, secret=secret))
+    show_result(links, lambda links: show("\n\n".join(map(_whole_fact, links))), as_json=as_json)
 
 
 @facts.command("retire")
 @_id
 @click.option("--why", required=True, help="Kept with the fact.")
 @json_option
-@click.pass_context
-def retire(ctx: click.Context, *, fact_id: str, why: str, as_json: bool) -> None:
+def retire(*, fact_id: str, why: str, as_json: bool) -> None:
     """Have a fact believed no more. What it had taken the place of does not come back."""
     if not why.strip():
-        raise click.BadParameter("say why", ctx, param_hint="--why")
+        raise click.BadParameter("say why", param_hint="--why")
 
     async def work(intern: Intern) -> Retirement:
         fact = await intern.fact(fact_id, secret=True)
@@ -154,11 +118,7 @@ def retire(ctx: click.Context, *, fact_id: str, why: str, as_json: bool) -> None
             raise ConfigError(f"{fact.id} is retired already; `intern facts history` tells why")
         return await intern.retire_fact(fact.id, why)
 
-    retired = ask_folder(ctx, work)
-    if as_json:
-        show_json(retired)
-    else:
-        show(f"{retired.fact_id}  retired: {retired.why}")
+    show_result(ask_folder(work), lambda done: show(f"{done.fact_id}  retired: {done.why}"), as_json=as_json)
 
 
 def _wanted(category: FactCategory | None, as_of: datetime | None, *, everything: bool, secret: bool) -> FactFilter:
@@ -172,7 +132,7 @@ def _fact_line(fact: Fact) -> str:
     return f"{fact.id}  {minute(fact.last_seen_at)}  ({', '.join(notes)})  {' '.join(fact.content.split())}"
 
 
-def _whole_fact(link: Link) -> list[str]:
+def _whole_fact(link: Link) -> str:
     fact = link.fact
     lines = [_fact_line(fact), f"  believed since {minute(fact.first_seen_at)}, confidence {fact.confidence:.2f}"]
     if fact.summary:
@@ -185,55 +145,44 @@ def _whole_fact(link: Link) -> list[str]:
         gone = " (withdrawn since)" if each.is_withdrawn else ""
         snippet = f": {' '.join(each.context_snippet.split())}" if each.context_snippet else ""
         lines.append(f"  said {minute(each.timestamp)} in {each.conversation_id} ({each.sentiment}){gone}{snippet}")
-    return lines
+    return "\n".join(lines)
 
 
-@click.group("nuggets", invoke_without_command=True)
-@click.pass_context
-def nuggets(ctx: click.Context) -> None:
+@click.group("nuggets", cls=Listing)
+def nuggets() -> None:
     """Read what was distilled from conversations.
 
     Without a command: the list. The beginning of an id is enough. Exit code 0; 2 for an id that is unknown, or the
     beginning of several; 3 where something cannot be read.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_nuggets)
 
 
 @nuggets.command("list")
 @click.option("--status", type=click.Choice(get_args(NuggetStatus)))
-@click.option("--top", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
+@_top
 @json_option
-@click.pass_context
-def list_nuggets(
-    ctx: click.Context, *, status: NuggetStatus | None = None, top: int = 100, as_json: bool = False
-) -> None:
+def list_nuggets(*, status: NuggetStatus | None, top: int, as_json: bool) -> None:
     """List nuggets, newest first."""
-    found = ask_folder(ctx, lambda intern: intern.nuggets(status, top))
+    found = ask_folder(lambda intern: intern.nuggets(status, top))
     show_each(found, _nugget_line, "no nugget was distilled yet", as_json=as_json)
 
 
 @nuggets.command("show")
 @click.argument("nugget_id", metavar="ID")
 @json_option
-@click.pass_context
-def show_nugget(ctx: click.Context, *, nugget_id: str, as_json: bool) -> None:
+def show_nugget(*, nugget_id: str, as_json: bool) -> None:
     """Show a nugget whole."""
-    nugget = ask_folder(ctx, lambda intern: intern.nugget(nugget_id))
-    if as_json:
-        show_json(nugget)
-    else:
-        show("\n".join(_whole_nugget(nugget)))
+    show_result(ask_folder(lambda intern: intern.nugget(nugget_id)), _show_nugget, as_json=as_json)
 
 
 def _nugget_line(nugget: Nugget) -> str:
     return f"{nugget.id}  {minute(nugget.timestamp)}  ({nugget.status})  {nugget.topic}: {nugget.topic_summary}"
 
 
-def _whole_nugget(nugget: Nugget) -> list[str]:
+def _show_nugget(nugget: Nugget) -> None:
     lines = [_nugget_line(nugget), *(f"  {line}" for line in nugget.detailed_analysis.splitlines())]
     if nugget.keywords:
         lines.append(f"  keywords: {', '.join(nugget.keywords)}")
     if nugget.user_ids_involved:
         lines.append(f"  said by: {', '.join(nugget.user_ids_involved)}")
-    return [*lines, f"  from {nugget.conversation_id}, messages {', '.join(nugget.source_message_ids)}"]
+    show("\n".join([*lines, f"  from {nugget.conversation_id}, messages {', '.join(nugget.source_message_ids)}"]))

@@ -5,27 +5,30 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
 
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.progress import tell
+from intern.core.records import IndexEntry
 from intern.frontends.cli.ending import INTERRUPTED
-from intern.frontends.cli.options import settings_of, team_options
-from intern.frontends.cli.output import say, show, show_json
+from intern.frontends.cli.options import UTC_DATES, ask_folder, settings_of, settings_of_folder, team_options
+from intern.frontends.cli.output import say, show, show_result
 
 if TYPE_CHECKING:
     from intern.lab.backtest import Replay, Wanted
     from intern.lab.estimating import Estimate, Range
     from intern.lab.evaluation import Comparison, Evaluation, Outcome, Totals
-    from intern.lab.outcomes import Backtest
+    from intern.lab.outcomes import Backtest, Outcome as Replayed
     from intern.service import Settings
+    from intern.service.intern import Intern
 
 _MOST_UNKNOWN = 5  # expected sources that are named one by one
 _AT_A_TIME = 4  # questions; an endpoint's own limits hold, too
@@ -41,8 +44,7 @@ _AT_A_TIME = 4  # questions; an endpoint's own limits hold, too
     help="Also say what is different from this earlier result.",
 )
 @click.option("--concurrency", type=click.IntRange(min=1), help="Questions at the same time; else 4, offline 1.")
-@click.pass_context
-def eval(ctx: click.Context, *, file: Path, as_json: bool, compare: Path | None, concurrency: int | None) -> None:  # noqa: A001 it is the name of the command
+def eval(*, file: Path, as_json: bool, compare: Path | None, concurrency: int | None) -> None:  # noqa: A001 it is the name of the command
     """Ask a file of questions, and say how well they were answered.
 
     One JSON object a line: {"question": "How do I …?", "expected_sources": ["kb:guides/", "team:keys.txt"],
@@ -51,53 +53,38 @@ def eval(ctx: click.Context, *, file: Path, as_json: bool, compare: Path | None,
 
     Exit code 0: done, with any result. 2: the file is wrong. 3: some questions could not be looked up.
     """
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
-    from intern.lab.evaluation import (
-        Evaluation,
-        compared,
-        outcomes_of,
-        read_evaluation,
-        read_questions,
-        totals_of,
-        unknown_sources,
-    )
-    from intern.service.intern import open_intern
+    settings = settings_of_folder()
+    from intern.lab import evaluation
 
-    questions = read_questions(file)
-    older = read_evaluation(compare) if compare else None
+    questions = evaluation.read_questions(file)
+    older = evaluation.read_evaluation(compare) if compare else None
     offline = settings.llm.kind == "offline"
 
-    async def work() -> int:
-        asked = Asking(len(questions))
-        async with open_intern(settings) as intern:
-            entries = await intern.entries()
-            unknown = unknown_sources(questions, entries)
-            outcomes = await outcomes_of(
-                intern.answer,
-                questions,
-                concurrency=concurrency or (1 if offline else _AT_A_TIME),
-                tell=lambda outcome: asked.one(outcome.tokens),
-            )
-        done = Evaluation(
-            at=datetime.now(UTC),
-            model="offline" if offline else settings.llm.model,
-            outcomes=outcomes,
-            totals=totals_of(outcomes),
-            unknown_sources=unknown,
-            comparison=compared(older.outcomes, outcomes) if older else None,
+    async def work(intern: Intern) -> tuple[tuple[IndexEntry, ...], tuple[Outcome, ...]]:
+        return await intern.entries(), await evaluation.outcomes_of(
+            intern.answer,
+            questions,
+            concurrency=concurrency or (1 if offline else _AT_A_TIME),
+            tell=_asking(len(questions)),
         )
-        if as_json:
-            show_json(done)
-        else:
-            show("\n".join(_lines_of(done)))
-        if not entries:
-            say(f"nothing is indexed yet: put documents into {settings.paths.sources}, then run: intern index")
-        elif unknown:
-            named = ", ".join(unknown[:_MOST_UNKNOWN]) + (", …" if len(unknown) > _MOST_UNKNOWN else "")
-            say(f"expected sources that no index lists: {len(unknown)} ({named})")
-        return 3 if any(outcome.verdict == "could_not_look" for outcome in outcomes) else 0
 
-    sys.exit(anyio.run(work))
+    entries, outcomes = ask_folder(work, settings)
+    unknown = evaluation.unknown_sources(questions, entries)
+    done = evaluation.Evaluation(
+        at=datetime.now(UTC),
+        model="offline" if offline else settings.llm.model,
+        outcomes=outcomes,
+        totals=evaluation.totals_of(outcomes),
+        unknown_sources=unknown,
+        comparison=evaluation.compared(older.outcomes, outcomes) if older else None,
+    )
+    show_result(done, lambda done: show("\n".join(_lines_of(done))), as_json=as_json)
+    if not entries:
+        say(f"nothing is indexed yet: put documents into {settings.paths.sources}, then run: intern index")
+    elif unknown:
+        named = ", ".join(unknown[:_MOST_UNKNOWN]) + (", …" if len(unknown) > _MOST_UNKNOWN else "")
+        say(f"expected sources that no index lists: {len(unknown)} ({named})")
+    sys.exit(3 if any(outcome.verdict == "could_not_look" for outcome in outcomes) else 0)
 
 
 def _lines_of(done: Evaluation) -> Iterator[str]:
@@ -166,14 +153,13 @@ def _on_a_line(text: str, longest: int) -> str:
 
 
 _JSON, _HTML = Path("backtest.json"), Path("backtest.html")
-_DATES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
 @click.command("backtest")
 @click.argument("exports", nargs=-1, required=True, metavar="EXPORT…", type=click.Path(path_type=Path))
 @team_options
-@click.option("--since", type=_DATES, help="Ask no older questions (UTC); what was taught before counts.")
-@click.option("--until", type=_DATES, help="Ask no newer questions (UTC).")
+@click.option("--since", type=UTC_DATES, help="Ask no older questions (UTC); what was taught before counts.")
+@click.option("--until", type=UTC_DATES, help="Ask no newer questions (UTC).")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Ask so many at most, spread evenly.")
 @click.option("--no-documents", is_flag=True, help="Answer from what the team said only.")
 @click.option("--concurrency", type=click.IntRange(min=1), help="Questions at the same time; else 4, offline 1.")
@@ -190,21 +176,15 @@ _DATES = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
     type=click.Path(dir_okay=False, path_type=Path),
     help=f"Write a report to read there; else to {_HTML}.",
 )
-@click.pass_context
 def backtest(
-    ctx: click.Context,
     *,
     exports: tuple[Path, ...],
-    team_ids: tuple[str, ...],
-    team_role_ids: tuple[str, ...],
-    since: datetime | None,
-    until: datetime | None,
-    limit: int | None,
     no_documents: bool,
     concurrency: int | None,
     dry_run: bool,
     json_file: Path | None,
     html_file: Path | None,
+    **wanted: Any,
 ) -> None:
     """Replay exported history, and compare with the team's answers.
 
@@ -219,36 +199,25 @@ def backtest(
     Ctrl-C ends it early; what is written then says so. A model that is away is waited for; after some minutes it ends
     early, too. Exit code 3: some questions could not be looked up; 130: stopped by Ctrl-C.
     """
-    settings = settings_of(ctx, tells_itself=True)
-    from intern.core.ids import RoleId, UserId
+    settings = settings_of()
     from intern.lab.backtest import Wanted
 
-    wanted = Wanted(
+    asked = Wanted(
         files=tuple(files_of(exports)),
-        team_ids=tuple(map(UserId, team_ids)),
-        team_role_ids=tuple(map(RoleId, team_role_ids)),
-        since=since.replace(tzinfo=UTC) if since else None,
-        until=until.replace(tzinfo=UTC) if until else None,
-        limit=limit,
         documents=not no_documents,
         concurrency=concurrency or (1 if settings.llm.kind == "offline" else _AT_A_TIME),
+        **wanted,
     )
     if not dry_run:
         for option, named, usual in (("--json", json_file, _JSON), ("--html", html_file, _HTML)):
             _check_writable(named or usual, option)
             if not named and usual.exists():
                 raise ConfigError(f"{usual} is there already: move it away, or name a place with {option}")
-        _check_apart(json_file or _JSON, html_file or _HTML, wanted.files)
-    sys.exit(anyio.run(_work, settings, wanted, json_file or _JSON, html_file or _HTML, dry_run))
+        _check_apart(json_file or _JSON, html_file or _HTML, asked.files)
+    sys.exit(anyio.run(partial(_work, settings, asked, json_file or _JSON, html_file or _HTML, dry_run=dry_run)))
 
 
-async def _work(
-    settings: Settings,
-    wanted: Wanted,
-    json_file: Path,
-    html_file: Path,
-    dry_run: bool,  # noqa: FBT001 - anyio.run hands on no names
-) -> int:
+async def _work(settings: Settings, wanted: Wanted, json_file: Path, html_file: Path, *, dry_run: bool) -> int:
     from intern.lab.backtest import PAUSES, Replay, prepare
     from intern.lab.estimating import estimate_backtest
     from intern.lab.report import table_of
@@ -262,8 +231,7 @@ async def _work(
     if dry_run:
         show("\n".join(_told(estimate_backtest(settings, prepared.timeline))))
         return 0
-    asking = Asking(len(asked))
-    replay = Replay(settings, prepared, tell=lambda outcome: asking.one(outcome.tokens), say=say, pauses=PAUSES)
+    replay = Replay(settings, prepared, tell=_asking(len(asked)), say=say, pauses=PAUSES)
     stopped = await _until_stopped(replay)
     done = replay.report()
     try:
@@ -395,15 +363,13 @@ def _between(numbers: Range) -> str:
     return f"{numbers.least:.0f} to {numbers.most:.0f}"
 
 
-class Asking:
-    """Progress over a number of questions, with the tokens that they took."""
+def _asking(total: int) -> Callable[[Outcome | Replayed], None]:
+    """Return a function that tells the progress over questions, with the tokens that they took."""
+    tokens: list[int] = []
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = self._tokens = 0
+    def tell_one(outcome: Outcome | Replayed) -> None:
+        tokens.append(outcome.tokens)
+        note = f"{sum(tokens)} tokens" if any(tokens) else ""
+        tell("Asking {total} questions", len(tokens), total, note)
 
-    def one(self, tokens: int) -> None:
-        """Count one more question and its tokens."""
-        self._done += 1
-        self._tokens += tokens
-        tell("Asking {total} questions", self._done, self._total, f"{self._tokens} tokens" if self._tokens else "")
+    return tell_one

@@ -12,50 +12,54 @@ from intern.core.clock import SystemClock
 from intern.core.ids import MessageId, QAId, UserId
 from intern.core.progress import tell
 from intern.core.records import Approved, Decision, Forgotten, Parked, Rejected, Turn, Withdrawn
-from intern.frontends.cli.options import ask_folder, json_option, reading, settings_of
-from intern.frontends.cli.output import say, show, show_each, show_json
+from intern.frontends.cli.options import Listing, ask_folder, json_option, reading, settings_of_folder
+from intern.frontends.cli.output import say, show, show_each, show_json, show_result
 from intern.frontends.words import ago, became, minute
 
+if TYPE_CHECKING:
+    from intern.service.intern import Forgot, Progress, Regenerated
+    from intern.service.models import Estimate
+    from intern.service.reading import PairText, TopicLine, WaitingPair
+
 _LISTED = 50  # a screen or two; --all has the rest
+_NAMED = 10
+_TOLD = 20  # parked pairs; more would fill the screen
+
+_qa_ids = click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
 
 
-@click.group("archive", invoke_without_command=True)
-@click.pass_context
-def archive(ctx: click.Context) -> None:
+@click.group("archive", cls=Listing)
+def archive() -> None:
     """Read the captured pairs: list them, show one.
 
     Reads only, and works beside a running bot. Without a command: the list. Exit code 0; 2 for a pair that there is
     not; 3 where something cannot be read.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_pairs)
 
 
 @archive.command("list")
 @click.option("--all", "everything", is_flag=True, help=f"All pairs; else the newest {_LISTED}.")
 @json_option
-@click.pass_context
-def list_pairs(ctx: click.Context, *, everything: bool = False, as_json: bool = False) -> None:
+def list_pairs(*, everything: bool, as_json: bool) -> None:
     """List archived pairs, oldest first, each with what became of it."""
-    pairs = reading(ctx).pairs(newest=None if everything else _LISTED)
+    pairs = reading().pairs(newest=None if everything else _LISTED)
     if as_json:
         show_json(pairs)
         return
     for each in pairs:
-        became = each.decision.replace("_", " ") + (f" {each.topic}" if each.topic else "")
-        show(f"{each.qa_id}  answered {minute(each.answered_at)}  {became}: {each.question[:200]}")
+        what = each.decision.replace("_", " ") + (f" {each.topic}" if each.topic else "")
+        show(f"{each.qa_id}  answered {minute(each.answered_at)}  {what}: {each.question[:200]}")
 
 
 @archive.command("show")
 @click.argument("qa_id")
 @json_option
-@click.pass_context
-def show_pair(ctx: click.Context, qa_id: str, *, as_json: bool) -> None:
+def show_pair(qa_id: str, *, as_json: bool) -> None:
     """Show one pair, word for word, and all that was decided about it."""
-    found = reading(ctx).pair(qa_id)
-    if as_json:
-        show_json(found)
-        return
+    show_result(reading().pair(qa_id), _show_pair, as_json=as_json)
+
+
+def _show_pair(found: PairText) -> None:
     pair = found.pair
     lines = [
         f"{pair.qa_id}, answered {minute(pair.answered_at)}, archived {minute(pair.timestamp)}",
@@ -65,27 +69,23 @@ def show_pair(ctx: click.Context, qa_id: str, *, as_json: bool) -> None:
     show("\n".join([*lines, *(["", *map(_told, found.decisions)] if found.decisions else [])]))
 
 
-@click.group("topics", invoke_without_command=True)
-@click.pass_context
-def topics(ctx: click.Context) -> None:
+@click.group("topics", cls=Listing)
+def topics() -> None:
     """Read the topics: list them, show one, tell its history.
 
     Reads only, and works beside a running bot. Without a command: the list. Exit code 0; 2 for a topic that there
     is not; 3 where something cannot be read.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_topics)
 
 
 @topics.command("list")
 @json_option
-@click.pass_context
-def list_topics(ctx: click.Context, *, as_json: bool = False) -> None:
+def list_topics(*, as_json: bool) -> None:
     """List all topics, each with its pairs, its characters, its newest answer and what it covers."""
-    topics = reading(ctx).topics()
-    if as_json:
-        show_json(topics)
-        return
+    show_result(reading().topics(), _show_topics, as_json=as_json)
+
+
+def _show_topics(topics: tuple[TopicLine, ...]) -> None:
     width = max((len(each.name) for each in topics), default=0)
     for each in topics:
         newest = minute(each.answered_at) if each.answered_at else "-" * 16
@@ -96,10 +96,9 @@ def list_topics(ctx: click.Context, *, as_json: bool = False) -> None:
 @click.argument("name")
 @click.option("--removed", is_flag=True, help="Also what newer answers made obsolete.")
 @json_option
-@click.pass_context
-def show_topic(ctx: click.Context, name: str, *, removed: bool, as_json: bool) -> None:
+def show_topic(name: str, *, removed: bool, as_json: bool) -> None:
     """Show the pairs of a topic, as answers see them."""
-    topic = reading(ctx).topic(name)
+    topic = reading().topic(name)
     if as_json:
         show_json(topic)
         return
@@ -114,37 +113,29 @@ def show_topic(ctx: click.Context, name: str, *, removed: bool, as_json: bool) -
 @topics.command("history")
 @click.argument("name")
 @json_option
-@click.pass_context
-def history_of(ctx: click.Context, name: str, *, as_json: bool) -> None:
+def history_of(name: str, *, as_json: bool) -> None:
     """Tell all that was decided about the pairs of a topic, oldest first."""
-    show_each(reading(ctx).history(name), _told, "", as_json=as_json)
+    show_each(reading().history(name), _told, "", as_json=as_json)
 
 
-_qa_ids = click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
-
-
-@click.group("review", invoke_without_command=True)
-@click.pass_context
-def review(ctx: click.Context) -> None:
+@click.group("review", cls=Listing)
+def review() -> None:
     """Read, approve or reject captures that wait for the team.
 
     With `kb.review = true`, nothing is learned from a capture before that. Without a command: the list, which reads
     only and works beside a running bot. Exit code 0; 2 for a pair that is unknown or does not wait; 3 where
     something cannot be read or written.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_waiting)
 
 
 @review.command("list")
 @json_option
-@click.pass_context
-def list_waiting(ctx: click.Context, *, as_json: bool = False) -> None:
+def list_waiting(*, as_json: bool) -> None:
     """List the captures that wait, oldest first, each with all that was said."""
-    waiting = reading(ctx).awaiting(SystemClock().now())
-    if as_json:
-        show_json(waiting)
-        return
+    show_result(_awaiting(), _show_waiting, as_json=as_json)
+
+
+def _show_waiting(waiting: tuple[WaitingPair, ...]) -> None:
     lines: list[str] = []
     for each in waiting:
         newer = f"; in {each.in_newer}, too" if each.in_newer else ""
@@ -161,59 +152,52 @@ def list_waiting(ctx: click.Context, *, as_json: bool = False) -> None:
 @_qa_ids
 @click.option("--all", "everything", is_flag=True, help="All that waits now, each conversation in its newest version.")
 @json_option
-@click.pass_context
-def approve(ctx: click.Context, *, qa_ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
+def approve(*, qa_ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """Have captures filed. Older versions of them need not wait any more."""
     if everything == bool(qa_ids):
         raise click.UsageError("say which: ids from `intern review`, or --all")
     if everything:
-        waiting = reading(ctx).awaiting(SystemClock().now())
-        qa_ids = tuple(each.qa_id for each in waiting if each.in_newer is None)
-    _review(ctx, "approve", qa_ids, as_json=as_json)
+        qa_ids = tuple(each.qa_id for each in _awaiting() if each.in_newer is None)
+    _review("approve", qa_ids, as_json=as_json)
 
 
 @review.command("reject")
 @_qa_ids
 @json_option
-@click.pass_context
-def reject(ctx: click.Context, *, qa_ids: tuple[str, ...], as_json: bool) -> None:
+def reject(*, qa_ids: tuple[str, ...], as_json: bool) -> None:
     """Have nothing learned from captures, ever."""
     if not qa_ids:
         raise click.UsageError("say which: ids from `intern review`")
-    _review(ctx, "reject", qa_ids, as_json=as_json)
+    _review("reject", qa_ids, as_json=as_json)
 
 
-def _review(
-    ctx: click.Context, action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool
-) -> None:
-    from intern.core.ids import QAId
-    from intern.core.records import Approved
+def _awaiting() -> tuple[WaitingPair, ...]:
+    return reading().awaiting(SystemClock().now())
+
+
+def _review(action: Literal["approve", "reject"], qa_ids: tuple[str, ...], *, as_json: bool) -> None:
     from intern.service.intern import Review
 
     asked = Review(action=action, qa_ids=tuple(map(QAId, qa_ids)))
-    decisions = ask_folder(ctx, lambda intern: intern.review(asked)) if qa_ids else ()
+    decisions = ask_folder(lambda intern: intern.review(asked)) if qa_ids else ()
     show_each(decisions, _told, "nothing waits for review", as_json=as_json)
     if any(isinstance(each, Approved) for each in decisions):
         say("what is approved only is filed once the model is there: by `intern run`, or by saying this again")
 
 
 @click.command("retry")
-@click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
+@_qa_ids
 @json_option
-@click.pass_context
-def retry(ctx: click.Context, *, qa_ids: tuple[str, ...], as_json: bool) -> None:
+def retry(*, qa_ids: tuple[str, ...], as_json: bool) -> None:
     """File parked pairs now: all of them, or those that you name.
 
     `intern status` lists them. While `intern run` works on the same data folder, it does the work, and this command
     waits for it. Exit code 2 for a pair that is unknown or not parked; 3 where one is parked again, for the model gave
     nothing usable, or where model or disk failed altogether: what was filed by then stays so.
     """
-    decisions = ask_folder(ctx, lambda intern: intern.retry(tuple(map(QAId, qa_ids))))
+    decisions = ask_folder(lambda intern: intern.retry(tuple(map(QAId, qa_ids))))
     show_each(decisions, _told, "nothing is parked", as_json=as_json)
     sys.exit(3 if any(isinstance(each, Parked) for each in decisions) else 0)
-
-
-_NAMED = 10
 
 
 @click.command("forget")
@@ -222,17 +206,14 @@ _NAMED = 10
 @click.option("--erase", is_flag=True, help="Rewrite the archive, too. There is no way back.")
 @click.option("--yes", is_flag=True, help="Do not ask before erasing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.pass_context
-def forget(
-    ctx: click.Context, *, user: str | None, messages: tuple[str, ...], erase: bool, yes: bool, as_json: bool
-) -> None:
+def forget(*, user: str | None, messages: tuple[str, ...], erase: bool, yes: bool, as_json: bool) -> None:
     """Take a member's or a message's text out of what was learned.
 
     Out of topics, index, caches and the database; it does not come back when a thread is read again, nor by a
     regeneration. The archive keeps it unless you --erase. While `intern run` works on the same data folder, it does the
     work, and this command waits for it. Exit code 1 where nothing was held of it, 3 where that could not be looked up.
     """
-    from intern.service.intern import Forget, Forgot
+    from intern.service.intern import Forget
 
     asked = Forget(
         user_id=UserId(user) if user is not None else None,
@@ -243,41 +224,30 @@ def forget(
         if not sys.stdin.isatty():
             raise click.UsageError("--erase cannot be undone: without a terminal, confirm it with --yes")
         click.confirm("This rewrites the archive and cannot be undone. Erase?", abort=True, err=True)
-
-    def tell(done: Forgot) -> None:
-        if not done.found:
-            say("nothing of it is held here; should it be read again, it will be left out")
-        else:
-            say(f"{done.messages} messages in {done.captures} captures; topics changed: {len(done.topics)}")
-        if done.erased is not None:
-            erased = done.erased
-            say(f"erased: {erased.messages} messages of {erased.captures} captures; {erased.gone} captures are gone")
-        if done.nameless_count:
-            say(
-                f"{done.nameless_count} captures do not say who wrote in them; look them through, and forget by "
-                f"--message what is theirs: {', '.join(done.nameless[:_NAMED])}"
-                + (" …" if done.nameless_count > _NAMED else "")
-            )
-
-    done = ask_folder(ctx, lambda intern: intern.forget(asked))
-    if as_json:
-        show_json(done)
-    else:
-        tell(done)
+    done = ask_folder(lambda intern: intern.forget(asked))
+    show_result(done, _tell_forgotten, as_json=as_json)
     sys.exit(0 if done.found else 1)
 
 
-if TYPE_CHECKING:
-    from intern.service.intern import Progress
-
-_TOLD = 20  # parked pairs; more would fill the screen
+def _tell_forgotten(done: Forgot) -> None:
+    if not done.found:
+        say("nothing of it is held here; should it be read again, it will be left out")
+    else:
+        say(f"{done.messages} messages in {done.captures} captures; topics changed: {len(done.topics)}")
+    if erased := done.erased:
+        say(f"erased: {erased.messages} messages of {erased.captures} captures; {erased.gone} captures are gone")
+    if done.nameless_count:
+        say(
+            f"{done.nameless_count} captures do not say who wrote in them; look them through, and forget by "
+            f"--message what is theirs: {', '.join(done.nameless[:_NAMED])}"
+            + (" …" if done.nameless_count > _NAMED else "")
+        )
 
 
 @click.command("regenerate")
 @click.option("--dry-run", is_flag=True, help="Say what it would cost, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.pass_context
-def regenerate(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
+def regenerate(*, dry_run: bool, as_json: bool) -> None:
     """Rebuild the topic files from the archive.
 
     Useful after the prompts changed, or when topic files were damaged. The old library stays in use until the new one
@@ -288,33 +258,33 @@ def regenerate(ctx: click.Context, *, dry_run: bool, as_json: bool) -> None:
     a pair is parked.
     """
     if dry_run:
-        settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+        settings = settings_of_folder()
         from intern.service.models import estimate_regeneration
 
-        estimated = estimate_regeneration(settings)
-        if as_json:
-            show_json(estimated)
-        else:
-            already = f", {estimated.decided} of them done already" if estimated.decided else ""
-            cost = f"about {estimated.calls} calls, {estimated.tokens} tokens" if estimated.calls else "no model asked"
-            say(f"{estimated.pairs} captures of {estimated.conversations} conversations{already}: {cost}")
+        show_result(estimate_regeneration(settings), _tell_estimate, as_json=as_json)
         return
-
-    done = ask_folder(ctx, lambda intern: intern.regenerate(_tell_progress))
-    if as_json:
-        show_json(done)
-    else:
-        tally = done.tally
-        cost = f"; {done.calls} calls, {done.tokens} tokens" if done.calls else ""
-        say(
-            f"{done.pairs} captures: {tally.filed + tally.moved} filed under {done.topics} topics, "
-            f"{tally.skipped} skipped, {tally.replaced} replaced by fuller ones, {tally.parked} parked{cost}"
-        )
-        for qa_id in done.parked[:_TOLD]:
-            say(f"parked: {qa_id}")
-        if done.parked:
-            say("`intern status` says why they are parked")
+    done = ask_folder(lambda intern: intern.regenerate(_tell_progress))
+    show_result(done, _tell_regenerated, as_json=as_json)
     sys.exit(3 if done.parked else 0)
+
+
+def _tell_estimate(estimated: Estimate) -> None:
+    already = f", {estimated.decided} of them done already" if estimated.decided else ""
+    cost = f"about {estimated.calls} calls, {estimated.tokens} tokens" if estimated.calls else "no model asked"
+    say(f"{estimated.pairs} captures of {estimated.conversations} conversations{already}: {cost}")
+
+
+def _tell_regenerated(done: Regenerated) -> None:
+    tally = done.tally
+    cost = f"; {done.calls} calls, {done.tokens} tokens" if done.calls else ""
+    say(
+        f"{done.pairs} captures: {tally.filed + tally.moved} filed under {done.topics} topics, "
+        f"{tally.skipped} skipped, {tally.replaced} replaced by fuller ones, {tally.parked} parked{cost}"
+    )
+    for qa_id in done.parked[:_TOLD]:
+        say(f"parked: {qa_id}")
+    if done.parked:
+        say("`intern status` says why they are parked")
 
 
 def _tell_progress(progress: Progress) -> None:
@@ -324,12 +294,12 @@ def _tell_progress(progress: Progress) -> None:
 
 
 def _said(turns: Iterable[Turn]) -> list[str]:
-    """A conversation, a message's further lines below its first."""
+    """Return the lines of a conversation, a message's further lines below its first."""
     return [f"  {turn.speaker}: " + turn.text.replace("\n", "\n    ") for turn in turns]
 
 
 def _told(decision: Decision) -> str:
-    """A decision on one line."""
+    """Return a decision on one line."""
     what = became(decision)
     match decision:
         case Withdrawn(message_ids=ids) | Forgotten(message_ids=ids):

@@ -12,24 +12,28 @@ from typing import TYPE_CHECKING
 
 import anyio
 import click
-from anyio.to_thread import run_sync
 
+from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.frontends.cli.options import settings_of
-from intern.frontends.cli.output import say, show, show_json
+from intern.frontends.cli.options import settings_of, settings_of_folder
+from intern.frontends.cli.output import say, show, show_result
 from intern.frontends.words import ago
 from intern.service import CONFIG_FILE
 
+if TYPE_CHECKING:
+    from intern.service.doctor import Report
+    from intern.service.status import Attended, ParkedPair, SourceStatus, Status
+    from intern.service.stores import BackedUp
+
 
 @click.command("run")
-@click.pass_context
-def run(ctx: click.Context) -> None:
+def run() -> None:
     """Run the bot on Discord.
 
     Needs discord.token, discord.guild_ids and a model endpoint (or llm.provider = "offline"). Ends calmly on SIGINT
     or SIGTERM.
     """
-    settings = settings_of(ctx)
+    settings = settings_of(logs=True)
     settings.require_for_run()
     from intern.core.log import LogProgress
     from intern.core.progress import heard_by
@@ -85,27 +89,23 @@ def _example() -> str:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.pass_context
-def backup(ctx: click.Context, file: Path, *, force: bool, as_json: bool) -> None:
+def backup(file: Path, *, force: bool, as_json: bool) -> None:
     """Copy the database to a file, whether or not the bot runs.
 
     The copy is of one moment, is checked, and appears under its name only when it is whole. It says what else belongs
     to a backup. Exit code 0: done. 2: it must not be written there. 3: it could not be made.
     """
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+    settings = settings_of_folder()
     from intern.service.stores import back_up
 
-    async def work() -> None:
-        done = await run_sync(lambda: back_up(settings, file, force=force))
-        if as_json:
-            show_json(done)
-            return
-        show(done.path)
-        say(f"{done.bytes:,} bytes, checked; it holds what is secret, too: keep it where only you can read")
-        if done.beside:
-            say(f"also copy, as they are: {', '.join(done.beside)}")
+    show_result(back_up(settings, file, force=force), _show_copy, as_json=as_json)
 
-    anyio.run(work)
+
+def _show_copy(done: BackedUp) -> None:
+    show(done.path)
+    say(f"{done.bytes:,} bytes, checked; it holds what is secret, too: keep it where only you can read")
+    if done.beside:
+        say(f"also copy, as they are: {', '.join(done.beside)}")
 
 
 _MARKS = {"ok": "ok  ", "note": "note", "todo": "TODO"}
@@ -113,8 +113,7 @@ _MARKS = {"ok": "ok  ", "note": "note", "todo": "TODO"}
 
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.pass_context
-def doctor(ctx: click.Context, *, as_json: bool) -> None:
+def doctor(*, as_json: bool) -> None:
     """Check model, data folder, and rights and roles on Discord.
 
     Says the one next thing to do, and prints the link that invites the bot with no more permissions than it needs.
@@ -123,23 +122,21 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
     the bot. Without a token, Discord is left out. Exit code 0: all is well. 1: there is something to do. 3: could not
     look.
     """
-    settings = settings_of(ctx, tells_itself=True)
+    settings = settings_of()
     from intern.service.doctor import examine
 
     report = anyio.run(examine, settings)
-    if as_json:
-        show_json(report)
-    else:
-        for finding in report.findings:
-            say(f"{_MARKS[finding.level]}  {finding.what}")
-        if report.invite:
-            show(f"invite link: {report.invite}")
-        show(f"next: {report.next}")
+    show_result(report, _show_report, as_json=as_json)
     sys.exit(0 if report.ok else 1)
 
 
-if TYPE_CHECKING:
-    from intern.service.status import Attended, ParkedPair, SourceStatus, Status
+def _show_report(report: Report) -> None:
+    for finding in report.findings:
+        say(f"{_MARKS[finding.level]}  {finding.what}")
+    if report.invite:
+        show(f"invite link: {report.invite}")
+    show(f"next: {report.next}")
+
 
 _SHOWN = 10  # parked pairs; --json has all
 
@@ -151,30 +148,20 @@ _SHOWN = 10  # parked pairs; --json has all
     is_flag=True,
     help="Each source instead: its state, age, last error and next check; and what is left out, with the reason.",
 )
-@click.pass_context
-def status(ctx: click.Context, *, as_json: bool, sources: bool) -> None:
+def status(*, as_json: bool, sources: bool) -> None:
     """Say how the data folder stands, whether or not the bot runs.
 
     Reads only, and works beside a running bot. Exit code 0; 3 where something cannot be read.
     """
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
-    from intern.core.clock import SystemClock
-    from intern.service.status import status_of
+    settings = settings_of_folder()
+    from intern.service.status import sources_of, status_of
 
     if sources:
-        from intern.service.status import sources_of
-
         each_source = sources_of(settings, clock=SystemClock())
-        if as_json:
-            show_json(each_source)
-        else:
-            show("\n".join(_source_lines(each_source)))
-        return
-    status = status_of(settings, clock=SystemClock())
-    if as_json:
-        show_json(status)
+        show_result(each_source, lambda known: show("\n".join(_source_lines(known))), as_json=as_json)
     else:
-        show("\n".join(_lines(status)))
+        found = status_of(settings, clock=SystemClock())
+        show_result(found, lambda found: show("\n".join(_lines(found))), as_json=as_json)
 
 
 def _lines(status: Status) -> list[str]:

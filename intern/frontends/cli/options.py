@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -25,23 +26,40 @@ T = TypeVar("T")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value on stdout.")
 
 
-def settings_of(
-    ctx: click.Context,
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    tells_itself: bool = False,
-    needs_folder: bool = False,
-) -> Settings:
-    """The settings that `--config` and the environment give. Raises ConfigError.
+class UtcTime(click.DateTime):
+    """A time, taken as UTC."""
 
-    A command that `tells_itself` what went wrong logs errors only, or the same would be said twice, unless log.level
-    says how much. One that `needs_folder` raises ConfigError where there is no data folder, and makes none.
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Read the time."""
+        return super().convert(value, param, ctx).replace(tzinfo=UTC)
+
+
+UTC_DATES = UtcTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
+
+
+class Listing(click.Group):
+    """Commands of which `list` is meant where none is named."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, invoke_without_command=True, **attributes)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Invoke the named command, or `list`."""
+        done = super().invoke(ctx)
+        return ctx.invoke(self.commands["list"]) if ctx.invoked_subcommand is None else done
+
+
+def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = False) -> Settings:
+    """Read the settings that `--config` and the environment give. Raises ConfigError.
+
+    Most commands tell by themselves what went wrong. Unless log.level says how much, they log errors only, or the same
+    would be said twice; a command that `logs` does not.
     """
-    chosen: str | None = ctx.find_root().obj
+    chosen: str | None = click.get_current_context().obj
     settings = load_settings(Path(chosen) if chosen else None, overrides=overrides)
     from intern.core.log import configure, get_logger
 
-    brief = tells_itself and settings.log.level == "auto"
+    brief = not logs and settings.log.level == "auto"
     configure(
         log_format=settings.log.format, level="warning" if brief else settings.log.level, secrets=settings.secrets
     )
@@ -50,8 +68,13 @@ def settings_of(
             handler.addFilter(_Brief())
     for table in () if brief else settings.without_price:
         get_logger(__name__).warning("model_without_price", table=table, hint=NO_PRICE.format(table))
-    if needs_folder:
-        check_folder(settings)
+    return settings
+
+
+def settings_of_folder() -> Settings:
+    """Read the settings. Raises ConfigError where there is no data folder, and makes none."""
+    settings = settings_of()
+    check_folder(settings)
     return settings
 
 
@@ -97,7 +120,7 @@ class _Brief(logging.Filter):
 
 
 def _discord_ids(_ctx: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """A callback for an option that takes ids, as the settings do. Raises ConfigError."""
+    """Check the ids of an option, as the settings do. Raises ConfigError."""
     try:
         DiscordOptions(team_member_ids=tuple(map(UserId, values)))
     except ValueError as error:
@@ -107,23 +130,22 @@ def _discord_ids(_ctx: click.Context, option: click.Parameter, values: tuple[str
 
 
 def team_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Who is of the team in an export: `team_ids` and `team_role_ids`."""
+    """Add the options that name the team in an export: `team_ids` and `team_role_ids`."""
     ids = partial(click.option, multiple=True, metavar="ID", callback=_discord_ids)
     role = ids("--team-role-id", "team_role_ids", help="A role of the team's, likewise.")
     return ids("--team-id", "team_ids", help="A team member, beside those of the settings.")(role(command))
 
 
-def reading(ctx: click.Context) -> Reading:
-    """The data folder that the settings name, opened to be read. Raises ConfigError and KnowledgeError."""
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+def reading() -> Reading:
+    """Open the data folder to be read. Raises ConfigError and KnowledgeError."""
     from intern.service.reading import Reading
 
-    return Reading(settings)
+    return Reading(settings_of_folder())
 
 
-def ask_folder(ctx: click.Context, ask: Callable[[Intern], Awaitable[T]]) -> T:
-    """What the data folder that the settings name says. Raises ConfigError where there is none."""
-    settings = settings_of(ctx, tells_itself=True, needs_folder=True)
+def ask_folder(ask: Callable[[Intern], Awaitable[T]], settings: Settings | None = None) -> T:
+    """Ask the service over the data folder. Raises ConfigError where there is none."""
+    settings = settings or settings_of_folder()
     from intern.service.intern import open_intern
 
     async def work() -> T:

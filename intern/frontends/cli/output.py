@@ -15,6 +15,8 @@ from typing import TextIO, TypeVar
 
 from intern.core.progress import LOG_EVERY, Pace
 
+T = TypeVar("T")
+
 _REDRAW = 0.1  # seconds; faster is not readable
 _WIDTH = 24  # characters of the bar
 _MUCH = 100
@@ -139,7 +141,7 @@ def make_way() -> None:
         line.clear()
 
 
-# What a terminal could take for a command of its own, and what UTF-8 cannot carry. Line breaks and tabs may stay.
+# Characters that a terminal acts on or that UTF-8 cannot carry. Line breaks and tabs may stay.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -163,30 +165,30 @@ _SILENCES = {
 
 
 def say(text: str) -> None:
-    """Talk: to stderr, so that stdout holds data only."""
+    """Print a message on stderr, so that stdout holds results only."""
     make_way()
     print(printable(text), file=sys.stderr, flush=True)
 
 
 def show(text: str) -> None:
-    """Data for people."""
+    """Print a result for people."""
     _write(printable(text).encode(sys.stdout.encoding, "backslashreplace"))
 
 
 def show_json(value: object) -> None:
-    """Data for scripts: one JSON object on a line, always UTF-8."""
+    """Print a result for scripts: one JSON value on a line, always UTF-8."""
     from intern.core.text.masking import encoded  # `--help` needs no msgspec
 
     _write(encoded(value))
 
 
 def printable(text: str) -> str:
-    """The text, with what a terminal would act on written out as an escape: answers may quote anybody."""
+    """Escape all that a terminal would act on: answers may quote anybody."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def in_words(reason: str) -> str:
-    """Why there is no answer, for people."""
+    """Return in words why there is no answer."""
     return f"{_SILENCES[reason]} ({reason})" if reason in _SILENCES else reason
 
 
@@ -197,11 +199,16 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-T = TypeVar("T")
+def show_result(found: T, in_words: Callable[[T], object], *, as_json: bool) -> None:
+    """Print a result as JSON, or by a function that prints it in words."""
+    if as_json:
+        show_json(found)
+    else:
+        in_words(found)
 
 
 def show_each(found: Sequence[T], line: Callable[[T], str], nothing: str, *, as_json: bool) -> None:
-    """A line for each on stdout, or on stderr that there is nothing."""
+    """Print a line for each on stdout, or on stderr that there is nothing."""
     if as_json:
         show_json(found)
     elif found:

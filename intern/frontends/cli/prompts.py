@@ -7,31 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from intern.frontends.cli.options import json_option, settings_of
+from intern.frontends.cli.options import Listing, json_option, settings_of
 from intern.frontends.cli.output import say, show, show_json
 
 if TYPE_CHECKING:
     from intern.service.prompt_checks import Prompting
 
 
-@click.group("prompts", invoke_without_command=True)
-@click.pass_context
-def prompts(ctx: click.Context) -> None:
+@click.group("prompts", cls=Listing)
+def prompts() -> None:
     """Read and check the wording of prompts and messages.
 
     To change one, copy it (`intern prompts show NAME --source`) into a folder of your own, name that folder in
     prompts.dir, and edit the copy. Without a command: the list. Exit code 0; 2 where something is wrong.
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_prompts)
 
 
 @prompts.command("list")
 @json_option
-@click.pass_context
-def list_prompts(ctx: click.Context, *, as_json: bool = False) -> None:
+def list_prompts(*, as_json: bool) -> None:
     """List all prompts and messages: who uses each, whose it is, and its variables."""
-    prompting = _prompting(ctx)
+    prompting = _prompting()
     lines, constants = prompting.listed(), prompting.constants()
     if as_json:
         show_json({"prompts": lines, "constants": constants})
@@ -52,10 +48,9 @@ def list_prompts(ctx: click.Context, *, as_json: bool = False) -> None:
 @click.argument("name")
 @click.option("--source", is_flag=True, help="The template itself instead, to be copied and edited.")
 @json_option
-@click.pass_context
-def show_prompt(ctx: click.Context, name: str, *, source: bool, as_json: bool) -> None:
+def show_prompt(name: str, *, source: bool, as_json: bool) -> None:
     """Show a prompt as a model gets it, with made-up input."""
-    prompting = _prompting(ctx)
+    prompting = _prompting()
     if source:
         text = prompting.source(name)
         if as_json:
@@ -80,10 +75,9 @@ def show_prompt(ctx: click.Context, name: str, *, source: bool, as_json: bool) -
 
 @prompts.command("check")
 @json_option
-@click.pass_context
-def check_prompts(ctx: click.Context, *, as_json: bool) -> None:
+def check_prompts(*, as_json: bool) -> None:
     """Render every prompt and message with examples, and say what is wrong, with file and line."""
-    checked = _prompting(ctx).checked()
+    checked = _prompting().checked()
     if as_json:
         show_json(checked)
     else:
@@ -98,10 +92,9 @@ def check_prompts(ctx: click.Context, *, as_json: bool) -> None:
 @prompts.command("diff")
 @click.argument("name", required=False)
 @json_option
-@click.pass_context
-def diff_prompts(ctx: click.Context, name: str | None, *, as_json: bool) -> None:
+def diff_prompts(name: str | None, *, as_json: bool) -> None:
     """Show what you changed: your prompts against those that intern brings."""
-    differences = _prompting(ctx).diff((name,) if name else ())
+    differences = _prompting().diff((name,) if name else ())
     if as_json:
         show_json(differences)
         return
@@ -114,8 +107,7 @@ def diff_prompts(ctx: click.Context, name: str | None, *, as_json: bool) -> None
         say("nothing is overridden: prompts.dir names no folder with a template of yours")
 
 
-def _prompting(ctx: click.Context) -> Prompting:
-    settings = settings_of(ctx, tells_itself=True)
+def _prompting() -> Prompting:
     from intern.service.prompt_checks import Prompting
 
-    return Prompting(settings)
+    return Prompting(settings_of())

@@ -51,8 +51,7 @@ _PATIENCE = 120.0  # seconds; a model on a slow machine takes its time
 @click.argument("docs", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--play", is_flag=True, help="Play a short scene and end.")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep what is learned in this folder.")
-@click.pass_context
-def try_(ctx: click.Context, docs: Path | None, *, play: bool, data: Path | None) -> None:
+def try_(docs: Path | None, *, play: bool, data: Path | None) -> None:
     """Try the whole bot in the terminal, without Discord.
 
     DOCS is a folder with your documents; without it, those in the --data folder serve, or else a bundled sample.
@@ -60,7 +59,7 @@ def try_(ctx: click.Context, docs: Path | None, *, play: bool, data: Path | None
     `@mira: …` as the team (a reply to the last question), /topics, /why, /quit.
     """
     with _folders(docs, data) as (sources, folder):
-        settings = settings_of(ctx, _overrides(sources, folder, play=play))
+        settings = settings_of(_overrides(sources, folder, play=play), logs=True)
         if settings.llm.kind == "endpoint":
             settings.require_model()
         with _logged_apart(settings, folder / "try.log", kept=data is not None):

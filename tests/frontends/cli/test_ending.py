@@ -46,7 +46,8 @@ def set_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def run(log_format: str) -> None:
         monkeypatch.setenv("INTERN__DISCORD__TOKEN", TOKEN)
         monkeypatch.setenv("INTERN__LOG__FORMAT", log_format)
-        settings_of(click.Context(cli), tells_itself=True)
+        with click.Context(cli):
+            settings_of()
 
     return run
 
