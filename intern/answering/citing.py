@@ -88,16 +88,10 @@ def cited(citations: Iterable[str], sources: Sequence[ShownSource]) -> Cited:
 
     A whole topic is not cited beside one of its answers.
     """
-    known: set[str] = set()
-    for source in sources:
-        known.update(citable(source.source_id, source.text))
-    kept: dict[str, None] = {}
-    dropped = 0
-    for citation in map(str.strip, citations):
-        if citation in known:
-            kept[citation] = None
-        else:
-            dropped += 1
+    known = {each for source in sources for each in citable(source.source_id, source.text)}
+    asked_for = [each.strip() for each in citations]
+    kept = dict.fromkeys(each for each in asked_for if each in known)
+    dropped = sum(each not in known for each in asked_for)
     precise = {source_of(citation) for citation in kept if citation != source_of(citation)}
     return Cited(source_ids=tuple(SourceId(citation) for citation in kept if citation not in precise), dropped=dropped)
 

@@ -110,13 +110,7 @@ class Answerer:
             **trace.fields(),
             **failure,
         )
-        return AIResult(
-            should_reply=result.should_reply,
-            reply_text=result.reply_text,
-            citations=result.citations,
-            reason=result.reason,
-            debug={**trace.debug(), **failure, "seconds": trace.seconds},
-        )
+        return structs.replace(result, debug={**trace.debug(), **failure, "seconds": trace.seconds})
 
 
 async def gate(work: Work) -> prompts.GateDecision:

@@ -332,12 +332,12 @@ def compared(before: Sequence[Outcome], after: Sequence[Outcome]) -> Comparison:
 
 def change_of(before: Outcome, after: Outcome) -> Change | None:
     """How a question went differently; None where verdict, reason and sources are the same."""
-    told = told_of(before), told_of(after)
-    if told[0] == told[1]:
+    one, other = told_of(before), told_of(after)
+    if one == other:
         return None
     step = _RANK.get(after.verdict, 0) - _RANK.get(before.verdict, 0)
     way: Literal["better", "worse", "other"] = "better" if step > 0 else "worse" if step < 0 else "other"
-    return Change(id=after.id, before=told[0], after=told[1], way=way)
+    return Change(id=after.id, before=one, after=other, way=way)
 
 
 def told_of(outcome: Outcome) -> str:
