@@ -20,8 +20,7 @@ import anyio
 
 from benchmarks.figures import Figure
 from intern.answering.offline import rules
-from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import DecideIn
+from intern.answering.prompts import AnsweringOptions, DecideIn
 from intern.answering.workflow import Answerer
 from intern.chat.batching import Batches
 from intern.chat.context import Gathered

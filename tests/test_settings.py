@@ -16,7 +16,7 @@ import tomli
 from hypothesis import given, settings as bounds, strategies as st
 from msgspec.structs import replace
 
-from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import AnsweringOptions
 from intern.core.errors import ConfigError, ModelBudgetTooSmallError
 from intern.core.text.masking import Secret
 from intern.models.limits import Limits

@@ -20,7 +20,7 @@ from structlog.contextvars import bound_contextvars
 from intern.answering import fused, prompts
 from intern.answering.citing import answer_text, cited, quote_of, source_of
 from intern.answering.nearest import Nearest
-from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import AnsweringOptions
 from intern.answering.selecting import Chosen, chosen, distinct, listable, listed, shown_sources, size
 from intern.answering.working import (
     Checked,

@@ -23,8 +23,7 @@ from structlog.contextvars import get_contextvars
 from intern.answering.citing import strange_urls
 from intern.answering.grounding import grounding
 from intern.answering.nearest import Nearest
-from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import ShownSource
+from intern.answering.prompts import AnsweringOptions, ShownSource
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger

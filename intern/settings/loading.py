@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import AnsweringOptions
 from intern.chat.options import ConversationOptions
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId

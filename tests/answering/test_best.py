@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from anyio import fail_after
 
-from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, GateDecision, Selection
+from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, AnsweringOptions, GateDecision, Selection
 from intern.answering.selecting import listed
 from intern.answering.workflow import Answerer
 from intern.core.ids import SourceId

@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 
 from intern.answering.nearest import Nearest
 from intern.answering.offline import WORTH_A_CALL
-from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import (
     CONFIRM,
     DECIDE,
     Alias,
+    AnsweringOptions,
     Claim,
     Confirmation,
     ConfirmIn,

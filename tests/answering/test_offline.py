@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from intern.answering.offline import NOTE, answer, gate, rules, select, verify
-from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import (
     DECIDE,
     AnswerIn,
+    AnsweringOptions,
     DecideIn,
     Decision,
     Draft,

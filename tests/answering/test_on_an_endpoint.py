@@ -15,7 +15,7 @@ import pytest
 from anyio import fail_after
 from msgspec import structs
 
-from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import AnsweringOptions
 from intern.answering.workflow import Answerer
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import configure, get_logger

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from intern.answering.citing import holds, urls
-from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import (
     ANSWER,
     CONFIRM,
@@ -19,6 +18,7 @@ from intern.answering.prompts import (
     SELECT,
     VERIFY,
     Alias,
+    AnsweringOptions,
     Claim,
     Confirmation,
     Decision,

@@ -10,8 +10,17 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, Draft, GateDecision, Selection, Verification
+from intern.answering.prompts import (
+    ANSWER,
+    GATE,
+    SELECT,
+    VERIFY,
+    AnsweringOptions,
+    Draft,
+    GateDecision,
+    Selection,
+    Verification,
+)
 from intern.answering.workflow import Answerer
 from intern.core.errors import (
     ConfigError,

@@ -18,8 +18,7 @@ import pytest
 from anyio import Event, create_task_group, fail_after
 
 from intern.actors.events import Events
-from intern.answering.options import AnsweringOptions
-from intern.answering.prompts import CONFIRM, DECIDE, MAX_LINE, Claim, Confirmation, Decision, Quote
+from intern.answering.prompts import CONFIRM, DECIDE, MAX_LINE, AnsweringOptions, Claim, Confirmation, Decision, Quote
 from intern.answering.workflow import Answerer
 from intern.chat.reply_text import reply_parts, thread_name
 from intern.core.errors import SourceError

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from intern.answering.citing import answer_text, urls
-from intern.answering.options import AnsweringOptions
 from intern.answering.prompts import (
     ANSWER,
     CONFIRM,
@@ -25,6 +24,7 @@ from intern.answering.prompts import (
     GATE,
     SELECT,
     VERIFY,
+    AnsweringOptions,
     Claim,
     Confirmation,
     Decision,

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct
 from trio.testing import MockClock
 
-from intern.answering.options import AnsweringOptions
+from intern.answering.prompts import AnsweringOptions
 from intern.core.errors import ModelAccessError, ModelUnavailableError
 from intern.models.endpoint import EndpointModel
 from intern.models.limits import FAILURES, FIRST_PAUSE, HEAD_START
