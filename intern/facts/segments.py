@@ -13,8 +13,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from hashlib import sha256
+from operator import methodcaller
 from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
@@ -65,7 +65,7 @@ _NICK = r"[^\W_](?:(?:[\w.-]|['’](?!s\b)){0,30}\w)?"
 _AT_NAME = re.compile(rf"(?<![\w@/.`])@(?P<name>{_NICK})(?![\w/(@])")
 # In code, the sign before it may be anything that ends a word.
 _AT_IN_CODE = re.compile(rf"(?<![\w@/.])@(?P<name>{_NICK})(?![\w/(@])")
-_CODE = re.compile(r"```[\s\S]*?(?:```|\Z)|`[^`\n]+`")
+_CODE = re.compile(r"(```[\s\S]*?(?:```|\Z)|`[^`\n]+`)")
 # Characters that IRC allows in a nick and prose does not use, where IRC puts the name of the addressee.
 _ADDRESSED = re.compile(r"^\s{0,3}(?P<name>[\w\[\]\\`^{}|-]{0,30}[_\[\]\\`^{}|])[:,]\s", re.MULTILINE)
 
@@ -127,7 +127,10 @@ class Pseudonyms:
         )
         # `@dataclass` is not a name if the conversation shows it as code.
         self._code = {
-            match["name"].casefold() for turn in turns for part in _CODE.findall(turn.text) for match in _in_code(part)
+            match["name"].casefold()
+            for turn in turns
+            for part in _CODE.findall(turn.text)
+            for match in _AT_IN_CODE.finditer(part)
         }
 
     def conceal(self, text: str) -> str:
@@ -136,7 +139,7 @@ class Pseudonyms:
         if self._ids is not None:
             text = _replaced(self._ids, lambda match: self._labels.get(_by_id(match[0].lstrip("@")), NAMELESS), text)
         for pattern, left in _MARKUP:
-            text = _replaced(pattern, partial(_expanded, left), text)
+            text = _replaced(pattern, methodcaller("expand", left), text)
         for names, without in ((self._names, ""), (self._names_apart, _MARKDOWN)):
             if names is not None:
                 text = _replaced(names, lambda match: self._label_of(match[0].lstrip("@")), text, without)
@@ -239,20 +242,12 @@ def _is_addressed(name: str, seen: str) -> bool:
     return re.search(called, seen) is not None
 
 
-def _in_code(code: str) -> Iterator[re.Match[str]]:
-    return _AT_IN_CODE.finditer(code)
-
-
 def _forms(name: str, *, whole: bool) -> Iterator[str]:
     """Return a name, and its form without a tail such as `_` or `[m]`."""
     name = _line(name)
     for form in dict.fromkeys((name,) if whole else (name, _TAILS.sub("", name))):
         if len(form) >= (_SHORTEST if form == name else _SHORTEST_CORE) and not LABEL.fullmatch(form):
             yield form
-
-
-def _expanded(left: str, match: re.Match[str]) -> str:
-    return match.expand(left)
 
 
 def _replaced(pattern: re.Pattern[str], left: Callable[[re.Match[str]], str], text: str, without: str = "") -> str:
@@ -294,11 +289,8 @@ def _longest_first(names: Collection[str]) -> list[str]:
 
 def _spelled(name: str) -> str:
     """Make a pattern of a name, with any space between words and any form of initials (`J. R.`, `J.R.`, `JR`)."""
-    parts, at = list[str](), 0
-    for match in _INITIAL.finditer(name):
-        parts += (_spaced(name[at : match.start()]), rf"{re.escape(match[1])}\.?\s*")
-        at = match.end()
-    return "".join((*parts, _spaced(name[at:])))
+    parts = enumerate(_INITIAL.split(name))
+    return "".join(rf"{re.escape(part)}\.?\s*" if n % 2 else _spaced(part) for n, part in parts)
 
 
 def _spaced(text: str) -> str:
@@ -310,11 +302,7 @@ def _line(text: str) -> str:
 
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
-    parts, at = list[str](), 0
-    for match in _CODE.finditer(text):
-        parts += (change(text[at : match.start()]), match[0])
-        at = match.end()
-    return "".join((*parts, change(text[at:])))
+    return "".join(part if n % 2 else change(part) for n, part in enumerate(_CODE.split(text)))
 
 
 CaptureT = TypeVar("CaptureT", bound=Capture)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from anyio import sleep
 from anyio.to_thread import run_sync
@@ -53,18 +53,6 @@ _PAGE = 100  # messages; the most that Discord returns
 _VERSIONS = 100  # of a conversation; the most that are searched for the channels of its messages
 
 _AUTHORS: dict[Speaker, AuthorType] = {"User": "community_user", "Team": "team_member"}
-
-
-class Captured(Protocol):
-    """Finds the captures of a message; see `intern.stores.archive`."""
-
-    def conversations_of(self, message_id: MessageId, /) -> tuple[ConversationId, ...]:
-        """Return all conversations that a message was captured with. From memory."""
-        ...
-
-    def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
-        """Return the newest pair of a conversation. Reads the disk; raises KnowledgeError."""
-        ...
 
 
 class Gone(NamedTuple):
@@ -138,7 +126,7 @@ class MessageChanges:
     change is lost.
     """
 
-    captured: Captured
+    captured: Archive
     _: KW_ONLY
     admits: Callable[[ChannelId], Awaitable[bool]]
     """Whether we may still learn in a channel; may raise the ChatError family."""

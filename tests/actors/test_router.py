@@ -30,6 +30,7 @@ from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair
 from intern.learning.message_changes import Meanwhile, MessageChanges
+from intern.stores.archive import Archive
 from tests.samples import GUILD, answer_request, author, batch, capture_request, message, pair
 
 NO_PAUSES = partial(repeat, 0.0)
@@ -98,16 +99,16 @@ class Refusing(Declining):
         return notice(declined.request, f"no, {declined.reason}") if declined.request.called else None
 
 
-class Captured:
+class Captured(Archive):
     """Messages that the archive holds, each in a conversation of its own."""
 
     def __init__(self) -> None:
         self.ids: set[str] = set()
 
-    def conversations_of(self, message_id: MessageId, /) -> tuple[ConversationId, ...]:
+    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         return (ConversationId(f"reply_{message_id}"),) if message_id in self.ids else ()
 
-    def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
+    def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
         asked, _ = (held := pair(conversation=conversation_id)).message_ids
         return replace(held, message_ids=(asked, MessageId(conversation_id.removeprefix("reply_"))))
 

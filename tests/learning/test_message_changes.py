@@ -14,6 +14,7 @@ from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair, Turn
 from intern.learning.message_changes import MessageChanges
+from intern.stores.archive import Archive
 from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import PendingCaptures
@@ -27,7 +28,7 @@ TAUGHT = message("So.", n=2, by=author("mira", "team_member"))
 CHATTER = message("lol", n=3)
 
 
-class Captured:
+class Captured(Archive):
     """Captured pairs; counts what it is asked."""
 
     def __init__(self, *pairs: CapturedPair) -> None:
@@ -35,11 +36,11 @@ class Captured:
         self.looked = 0
         self.read = 0
 
-    def conversations_of(self, message_id: MessageId, /) -> tuple[ConversationId, ...]:
+    def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         self.looked += 1
         return tuple(dict.fromkeys(each.conversation_id for each in self.pairs if message_id in each.message_ids))
 
-    def latest_of(self, conversation_id: ConversationId, /) -> CapturedPair | None:
+    def latest_of(self, conversation_id: ConversationId) -> CapturedPair | None:
         self.read += 1
         return [each for each in self.pairs if each.conversation_id == conversation_id][-1]
 
