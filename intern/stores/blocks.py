@@ -26,7 +26,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set as AbstractSet
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -45,7 +45,6 @@ _HEADER = re.compile(rf"({_KEY}):(?: (.*))?", re.DOTALL)
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
 _QA_ID = re.compile(r"qa_([0-9]{8})_([0-9]{6}(?:\.[0-9]{1,6})?)")
 
-BlockT = TypeVar("BlockT")
 C = TypeVar("C", Capture, CapturedPair)
 
 
@@ -61,10 +60,10 @@ class BlockWarning(NamedTuple):
         return f"{self.file}, line {self.line}: {self.reason}"
 
 
-class Parsed(NamedTuple, Generic[BlockT]):
+class Parsed(NamedTuple):
     """The blocks of a file, in its order, and warnings about the pieces that are ignored."""
 
-    blocks: tuple[BlockT, ...]
+    blocks: tuple[TopicBlock, ...]
     warnings: tuple[BlockWarning, ...]
 
 
@@ -121,8 +120,8 @@ def format_raw(pair: CapturedPair) -> str:
         ("id", pair.qa_id),
         ("timestamp", timestamp_of(pair.timestamp)),
         ("conversation_id", pair.conversation_id),
-        ("message_ids", ", ".join(_listed(message_id) for message_id in pair.message_ids)),
-        ("author_ids", _authors(pair)),
+        ("message_ids", ", ".join(pair.message_ids)),
+        ("author_ids", ", ".join(each or _UNKNOWN for each in pair.author_ids) if any(pair.author_ids) else None),
         ("answered_at", timestamp_of(pair.answered_at)),
         ("guild_id", pair.guild_id),
         ("channel_id", pair.channel_id),
@@ -145,7 +144,7 @@ def format_topic(block: TopicBlock) -> str:
     return _format(headers, block.extra_headers, _TOPIC_HEADERS, block.turns)
 
 
-def parse_blocks(data: bytes, *, file: str) -> Parsed[TopicBlock]:
+def parse_blocks(data: bytes, *, file: str) -> Parsed:
     """Return the blocks of a topic file. `file` is the name for the warnings."""
     blocks: list[TopicBlock] = []
     warnings: list[BlockWarning] = []
@@ -237,24 +236,6 @@ def _check_read_back(pair: CapturedPair, block: str) -> None:
     if read != said:
         wrong = [name for name in said.__struct_fields__ if getattr(read, name) != getattr(said, name)]
         raise ValueError(f"it cannot be archived, because it would be read differently: {', '.join(wrong)}")
-
-
-def _listed(message_id: MessageId) -> str:
-    if "," in message_id or message_id != message_id.strip() or not message_id:
-        raise ValueError(f"{message_id!r} cannot stand in a list of message ids")
-    return message_id
-
-
-def _authors(pair: CapturedPair) -> str | None:
-    """Return the line of authors; None where no author is known."""
-    if not any(pair.author_ids):
-        return None
-    if len(pair.author_ids) != len(pair.message_ids):
-        raise ValueError(f"{len(pair.author_ids)} authors for {len(pair.message_ids)} messages")
-    for author in pair.author_ids:
-        if author == _UNKNOWN or "," in author or author != author.strip():
-            raise ValueError(f"{author!r} cannot stand in a list of authors")
-    return ", ".join(author or _UNKNOWN for author in pair.author_ids)
 
 
 def _kept_of(pair: CapturedPair, kept: Sequence[int]) -> bytes:
@@ -355,18 +336,14 @@ def _parse(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Block:
     turns, end = _read_turns(lines, first, strict=strict)
     stray = None
     if strict:
-        if end == len(lines) and not _is_whole("\n".join(lines[first:]), headers.get("length"), ended=ended):
+        # Blocks of other programs do not say their length; then the line break must do.
+        length = len("\n".join(lines[first:]))
+        if end == len(lines) and not (ended if "length" not in headers else headers["length"] == str(length)):
             raise _DamagedError(end - 1, "the block breaks off here: it was not written to its end")
         stray = next((n for n in range(end, len(lines)) if lines[n]), None)
     return _Block(
         headers, extra, turns, None if stray is None else _DamagedError(stray, "text that belongs to no block")
     )
-
-
-def _is_whole(turns: str, length: str | None, *, ended: bool) -> bool:
-    """Whether a block without its closing empty line lacks nothing else. `ended`: its last line has a line break."""
-    # Blocks of other programs do not say their length; then the line break must do.
-    return ended if length is None else length == str(len(turns))
 
 
 def _decoded(data: bytes) -> str:

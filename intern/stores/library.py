@@ -136,7 +136,7 @@ class TopicLibrary:
         except OSError as error:
             raise unreadable(self._dir, error) from error
 
-    def _parsed(self, name: TopicName, data: bytes) -> Parsed[TopicBlock]:
+    def _parsed(self, name: TopicName, data: bytes) -> Parsed:
         parsed = _parse(data, f"{name}.txt")
         for warning in parsed.warnings:
             _log.warning("topic_block_damaged", file=warning.file, line=warning.line, reason=warning.reason)
@@ -152,7 +152,7 @@ class TopicLibrary:
 
 # A topic that a pair is filed in is read several times before it changes.
 @lru_cache(maxsize=8)
-def _parse(data: bytes, file: str) -> Parsed[TopicBlock]:
+def _parse(data: bytes, file: str) -> Parsed:
     return parse_blocks(data, file=file)
 
 

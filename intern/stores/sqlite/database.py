@@ -123,10 +123,7 @@ class Database:
         is raised here. Where the caller is cancelled, the work is still done, or not at all. `work` does not commit.
         Raises KnowledgeError when the file is busy, damaged, full or unwritable.
         """
-        operation = _Operation(work)
-        self._submit(operation)
-        await operation.done.wait()
-        return self._unless_broken(operation)
+        return await self._done(_Operation(work))
 
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         """Run `work` on a worker thread against one unchanging view of what is committed. It cannot write.
@@ -165,10 +162,7 @@ class Database:
         Takes as long as writing the file anew; other writes wait. Raises KnowledgeError, also where a reader holds
         the log for too long to empty it; it may still contain deleted data then.
         """
-        operation = _Scrubbing(self._path.parent)
-        self._submit(operation)
-        await operation.done.wait()
-        self._unless_broken(operation)
+        await self._done(_Scrubbing(self._path.parent))
 
     async def close(self) -> None:
         """Finish what is queued, then let the file go. Harmless when repeated."""
@@ -180,12 +174,11 @@ class Database:
             return
         _log.warning("database_close_timed_out", path=str(self._path), seconds=_CLOSE_SECONDS)
 
-    def _submit(self, operation: _Operation[T]) -> None:
+    async def _done(self, operation: _Operation[T]) -> T:
         if self._closed:
             raise RuntimeError(f"{self._path} is closed")
         self._queue.put(cast("_Operation[object]", operation))
-
-    def _unless_broken(self, operation: _Operation[T]) -> T:
+        await operation.done.wait()
         error = operation.error
         if isinstance(error, apsw.Error):
             raise explained(self._path, error) from error

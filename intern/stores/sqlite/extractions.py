@@ -37,10 +37,10 @@ from intern.stores.sqlite.facts import (
     add_update,
     date_beliefs,
     delete_occurrences,
-    delete_unsaid,
     fact_in,
     recount,
     remove_fact,
+    settle,
     show_to,
     take_back_occurrences,
     tidy_occurrences,
@@ -119,39 +119,75 @@ class Extraction(Struct, frozen=True, kw_only=True):
 
 _CONVERSATIONS = Table("conversations", Distilled, millis=("last_message_at",), json=("message_ids",))
 _LOG = Table("extraction_log", Extraction, millis=("extracted_at", "next_at"))
-_OF_A_FAILURE = ("content_hash", "extracted_at", "model_used", "attempts", "next_at", "error")
 
 
 class ExtractionLog(Store):
     """Conversations that were read, what came of it, and positions."""
 
-    async def apply(self, outcome: Outcome) -> Applied:
+    @writes
+    def apply(self, db: Transaction, outcome: Outcome) -> Applied:
         """Make all that was learned from a conversation this, in place of what was learned from it before.
 
         Facts that it alone had said are retired. What changed since it was decided is refused, and told of.
         """
-        return await self.db.write(lambda db: _apply(db, outcome))
-
-    @writes
-    def log_failure(
-        self, db: Transaction, conversation: Distilled, *, model_used: str, error: str, next_at: datetime | None
-    ) -> Extraction:
-        """Log that a conversation could not be read. What was learned from it before stays until it can be."""
-        now = self.clock.now()
-        before = _entry(db, conversation.id)
-        again = before is not None and before.error is not None and before.content_hash == conversation.content_hash
+        conversation, now = outcome.conversation, outcome.extracted_at
         _keep_conversation(db, conversation)
+        before = take_back_occurrences(db, conversation.id)
+        recount(db, before)
+        repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, RepeatedFact)}
+        # First what is said no more, since what it had taken the place of may be replaced by something else now.
+        unsay(db, (each for each in before if each not in repeated), now)
+        reasons: list[FactRefusal | None] = [_learn(db, conversation.agent_id, each, now) for each in outcome.facts]
+        settle(db, before, now)
+        tidy_occurrences(db, conversation.id)
+        replace_nuggets(db, conversation.id, outcome.nuggets)
+        kinds = [type(each) for each, reason in zip(outcome.facts, reasons, strict=True) if reason is None]
+        applied = Applied(
+            facts_extracted=kinds.count(NewFact),
+            facts_updated=kinds.count(UpdatedFact),
+            facts_deduplicated=kinds.count(RepeatedFact),
+            nuggets_extracted=len(outcome.nuggets),
+            refused=tuple(reason for reason in reasons if reason is not None),
+        )
         _log(
             db,
             Extraction(
                 conversation_id=conversation.id,
                 content_hash=conversation.content_hash,
                 extracted_at=now,
+                model_used=outcome.model_used,
+                facts_extracted=applied.facts_extracted,
+                facts_updated=applied.facts_updated,
+                facts_deduplicated=applied.facts_deduplicated,
+                facts_secret=reasons.count("secret"),
+                nuggets_extracted=applied.nuggets_extracted,
+            ),
+            _LOG.names,
+        )
+        return applied
+
+    @writes
+    def log_failure(
+        self, db: Transaction, conversation: Distilled, *, model_used: str, error: str, next_at: datetime | None
+    ) -> Extraction:
+        """Log that a conversation could not be read. What was learned from it before stays until it can be."""
+        before = _entry(db, conversation.id)
+        again = before is not None and before.error is not None and before.content_hash == conversation.content_hash
+        _keep_conversation(db, conversation)
+        # The counts stay those of what was learned.
+        names = ("content_hash", "extracted_at", "model_used", "attempts", "next_at", "error")
+        _log(
+            db,
+            Extraction(
+                conversation_id=conversation.id,
+                content_hash=conversation.content_hash,
+                extracted_at=self.clock.now(),
                 model_used=model_used,
                 attempts=(before.attempts if before is not None and again else 0) + 1,
                 next_at=next_at,
                 error=error,
             ),
+            names,
         )
         entry = _entry(db, conversation.id)
         assert entry is not None
@@ -194,9 +230,7 @@ class ExtractionLog(Store):
             replace_nuggets(db, conversation_id, ())
             said = take_back_occurrences(db, conversation_id)
             tidy_occurrences(db, conversation_id)
-            unsay(db, said, self.clock.now())
-            delete_unsaid(db, said)
-            recount(db, said)
+            settle(db, said, self.clock.now())
             db.run("delete from extraction_log where conversation_id = ?", (conversation_id,))
             db.run("update conversations set is_withdrawn = 1 where id = ?", (conversation_id,))
 
@@ -210,17 +244,15 @@ class ExtractionLog(Store):
         now, gone = self.clock.now(), bare_ids(message_ids)
         conversations = db.texts(f"select id from conversations where {_HOLDING}", (gone,))
         facts = delete_occurrences(db, conversations)
-        unsay(db, facts, now)
-        delete_unsaid(db, facts)
-        recount(db, facts)
+        settle(db, facts, now)
         date_beliefs(db, facts)
         db.run(
             "insert or ignore into extractions_due (conversation_id)"
             f" select id from conversations where id {IN} and origin = 'capture'",
             (listed(conversations),),
         )
-        for table, column in (("nuggets", "conversation_id"), ("extraction_log", "conversation_id")):
-            db.run(f"delete from {table} where {column} {IN}", (listed(conversations),))
+        for table in ("nuggets", "extraction_log"):
+            db.run(f"delete from {table} where conversation_id {IN}", (listed(conversations),))
         db.run(f"delete from conversations where id {IN}", (listed(conversations),))
 
     @reads
@@ -246,7 +278,7 @@ class ExtractionLog(Store):
             await self.db.run(f"delete {where}", (conversation_id,))
 
     async def holding(self, message_ids: Collection[MessageId]) -> tuple[ConversationId, ...]:
-        """Conversations that hold, or once held, one of these messages."""
+        """Return the conversations that hold, or once held, one of these messages."""
         statement = f"select id from conversations where {_HOLDING} order by rid"
         return tuple(map(ConversationId, await self.db.texts(statement, (bare_ids(message_ids),))))
 
@@ -263,41 +295,8 @@ class ExtractionLog(Store):
         )
 
 
-def _apply(db: Transaction, outcome: Outcome) -> Applied:
-    conversation, now = outcome.conversation, outcome.extracted_at
-    _keep_conversation(db, conversation)
-    before = take_back_occurrences(db, conversation.id)
-    recount(db, before)
-    repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, RepeatedFact)}
-    # First what is said no more, since what it had taken the place of may be replaced by something else now.
-    unsay(db, (each for each in before if each not in repeated), now)
-    reasons: list[FactRefusal | None] = [_learn(db, conversation.agent_id, each, now) for each in outcome.facts]
-    unsay(db, before, now)
-    delete_unsaid(db, before)
-    recount(db, before)
-    tidy_occurrences(db, conversation.id)
-    replace_nuggets(db, conversation.id, outcome.nuggets)
-    applied = _counted(outcome, reasons)
-    _log(
-        db,
-        Extraction(
-            conversation_id=conversation.id,
-            content_hash=conversation.content_hash,
-            extracted_at=now,
-            model_used=outcome.model_used,
-            facts_extracted=applied.facts_extracted,
-            facts_updated=applied.facts_updated,
-            facts_deduplicated=applied.facts_deduplicated,
-            facts_secret=applied.refused.count("secret"),
-            nuggets_extracted=applied.nuggets_extracted,
-        ),
-        counted=True,
-    )
-    return applied
-
-
 def _learn(db: Transaction, agent_id: str, decision: FactDecision, now: datetime) -> FactRefusal | None:
-    """Write down what was decided about a fact; why not, where it is refused or no longer holds."""
+    """Store a decision about a fact; return why not, where it is refused or no longer holds."""
     match decision:
         case RefusedFact(reason=reason, gone=gone):
             if gone is not None:
@@ -328,17 +327,6 @@ def _repeat(db: Transaction, agent_id: str, decision: RepeatedFact) -> FactRefus
     return None
 
 
-def _counted(outcome: Outcome, reasons: Sequence[FactRefusal | None]) -> Applied:
-    kinds = [type(each) for each, reason in zip(outcome.facts, reasons, strict=True) if reason is None]
-    return Applied(
-        facts_extracted=kinds.count(NewFact),
-        facts_updated=kinds.count(UpdatedFact),
-        facts_deduplicated=kinds.count(RepeatedFact),
-        nuggets_extracted=len(outcome.nuggets),
-        refused=tuple(reason for reason in reasons if reason is not None),
-    )
-
-
 def _keep_conversation(db: Transaction, conversation: Distilled) -> None:
     """Note a conversation, with the ids of messages that it once had: what was learned may say what they said."""
     known = "select value from conversations, json_each(message_ids) where conversations.id = ? order by key"
@@ -347,9 +335,7 @@ def _keep_conversation(db: Transaction, conversation: Distilled) -> None:
     db.run(f"{_CONVERSATIONS.upsert('id')}, is_withdrawn = 0", _CONVERSATIONS.row(kept))
 
 
-def _log(db: Transaction, entry: Extraction, *, counted: bool = False) -> None:
-    """Of a failure, only the failure is noted: the counts stay those of what was learned."""
-    names = _LOG.names if counted else _OF_A_FAILURE
+def _log(db: Transaction, entry: Extraction, names: Sequence[str]) -> None:
     changed = ", ".join(f"{each} = excluded.{each}" for each in names)
     db.run(f"{_LOG.insert} on conflict (conversation_id) do update set {changed}", _LOG.row(entry))
 

@@ -308,6 +308,13 @@ def delete_unsaid(db: Transaction, fact_ids: Iterable[FactId]) -> None:
                 db.run(f"delete from {table} where {column} = ?", (fact_id,))
 
 
+def settle(db: Transaction, fact_ids: Collection[FactId], now: datetime) -> None:
+    """Retire and delete those of these facts that no conversation says any more, and count the others anew."""
+    unsay(db, fact_ids, now)
+    delete_unsaid(db, fact_ids)
+    recount(db, fact_ids)
+
+
 def remove_fact(db: Transaction, fact_id: FactId, now: datetime) -> tuple[FactId, ...]:
     """Leave nothing of a fact and its occurrences, and close its chain; return which facts that touched."""
     fact = fact_in(db, fact_id)

@@ -30,9 +30,6 @@ MOST_HELD = 256 * 1024 * 1024
 # Read at a time.
 _BLOCK = 4096
 
-# Of one source, many documents may be alike: so many more are looked at than are wanted, and more if need be.
-_DEEPER = 4
-
 # What a filter asks for, but for the time: few different ones, however many documents.
 _GROUP = "kind, part, type, status, visibility, guild_id"
 _READ = (
@@ -113,34 +110,21 @@ class _Scored(NamedTuple):
     scores: Floats
 
     def best(self, limit: int, also: Sequence[Any]) -> list[Likeness]:
-        """Return the best, then those of the documents `also` whose source is not among them."""
-        best = self._best_of_sources(limit)
-        if also:
-            seen = {int(self.sources[slot]) for slot in best}
-            more = self._first_of_each(np.flatnonzero(np.isin(self.rids, np.array(also, np.int64))), len(also))
-            best += [slot for slot in more if int(self.sources[slot]) not in seen]
-        return [Likeness(int(self.rids[slot]), float(self.scores[slot])) for slot in best]
+        """Return the best document of each source, best first; then those of the documents `also`, of other sources."""
+        order = np.lexsort((self.rids, -self.scores))
+        best = self._first_of_each(order, limit)
+        for source, slot in self._first_of_each(order[np.isin(self.rids[order], np.array(also, np.int64))]).items():
+            best.setdefault(source, slot)
+        return [Likeness(int(self.rids[slot]), float(self.scores[slot])) for slot in best.values()]
 
-    def _best_of_sources(self, limit: int) -> list[int]:
-        everything = len(self.scores)
-        looked_at = limit * _DEEPER
-        while looked_at < everything:
-            slots = np.argpartition(self.scores, everything - looked_at)[everything - looked_at :]
-            best = self._first_of_each(slots, limit)
-            if len(best) == limit:
-                return best
-            looked_at *= 2 * _DEEPER
-        return self._first_of_each(np.arange(everything), limit)
-
-    def _first_of_each(self, slots: Slots, limit: int) -> list[int]:
-        """Return the best slot of each source, best first."""
-        order: list[int] = slots[np.lexsort((self.rids[slots], -self.scores[slots]))].tolist()
+    def _first_of_each(self, slots: Slots, limit: int | None = None) -> dict[int, int]:
+        """Return the first slot of each source."""
         first: dict[int, int] = {}
-        for slot in order:
+        for slot in slots:
             if len(first) == limit:
                 break
-            first.setdefault(int(self.sources[slot]), slot)
-        return list(first.values())
+            first.setdefault(int(self.sources[slot]), int(slot))
+        return first
 
 
 class _Copy:
