@@ -220,7 +220,7 @@ async def test_the_history_pages_as_discord_does(tmp_path: Path) -> None:
     found = await history.message(place, MessageId("11"))
     assert found is not None
     assert await history.message(place, MessageId("12")) is None
-    assert await history.before(ChannelId("404"), None, 5) == ()
+    assert not await history.before(ChannelId("404"), None, 5)
     with pytest.raises(ChatRefusedError):
         await history.channel(ChannelId("404"))
 

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from anyio.lowlevel import checkpoint
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from intern.core.errors import ChatRefusedError, ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
-from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage, Lookups, index_of
+from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage
 from intern.core.progress import tell
 from intern.core.text.masking import whole_json
 from intern.platforms.discord.payloads import Snowflake, fitted, readable
+from intern.platforms.memory.history import MemoryHistory
 
 # The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,
 # these are the types that people and bots write: plain, reply, slash command, menu command.
@@ -146,44 +146,21 @@ def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
     return reading.done()
 
 
-class ExportedHistory:
+class ExportedHistory(MemoryHistory):
     """The exports as a history that holds nothing else."""
 
     def __init__(self, exports: Exports) -> None:
+        super().__init__()
         self._channels = {place.channel.id: place.channel for place in exports.channels}
-        self._messages = {place.channel.id: place.messages for place in exports.channels}
+        self._messages = {place.channel.id: list(place.messages) for place in exports.channels}
 
-    async def channel(self, channel_id: ChannelId) -> Channel:
-        """Return a channel or thread. Raises ChatRefusedError for one that was not exported."""
-        await checkpoint()
+    def _place(self, channel_id: ChannelId) -> Channel:
         if channel_id not in self._channels:
             raise ChatRefusedError(f"channel {channel_id} is in none of the exports")
         return self._channels[channel_id]
 
-    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """Return a message; None where the exports do not hold it."""
-        await checkpoint()
-        here = self._messages.get(channel_id, ())
-        at = index_of(here, message_id)
-        return here[at] if at < len(here) and here[at].id == message_id else None
-
-    async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
-    ) -> Sequence[ChatMessage]:
-        """Return the newest messages older than `message_id` (None: of all), oldest first."""
-        del lookups
-        await checkpoint()
-        here = self._messages.get(channel_id, ())
-        end = len(here) if message_id is None else index_of(here, message_id)
-        return here[max(0, end - limit) : end]
-
-    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
-        """Return the oldest messages newer than `message_id`, oldest first."""
-        await checkpoint()
-        here = self._messages.get(channel_id, ())
-        start = index_of(here, message_id)
-        start += start < len(here) and here[start].id == message_id
-        return here[start : start + limit]
+    def _here(self, channel_id: ChannelId) -> list[ChatMessage]:
+        return self._messages.get(channel_id, [])
 
 
 class _Reading:

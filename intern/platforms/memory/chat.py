@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from re import compile as pattern
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from intern.chat.platform import Capabilities
 from intern.core.clock import Clock
-from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
+from intern.core.errors import ChatError, ChatNotFoundError
 from intern.core.flow import (
     APPROVES,
     Approval,
@@ -39,27 +39,12 @@ from intern.core.messages import (
     Channel,
     ChannelKind,
     ChatMessage,
-    Lookups,
     MemberRoles,
     Page,
-    index_of,
 )
+from intern.platforms.memory.history import Call, MemoryHistory, demand, found_in
 
 _T = TypeVar("_T")
-
-Call = Literal[
-    "channel",
-    "message",
-    "look_up",
-    "before",
-    "after",
-    "page",
-    "archived_since",
-    "start_thread",
-    "send",
-    "rewrite",
-    "typing",
-]
 
 NONCE_LIFETIME = timedelta(minutes=3)  # Discord remembers a nonce for "the past few minutes"
 _NONCE_LIMIT = 25
@@ -75,7 +60,7 @@ class Sent(Struct, frozen=True, kw_only=True):
     """Whom Discord told of it."""
 
 
-class Sandbox:
+class Sandbox(MemoryHistory):
     """One server with one channel, `general`, to begin with; a name in `team` is a team member's.
 
     What the bot asks for costs a call, counted in `calls`. Events are delivered while there is a listener; the
@@ -83,11 +68,10 @@ class Sandbox:
     """
 
     def __init__(self, clock: Clock, team: Collection[str] = ()) -> None:
+        super().__init__()
         self._clock = clock
         self._team = frozenset(team)
         self._newest = 0
-        self._channels: dict[ChannelId, Channel] = {}
-        self._messages: dict[ChannelId, list[ChatMessage]] = {}
         self._people: dict[str, Author] = {}
         self._nonces: dict[tuple[ChannelId, str], tuple[datetime, MessageId]] = {}
         self._last: dict[ChannelId, MessageId] = {}
@@ -146,7 +130,7 @@ class Sandbox:
     ) -> ChatMessage:
         """Write, in `general` unless a channel or thread is given. `@intern` in the text is a mention."""
         place = self._channels[channel_id or self.general]
-        replied = _of_id(self._messages[place.id], reply_to) if reply_to else None
+        replied = found_in(self._messages[place.id], reply_to) if reply_to else None
         message = ChatMessage(
             id=message_id or MessageId(self._next_id()),
             guild_id=place.guild_id,
@@ -290,7 +274,7 @@ class Sandbox:
         """Let the next call of that name raise `error`; with `done`, after its work was done."""
         self._failures.setdefault(call, deque()).append((error, done))
 
-    # The bot's side: Gateway, Audience, History, Outlet and the like, as the real one has them.
+    # The bot's side: the port.
 
     async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
         """Call `deliver` for a new session and each event from now on, in order, until cancelled."""
@@ -330,34 +314,9 @@ class Sandbox:
     ) -> None:
         """There are no requests."""
 
-    async def channel(self, channel_id: ChannelId) -> Channel:
-        """Return a channel or thread. Raises ChatRefusedError for one that does not exist."""
-        return await self._call("channel", lambda: self._place(channel_id))
-
-    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """Return a message; None if there is none of that id, or no such channel."""
-        return await self._call("message", lambda: _of_id(self._messages.get(channel_id, ()), message_id))
-
     async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """Return a message; None where the channel has none of that id."""
-        return await self._call("look_up", lambda: _of_id(self._here(channel_id), message_id))
-
-    async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
-    ) -> Sequence[ChatMessage]:
-        """Return the newest messages older than `message_id` (None: of all), oldest first."""
-        del lookups
-
-        def page() -> Sequence[ChatMessage]:
-            here = self._here(channel_id)
-            end = len(here) if message_id is None else index_of(here, message_id)
-            return here[max(0, end - _page_size(limit)) : end]
-
-        return await self._call("before", page)
-
-    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
-        """Return the oldest messages newer than `message_id`, oldest first."""
-        return await self._call("after", lambda: self._after(channel_id, message_id, limit))
+        return await self._call("look_up", lambda: found_in(self._here(channel_id), message_id))
 
     async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
         """As `after`, with how far it reaches."""
@@ -389,10 +348,10 @@ class Sandbox:
 
         def work() -> ChannelId:
             fits = bool(name.strip()) and len(name) <= self.capabilities.thread_name_limit
-            _demand(fits, "a thread's name has 1 to 100 characters")
-            _demand(self._place(channel_id).kind == "channel", "a thread cannot hang in a thread")
-            known = ChannelId(message_id) in self._channels or _of_id(self._here(channel_id), message_id)
-            _demand(bool(known), "unknown message")
+            demand(fits, "a thread's name has 1 to 100 characters")
+            demand(self._place(channel_id).kind == "channel", "a thread cannot hang in a thread")
+            known = ChannelId(message_id) in self._channels or found_in(self._here(channel_id), message_id)
+            demand(bool(known), "unknown message")
             return self.open_thread(channel_id, message_id, name)
 
         return await self._call("start_thread", work)
@@ -410,7 +369,7 @@ class Sandbox:
 
         def work() -> MessageId:
             self._check(channel_id, text, buttons)
-            _demand(len(nonce) <= _NONCE_LIMIT, "a nonce has at most 25 characters")
+            demand(len(nonce) <= _NONCE_LIMIT, "a nonce has at most 25 characters")
             now = self._clock.now()
             at, known = self._nonces.get((channel_id, nonce), (None, None))
             if at is not None and known is not None and now - at <= NONCE_LIFETIME:
@@ -429,10 +388,10 @@ class Sandbox:
 
         def work() -> None:
             self._check(channel_id, text, ())
-            message = _of_id(self._here(channel_id), message_id)
+            message = found_in(self._here(channel_id), message_id)
             if message is None:
                 raise ChatNotFoundError(f"there is no message {message_id}")
-            _demand(message.author.is_self, "only its author edits a message")
+            demand(message.author.is_self, "only its author edits a message")
             self.edit(channel_id, message_id, text.strip())
             self.sent[message_id] = Sent()
 
@@ -445,16 +404,11 @@ class Sandbox:
     def _check(self, channel_id: ChannelId, text: str, buttons: Sequence[Button]) -> None:
         self._place(channel_id)
         fits = bool(text.strip()) and len(text) <= self.capabilities.message_limit
-        _demand(fits, "a message has 1 to 2,000 characters")
+        demand(fits, "a message has 1 to 2,000 characters")
         for button in buttons:
-            _demand(1 <= len(button.custom_id) <= _BUTTON_ID_LIMIT, "a button's id has 1 to 100 characters")
-            _demand(bool(button.label or button.emoji), "a button shows a label or an emoji")
-            _demand(len(button.label) <= _LABEL_LIMIT, "a button's label has at most 80 characters")
-
-    def _after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
-        here = self._here(channel_id)
-        start = index_of(here, message_id) + (_of_id(here, message_id) is not None)
-        return here[start : start + _page_size(limit)]
+            demand(1 <= len(button.custom_id) <= _BUTTON_ID_LIMIT, "a button's id has 1 to 100 characters")
+            demand(bool(button.label or button.emoji), "a button shows a label or an emoji")
+            demand(len(button.label) <= _LABEL_LIMIT, "a button's label has at most 80 characters")
 
     def _session(self) -> SessionStarted:
         there = [place for place in self._channels.values() if place.guild_id and place.id not in self._archived]
@@ -494,14 +448,6 @@ class Sandbox:
         self._messages[channel_id] = []
         return channel_id
 
-    def _place(self, channel_id: ChannelId) -> Channel:
-        if channel_id not in self._channels:
-            raise ChatNotFoundError("Discord refused: unknown channel")
-        return self._channels[channel_id]
-
-    def _here(self, channel_id: ChannelId) -> list[ChatMessage]:
-        return self._messages[self._place(channel_id).id]
-
     def _locate(self, channel_id: ChannelId, message_id: MessageId) -> tuple[int, ChatMessage]:
         return next((at, message) for at, message in enumerate(self._messages[channel_id]) if message.id == message_id)
 
@@ -516,19 +462,3 @@ class Sandbox:
         """Strictly increasing, also while the clock stands still or goes back."""
         self._newest = max(self._newest + 1, int(position_at(self._clock.now()).id))
         return str(self._newest)
-
-
-def _of_id(messages: Sequence[ChatMessage], message_id: MessageId) -> ChatMessage | None:
-    at = index_of(messages, message_id)
-    found = messages[at : at + 1]
-    return found[0] if found and found[0].id == message_id else None
-
-
-def _demand(met: bool, what: str) -> None:  # noqa: FBT001 - reads like an assertion
-    if not met:
-        raise ChatRefusedError(f"Discord refused: {what}")
-
-
-def _page_size(limit: int) -> int:
-    _demand(1 <= limit <= 100, "a page has 1 to 100 messages")
-    return limit
