@@ -30,7 +30,7 @@ from intern.core.log import Logger, get_logger
 from intern.core.messages import AIResult, Conversation, Image, Message, SilenceReason
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
 from intern.core.text.masking import masked_start
-from intern.models.chat import chat_request
+from intern.models.endpoint import chat_request
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.templates import Templates

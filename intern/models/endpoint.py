@@ -5,24 +5,140 @@ The model learns from refusals which parts of a request an endpoint accepts, and
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import httpx
+import msgspec
 import structlog
 
 from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError, ModelSchemaError
 from intern.core.log import get_logger
 from intern.core.messages import Image
-from intern.models.chat import STREAMING, Form, Request, chat_request, read_completion, reply_of
 from intern.models.http import Call, Endpoint, FieldRefusedError
 from intern.models.limits import Limits
-from intern.models.options import LlmOptions
-from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.models.replies import UnreadableStreamError
-from intern.models.templates import Templates
-from intern.models.usage import Usage
+from intern.models.options import LlmOptions, StructuredOutput
+from intern.models.prompt import InT, Model, OutT, Prompt, Schema, narrowed, reply_schema
+from intern.models.replies import UnreadableStreamError, read_completion, reply_of
+from intern.models.templates import Example, Rendered, Templates
+from intern.models.usage import Usage, estimated_tokens
 
 _log = get_logger(__name__)
+
+_IMAGE_TOKENS = 1000  # what a picture costs at most endpoints, roughly
+_IMAGE_TYPE = re.compile(r"image/[a-z0-9.+-]{1,40}")
+
+
+STREAMING: tuple[Mapping[str, Any], ...] = (
+    {"stream": True, "stream_options": {"include_usage": True}},
+    {"stream": True},
+    {},
+)
+"""How a stream is asked for; the next form is for an endpoint that refuses the one before."""
+
+
+class Form(NamedTuple):
+    """The parts of a request that an endpoint accepts, as far as known from its refusals."""
+
+    streaming: int = 0
+    """Of `STREAMING`."""
+    temperature: bool = True
+    bounds: bool = True
+    """Lengths and ranges in schemas."""
+
+    def less(self, other: Form) -> Form:
+        """Return the form without anything that either form lacks."""
+        return Form(
+            max(self.streaming, other.streaming), self.temperature and other.temperature, self.bounds and other.bounds
+        )
+
+
+class Request(NamedTuple):
+    """A request, ready to be sent, and about what it may cost."""
+
+    body: bytes
+    prompt_tokens: int
+    """Estimated."""
+
+
+def chat_request(
+    prompt: Prompt[InT, Any],
+    given: InT,
+    rendered: Rendered,
+    images: Sequence[Image],
+    options: LlmOptions,
+    *,
+    form: Form = Form(),  # noqa: B008 it is immutable
+) -> Request:
+    """Return one prompt as a request, with fields of the standard API only."""
+    schema = _schema(prompt, given, options, form)
+    system = rendered.system
+    if options.structured_output == "json_object":
+        wanted = msgspec.json.encode(schema).decode()
+        system += f"\n\nReply with one JSON object, and nothing else, that fits this JSON schema:\n{wanted}"
+    pictures = [image for image in images if options.images and _IMAGE_TYPE.fullmatch(image.media_type)]
+    body = {
+        "model": options.model,
+        "messages": [
+            {"role": "system", "content": _encodable(system)},
+            *_turns(prompt.name, rendered.examples, options.structured_output),
+            {"role": "user", "content": _user_content(_encodable(rendered.user), pictures)},
+        ],
+        "max_tokens": options.max_tokens,
+        **({"temperature": options.temperature} if form.temperature else {}),
+        **STREAMING[form.streaming],
+        **_output_fields(prompt.name, schema, options.structured_output),
+    }
+    words = estimated_tokens(rendered._replace(system=system).whole + str(schema))
+    return Request(msgspec.json.encode(body), words + _IMAGE_TOKENS * len(pictures))
+
+
+def _turns(name: str, examples: Sequence[Example], output: StructuredOutput) -> Iterator[dict[str, Any]]:
+    """Yield examples as messages, each reply in the form that the model is to use."""
+    for n, example in enumerate(examples):
+        yield {"role": "user", "content": _encodable(example.user)}
+        reply = _encodable(example.assistant)
+        if output != "function_calling":
+            yield {"role": "assistant", "content": reply}
+            continue
+        call = {"id": f"example{n}", "type": "function", "function": {"name": name, "arguments": reply}}
+        yield {"role": "assistant", "content": None, "tool_calls": [call]}
+        yield {"role": "tool", "tool_call_id": call["id"], "content": "taken"}
+
+
+def _schema(prompt: Prompt[InT, Any], given: InT, options: LlmOptions, form: Form) -> Schema:
+    schema = reply_schema(prompt.gives, bounds=options.schema_bounds and form.bounds)
+    # In words alone an enum would only repeat what the prompt shows.
+    if prompt.offers is None or not options.schema_choices or options.structured_output == "json_object":
+        return schema
+    offered = prompt.offers(given)
+    return narrowed(schema, {name: [_encodable(value) for value in values] for name, values in offered.items()})
+
+
+def _user_content(text: str, images: Iterable[Image]) -> str | list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = [
+        {"type": "image_url", "image_url": {"url": f"data:{image.media_type};base64,{b64encode(image.data).decode()}"}}
+        for image in images
+    ]
+    return [{"type": "text", "text": text}, *parts] if parts else text
+
+
+def _output_fields(name: str, schema: dict[str, Any], output: StructuredOutput) -> dict[str, Any]:
+    if output == "json_schema":
+        wanted = {"name": name, "strict": True, "schema": schema}
+        return {"response_format": {"type": "json_schema", "json_schema": wanted}}
+    if output == "function_calling":
+        function = {"name": name, "description": "Give the reply.", "parameters": schema}
+        # There is one function, so "required" names it; llama.cpp passes over a choice by name.
+        return {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
+    return {"response_format": {"type": "json_object"}}
+
+
+def _encodable(text: str) -> str:
+    """Return `text` with a question mark for each lone surrogate, which no JSON can carry."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class EndpointModel(Endpoint):

@@ -34,10 +34,9 @@ from intern.core.errors import (
     ModelUnavailableError,
 )
 from intern.core.log import get_logger
-from intern.models.chat import excerpt
 from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits
 from intern.models.options import LlmOptions
-from intern.models.replies import TooLong, has_ended, is_stream, joined, refusal_of
+from intern.models.replies import TooLong, excerpt, has_ended, is_stream, joined, refusal_of
 from intern.models.usage import Usage
 
 _log = get_logger(__name__)

@@ -1,10 +1,12 @@
-"""Streamed replies, joined to one completion; and the reasons for which endpoints refuse a request. Pure.
+"""Replies of endpoints, whole or streamed, and the reasons for which they refuse a request. Pure.
 
-Endpoints word their reasons each in their own way. Everything in a reply is data.
+Local models put their JSON in a code fence, behind their thoughts, or between sentences. Endpoints word their reasons
+each in their own way. Everything in a reply is data.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -13,12 +15,254 @@ from typing import Any, Literal, NamedTuple, cast
 import msgspec
 from msgspec import Struct
 
-from intern.core.errors import ModelReplyError
-from intern.models.chat import Message
+from intern.core.errors import ModelRefusedError, ModelReplyCutError, ModelReplyError
+from intern.core.text.masking import mask_secrets
+from intern.models.options import LlmOptions
+from intern.models.prompt import OutT, Prompt
+from intern.models.usage import estimated_tokens
+
+_THOUGHT = r"think|thinking|thought|reasoning"
+_OPENED = re.compile(rf"<(?:{_THOUGHT})>|\[THINK\]|◁think▷", re.IGNORECASE)
+_CLOSED = re.compile(rf"</(?:{_THOUGHT})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
+_MOST_TRIED = 200  # braces at which an object may begin; a hostile reply has millions, and each is read to its end
+_decoder = json.JSONDecoder()
+
+
+class NoEndError(Exception):
+    """The reply is a thought that never ends."""
+
+
+def objects(text: str) -> Iterator[str]:
+    """Yield the JSON objects that a reply may mean, the likeliest first. Raises NoEndError.
+
+    That is the text itself; then those that stand behind the last thought, the last one first, for what comes before
+    is a draft or an example; then those that hold the end of a thought in a string.
+    """
+    yield text
+    closed = list(_CLOSED.finditer(text))
+    start = closed[-1].end() if closed else 0
+    unclosed = _OPENED.search(text, start)
+    said = text[start : unclosed.start() if unclosed else None]
+    found = list(_objects(said))
+    yield from (said[begin:end] for begin, end in reversed(found))
+    if unclosed and not found:
+        raise NoEndError
+    if closed:
+        first = closed[0].end() if _OPENED.match(text.lstrip()) else 0
+        rest = text[first:]
+        yield from (rest[begin:end] for begin, end in reversed(list(_objects(rest))) if first + end >= start)
+
+
+def _objects(text: str) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of each outermost object."""
+    at = text.find("{")
+    for _ in range(_MOST_TRIED):
+        if at < 0:
+            return
+        try:
+            _, end = _decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            yield at, end
+        at = text.find("{", end)
+
+
+_EXCERPT = 200  # characters of an endpoint's text that an error may quote
+_MOST_TOKENS = 10_000_000  # of one call; a larger count is a mistake, and would eat up any budget
+_PLACE = re.compile(r" - (?:at|from) `((?:key in )?\$[\w.\[\]]{0,200})`\Z")
+# What msgspec says before it quotes a reply; the types and bounds are ours.
+_FAULTS = re.compile(
+    r"Invalid enum value|Invalid value|Object contains unknown field|Object missing required field `\w{1,60}`"
+    r"|Expected `[^`]{1,60}`(?: of length [<>]= \d+| [<>]=? [\d.-]+)?(?:, got `[^`]{1,60}`)?"
+    r"|JSON is malformed: [a-z ]{1,60}(?:\(byte \d+\))?|Input data was truncated|Invalid [A-Za-z0-9-]{1,20}"
+)
+
+
+_BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
+
+
+class _Part(Struct):
+    text: str | None = None
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The arguments as JSON; some servers send the object itself."""
+        if isinstance(self.arguments, dict):
+            return msgspec.json.encode(self.arguments).decode()
+        return self.arguments or ""
+
+
+class _ToolCall(Struct):
+    index: int | None = None
+    function: _Function | None = None
+
+
+class Message(Struct):
+    """A reply, or a piece of one where it is streamed. Some servers send null where others leave a field out."""
+
+    content: str | list[_Part | str] | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+    @property
+    def text(self) -> str:
+        """The content; of a list of parts, those that are text."""
+        if isinstance(self.content, list):
+            return "".join(part if isinstance(part, str) else part.text or "" for part in self.content)
+        return self.content or ""
+
+    @property
+    def calls(self) -> list[tuple[int, _Function]]:
+        """The functions that are called, each with its place."""
+        return [(call.index or 0, call.function) for call in self.tool_calls or () if call.function]
+
+
+class _Choice(Struct):
+    message: Message
+    finish_reason: str | None = None
+
+
+class _Details(Struct):
+    cached_tokens: int | None = None
+
+
+class _Tokens(Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: int | None = None
+    """DeepSeek's word for the same."""
+
+
+class _Timings(Struct):
+    """Figures of llama.cpp's server beside the usage; older ones report their cache only here."""
+
+    cache_n: int | None = None
+
+
+class _Body(Struct):
+    choices: list[_Choice] = []
+    usage: msgspec.Raw = msgspec.Raw(b"null")
+    timings: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Completion(NamedTuple):
+    """A reply as it came, not judged yet."""
+
+    choice: _Choice
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    """None if the endpoint does not count."""
+    cached_tokens: int = 0
+    """The tokens of the prompt that the endpoint had in its cache."""
+
+    def tokens(self, estimated_prompt_tokens: int) -> tuple[int, int]:
+        """Return prompt and reply tokens, estimated where the endpoint did not count."""
+        if self.prompt_tokens is not None and self.completion_tokens is not None:
+            return self.prompt_tokens, self.completion_tokens
+        message = self.choice.message
+        written = message.text + "".join(function.text for _, function in message.calls)
+        return estimated_prompt_tokens, estimated_tokens(written)
+
+
+def read_completion(body: bytes, *, what: str) -> Completion:
+    """Return the first choice of a reply. Raises `ModelReplyError` if there is none; `what` names the call."""
+    try:
+        read = msgspec.json.decode(body, type=_Body)
+    except _BROKEN as error:
+        raise ModelReplyError(f"{what}: the reply is not a chat completion: {_fault(error)}") from error
+    if not read.choices:
+        quoted = excerpt(body.decode("utf-8", "replace"))
+        raise ModelReplyError(f"{what}: the reply holds no choices: {quoted}")
+    try:
+        tokens = msgspec.json.decode(read.usage, type=_Tokens)
+    except _BROKEN:
+        return Completion(read.choices[0], None, None)  # an endpoint that cannot count may still answer well
+    prompt_tokens, completion_tokens = (
+        min(max(0, count), _MOST_TOKENS) for count in (tokens.prompt_tokens, tokens.completion_tokens)
+    )
+    cached = _cached(tokens, read.timings)
+    return Completion(read.choices[0], prompt_tokens, completion_tokens, min(max(0, cached), prompt_tokens))
+
+
+def _cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
+    """Return the tokens of the prompt that were in the endpoint's cache, by any of the names in use."""
+    told = tokens.prompt_tokens_details and tokens.prompt_tokens_details.cached_tokens
+    if cached := told or tokens.prompt_cache_hit_tokens:
+        return cached
+    try:
+        return msgspec.json.decode(timings, type=_Timings).cache_n or 0
+    except _BROKEN:
+        return 0
+
+
+def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:
+    """Decode the reply as its type. Raises `ModelReplyCutError`, `ModelRefusedError` or `ModelReplyError`."""
+    text = _complete_text(completion.choice, prompt.name, options, what=what)
+    fault: Exception | None = None
+    try:
+        for each in objects(text):
+            try:
+                return msgspec.json.decode(each, type=prompt.gives)
+            except _BROKEN as error:
+                fault = fault if isinstance(fault, msgspec.ValidationError) else error
+    except NoEndError:
+        hint = "raise llm.max_tokens, or turn the model's thinking off"
+        raise ModelReplyError(f"{what}: the reply is a thought that never ends; {hint}") from None
+    # Not `from fault`: it quotes the reply, and a traceback would show it.
+    raise ModelReplyError(f"{what}: the reply does not fit {prompt.gives.__name__}: {_fault(fault)}") from None
+
+
+def _complete_text(choice: _Choice, name: str, options: LlmOptions, *, what: str) -> str:
+    calling = options.structured_output == "function_calling"
+    match choice.finish_reason:
+        case "length":
+            raise ModelReplyCutError(f"{what}: the reply was cut off (llm.max_tokens = {options.max_tokens})")
+        case "content_filter":
+            raise ModelRefusedError(f"{what}: the endpoint's content filter stopped the reply")
+        case "stop" | None:
+            pass
+        case "tool_calls" if calling:
+            pass
+        case other:
+            raise ModelReplyError(f"{what}: the reply ended for an unknown reason: {excerpt(other)}")
+    if choice.message.refusal:
+        raise ModelRefusedError(f"{what}: the model refused, in {len(choice.message.refusal)} characters of its own")
+    calls = [function for _, function in choice.message.calls if function.name == name]
+    if calling and calls:
+        return calls[0].text
+    text = choice.message.text
+    # Where a model has no form for calls, its server may give the arguments as plain text.
+    if calling and "{" not in text:
+        raise ModelReplyError(f"{what}: the model did not call the function {name}")
+    return text
+
+
+def _fault(error: Exception | None) -> str:
+    """Return the fault of a reply and its place, but no word of the reply, which may be about people."""
+    if not isinstance(error, msgspec.MsgspecError):
+        return type(error).__name__
+    said = str(error)
+    place = _PLACE.search(said)
+    kind = _FAULTS.match(said)
+    return (kind[0] if kind else type(error).__name__) + (f" - at `{place[1]}`" if place else "")
+
+
+def excerpt(text: str) -> str:
+    """Return the beginning of an endpoint's text, on one line and without secrets, for an error."""
+    start = "".join(char if char.isprintable() else " " for char in text[: 4 * _EXCERPT])
+    line = " ".join(mask_secrets(start).text.split())
+    return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
+
 
 _EVENTS = re.compile(rb"[\s\xef\xbb\xbf]*(?:data|event|id|retry)?:")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _DONE = b"[DONE]"
 _LAST = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 
@@ -37,7 +281,7 @@ class UnreadableStreamError(ModelReplyError):
     """A stream holds an event that is not part of the API."""
 
 
-class _Choice(Struct):
+class _PieceChoice(Struct):
     index: int | None = None
     delta: Message | None = None
     finish_reason: str | None = None
@@ -49,7 +293,7 @@ class _Fault(Struct):
 
 
 class _Event(Struct):
-    choices: list[_Choice] | None = None
+    choices: list[_PieceChoice] | None = None
     usage: msgspec.Raw = msgspec.Raw(b"null")
     timings: msgspec.Raw = msgspec.Raw(b"null")
     error: msgspec.Raw = msgspec.Raw(b"null")
@@ -61,7 +305,7 @@ def is_stream(body: bytes | bytearray) -> bool:
 
 
 def has_ended(body: bytes | bytearray, new: int) -> bool:
-    """Whether the last event stands in a stream that has grown by `new` bytes; some servers keep silent after it."""
+    """Return whether the last event is in a stream that has grown by `new` bytes; some servers keep silent after it."""
     return _LAST.search(body, max(0, len(body) - new - 16)) is not None and is_stream(body)
 
 
@@ -190,7 +434,7 @@ def _error(body: bytes) -> _Object:
     """Return the object that describes the error; empty if there is none."""
     try:
         read: _Object | tuple[_Object, ...] = msgspec.json.decode(body, type=_Object | tuple[_Object, ...])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except _BROKEN:
         return {}
     if isinstance(read, tuple):
         read = read[0] if read else {}

@@ -28,8 +28,7 @@ from intern.core.errors import (
 )
 from intern.core.messages import Channel
 from intern.core.progress import tell
-from intern.models.chat import STREAMING, Form
-from intern.models.endpoint import EndpointModel
+from intern.models.endpoint import STREAMING, EndpointModel, Form
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage
 from intern.platforms.discord.audience import (

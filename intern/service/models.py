@@ -41,8 +41,7 @@ from intern.learning.prompts import (
     text_of,
 )
 from intern.learning.regenerating import Describe, fingerprint
-from intern.models.chat import Form, chat_request
-from intern.models.endpoint import EndpointModel
+from intern.models.endpoint import EndpointModel, Form, chat_request
 from intern.models.limits import Breaker
 from intern.models.options import LlmOptions
 from intern.models.prompt import Model, OfflineModel, Prompt

@@ -10,8 +10,8 @@ import pytest
 
 from intern.core.errors import ModelError, ModelReplyError
 from intern.facts.prompts import EXTRACT
-from intern.models.chat import read_completion, reply_of
 from intern.models.options import LlmOptions
+from intern.models.replies import read_completion, reply_of
 
 TOLD = "Anna Berg has 'lupus' - at `$.anna`"
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from intern.core.errors import ModelReplyError
-from intern.models.chat import read_completion
-from intern.models.replies import has_ended, is_stream, joined
+from intern.models.replies import has_ended, is_stream, joined, read_completion
 from tests.endpoint_double import streamed
 
 

@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 from msgspec import Struct
 
 from intern.core.errors import ModelReplyError
-from intern.models.chat import read_completion, reply_of
 from intern.models.options import LlmOptions, StructuredOutput
 from intern.models.prompt import Prompt
+from intern.models.replies import read_completion, reply_of
 
 
 class AskIn(Struct, frozen=True):
