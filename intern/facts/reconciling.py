@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence, Set as AbstractSet
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from uuid import uuid4
 
@@ -77,33 +76,28 @@ def decide(
 
     `known` has the facts that proposals name or repeat word for word, and those that the conversation said before.
     """
-    one_by_one = _Deciding(
-        conversation=conversation,
-        options=options,
-        new_id=new_id,
-        known={fact.id: fact for fact in known.facts},
-        only_here=known.only_here,
-        retired_here=known.retired_here,
-        restated={wording(each.content) for each in proposals},
-    )
+    one_by_one = _Deciding(conversation, known, options, new_id)
+    one_by_one.restated = {wording(each.content) for each in proposals}
     return tuple(map(one_by_one.decide, proposals))
 
 
-@dataclass(kw_only=True)
 class _Deciding:
     """The state while the proposals of one conversation are decided one by one."""
 
-    conversation: Distilled
-    options: FactOptions
-    new_id: Callable[[], str]
-    known: dict[FactId, Fact]
-    only_here: AbstractSet[FactId]
-    retired_here: AbstractSet[FactId]
-    restated: AbstractSet[str]
-    """Wordings of all proposals."""
-    taken: set[FactId] = field(default_factory=set[FactId])
-    """Facts that an earlier proposal replaced."""
-    said: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    def __init__(
+        self, conversation: Distilled, known: KnownFacts, options: FactOptions, new_id: Callable[[], str]
+    ) -> None:
+        self._conversation = conversation
+        self._options = options
+        self._new_id = new_id
+        self._known = {fact.id: fact for fact in known.facts}
+        self._only_here = known.only_here
+        self._retired_here = known.retired_here
+        self._taken: set[FactId] = set()
+        """Facts that an earlier proposal replaced."""
+        self._said: set[tuple[str, str]] = set()
+        self.restated: set[str] = set()
+        """Wordings of all proposals."""
 
     def decide(self, proposal: Proposal) -> FactDecision:
         content = proposal.content.strip()
@@ -113,9 +107,9 @@ class _Deciding:
             f"{content}\n{proposal.summary}",
             proposal.category,
             proposed=proposal.visibility,
-            rules=self.options.overrides,
+            rules=self._options.overrides,
         )
-        if visibility == "secret" and not self.options.keep_secret:
+        if visibility == "secret" and not self._options.keep_secret:
             return RefusedFact(reason="secret", gone=self._given_away(proposal, content))
         for name in (proposal.duplicate_of, proposal.supersedes):
             refused = self._refusal(name) if name else None
@@ -124,18 +118,18 @@ class _Deciding:
         same = self._same(proposal, content)
         if same is not None:
             return self._repeated(proposal, same, visibility)
-        if (wording(content), "") in self.said:
+        if (wording(content), "") in self._said:
             return RefusedFact(reason="said_already")
         return self._new(proposal, content, visibility)
 
     def _refusal(self, name: str) -> RefusedFact | None:
         """Return why a proposal may not name this fact. Prompts hold no secret facts, so a reply cannot mean one."""
-        fact = self.known.get(FactId(name))
+        fact = self._known.get(FactId(name))
         if fact is not None and self._is_refuted(fact):
             return None
         if fact is None or fact.visibility == "secret":
             return RefusedFact(reason="unknown_id")
-        if fact.agent_id != self.conversation.agent_id:
+        if fact.agent_id != self._conversation.agent_id:
             return RefusedFact(reason="other_agent")
         return None if fact.is_active else RefusedFact(reason="retired_id")
 
@@ -149,12 +143,12 @@ class _Deciding:
         if refuted is not None:
             return refuted
         if proposal.duplicate_of:
-            return self.known[FactId(proposal.duplicate_of)]
-        wanted, at = wording(content), self.conversation.last_message_at
+            return self._known[FactId(proposal.duplicate_of)]
+        wanted, at = wording(content), self._conversation.last_message_at
         alike = [
             fact
-            for fact in self.known.values()
-            if fact.agent_id == self.conversation.agent_id
+            for fact in self._known.values()
+            if fact.agent_id == self._conversation.agent_id
             and wording(fact.content) == wanted
             and takes_occurrence(fact, at)
         ]
@@ -165,8 +159,8 @@ class _Deciding:
 
         A proposal with other numbers is a different fact: the messages may have been corrected.
         """
-        named = self.known.get(FactId(proposal.duplicate_of or ""))
-        candidates = [fact for fact in self.known.values() if self._is_refuted(fact)]
+        named = self._known.get(FactId(proposal.duplicate_of or ""))
+        candidates = [fact for fact in self._known.values() if self._is_refuted(fact)]
         if named in candidates:
             return named
         alike = [(likeness(fact.content, content), fact.id, fact) for fact in candidates]
@@ -174,15 +168,15 @@ class _Deciding:
         return max(alike)[2] if alike else None
 
     def _is_refuted(self, fact: Fact) -> bool:
-        said_since = fact.retired_at is None or self.conversation.last_message_at >= fact.retired_at
-        return fact.id in self.retired_here and not said_since
+        said_since = fact.retired_at is None or self._conversation.last_message_at >= fact.retired_at
+        return fact.id in self._retired_here and not said_since
 
     def _given_away(self, proposal: Proposal, content: str) -> FactId | None:
         """Return the stored fact that a secret proposal shows to be secret."""
-        named = self.known.get(FactId(proposal.duplicate_of or ""))
+        named = self._known.get(FactId(proposal.duplicate_of or ""))
         if named is not None and (self._refusal(named.id) is not None or not same_subject(named.content, content)):
             named = None
-        mine = (fact for fact in self.known.values() if fact.agent_id == self.conversation.agent_id)
+        mine = (fact for fact in self._known.values() if fact.agent_id == self._conversation.agent_id)
         fact = named or next((fact for fact in mine if wording(fact.content) == wording(content)), None)
         return fact.id if fact is not None and self._raised(fact, "secret") == "secret" else None
 
@@ -192,42 +186,42 @@ class _Deciding:
             f"{fact.content}\n{fact.summary}",
             fact.category,
             proposed=strictest(fact.visibility, visibility),
-            rules=self.options.overrides,
+            rules=self._options.overrides,
         )
 
     def _repeated(self, proposal: Proposal, fact: Fact, visibility: Visibility) -> FactDecision:
         alike = wording(proposal.content) == wording(fact.content) or same_subject(fact.content, proposal.content)
         raised = self._raised(fact, visibility) if alike else fact.visibility
-        if raised == "secret" and not self.options.keep_secret:
+        if raised == "secret" and not self._options.keep_secret:
             return RefusedFact(reason="secret", gone=fact.id)
         occurrence = self._occurrence(proposal, replace(fact, visibility=raised), visibility)
         said = (fact.id, occurrence.context_snippet)
-        if said in self.said:
+        if said in self._said:
             return RefusedFact(reason="said_already")
-        self.said.add(said)
+        self._said.add(said)
         if raised != fact.visibility:
-            self.known[fact.id] = replace(fact, visibility=raised)
+            self._known[fact.id] = replace(fact, visibility=raised)
         return RepeatedFact(occurrence=occurrence, visibility=None if raised == fact.visibility else raised)
 
     def _new(self, proposal: Proposal, content: str, visibility: Visibility) -> FactDecision:
-        at = self.conversation.last_message_at
-        older = self.known[FactId(proposal.supersedes)] if proposal.supersedes else self._reworded(content)
+        at = self._conversation.last_message_at
+        older = self._known[FactId(proposal.supersedes)] if proposal.supersedes else self._reworded(content)
         if older is not None and not same_subject(older.content, content):
             older = None
         if older is not None and not older.is_active:
             return RefusedFact(reason="not_older")
-        if older is not None and older.id in self.only_here:
+        if older is not None and older.id in self._only_here:
             # Only this conversation said so, and it changed. So replace the fact before that one.
-            older = self.known.get(older.supersedes) if older.supersedes else None
+            older = self._known.get(older.supersedes) if older.supersedes else None
         elif older is not None and at < older.last_seen_at:
             return RefusedFact(reason="not_older")
-        if older is not None and (older.id in self.taken or at <= older.first_seen_at):
+        if older is not None and (older.id in self._taken or at <= older.first_seen_at):
             older = None
-        self.said.add((wording(content), ""))
+        self._said.add((wording(content), ""))
         keeps = visibility == "secret"
         fact = Fact(
-            id=FactId(self.new_id()),
-            agent_id=self.conversation.agent_id,
+            id=FactId(self._new_id()),
+            agent_id=self._conversation.agent_id,
             category=proposal.category,
             content=content if keeps else mask_secrets(content).text,
             summary=_shortened(proposal.summary if keeps else mask_secrets(proposal.summary).text, MAX_SUMMARY),
@@ -239,12 +233,12 @@ class _Deciding:
         occurrence = self._occurrence(proposal, fact, visibility)
         if older is None:
             return NewFact(fact=fact, occurrence=occurrence)
-        self.taken.add(older.id)
+        self._taken.add(older.id)
         return UpdatedFact(fact=replace(fact, supersedes=older.id), occurrence=occurrence)
 
     def _reworded(self, content: str) -> Fact | None:
         """Return the fact in a chain that only this conversation said, and that it now says in other words."""
-        mine = (fact for fact in self.known.values() if fact.id in self.only_here)
+        mine = (fact for fact in self._known.values() if fact.id in self._only_here)
         placed = (fact for fact in mine if fact.supersedes or not fact.is_active)
         gone = (fact for fact in placed if wording(fact.content) not in self.restated)
         return next((fact for fact in gone if same_subject(fact.content, content)), None)
@@ -257,10 +251,10 @@ class _Deciding:
         if strictest(fact.visibility, visibility) != fact.visibility:
             snippet = ""
         return Occurrence(
-            id=self.new_id(),
+            id=self._new_id(),
             fact_id=fact.id,
-            conversation_id=self.conversation.id,
-            timestamp=self.conversation.last_message_at,
+            conversation_id=self._conversation.id,
+            timestamp=self._conversation.last_message_at,
             context_snippet=_shortened(snippet, MAX_SNIPPET),
             sentiment=proposal.sentiment,
         )
