@@ -7,7 +7,7 @@ selection is the search's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 import anyio.to_thread
@@ -22,7 +22,7 @@ from intern.answering.working import Checked, Work, answer_link, checked, read_e
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Citation, SilenceReason, is_team
-from intern.core.records import Hit, Learned, SourceText
+from intern.core.records import Hit, SourceText
 from intern.core.text.passages import best_passages
 from intern.core.text.words import words
 
@@ -118,13 +118,17 @@ async def select(work: Work) -> Selected:
         near = (*near_best(hits), *(_unread(nugget.source_id) for nugget in learned.nuggets[:1]))
         known = {hit.source_id for hit in near}
         few = entries if len(entries) <= prompts.MOST_SHOWN else ()
+        best = [
+            Hit(source_id=each.source_id, title="", text=each.description, score=0.0, likeness=learned.likeness)
+            for each in learned.nuggets[:1]
+        ]
         judged = by_text and bool(hits) and not learned.facts and may_be_passed_over(work)
         selected = Selected(
             hits=near,
             others=tuple(entry.source_id for entry in few if entry.source_id not in known),
             is_all=bool(few),
             facts=learned.facts,
-            worth=worth(work.asked.question, query, (*_best_nugget(learned), *hits)) if judged else None,
+            worth=worth(work.asked.question, query, (*best, *hits)) if judged else None,
         )
         fields.update(
             selected_sources_count=len(selected.hits),
@@ -141,12 +145,6 @@ def may_be_passed_over(work: Work) -> bool:
     """Return whether the score may decide: not if addressed, with a picture, or after words of the bot."""
     asked = work.asked
     return not (asked.addressed or asked.images or _OF_BOT.search(asked.history))
-
-
-def _best_nugget(learned: Learned) -> Iterator[Hit]:
-    for nugget in learned.nuggets[:1]:
-        text = nugget.description
-        yield Hit(source_id=nugget.source_id, title="", text=text, score=0.0, likeness=learned.likeness)
 
 
 def wanted(work: Work) -> str:
@@ -190,12 +188,14 @@ def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple
 async def generate(work: Work, shown: tuple[prompts.Shown, ...]) -> Drafted:
     """Decide and answer in one call, and hold both against the passages as far as code can."""
     with work.trace.step("generation", prompts.DECIDE) as fields:
-        found = await near_pieces(work, shown)
+        # Small models quote the first line unless they are pointed at the nearest pieces.
+        found = await work.nearest.find(without_mentions(wanted(work)), shown) if work.nearest is not None else []
+        near = [each for each in apart(found, _POINTED_AT) if each.rank > 0]
         given = prompts.DecideIn(
             passages=shown,
             history=work.asked.history,
             question=work.asked.question,
-            nearest=tuple(_pointed(near) for near in apart(found, _POINTED_AT) if near.rank > 0),
+            nearest=tuple(f"{each.passage.alias}: {each.text[:_POINTED_CHARS]}" for each in near),
             addressed=work.asked.addressed,
         )
         decision = await work.model.ask(prompts.DECIDE, given, images=work.asked.images)
@@ -215,15 +215,6 @@ async def generate(work: Work, shown: tuple[prompts.Shown, ...]) -> Drafted:
         quotes = [quote.line for quote in decision.quotes]
         work.trace.say("generation", answer=decision.answer or "", quotes=quotes, strange=(*draft.urls, *draft.strange))
         return draft
-
-
-async def near_pieces(work: Work, shown: Sequence[prompts.Shown]) -> list[Near]:
-    """Find the pieces that come nearest to the question, best first; small models quote the first line else."""
-    return await work.nearest.find(without_mentions(wanted(work)), shown) if work.nearest is not None else []
-
-
-def _pointed(near: Near) -> str:
-    return f"{near.passage.alias}: {near.text[:_POINTED_CHARS]}"
 
 
 def _is_near(draft: Drafted, found: Sequence[Near]) -> bool:

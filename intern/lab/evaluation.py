@@ -146,28 +146,24 @@ class _Row(Struct, forbid_unknown_fields=True):
 
 def read_questions(file: Path) -> tuple[Question, ...]:
     """Read the questions of a file, one JSON object a line. Raises ConfigError that names the wrong lines."""
-    questions: list[Question] = []
+    questions: dict[str, tuple[int, Question]] = {}
     faults: list[str] = []
-    seen: dict[str, int] = {}
     for number, line in enumerate(_text(file).split("\n"), start=1):
-        if not line.strip():
-            continue
         try:
-            question = _question(line)
+            question = _question(line) if line.strip() else None
         except ConfigError as error:
             faults.append(f"{file}, line {number}: {error}")
             continue
-        if question.id in seen:
-            faults.append(f"{file}, line {number}: the same id or question as in line {seen[question.id]}")
-            continue
-        seen[question.id] = number
-        questions.append(question)
+        if question and question.id in questions:
+            faults.append(f"{file}, line {number}: the same id or question as in line {questions[question.id][0]}")
+        elif question:
+            questions[question.id] = (number, question)
     if faults:
         more = len(faults) - _MOST_FAULTS
         raise ConfigError("\n".join([*faults[:_MOST_FAULTS], *([f"and {more} lines more"] if more > 0 else [])]))
     if not questions:
         raise ConfigError(f'{file} holds no questions; expected lines like {{"question": "How do I …?"}}')
-    return tuple(questions)
+    return tuple(question for _, question in questions.values())
 
 
 def read_evaluation(file: Path) -> Evaluation:

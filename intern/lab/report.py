@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from importlib.resources import files
+from operator import attrgetter
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 from msgspec import Struct
@@ -29,10 +30,7 @@ def rows_of(done: Backtest) -> Iterator[tuple[str, int, str]]:
     """Yield the rows of the summary: what, how many, and a remark."""
     totals = done.totals
     yield "questions asked", totals.questions, f"the team answered {totals.team_answered} of them"
-    remarks = {
-        "agreed": f"words {done.bars.words:g} or vectors {done.bars.vectors:g} and above count as alike",
-        "silent": "",
-    }
+    remarks = {"agreed": f"words {done.bars.words:g} or vectors {done.bars.vectors:g} and above count as alike"}
     for verdict, word in VERDICTS.items():
         if number := totals.verdicts.get(verdict, 0):
             yield word, number, remarks.get(verdict, "")
@@ -69,9 +67,7 @@ def examples_of(done: Backtest) -> tuple[Examples, ...]:
     def of(verdict: str) -> list[Outcome]:
         return [each for each in done.outcomes if each.verdict == verdict]
 
-    def alike(outcome: Outcome) -> float:
-        return outcome.likeness.best
-
+    alike = attrgetter("likeness.best")
     missed = [each for each in of("silent") if each.team is not None and each.reason != "team_answered"]
     wanted = (
         some("Best", "Answered like the team; most alike first.", sorted(of("agreed"), key=alike, reverse=True)),
