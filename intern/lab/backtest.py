@@ -7,8 +7,7 @@ what the bot has learned there is not. Nothing is posted.
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -78,7 +77,8 @@ class Patience:
     def __init__(self, pauses: Sequence[float], say: Callable[[str], None]) -> None:
         self._pauses = pauses
         self._say = say
-        self._last: ModelUnavailableError | None = None
+        self.last: ModelUnavailableError | None = None
+        """Why a model could not be asked last."""
         self.gave_up = ""
         """Why it did; empty where it did not."""
 
@@ -86,22 +86,18 @@ class Patience:
         """Wrap the models to hear their errors: an answer does not say whether waiting helps."""
         return models._replace(answering=_Heard(models.answering, self), learning=_Heard(models.learning, self))
 
-    def hears(self, error: ModelUnavailableError) -> None:
-        """Note why a model could not be asked."""
-        self._last = error
-
     async def until(self, succeeds: Callable[[], Awaitable[bool]]) -> bool:
         """Whether one of the attempts did; what they raise is raised."""
         for pause in (*self._pauses, None):
             if await succeeds():
                 return True
             # Waiting mends neither a key nor a day's budget.
-            if pause is None or isinstance(self._last, ModelAccessError | ModelBudgetError):
+            if pause is None or isinstance(self.last, ModelAccessError | ModelBudgetError):
                 break
-            self._say(f"waiting {pause:g} s for the model: {self._last}")
+            self._say(f"waiting {pause:g} s for the model: {self.last}")
             await anyio.sleep(pause)
         if self._pauses:
-            self.gave_up = str(self._last)
+            self.gave_up = str(self.last)
         return False
 
 
@@ -114,7 +110,7 @@ class _Heard:
         try:
             return await self._model.ask(prompt, given, images=images)
         except ModelUnavailableError as error:
-            self._patience.hears(error)
+            self._patience.last = error
             raise
 
 
@@ -203,16 +199,22 @@ class Replay:
         """Replay all of it. Raises ConfigError, and KnowledgeError where the temporary folder cannot be used."""
         with TemporaryDirectory(prefix="intern-backtest-") as folder:
             settings = await run_sync(_moved, self._settings, Path(folder), self._prepared.wanted.documents)
-            async with _opened(settings, self._clock, self._models) as (intern, embedder):
+            # On real time: budgets are of real days and real money. Each replay has whole ones: to count with the bot's
+            # would mean to write into the operator's folder.
+            real = SystemClock()
+            async with (
+                open_models(settings, None, real) as models,
+                open_embedder(settings, None, real, models.usage) as embedder,
+                open_intern(
+                    settings, clock=self._clock, models=self._patience.over(self._watch(models, self._clock))
+                ) as intern,
+            ):
                 writer = await intern.writer()
                 with metered() as meter:
                     await self._begin(intern, writer)
                 self._learning.take(meter)
                 await self._go(intern, writer, embedder)
         self._finished = not self._patience.gave_up
-
-    def _models(self, models: Models, clock: ReplayClock) -> Models:
-        return self._patience.over(self._watch(models, clock))
 
     def report(self) -> Backtest:
         """Return the results so far."""
@@ -307,7 +309,7 @@ class Replay:
             await writer.extraction.catch_up()
         except ModelUnavailableError as error:
             _log.warning("backtest_learning_delayed", reason=str(error))
-            self._patience.hears(error)
+            self._patience.last = error
             return False
         return True
 
@@ -434,23 +436,6 @@ def _fullest(pending: Sequence[Taught]) -> Iterable[tuple[Taught, Sequence[Captu
 
 def _name_of(kind: str, model: str) -> str:
     return "offline" if kind == "offline" else model
-
-
-@asynccontextmanager
-async def _opened(
-    settings: Settings, clock: ReplayClock, watch: Callable[[Models, ReplayClock], Models]
-) -> AsyncGenerator[tuple[Intern, Embedder | None]]:
-    """Open the temporary folder, with models on real time: their budgets are of real days and real money.
-
-    Each replay has whole ones. To count with the bot's would mean to write into the operator's folder.
-    """
-    real = SystemClock()
-    async with (
-        open_models(settings, None, real) as models,
-        open_embedder(settings, None, real, models.usage) as embedder,
-        open_intern(settings, clock=clock, models=watch(models, clock)) as intern,
-    ):
-        yield intern, embedder
 
 
 def _moved(settings: Settings, folder: Path, documents: bool) -> Settings:  # noqa: FBT001 - run in a thread
