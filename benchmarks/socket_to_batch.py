@@ -49,7 +49,7 @@ from intern.platforms.discord.gateway import INTENTS, HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from intern.service.status import status_of
 from intern.settings.loading import DataSection, Settings
-from intern.stores.sqlite.chat import Marks
+from intern.stores.sqlite.chat import StoredCheckpoints
 from tests.double.acts import Acts
 from tests.double.discord import DiscordDouble
 from tests.double.payloads import message_event
@@ -337,7 +337,7 @@ class _Counted:
 async def _ours(rest_url: str, token: str, guild_id: str) -> None:
     """Gateway, listener and batcher as they are in `intern run`; somebody takes the batches and settles them."""
     options = DiscordOptions(token=Secret(token), rest_url=rest_url, guild_ids=(GuildId(guild_id),))
-    checkpoints = Checkpoints(Marks(), baseline=MessageId("0"))
+    checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
     events, to_batch = create_memory_object_stream[Heard](EVENTS.size)
     batches, to_settle = create_memory_object_stream[Batch | LateChange](BATCHES.size)
     interactions, to_interact = create_memory_object_stream[Interaction](1)

@@ -9,16 +9,16 @@ from anyio import move_on_after, sleep
 from intern.actors.loops import exponential_backoff, surviving
 from intern.chat.checkpoints import Checkpoints
 from intern.core.ids import ChannelId, MessageId
-from intern.stores.sqlite.chat import Marks
+from intern.stores.sqlite.chat import StoredCheckpoints
 
 _PAUSE = 1.0  # seconds; a crash costs reading again what was settled since
 _LONGEST_PAUSE = 60.0  # while the disk takes nothing
 _LAST_SECONDS = 3.0  # for the marks at the end
 
 
-async def checkpointer(keep: Callable[[Marks], Awaitable[None]], *, checkpoints: Checkpoints) -> None:
+async def checkpointer(keep: Callable[[StoredCheckpoints], Awaitable[None]], *, checkpoints: Checkpoints) -> None:
     """Keep the marks that moved, once a second until cancelled, and then once more; less often while that fails."""
-    moved = Marks()
+    moved = StoredCheckpoints()
 
     async def tried() -> bool:
         nonlocal moved
@@ -26,7 +26,7 @@ async def checkpointer(keep: Callable[[Marks], Awaitable[None]], *, checkpoints:
         kept = False
         with surviving("checkpointer"):
             await keep(moved)
-            moved, kept = Marks(), True
+            moved, kept = StoredCheckpoints(), True
         return kept
 
     try:

@@ -37,7 +37,7 @@ from intern.core.flow import (
     Withdrawal,
 )
 from intern.core.log import get_logger
-from intern.stores.sqlite.chat import Marks
+from intern.stores.sqlite.chat import StoredCheckpoints
 
 T = TypeVar("T")
 Taking = Literal["waits", "busy", "gone"]
@@ -260,7 +260,7 @@ class Parts:
     actors: Mapping[str, Start]
     """By their names in `ACTORS`; some set-ups go without an embedder or an explorer."""
     checkpoints: Checkpoints
-    keep_checkpoints: Callable[[Marks], Coroutine[Any, Any, None]]
+    keep_checkpoints: Callable[[StoredCheckpoints], Coroutine[Any, Any, None]]
     fill: Fill = field(default_factory=Fill)
 
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, position_of
 from intern.core.messages import Channel, ChatMessage, Page
-from intern.stores.sqlite.chat import Mark, Marks
+from intern.stores.sqlite.chat import Checkpoint, StoredCheckpoints
 
 DISORDER = timedelta(seconds=5)
 """How much older than the newest message of its channel a message may be when it is first heard of.
@@ -125,7 +125,7 @@ class Listing:
 class Checkpoints:
     """Where every channel stands. See the module for its promises."""
 
-    def __init__(self, marks: Marks, *, baseline: MessageId) -> None:
+    def __init__(self, marks: StoredCheckpoints, *, baseline: MessageId) -> None:
         """`baseline` is where a server stands that `marks` does not know, and where private messages do."""
         self._baseline = position_of(baseline)
         self._guilds: dict[GuildId | None, _Guild] = {None: _Guild(None, self._baseline)}
@@ -177,7 +177,7 @@ class Checkpoints:
         return sum(len(channel.work) for channel in self._channels.values())
 
     def unhandled(self) -> Unhandled:
-        """Count the unfinished work. Marks do not tell it: those of quiet channels stand still without any."""
+        """Count the unfinished work. Checkpoints do not tell it: those of quiet channels do not move."""
         busy = [channel.work for channel in self._channels.values() if channel.work]
         unlisted = {listing.channel_id for listing in self.unlisted()}
         return Unhandled(
@@ -186,17 +186,17 @@ class Checkpoints:
             channels=len(unlisted.union(self._behind)),
         )
 
-    # Marks.
+    # Checkpoints.
 
     def mark(self, channel_id: ChannelId, guild_id: GuildId | None = None) -> MessageId:
         """Everything up to here is settled. A channel without recent messages stands where its server does."""
         channel = self._channels.get(channel_id)
         return (channel.mark if channel else self._guild(guild_id).until).id
 
-    def moved(self) -> Marks:
+    def moved(self) -> StoredCheckpoints:
         """Return the marks that moved since the last call."""
         attended: dict[GuildId, MessageId] = {}
-        channels: dict[ChannelId, Mark] = {}
+        channels: dict[ChannelId, Checkpoint] = {}
         for guild in self._stirred:
             if guild.advance():
                 for channel_id in guild.forget():
@@ -210,9 +210,9 @@ class Checkpoints:
                 # Also where it went back to where the server stands: what is written down says more.
                 if channel.kept != channel.mark and max(channel.kept, channel.mark) > guild.until:
                     channel.kept = channel.mark
-                    channels[channel.id] = Mark(guild_id=guild.id, settled_to=channel.mark.id)
+                    channels[channel.id] = Checkpoint(guild_id=guild.id, settled_to=channel.mark.id)
         self._stirred.clear()
-        return Marks(attended=attended, channels=channels)
+        return StoredCheckpoints(attended=attended, channels=channels)
 
     # Live or behind.
 

@@ -26,7 +26,7 @@ from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage
 from intern.stores.sqlite.chat import Greeted
-from intern.stores.sqlite.outbox import PostLedger
+from intern.stores.sqlite.outbox import Outbox
 
 Route = Literal["answer", "capture", "nobody"]
 
@@ -190,7 +190,7 @@ class Dispatcher:
     """The routing of one batch at a time; several may be under way at once."""
 
     history: History
-    posts: PostLedger
+    posts: Outbox
     options: ConversationOptions
     _: KW_ONLY
     guild_ids: Collection[GuildId]

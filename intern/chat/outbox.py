@@ -28,7 +28,7 @@ from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import LAST, ChannelId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage
-from intern.stores.sqlite.outbox import Part, Post, PostLedger
+from intern.stores.sqlite.outbox import Outbox, Part, Post
 
 TakenBack = Literal["superseded", "withdrawn"]
 
@@ -145,7 +145,7 @@ class Posting:
     """Posts replies by way of the outbox in the database: doing it again is harmless."""
 
     outlet: Outlet
-    outbox: PostLedger
+    outbox: Outbox
     history: History
     _: KW_ONLY
     outgoing: Outgoing

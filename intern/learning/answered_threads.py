@@ -30,7 +30,7 @@ from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
 from intern.stores.sqlite.extractions import ExtractionLog
-from intern.stores.sqlite.outbox import Post, PostLedger
+from intern.stores.sqlite.outbox import Outbox, Post
 from intern.stores.sqlite.work import PendingCaptures
 
 _PAGE = 100  # what Discord gives at most
@@ -113,7 +113,7 @@ class Answered:
     mask: Callable[[str], str]
     """Masks the secrets of a text."""
     threads: AnsweredThreads
-    posts: PostLedger
+    posts: Outbox
     archive: Archive
     pending: PendingCaptures
     decisions: DecisionLog

@@ -69,7 +69,7 @@ from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.sources.scanning import Changes
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.chat import Greeted, Marks, MarkStore
+from intern.stores.sqlite.chat import CheckpointStore, Greeted, StoredCheckpoints
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.traces import Counts, FeedbackStore, TraceStore, Unanswered
 from intern.stores.sqlite.usage import UsageLog
@@ -131,7 +131,7 @@ async def parts_around(
             await writer.extraction.extractor.mend()
             # A server that we never attended is looked back at as far as the operator wants.
             first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
-            marks = await MarkStore(db).open(platform.chat.guild_ids, first)
+            marks = await CheckpointStore(db).open(platform.chat.guild_ids, first)
             audience = _Audience(platform.chat, settings.conversations)
             missed = MissedChanges(
                 writer.stores.archive,
@@ -369,7 +369,9 @@ async def _around(room: _Room) -> _Around:
             woken=Changes(settings.discovery, never_discovered(settings)).wait,
             shortest_wait=SHORTEST_WAIT,
         )
-    parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=partial(_keep, room, MarkStore(db), counts))
+    parts = Parts(
+        actors=actors, checkpoints=checkpoints, keep_checkpoints=partial(_keep, room, CheckpointStore(db), counts)
+    )
     return parts, posted, answers, poster.waiting
 
 
@@ -396,7 +398,7 @@ class _Audience:
         return self.admits(channel)
 
 
-async def _keep(room: _Room, marks: MarkStore, counts: Counts, moved: Marks) -> None:
+async def _keep(room: _Room, marks: CheckpointStore, counts: Counts, moved: StoredCheckpoints) -> None:
     """Store each second how far channels are settled, and what was counted, left open, spent and seen."""
     stores, usage = room.writer.stores, room.models.usage
     # Before the marks: what is not read again shall not have been forgotten.

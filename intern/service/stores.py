@@ -25,7 +25,7 @@ from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.chat import NameStore, RoleStore
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains, copied, problems
-from intern.stores.sqlite.outbox import CitedStore, PostLedger
+from intern.stores.sqlite.outbox import CitedStore, Outbox
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.traces import Counts, Unanswered
 from intern.stores.sqlite.usage import ReplyStore
@@ -59,7 +59,7 @@ class Stores:
         self.topics = TopicLibrary(paths.topics, files)
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self.pages = PageCopies(paths.web_cache, files)
-        self.posts = PostLedger(db, clock=clock, emails=settings.kb.mask_emails)
+        self.posts = Outbox(db, clock=clock, emails=settings.kb.mask_emails)
         self.cited, self.replies = CitedStore(db, clock=clock), ReplyStore(db, clock=clock)
         self.jobs = Jobs(db)
         self.attempts = Attempts(db)

@@ -43,7 +43,7 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage, Page
 from intern.learning.review import Approvals
 from intern.platforms.memory.chat import Sandbox
-from intern.stores.sqlite.chat import Marks
+from intern.stores.sqlite.chat import StoredCheckpoints
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +61,8 @@ class Desk:
     def __init__(self) -> None:
         self.sandbox = Sandbox(HandClock())
         self.checkpoints = Checkpoints(
-            Marks(attended={self.sandbox.guild_id: MessageId(self.sandbox.general)}), baseline=MessageId("0")
+            StoredCheckpoints(attended={self.sandbox.guild_id: MessageId(self.sandbox.general)}),
+            baseline=MessageId("0"),
         )
 
     @asynccontextmanager

@@ -11,7 +11,7 @@ from intern.actors.checkpointer import checkpointer
 from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
-from intern.stores.sqlite.chat import Mark, Marks
+from intern.stores.sqlite.chat import Checkpoint, StoredCheckpoints
 from tests.samples import CHANNEL, GUILD, message
 
 pytestmark = pytest.mark.anyio
@@ -21,18 +21,18 @@ class Keeper:
     """Remembers what it was given; fails as often as it is told to."""
 
     def __init__(self, failures: int = 0) -> None:
-        self.kept: list[Marks] = []
+        self.kept: list[StoredCheckpoints] = []
         self.failures = failures
 
-    async def keep(self, moved: Marks, /) -> None:
+    async def keep(self, moved: StoredCheckpoints, /) -> None:
         if self.failures:
             self.failures -= 1
             raise KnowledgeError("no space is left")
         self.kept.append(moved)
 
 
-def marks(n: int) -> Marks:
-    return Marks(channels={CHANNEL: Mark(guild_id=GUILD, settled_to=message(n=n).id)})
+def marks(n: int) -> StoredCheckpoints:
+    return StoredCheckpoints(channels={CHANNEL: Checkpoint(guild_id=GUILD, settled_to=message(n=n).id)})
 
 
 def settled(checkpoints: Checkpoints, n: int) -> None:
@@ -41,7 +41,7 @@ def settled(checkpoints: Checkpoints, n: int) -> None:
 
 
 async def test_what_was_settled_last_is_kept_at_the_end_also_when_the_end_comes_at_once() -> None:
-    keeper, checkpoints = Keeper(), Checkpoints(Marks(), baseline=MessageId("0"))
+    keeper, checkpoints = Keeper(), Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
     with fail_after(5):
         async with create_task_group() as tg:
             tg.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
@@ -59,7 +59,7 @@ def autojump_clock() -> trio.testing.MockClock:
 def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_next(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    keeper, checkpoints = Keeper(failures=1), Checkpoints(Marks(), baseline=MessageId("0"))
+    keeper, checkpoints = Keeper(failures=1), Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
 
     async def story() -> None:
         async with trio.open_nursery() as nursery:
@@ -70,7 +70,7 @@ def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_nex
             await trio.sleep(1)
             assert keeper.kept == [marks(1)]
             await trio.sleep(1)
-            assert keeper.kept == [marks(1), Marks()]
+            assert keeper.kept == [marks(1), StoredCheckpoints()]
             nursery.cancel_scope.cancel()
 
     trio.run(story, clock=autojump_clock)
@@ -79,7 +79,7 @@ def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_nex
 def test_a_disk_that_takes_nothing_is_asked_less_and_less_often_and_each_second_again_once_it_does(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    keeper, checkpoints = Keeper(failures=10), Checkpoints(Marks(), baseline=MessageId("0"))
+    keeper, checkpoints = Keeper(failures=10), Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
 
     async def story() -> None:
         async with trio.open_nursery() as nursery:

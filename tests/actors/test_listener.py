@@ -30,7 +30,7 @@ from intern.core.ids import ChannelId, MessageId, UserId, position_at
 from intern.core.messages import Channel, ChatMessage, Page
 from intern.core.text.masking import Secret
 from intern.learning.review import Approvals
-from intern.stores.sqlite.chat import Marks
+from intern.stores.sqlite.chat import StoredCheckpoints
 from tests.fakes import HandClock
 from tests.samples import CHANNEL, GUILD, START, author, channel, message
 
@@ -83,7 +83,7 @@ class Ends:
 
 def ends(size: int = 10, *, interactions: int = 10) -> Ends:
     return Ends(
-        Checkpoints(Marks(attended={GUILD: BASELINE}), baseline=BASELINE),
+        Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE),
         *create_memory_object_stream[Heard](size),
         *create_memory_object_stream[Interaction](interactions),
         *create_memory_object_stream[FellBehind](1),

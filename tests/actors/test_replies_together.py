@@ -27,7 +27,7 @@ from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import AIResult, ChatMessage, Conversation, RequestContext, SilenceReason
 from intern.platforms.memory.chat import Sandbox, Sent
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.outbox import Post, PostLedger
+from intern.stores.sqlite.outbox import Outbox, Post
 from intern.stores.sqlite.traces import TraceStore
 from tests.fakes import HandClock
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 TEAM = RoleId("42")
 
 
-class FullDisk(PostLedger):
+class FullDisk(Outbox):
     """A ledger that takes nothing more at one of its steps, until there is room again after so many tries."""
 
     full_at = ""

@@ -12,7 +12,7 @@ from intern.chat.checkpoints import DISORDER, LAG, PLENTY, Checkpoints, Listing,
 from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_at
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage, Page
-from intern.stores.sqlite.chat import Mark, Marks
+from intern.stores.sqlite.chat import Checkpoint, StoredCheckpoints
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 GUILD = GuildId("5")
@@ -47,9 +47,9 @@ def page(*messages: ChatMessage, more: bool = False, read_to: MessageId | None =
     return Page(messages=messages, read_to=read_to or (messages[-1].id if messages else MessageId("0")), more=more)
 
 
-def attending(*channels: ChannelSeen, marks: Marks | None = None) -> Checkpoints:
+def attending(*channels: ChannelSeen, marks: StoredCheckpoints | None = None) -> Checkpoints:
     """In a session, with all archived threads listed."""
-    checkpoints = Checkpoints(marks or Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    checkpoints = Checkpoints(marks or StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
     checkpoints.session(session(*channels))
     for listing in checkpoints.unlisted():
         checkpoints.listed(listing, ())
@@ -91,7 +91,7 @@ def test_the_oldest_message_in_work_is_told_whatever_its_channel_and_server() ->
 
 
 def test_a_channel_that_is_behind_or_whose_threads_are_not_listed_may_hold_what_is_unread() -> None:
-    checkpoints = Checkpoints(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    checkpoints = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
     assert checkpoints.unhandled() == (0, None, 0)
     checkpoints.session(session(seen(GENERAL, snowflake(1)), seen(HELP, None)))
     assert checkpoints.unhandled() == (0, None, 2)
@@ -104,7 +104,7 @@ def test_a_channel_that_is_behind_or_whose_threads_are_not_listed_may_hold_what_
     assert checkpoints.unhandled() == (0, None, 0)
 
 
-# Marks.
+# Checkpoints.
 
 
 def test_a_mark_stays_below_the_oldest_message_in_work_whatever_is_settled_above_it() -> None:
@@ -125,10 +125,12 @@ def test_only_marks_that_moved_are_told() -> None:
     checkpoints = attending()
     checkpoints.begin(message(1))
     checkpoints.moved()
-    assert checkpoints.moved() == Marks()
+    assert checkpoints.moved() == StoredCheckpoints()
     checkpoints.settle(GENERAL, [message(1).id])
-    assert checkpoints.moved() == Marks(channels={GENERAL: Mark(guild_id=GUILD, settled_to=message(1).id)})
-    assert checkpoints.moved() == Marks()
+    assert checkpoints.moved() == StoredCheckpoints(
+        channels={GENERAL: Checkpoint(guild_id=GUILD, settled_to=message(1).id)}
+    )
+    assert checkpoints.moved() == StoredCheckpoints()
 
 
 def test_a_message_is_begun_once_before_and_after_it_is_settled_and_after_a_restart() -> None:
@@ -137,10 +139,10 @@ def test_a_message_is_begun_once_before_and_after_it_is_settled_and_after_a_rest
     assert not checkpoints.begin(message(1))
     checkpoints.settle(GENERAL, [message(1).id])
     assert not checkpoints.begin(message(1))
-    again = Checkpoints(Marks(attended={GUILD: BASELINE}).then(checkpoints.moved()), baseline=BASELINE)
+    again = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}).then(checkpoints.moved()), baseline=BASELINE)
     assert not again.begin(message(1))
     assert again.mark(GENERAL) == message(1).id
-    assert again.moved() == Marks()
+    assert again.moved() == StoredCheckpoints()
 
 
 def test_messages_out_of_order_are_begun_and_hold_the_mark() -> None:
@@ -157,7 +159,7 @@ def test_a_mark_that_went_back_to_where_its_server_stands_is_told() -> None:
     checkpoints = attending()
     checkpoints.begin(message(1000))
     checkpoints.settle(GENERAL, [message(1000).id])
-    kept = Marks(attended={GUILD: BASELINE}).then(checkpoints.moved())
+    kept = StoredCheckpoints(attended={GUILD: BASELINE}).then(checkpoints.moved())
     assert checkpoints.begin(message(999)), "told out of order"
     checkpoints.begin(message(1700, channel=HELP))
     checkpoints.settle(HELP, [message(1700, channel=HELP).id])
@@ -229,7 +231,7 @@ def test_a_server_moves_on_though_no_session_lasts_as_long_as_another_channel_ma
 
 
 def test_a_server_does_not_pass_what_a_thread_missed_that_woke_up_untold_before_the_listing() -> None:
-    checkpoints = attending(marks=Marks(attended={GUILD: BASELINE}))
+    checkpoints = attending(marks=StoredCheckpoints(attended={GUILD: BASELINE}))
     checkpoints.session(session(seen(GENERAL, message(7200).id)))
     read(checkpoints, GENERAL, page(message(7200)))
     checkpoints.settle(GENERAL, [message(7200).id])
@@ -246,7 +248,7 @@ def test_a_server_does_not_pass_what_a_thread_missed_that_woke_up_untold_before_
 
 @pytest.mark.parametrize("hold", ["in work", "behind", "unlisted", "no session"])
 def test_a_server_passes_nothing_that_is_not_done(hold: str) -> None:
-    checkpoints = Checkpoints(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    checkpoints = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
     if hold != "no session":
         checkpoints.session(session(seen(HELP, None), seen(GENERAL, message(1).id if hold == "behind" else None)))
     if hold != "unlisted":
@@ -275,14 +277,16 @@ def test_private_messages_are_begun_once_and_not_written_down() -> None:
     assert checkpoints.begin(note)
     assert not checkpoints.begin(note)
     checkpoints.settle(GENERAL, [note.id])
-    assert checkpoints.moved() == Marks()
+    assert checkpoints.moved() == StoredCheckpoints()
 
 
 # Live and behind.
 
 
 def test_a_new_session_puts_channels_behind_whose_newest_message_is_past_their_mark() -> None:
-    marks = Marks(attended={GUILD: BASELINE}, channels={HELP: Mark(guild_id=GUILD, settled_to=message(9).id)})
+    marks = StoredCheckpoints(
+        attended={GUILD: BASELINE}, channels={HELP: Checkpoint(guild_id=GUILD, settled_to=message(9).id)}
+    )
     checkpoints = Checkpoints(marks, baseline=BASELINE)
     checkpoints.session(session(seen(GENERAL, message(3).id), seen(HELP, message(9).id), seen(ChannelId("13"), None)))
     assert checkpoints.behind() == (GENERAL,)
@@ -463,7 +467,7 @@ def test_what_was_said_where_intern_is_not_admitted_is_passed_over() -> None:
 
 
 def test_a_clock_that_runs_fast_at_the_first_start_hides_nothing() -> None:
-    fast = Checkpoints(Marks(attended={GUILD: snowflake(600)}), baseline=snowflake(600))
+    fast = Checkpoints(StoredCheckpoints(attended={GUILD: snowflake(600)}), baseline=snowflake(600))
     fast.session(session(seen(GENERAL, message(-5).id)))
     assert fast.behind() == ()
     assert fast.begin(message(1))
@@ -473,7 +477,7 @@ def test_a_clock_that_runs_fast_at_the_first_start_hides_nothing() -> None:
 
 
 def test_archived_threads_with_news_fall_behind_once_they_are_listed() -> None:
-    checkpoints = Checkpoints(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    checkpoints = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
     checkpoints.session(session(seen(GENERAL, None)))
     [listing] = checkpoints.unlisted()
     assert (listing.channel_id, listing.after) == (GENERAL, BASELINE)
@@ -489,7 +493,7 @@ def test_archived_threads_with_news_fall_behind_once_they_are_listed() -> None:
 
 
 def test_an_unknown_thread_that_wakes_up_before_the_listing_is_read_from_its_mark() -> None:
-    checkpoints = Checkpoints(Marks(attended={GUILD: BASELINE}), baseline=BASELINE)
+    checkpoints = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}), baseline=BASELINE)
     missed, live = message(1, channel=THREAD), message(2, channel=THREAD)
     assert not checkpoints.is_live(live), "no session yet"
     checkpoints.session(session(seen(GENERAL, None)))
@@ -569,7 +573,7 @@ class Discord:
         self.archived = False
         self.connected = False
         self.queue: list[tuple[str, ChannelId, _Written, ChatMessage]] = []
-        self.kept = Marks(attended={GUILD: BASELINE})
+        self.kept = StoredCheckpoints(attended={GUILD: BASELINE})
         self.settled: set[int] = set()  # now or in an earlier process
         self.tardy: set[int] = set()  # told out of order
         self.excused: set[int] = (
@@ -783,7 +787,7 @@ class Discord:
         for each in self.checkpoints._channels.values():
             assert all(number > each.floor.before(DISORDER) for number in each.done), "too much is remembered"
 
-    def stands(self, channel: ChannelId, marks: Marks) -> int:
+    def stands(self, channel: ChannelId, marks: StoredCheckpoints) -> int:
         mark = marks.channels.get(channel)
         return max(int(marks.attended[GUILD]), int(mark.settled_to) if mark else 0)
 

@@ -14,7 +14,7 @@ from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.messages import ChatMessage
 from intern.platforms.memory.chat import Sandbox
 from intern.stores.sqlite.chat import Greeted
-from intern.stores.sqlite.outbox import PostLedger
+from intern.stores.sqlite.outbox import Outbox
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 ALICE = UserId("1")
 
 
-class Ledger(PostLedger):
+class Ledger(Outbox):
     """Where the bot has answered."""
 
     def __init__(self) -> None:

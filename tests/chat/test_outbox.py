@@ -33,7 +33,7 @@ from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
 from intern.core.messages import Button, Channel, ChatMessage, Citation, Conversation, RequestContext
 from intern.platforms.memory.chat import Sandbox, Sent
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.outbox import Post, PostLedger
+from intern.stores.sqlite.outbox import Outbox, Post
 from tests.fakes import HandClock
 from tests.samples import batch, channel
 
@@ -43,7 +43,7 @@ NO_THREAD = ChatRefusedError("Cannot execute action on this channel type (code 5
 FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
 
 
-class PickyLedger(PostLedger):
+class PickyLedger(Outbox):
     """A ledger that takes no note of one question's thread."""
 
     refuses = ""

@@ -43,7 +43,7 @@ from intern.platforms.memory.chat import Sandbox
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
-from intern.stores.sqlite.chat import Marks
+from intern.stores.sqlite.chat import StoredCheckpoints
 from intern.stores.sqlite.database import Database
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
 from tests.fakes import HandClock, Uncounted
@@ -143,7 +143,7 @@ async def learned(folder: Path, conversations: Sequence[list[ChatMessage]], sand
             clock=HandClock(),
         )
         late = MessageChanges(writer.stores.archive, admits=everywhere, pending=writer.stores.pending)
-        checkpoints = Checkpoints(Marks(), baseline=MessageId("0"))
+        checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
         heard, to_batch = EVENTS.open()
         batches, to_route = BATCHES.open()
         questions, asked = ANSWERS.open()

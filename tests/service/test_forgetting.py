@@ -31,7 +31,7 @@ from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.library import read_index
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.outbox import PostLedger
+from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import FeedbackStore, TraceStore
 from intern.stores.sqlite.work import Job, Jobs
 from tests.fakes import HandClock, ScriptedModel
@@ -148,7 +148,7 @@ async def everything(shop: Shop) -> None:
     await shop.work.stores.pending.add(
         waiting("7", (31, MIA, "My quokka again?"), (32, TOM, "Mine too?"), (33, ANN, "Yes."))
     )
-    ledger = PostLedger(shop.db, clock=shop.clock)
+    ledger = Outbox(shop.db, clock=shop.clock)
     for question, ending in ((QUESTION, "open"), (OTHER, "finished")):
         await ledger.begin(message(question[0]), ChannelId("7"), "in_place", [f"As you said: {QUESTION[2]}"])
         if ending == "finished":
@@ -171,7 +171,7 @@ async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -
         assert (raw.startswith("team-knowledge/raw/"), others) == (True, [])
         said = [[turn.text for turn in block.turns] for block in work.stores.topics.read(SPOOL)]
         assert said == [[ANSWER[2], THANKS[2]], [OTHER[2], ITS_ANSWER[2]]]
-        ledger = PostLedger(shop.db, clock=shop.clock)
+        ledger = Outbox(shop.db, clock=shop.clock)
         [dropped, finished] = [await ledger.get(message(n)) for n in (1, 11)]
         assert dropped is not None
         assert finished is not None

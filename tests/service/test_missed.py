@@ -10,7 +10,7 @@ from anyio import fail_after, sleep
 
 from intern.core.ids import GuildId, MessageId
 from intern.stores.decisions import DecisionLog
-from intern.stores.sqlite.chat import MarkStore
+from intern.stores.sqlite.chat import CheckpointStore
 from intern.stores.sqlite.database import Database
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message
@@ -111,7 +111,7 @@ async def test_a_server_that_is_served_no_more_makes_no_look_go_further_back(
         await taught(stage, "Where do the logs go?", "Into /var/log/lumen.")
     await discord.edit(answer, "They use 7072.")
     async with await Database.open(stage.folder / "intern.db") as db:
-        await MarkStore(db).open([GuildId("77")], MessageId("1"))
+        await CheckpointStore(db).open([GuildId("77")], MessageId("1"))
     caplog.set_level("INFO")
     async with stage.up():
         await until(lambda: "missed_changes_looked_for" in caplog.text)

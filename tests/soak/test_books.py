@@ -13,7 +13,7 @@ from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, TopicNam
 from intern.core.records import CapturedPair, Filed, Skipped, TopicBlock, Turn
 from intern.settings.loading import KbSection, Paths
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.outbox import PostLedger
+from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import TraceStore
 from tests.fakes import HandClock
 from tests.soak.books import (
@@ -228,7 +228,7 @@ async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_
     one, two, here = MessageId("1"), MessageId("2"), ChannelId("10")
     paths, clock = Paths(tmp_path, KbSection()), HandClock()
     async with await Database.open(paths.database) as db:
-        ledger = PostLedger(db, clock=clock)
+        ledger = Outbox(db, clock=clock)
         await ledger.begin(one, here, "in_place", ["Thus."])
         await ledger.finished(one)
         assert dict(books_in(paths).covered) == {"1": 1}
@@ -248,7 +248,7 @@ async def test_a_message_whose_reply_was_dropped_may_be_answered_with_a_later_on
     one, two, three, here = MessageId("1"), MessageId("2"), MessageId("3"), ChannelId("10")
     paths, clock = Paths(tmp_path, KbSection()), HandClock()
     async with await Database.open(paths.database) as db:
-        ledger = PostLedger(db, clock=clock)
+        ledger = Outbox(db, clock=clock)
         await ledger.begin(two, here, "in_place", ["Thus."], covers=[one, two])
         await ledger.dropped(two, "team_answered")
         await ledger.begin(three, here, "in_place", ["Thus, once more."], covers=[three])
@@ -261,7 +261,7 @@ async def test_a_message_whose_reply_was_dropped_may_be_answered_with_a_later_on
 async def test_a_thread_is_answered_from_when_an_answer_that_is_no_notice_stood_there(tmp_path: Path) -> None:
     paths, clock = Paths(tmp_path, KbSection()), HandClock()
     async with await Database.open(paths.database) as db:
-        ledger = PostLedger(db, clock=clock)
+        ledger = Outbox(db, clock=clock)
         for n, notice in (("1", False), ("2", True), ("3", False)):
             await ledger.begin(MessageId(n), ChannelId("10"), "new_thread", ["Thus."], notice=notice)
             await ledger.thread_made(MessageId(n), ChannelId(n))

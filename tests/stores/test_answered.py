@@ -11,7 +11,7 @@ import pytest
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.outbox import PostLedger
+from intern.stores.sqlite.outbox import Outbox
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -124,7 +124,7 @@ async def test_who_wrote_what_a_thread_once_held_stays_known_until_it_is_forgott
 
 async def test_the_ledger_gives_answers_in_the_order_in_which_they_were_finished(db: Database) -> None:
     clock = HandClock()
-    ledger = PostLedger(db, clock=clock)
+    ledger = Outbox(db, clock=clock)
     first, second, third, notice, open_ = (MessageId(str(1000 + n)) for n in range(5))
     for question in (first, second, third, open_):
         await ledger.begin(question, GENERAL, "new_thread", ["Like this."], covers=[MessageId(f"{question}9")])

@@ -1,4 +1,4 @@
-"""Marks on disk: a server's first one stays, channels that it caught up with need none."""
+"""Checkpoints on disk: a server's first one stays, channels that it caught up with need none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from intern.core.ids import ChannelId, GuildId, MessageId
-from intern.stores.sqlite.chat import Mark, Marks, MarkStore
+from intern.stores.sqlite.chat import Checkpoint, CheckpointStore, StoredCheckpoints
 from intern.stores.sqlite.database import Database
 
 pytestmark = pytest.mark.anyio
@@ -29,44 +29,44 @@ def after_first(n: int) -> MessageId:
     return MessageId(str(int(FIRST) + n))
 
 
-def mark(n: int, guild: GuildId = GUILD) -> Mark:
-    return Mark(guild_id=guild, settled_to=after_first(n))
+def mark(n: int, guild: GuildId = GUILD) -> Checkpoint:
+    return Checkpoint(guild_id=guild, settled_to=after_first(n))
 
 
 async def test_a_server_stands_where_it_first_did_until_it_is_told_otherwise(db: Database) -> None:
     with anyio.fail_after(5):
-        assert await MarkStore(db).open([GUILD], FIRST) == Marks(attended={GUILD: FIRST})
-        assert await MarkStore(db).open([GUILD, OTHER], after_first(9)) == Marks(
+        assert await CheckpointStore(db).open([GUILD], FIRST) == StoredCheckpoints(attended={GUILD: FIRST})
+        assert await CheckpointStore(db).open([GUILD, OTHER], after_first(9)) == StoredCheckpoints(
             attended={GUILD: FIRST, OTHER: after_first(9)}
         )
 
 
 async def test_marks_are_found_again_the_newest_of_each_also_when_it_went_back(db: Database) -> None:
     with anyio.fail_after(5):
-        store = MarkStore(db)
+        store = CheckpointStore(db)
         await store.open([GUILD], FIRST)
-        await store.keep(Marks(channels={GENERAL: mark(5), HELP: mark(7)}))
-        await store.keep(Marks(channels={GENERAL: mark(4)}))
-        await store.keep(Marks())
-        assert await store.open([GUILD], FIRST) == Marks(
+        await store.keep(StoredCheckpoints(channels={GENERAL: mark(5), HELP: mark(7)}))
+        await store.keep(StoredCheckpoints(channels={GENERAL: mark(4)}))
+        await store.keep(StoredCheckpoints())
+        assert await store.open([GUILD], FIRST) == StoredCheckpoints(
             attended={GUILD: FIRST}, channels={GENERAL: mark(4), HELP: mark(7)}
         )
 
 
 async def test_channels_that_their_server_caught_up_with_are_forgotten(db: Database) -> None:
     with anyio.fail_after(5):
-        store = MarkStore(db)
+        store = CheckpointStore(db)
         await store.open([GUILD, OTHER], FIRST)
-        await store.keep(Marks(channels={GENERAL: mark(5), HELP: mark(8), ChannelId("12"): mark(1, OTHER)}))
-        await store.keep(Marks(attended={GUILD: after_first(5)}))
-        await store.keep(Marks(attended={GUILD: after_first(3)}))
-        assert await store.open([], FIRST) == Marks(
+        await store.keep(StoredCheckpoints(channels={GENERAL: mark(5), HELP: mark(8), ChannelId("12"): mark(1, OTHER)}))
+        await store.keep(StoredCheckpoints(attended={GUILD: after_first(5)}))
+        await store.keep(StoredCheckpoints(attended={GUILD: after_first(3)}))
+        assert await store.open([], FIRST) == StoredCheckpoints(
             attended={GUILD: after_first(5), OTHER: FIRST}, channels={HELP: mark(8), ChannelId("12"): mark(1, OTHER)}
         )
 
 
 def test_later_marks_win_over_earlier_ones() -> None:
-    earlier = Marks(attended={GUILD: FIRST}, channels={GENERAL: mark(5), HELP: mark(6)})
-    assert earlier.then(Marks(channels={GENERAL: mark(4)})) == Marks(
+    earlier = StoredCheckpoints(attended={GUILD: FIRST}, channels={GENERAL: mark(5), HELP: mark(6)})
+    assert earlier.then(StoredCheckpoints(channels={GENERAL: mark(4)})) == StoredCheckpoints(
         attended={GUILD: FIRST}, channels={GENERAL: mark(4), HELP: mark(6)}
     )

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import Button
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.outbox import Part, Post, PostLedger, nonce_of
+from intern.stores.sqlite.outbox import Outbox, Part, Post, nonce_of
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -33,16 +33,16 @@ async def db(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def ledger(db: Database, clock: HandClock) -> PostLedger:
-    return PostLedger(db, clock=clock)
+def ledger(db: Database, clock: HandClock) -> Outbox:
+    return Outbox(db, clock=clock)
 
 
 async def test_all_parts_are_on_disk_before_the_first_post(tmp_path: Path, clock: HandClock) -> None:
     with anyio.fail_after(5):
         async with await Database.open(tmp_path / "intern.db") as db:
-            begun = await PostLedger(db, clock=clock).begin(QUESTION, CHANNEL, "new_thread", ["one", "two\0\n``` ü"])
+            begun = await Outbox(db, clock=clock).begin(QUESTION, CHANNEL, "new_thread", ["one", "two\0\n``` ü"])
         async with await Database.open(tmp_path / "intern.db") as db:
-            assert await PostLedger(db, clock=clock).unfinished() == (begun,)
+            assert await Outbox(db, clock=clock).unfinished() == (begun,)
     assert begun == Post(
         question_id=QUESTION,
         channel_id=CHANNEL,
@@ -56,9 +56,7 @@ async def test_all_parts_are_on_disk_before_the_first_post(tmp_path: Path, clock
     )
 
 
-async def test_a_post_becomes_a_word_in_its_place_and_keeps_what_it_is_for(
-    ledger: PostLedger, clock: HandClock
-) -> None:
+async def test_a_post_becomes_a_word_in_its_place_and_keeps_what_it_is_for(ledger: Outbox, clock: HandClock) -> None:
     earlier = MessageId("1399999999999999999")
     with anyio.fail_after(5):
         await ledger.begin(
@@ -88,7 +86,7 @@ async def test_a_post_becomes_a_word_in_its_place_and_keeps_what_it_is_for(
     )
 
 
-async def test_a_second_begin_gets_what_the_first_one_kept(ledger: PostLedger, clock: HandClock) -> None:
+async def test_a_second_begin_gets_what_the_first_one_kept(ledger: Outbox, clock: HandClock) -> None:
     with anyio.fail_after(5):
         first = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one", "two"])
         clock.turn(minutes=7)
@@ -96,7 +94,7 @@ async def test_a_second_begin_gets_what_the_first_one_kept(ledger: PostLedger, c
         assert await ledger.get(QUESTION) == first
 
 
-async def test_progress_is_remembered_with_its_time(ledger: PostLedger, clock: HandClock) -> None:
+async def test_progress_is_remembered_with_its_time(ledger: Outbox, clock: HandClock) -> None:
     with anyio.fail_after(5):
         await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one", "two"])
         clock.turn(seconds=1)
@@ -111,12 +109,12 @@ async def test_progress_is_remembered_with_its_time(ledger: PostLedger, clock: H
     assert post.state == "open"
 
 
-async def test_a_reply_in_place_has_its_thread_from_the_start(ledger: PostLedger) -> None:
+async def test_a_reply_in_place_has_its_thread_from_the_start(ledger: Outbox) -> None:
     with anyio.fail_after(5):
         assert (await ledger.begin(QUESTION, CHANNEL, "in_place", ["one"])).thread_id == CHANNEL
 
 
-async def test_only_open_posts_are_unfinished_oldest_first(ledger: PostLedger) -> None:
+async def test_only_open_posts_are_unfinished_oldest_first(ledger: Outbox) -> None:
     with anyio.fail_after(5):
         for question in ("9", "10", "8", "11"):
             await ledger.begin(MessageId(question), CHANNEL, "new_thread", ["one"])
@@ -129,7 +127,7 @@ async def test_only_open_posts_are_unfinished_oldest_first(ledger: PostLedger) -
         assert await ledger.begin(MessageId("8"), CHANNEL, "new_thread", ["again"]) == dropped
 
 
-async def test_a_thread_counts_as_answered_once_the_whole_reply_stands_in_it(ledger: PostLedger) -> None:
+async def test_a_thread_counts_as_answered_once_the_whole_reply_stands_in_it(ledger: Outbox) -> None:
     thread = ChannelId("77")
     with anyio.fail_after(5):
         await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"])
@@ -141,7 +139,7 @@ async def test_a_thread_counts_as_answered_once_the_whole_reply_stands_in_it(led
         assert not await ledger.answered_in(CHANNEL), "the channel around the thread is not ours"
 
 
-async def test_a_notice_does_not_make_a_thread_answered(ledger: PostLedger) -> None:
+async def test_a_notice_does_not_make_a_thread_answered(ledger: Outbox) -> None:
     with anyio.fail_after(5):
         await ledger.begin(QUESTION, CHANNEL, "in_place", ["I don't know"], notice=True)
         await ledger.finished(QUESTION)
@@ -152,15 +150,15 @@ async def test_all_that_a_resend_needs_is_on_disk(tmp_path: Path, clock: HandClo
     buttons = (Button(custom_id="intern:up:1", emoji="👍"), Button(custom_id="intern:down:1", label="no"))
     with anyio.fail_after(5):
         async with await Database.open(tmp_path / "intern.db") as db:
-            await PostLedger(db, clock=clock).begin(
+            await Outbox(db, clock=clock).begin(
                 QUESTION, CHANNEL, "in_place", ["one"], notice=True, buttons=buttons, mention_role=RoleId("42")
             )
         async with await Database.open(tmp_path / "intern.db") as db:
-            [post] = await PostLedger(db, clock=clock).unfinished()
+            [post] = await Outbox(db, clock=clock).unfinished()
     assert (post.notice, post.buttons, post.mention_role) == (True, buttons, "42")
 
 
-async def test_every_message_that_a_post_is_for_has_that_post(ledger: PostLedger) -> None:
+async def test_every_message_that_a_post_is_for_has_that_post(ledger: Outbox) -> None:
     other = MessageId("1399999999999999999")
     with anyio.fail_after(5):
         begun = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"], covers=[other, QUESTION])
@@ -173,7 +171,7 @@ async def test_every_message_that_a_post_is_for_has_that_post(ledger: PostLedger
         assert not await ledger.done_with(MessageId("7"))
 
 
-async def test_a_post_that_is_recalled_never_began(ledger: PostLedger) -> None:
+async def test_a_post_that_is_recalled_never_began(ledger: Outbox) -> None:
     other = MessageId("1399999999999999999")
     with anyio.fail_after(5):
         await ledger.recalled(QUESTION)
@@ -187,7 +185,7 @@ async def test_a_post_that_is_recalled_never_began(ledger: PostLedger) -> None:
 
 
 async def test_a_post_takes_the_place_of_those_for_a_part_of_its_question_that_nobody_has_seen(
-    ledger: PostLedger,
+    ledger: Outbox,
 ) -> None:
     first, second = MessageId("1399999999999999998"), MessageId("1399999999999999999")
     with anyio.fail_after(5):
@@ -199,7 +197,7 @@ async def test_a_post_takes_the_place_of_those_for_a_part_of_its_question_that_n
 
 
 @pytest.mark.parametrize("ending", ["thread made", "part sent", "finished", "dropped"])
-async def test_a_post_that_somebody_may_have_seen_keeps_its_messages(ledger: PostLedger, ending: str) -> None:
+async def test_a_post_that_somebody_may_have_seen_keeps_its_messages(ledger: Outbox, ending: str) -> None:
     first, second = MessageId("1399999999999999998"), MessageId("1399999999999999999")
     with anyio.fail_after(5):
         await ledger.begin(second, CHANNEL, "new_thread", ["one"], covers=[first, second])
@@ -218,7 +216,7 @@ async def test_a_post_that_somebody_may_have_seen_keeps_its_messages(ledger: Pos
         assert await ledger.get(first) == await ledger.get(second) == older
 
 
-async def test_what_never_began_cannot_go_on(ledger: PostLedger) -> None:
+async def test_what_never_began_cannot_go_on(ledger: Outbox) -> None:
     with anyio.fail_after(5):
         assert await ledger.get(QUESTION) is None
         with pytest.raises(LookupError):

@@ -16,7 +16,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId
 from intern.stores.sqlite import traces as traces_module
 from intern.stores.sqlite.database import Database, Transaction
-from intern.stores.sqlite.outbox import PostLedger
+from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import MAX_DEBUG_CHARS, Counts, Trace, TraceStore, bounded
 from tests.fakes import HandClock
 
@@ -62,7 +62,7 @@ class TestTraces:
         self, store: TraceStore, db: Database, clock: HandClock
     ) -> None:
         with anyio.fail_after(5):
-            ledger = PostLedger(db, clock=clock)
+            ledger = Outbox(db, clock=clock)
             await store.keep([FIRST], CHANNEL, outcome="answer")
             await ledger.begin(FIRST, CHANNEL, "new_thread", ["one", "two"])
             await ledger.part_sent(FIRST, 1, MessageId("99"))

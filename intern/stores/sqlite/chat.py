@@ -36,54 +36,56 @@ from intern.stores.sqlite.store import (
 )
 
 
-class Mark(Struct, frozen=True, kw_only=True):
-    """A channel's mark."""
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """The checkpoint of a channel."""
 
     guild_id: GuildId
     settled_to: MessageId
     """Nothing up to here needs to be read again."""
 
 
-class Marks(Struct, frozen=True, kw_only=True):
-    """Where servers and channels stand, or how that changed."""
+class StoredCheckpoints(Struct, frozen=True, kw_only=True):
+    """The checkpoints of servers and channels, or how they changed."""
 
     attended: Mapping[GuildId, MessageId] = {}
     """By server: nothing up to here needs to be read again, in any of its channels."""
-    channels: Mapping[ChannelId, Mark] = {}
+    channels: Mapping[ChannelId, Checkpoint] = {}
     """Channels that are further than their server."""
 
-    def then(self, later: Marks) -> Marks:
-        """Return these marks with later changes."""
-        return Marks(attended={**self.attended, **later.attended}, channels={**self.channels, **later.channels})
+    def then(self, later: StoredCheckpoints) -> StoredCheckpoints:
+        """Return these checkpoints with later changes."""
+        return StoredCheckpoints(
+            attended={**self.attended, **later.attended}, channels={**self.channels, **later.channels}
+        )
 
 
-class MarkStore(Store):
-    """Marks in the database."""
+class CheckpointStore(Store):
+    """Checkpoints in the database."""
 
     @writes
-    def open(self, db: Transaction, guild_ids: Collection[GuildId], first: MessageId) -> Marks:
-        """Return the stored marks. A server without one gets `first`."""
+    def open(self, db: Transaction, guild_ids: Collection[GuildId], first: MessageId) -> StoredCheckpoints:
+        """Return the stored checkpoints. A server without one gets `first`."""
         db.run_each(
             "insert into attended (guild_id, until) values (?, ?) on conflict do nothing",
             [(guild_id, int(first)) for guild_id in guild_ids],
         )
         attended = db.rows("select guild_id, cast(until as text) from attended")
         marks = db.rows("select channel_id, guild_id, cast(mark as text) from marks")
-        return Marks(
+        return StoredCheckpoints(
             attended=dict(msgspec.convert(attended, list[tuple[GuildId, MessageId]])),
             channels={
-                channel_id: Mark(guild_id=guild_id, settled_to=mark)
+                channel_id: Checkpoint(guild_id=guild_id, settled_to=mark)
                 for channel_id, guild_id, mark in msgspec.convert(marks, list[tuple[ChannelId, GuildId, MessageId]])
             },
         )
 
-    async def keep(self, moved: Marks) -> None:
-        """Write down what changed. Channels that their server has caught up with need no mark any more."""
+    async def keep(self, moved: StoredCheckpoints) -> None:
+        """Store changes. Channels that their server has caught up with need none any more."""
         if moved.attended or moved.channels:
             await self._keep(moved)
 
     @writes
-    def _keep(self, db: Transaction, moved: Marks) -> None:
+    def _keep(self, db: Transaction, moved: StoredCheckpoints) -> None:
         db.run_each(
             "insert into marks (channel_id, guild_id, mark) values (?, ?, ?)"
             " on conflict (channel_id) do update set guild_id = excluded.guild_id, mark = excluded.mark",

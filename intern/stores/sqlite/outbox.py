@@ -227,7 +227,7 @@ class Post(Struct, frozen=True, kw_only=True):
     """The role that the last part pings."""
 
 
-class PostLedger(Store):
+class Outbox(Store):
     """Posts in the database. Every method returns once its change is on disk."""
 
     def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:

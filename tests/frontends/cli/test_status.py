@@ -26,9 +26,9 @@ from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FolderLock
 from intern.stores.library import TopicLibrary
-from intern.stores.sqlite.chat import Mark, Marks, MarkStore
+from intern.stores.sqlite.chat import Checkpoint, CheckpointStore, StoredCheckpoints
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.outbox import PostLedger
+from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import Counts, FeedbackStore
 from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
 from tests import samples
@@ -215,12 +215,12 @@ def test_the_database_tells_of_votes_counts_replies_and_marks(intern: Intern) ->
         old = Counts(db, clock=yesterday)
         old.add(SHED, 3)
         await old.store()
-        ledger = PostLedger(db, clock=clock)
+        ledger = Outbox(db, clock=clock)
         await ledger.begin(MessageId("1"), CHANNEL, "in_place", ["Like this."])
         await ledger.begin(MessageId("2"), CHANNEL, "in_place", ["Like that."])
         await ledger.finished(MessageId("2"))
         await Jobs(db).submit("index", b"", "key")
-        await MarkStore(db).open([GuildId("5")], hours_ago)
+        await CheckpointStore(db).open([GuildId("5")], hours_ago)
 
     in_database(work)
     before = listing(DATA)
@@ -243,9 +243,9 @@ def test_marks_of_quiet_channels_are_not_told_as_a_backlog(intern: Intern) -> No
     long_ago, lately = (position_at(now - timedelta(**each)).id for each in ({"hours": 5}, {"minutes": 3}))
 
     async def work(db: Database) -> None:
-        marks = MarkStore(db)
+        marks = CheckpointStore(db)
         await marks.open([GuildId("5")], long_ago)
-        await marks.keep(Marks(channels={CHANNEL: Mark(guild_id=GuildId("5"), settled_to=lately)}))
+        await marks.keep(StoredCheckpoints(channels={CHANNEL: Checkpoint(guild_id=GuildId("5"), settled_to=lately)}))
 
     in_database(work)
     (mark,) = told(intern)["marks"]

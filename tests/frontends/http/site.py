@@ -37,7 +37,7 @@ from intern.settings.loading import Settings
 from intern.settings.page import PageOptions
 from intern.sources.library import Library
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.chat import Marks, MarkStore
+from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
 from intern.stores.sqlite.database import Database, Transaction
 from intern.stores.sqlite.extractions import replace_nuggets
 from intern.stores.sqlite.facts import add_fact, add_update
@@ -143,7 +143,7 @@ async def site(
         async with await Database.open(settings.paths.database) as db, create_task_group() as tg:
             writer = await run_sync(Writer, settings, db, model, clock)
             overheard = Overheard(Silent(), clock=clock, unanswered=writer.stores.unanswered)
-            checkpoints = Checkpoints(Marks(), baseline=MessageId("0"))
+            checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
             library = Library(
                 kb_index=settings.paths.index,
                 team_index=settings.paths.team_index,
@@ -317,4 +317,4 @@ async def _questions(made: Site, texts: Sequence[str]) -> None:
     await counts.store()
     await made.writer.stores.unanswered.store()
     await UsageLog(made.db).add(made.clock.now().date(), "answer", Meter(3, 3_000, 450, 0.0375, 2_048))
-    await MarkStore(made.db).open([GuildId("100")], position_at(made.clock.now()).id)
+    await CheckpointStore(made.db).open([GuildId("100")], position_at(made.clock.now()).id)
