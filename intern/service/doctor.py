@@ -72,8 +72,16 @@ class Finding(Struct, frozen=True, kw_only=True):
     """What mends it; empty where nothing needs to be."""
 
 
+def _todo(what: str, do: str) -> Finding:
+    return Finding(level="todo", what=what, do=do)
+
+
+def _note(what: str) -> Finding:
+    return Finding(level="note", what=what)
+
+
 def good(what: str) -> Finding:
-    """What needs nothing."""
+    """Return a finding without a problem."""
     return Finding(level="ok", what=what)
 
 
@@ -88,21 +96,19 @@ class LocalChecks:
         try:
             self._settings.require_model()
         except ConfigError as error:
-            return Finding(level="todo", what="no model is chosen", do=str(error))
+            return _todo("no model is chosen", str(error))
         return good("a model is chosen")
 
     def _embeddings(self) -> Finding:
         try:
             model, documents, lacking = vectors_told(self._settings)
         except KnowledgeError as error:
-            return Finding(level="todo", what=f"the search could not be looked at: {error}", do=str(error))
+            return _todo(f"the search could not be looked at: {error}", str(error))
         if model is None and self._settings.embeddings.provider == "none":
             return good("search uses words alone, as embeddings.provider says")
         if model is None:
-            return Finding(
-                level="note",
-                what='search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]',
-            )
+            words = 'search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]'
+            return _note(words)
         vectors = "all" if not lacking else f"{documents - lacking}"
         return good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
 
@@ -119,44 +125,40 @@ class LocalChecks:
         if number:
             some = "1 posted answer cites" if number == 1 else f"{number} posted answers cite"
             what = f"{some} what has changed or was withdrawn since; the status page lists them under Outdated"
-            yield Finding(level="note", what=what)
+            yield _note(what)
 
     def _texts(self) -> Iterator[Finding]:
-        """What of the archive, the topics and the decisions is passed over."""
+        """Find damaged or lost text files."""
         paths = self._settings.paths
         try:
             decisions = DecisionLog(paths.decisions)
             for what in lost_folders(paths, decisions):
-                yield Finding(level="todo", what=what, do=what)
+                yield _todo(what, what)
             damaged = [
                 *((paths.raw, each) for each in Archive(paths.raw).damaged),
                 *((paths.topics, each) for each in TopicLibrary(paths.topics).damaged),
                 *((paths.decisions.parent, each) for each in decisions.damaged),
             ]
         except KnowledgeError as error:
-            yield Finding(
-                level="todo", what=f"archive, topics or decisions could not be looked at: {error}", do=str(error)
-            )
+            yield _todo(f"archive, topics or decisions could not be looked at: {error}", str(error))
             return
         if not damaged:
             return
         named = "; ".join(str(each) for _, each in damaged[:NAMED_AT_MOST])
         more = f"; and {len(damaged) - NAMED_AT_MOST} more" if len(damaged) > NAMED_AT_MOST else ""
         folder, first = damaged[0]
-        yield Finding(
-            level="todo",
-            what=f"{len(damaged)} damaged pieces of text files are passed over: {named}{more}",
-            do=f"mend {folder / first.file} at line {first.line} with a text editor, or put a backup in its place; "
+        yield _todo(
+            f"{len(damaged)} damaged pieces of text files are passed over: {named}{more}",
+            f"mend {folder / first.file} at line {first.line} with a text editor, or put a backup in its place; "
             "what a crash left half-written may be deleted",
         )
 
     def _scan_paths(self) -> Iterator[Finding]:
         never = never_discovered(self._settings)
         for path, reason in Scanner(self._settings.discovery, never=never).troubles().items():
-            yield Finding(
-                level="todo",
-                what=f"discovery cannot look at {path} ({reason})",
-                do=f"correct discovery.scan_paths, or let the user that intern runs as read {path}",
+            yield _todo(
+                f"discovery cannot look at {path} ({reason})",
+                f"correct discovery.scan_paths, or let the user that intern runs as read {path}",
             )
 
     def _database(self) -> list[Finding]:
@@ -171,21 +173,20 @@ class LocalChecks:
                 return [good("the database is empty; the next start makes its tables"), self._embeddings()]
             return [*_sound(path), self._embeddings()]
         except KnowledgeError as error:
-            return [Finding(level="todo", what=f"the database could not be looked at: {error}", do=str(error))]
+            return [_todo(f"the database could not be looked at: {error}", str(error))]
 
     def prices(self) -> Iterator[Finding]:
         """Whether each model that is asked has one, where any has."""
         for table in self._settings.without_price:
-            yield Finding(level="note", what=NO_PRICE.format(table))
+            yield _note(NO_PRICE.format(table))
 
 
 def _sound(path: Path) -> Iterator[Finding]:
-    """What SQLite finds of pages, rows and full-text tables. Raises KnowledgeError."""
+    """Check pages, rows and full-text tables. Raises KnowledgeError."""
     if wrong := problems(path, NAMED_AT_MOST):
-        yield Finding(
-            level="todo",
-            what=f"the database is damaged: {'; '.join(wrong)}",
-            do=f"end the bot, move {path} away with its -wal and -shm files, and put a backup in its place, or "
+        yield _todo(
+            f"the database is damaged: {'; '.join(wrong)}",
+            f"end the bot, move {path} away with its -wal and -shm files, and put a backup in its place, or "
             "nothing: archive, decisions and topics are kept elsewhere, and the rest is made anew",
         )
         return
@@ -193,13 +194,12 @@ def _sound(path: Path) -> Iterator[Finding]:
     try:
         lacking = unsearchable(path)
     except (KnowledgeError, OSError) as error:
-        yield Finding(level="note", what=f"the full-text tables could not be looked at: {error}")
+        yield _note(f"the full-text tables could not be looked at: {error}")
         return
     if lacking:
-        yield Finding(
-            level="todo",
-            what=f"full-text tables do not say what stands in the database: {', '.join(lacking)}",
-            do=f"end the bot, move {path} away with its -wal and -shm files and run `intern index`: search, nuggets "
+        yield _todo(
+            f"full-text tables do not say what stands in the database: {', '.join(lacking)}",
+            f"end the bot, move {path} away with its -wal and -shm files and run `intern index`: search, nuggets "
             "and facts are made anew",
         )
     else:
@@ -242,7 +242,7 @@ def _asked_of(options: LlmOptions) -> tuple[object, ...]:
 
 
 async def _database(settings: Settings, stack: AsyncExitStack) -> Database | None:
-    """The database where there is one that can be written to: none is made here."""
+    """Open the database, if there is one that can be written to."""
     path = settings.paths.database
     try:
         return await stack.enter_async_context(await Database.open(path)) if await run_sync(is_made, path) else None
@@ -265,17 +265,17 @@ async def _ask(settings: Settings, section: str, options: LlmOptions, usage: Usa
                 await model.ask(GATE, _QUESTION)
     except TimeoutError:
         too_slow = f"no whole reply to one short question in {patience:g} s"
-        return _todo(section, too_slow, "use a faster model, or raise ai.request_timeout_seconds")
+        return _todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
     except ModelBudgetError as error:
-        return Finding(level="note", what=f"the model of [{section}] was not asked: {error}")
+        return _note(f"the model of [{section}] was not asked: {error}")
     except (ConfigError, ModelError) as error:
-        return _todo(section, str(error), _mend(section, error))
+        return _todo(_silent(section, str(error)), _mend(section, error))
     by = "" if section == "llm" else f", for [{section}]"
     return good(f"the endpoint at {model.where} answers as {options.model}{by}{_without(model.form)}")
 
 
-def _todo(section: str, reason: str, mend: str) -> Finding:
-    return Finding(level="todo", what=f"the model of [{section}] gave no answer: {reason}", do=mend)
+def _silent(section: str, reason: str) -> str:
+    return f"the model of [{section}] gave no answer: {reason}"
 
 
 def _mend(section: str, error: ConfigError | ModelError) -> str:
@@ -297,7 +297,7 @@ def _mend(section: str, error: ConfigError | ModelError) -> str:
 
 
 def _without(form: Form) -> str:
-    """What the endpoint does not take, in words."""
+    """Describe what the endpoint does not take."""
     refused = [
         *(["bounds in schemas"] if not form.bounds else []),
         *(["a temperature"] if not form.temperature else []),
@@ -343,10 +343,9 @@ async def examine(settings: Settings) -> Report:
         findings = [looked.model(), *await ask_endpoints(settings), *looked.prices(), *await run_sync(looked.folder)]
         # Last: what is damaged is worse than what is not set up yet.
         findings.append(
-            Finding(
-                level="todo",
-                what="Discord was not looked at, for there is no token",
-                do="put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml",
+            _todo(
+                "Discord was not looked at, for there is no token",
+                "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml",
             )
         )
         return _report(findings, "")
@@ -361,7 +360,7 @@ def _report(findings: Sequence[Finding], invite: str) -> Report:
 
 
 def invite_link(application_id: str, site: str) -> str:
-    """The link by which a server's manager adds intern."""
+    """Return the link by which a server's manager adds intern."""
     return f"{site}/oauth2/authorize?client_id={application_id}&scope=bot+applications.commands&permissions={WANTED}"
 
 
@@ -393,34 +392,27 @@ class _Doctor:
     def _intent(self) -> Finding:
         if self._found.reads_messages:
             return good("the Message Content Intent is on")
-        return Finding(
-            level="todo",
-            what="the bot may not read messages",
-            do="switch on the Message Content Intent: https://discord.com/developers/applications/"
+        return _todo(
+            "the bot may not read messages",
+            "switch on the Message Content Intent: https://discord.com/developers/applications/"
             f"{self._found.application_id}/bot, Privileged Gateway Intents",
         )
 
     def _guilds(self, invite: str) -> Iterator[Finding]:
         if not self._discord.guild_ids:
-            yield Finding(
-                level="todo",
-                what="no server is named",
-                do='set discord.guild_ids to the ids of your servers, as in guild_ids = ["123…"]',
+            yield _todo(
+                "no server is named", 'set discord.guild_ids to the ids of your servers, as in guild_ids = ["123…"]'
             )
         for guild_id, server in self._found.servers.items():
             if server is None:
-                yield Finding(
-                    level="todo",
-                    what=f"the bot is not on server {guild_id}",
-                    do=f"open this link and choose it: {invite}",
-                )
+                yield _todo(f"the bot is not on server {guild_id}", f"open this link and choose it: {invite}")
             else:
                 yield good(f"the bot is on {server.name or guild_id}")
 
     def _team(self, servers: Sequence[Server]) -> list[Finding]:
         if not (self._discord.team_role_ids or self._discord.team_member_ids):
             mend = "set discord.team_role_ids or discord.team_member_ids, or nothing is ever learned"
-            return [Finding(level="todo", what="no team is set", do=mend)]
+            return [_todo("no team is set", mend)]
         lost = [
             _lost("role", role_id, "discord.team_role_ids")
             for role_id in self._discord.team_role_ids
@@ -447,7 +439,7 @@ class _Doctor:
         if role.mentionable or server.ours() & MENTION_EVERYONE:
             return [good(f"{role.name} can be mentioned")]
         mend = f"allow anyone to mention the role {role.name}, in the settings of {server.name}, Roles"
-        return [Finding(level="todo", what=f"the bot may not mention {role.name}", do=mend)]
+        return [_todo(f"the bot may not mention {role.name}", mend)]
 
     def _permissions(self, server: Server, invite: str) -> Iterator[Finding]:
         lacking: dict[int, list[NamedChannel]] = {}
@@ -466,20 +458,20 @@ class _Doctor:
             mend = f"open this link again, and choose {server.name}: {invite}"
             if not everywhere:
                 mend = f"allow it for the bot's role in the settings of {_named(channels)}"
-            yield Finding(level="todo", what=f"{_words(missing)} is missing in {_named(channels)}", do=mend)
+            yield _todo(f"{_words(missing)} is missing in {_named(channels)}", mend)
         if wishes:
             what = f"Send Messages is missing in {_named(wishes)}: answers to /ask cannot be shared there"
-            yield Finding(level="note", what=what)
+            yield _note(what)
         if server.ours() & ADMINISTRATOR:
-            yield Finding(level="note", what=f"the bot is an administrator of {server.name}, and need not be")
+            yield _note(f"the bot is an administrator of {server.name}, and need not be")
         if not seen:
             mend = "open a channel to everyone, or name private ones in discord.listed_channel_ids"
-            yield Finding(level="todo", what=f"no channel of {server.name} is open to everyone and not off", do=mend)
+            yield _todo(f"no channel of {server.name} is open to everyone and not off", mend)
         elif not lacking:
             yield good(f"permissions suffice in {seen} channel{'s' if seen > 1 else ''} of {server.name}")
 
     def _needed(self, server: Server, channel: NamedChannel) -> int:
-        """The permissions that the bot needs in a channel; 0 where it keeps out."""
+        """Return the permissions that the bot needs in a channel; 0 where it keeps out."""
         if not channel.holds_answers:
             return 0
         if not server.is_public(channel) and channel.id not in self._discord.listed_channel_ids:
@@ -495,11 +487,7 @@ class _Doctor:
 
 
 def _lost(kind: str, lost_id: str, key: str) -> Finding:
-    return Finding(
-        level="todo",
-        what=f"the bot finds no {kind} {lost_id} on its servers",
-        do=f"correct or remove {lost_id} in {key}",
-    )
+    return _todo(f"the bot finds no {kind} {lost_id} on its servers", f"correct or remove {lost_id} in {key}")
 
 
 def _named(channels: Sequence[NamedChannel]) -> str:

@@ -154,7 +154,7 @@ async def _import(rehearsed: Rehearsed, settings: Settings, vectors_within: floa
 
 
 async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> Rehearsed:
-    """What archiving the captures would add. Reads the data folder and changes nothing. Raises KnowledgeError."""
+    """Find what archiving the captures would add. Changes nothing. Raises KnowledgeError."""
     archive, decisions = await run_sync(lambda: (Archive(settings.paths.raw), DecisionLog(settings.paths.decisions)))
     rehearsal, masked = Rehearsal(archive), Counter[str]()
     keeper = Archivist(
@@ -184,7 +184,7 @@ def team_of(settings: Settings, wanted: Wanted) -> ExportedTeam:
 
 
 async def find_captures(exports: Exports, settings: Settings, *, since: datetime | None = None) -> Found:
-    """The captures that the bot would have made. Raises ConfigError for the export of a server that is not served."""
+    """Find the captures that the bot would have made. Raises ConfigError for a server that is not served."""
     options, history = settings.conversations, ExportedHistory(exports)
     captures: list[Capture] = []
     skipped: dict[str, int] = {}
@@ -237,7 +237,7 @@ async def _follow_ups(
 
 
 def batches_of(place: ExportedChannel, wait: float) -> Iterator[Batch]:
-    """The batches that would have formed, in the order in which they would have been settled."""
+    """Yield the batches that would have formed, in the order in which they would have been settled."""
     if not place.messages:
         return
     batches = Batches(wait)
@@ -251,7 +251,7 @@ def batches_of(place: ExportedChannel, wait: float) -> Iterator[Batch]:
 
 
 def check_server(place: ExportedChannel, settings: Settings) -> None:
-    """Raises ConfigError for the export of a server that the settings do not list."""
+    """Raise ConfigError for the export of a server that the settings do not list."""
     served = settings.discord.guild_ids
     guild_id = place.channel.guild_id
     if served and guild_id not in served and not place.direct:
@@ -308,7 +308,7 @@ def folder_prefix(folder: str) -> str:
 
 
 def segments_of(note: Note, folder: str) -> tuple[Segment, ...]:
-    """The conversations that a note is, none where it says nothing; secrets are masked."""
+    """Split a note into conversations, none if it is empty; secrets are masked."""
     text = mask_secrets(note.text.replace("\r\n", "\n")).text
     parts: list[list[str]] = []
     for passage in passages(text, _SECTION):

@@ -1,4 +1,4 @@
-"""The door: what scripts, commands and evaluations do with a data folder."""
+"""The application: what scripts, commands and evaluations do with a data folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from hashlib import sha256
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from anyio import current_time, sleep
@@ -95,7 +95,7 @@ __all__ = [
 
 
 class Intern:
-    """The door: what scripts, commands and evaluations do with a data folder. Made by `open_intern`.
+    """One data folder, to ask, to search and to change. Made by `open_intern`.
 
     Reading takes no lock. What writes takes the folder's lock, or asks the process that holds it, and waits.
     """
@@ -126,7 +126,7 @@ class Intern:
     async def answer(
         self, conversation: Conversation, context: RequestContext | None = None, *, addressed: bool = True
     ) -> AIResult:
-        """A verified answer with its citations, or silence with its reason. Raises no `InternError`."""
+        """Return a verified answer with citations, or silence with its reason. Raises no `InternError`."""
         answerer = Answerer(self._models.answering, self._library, self._settings.ai, self._models.nearest)
         context = context or RequestContext(platform="script")
         result = await answerer.answer(conversation, context, addressed=addressed)
@@ -137,7 +137,7 @@ class Intern:
         return result
 
     async def entries(self) -> tuple[IndexEntry, ...]:
-        """What the indices list; nothing before the first indexing. Raises KnowledgeError."""
+        """Return the entries of the indices; none before the first indexing. Raises KnowledgeError."""
         return await self._library.entries()
 
     async def index(self, *, vectors_within: float = math.inf) -> Refreshed:
@@ -146,23 +146,21 @@ class Intern:
         What the model could not describe is `pending`; what it could not read is taken up again by the next one. Words
         can be searched when this returns. Vectors are made for at most so many seconds: see `finish_vectors`.
         """
-        refreshed = msgspec.json.decode(await self._have_done("index"), type=Refreshed)
+        refreshed: Refreshed = await self._have_done("index", gives=Refreshed)
         await self._extract(vectors_within=vectors_within)
         return refreshed
 
     async def extract(
         self, tell: Callable[[int, int], None] = lambda _done, _of: None, *, vectors_within: float = math.inf
     ) -> Mapping[Came, int]:
-        """Read the filed conversations that were never read, and say how many came to which end.
+        """Read the filed conversations that were never read, and count the outcomes.
 
-        `tell` hears how many of how many were looked at, unless the process that holds the folder does it. Raises the
-        KnowledgeError and ModelError families; what was read by then stays so.
+        `tell` gets how many of how many were looked at, unless another process does the work. Raises the KnowledgeError
+        and ModelError families; progress is kept.
         """
-
-        async def here(writer: Writer) -> bytes:
-            return msgspec.json.encode(await writer.extraction.take_up(tell))
-
-        came = msgspec.json.decode(await self._have_done("extract", here=here), type=dict[Came, int])
+        came: Mapping[Came, int] = await self._have_done(
+            "extract", gives=dict[Came, int], here=lambda writer: writer.extraction.take_up(tell)
+        )
         if self._writer is not None:
             await self._writer.indexing.embed(vectors_within)
         return came
@@ -173,7 +171,7 @@ class Intern:
         return self._lock.held
 
     async def without_vectors(self) -> int:
-        """How many documents have no vector yet; 0 where there are to be none. Raises KnowledgeError."""
+        """Return how many documents still need a vector. Raises KnowledgeError."""
         return 0 if self._embedder is None else await self._search.missing(self._embedder.model)
 
     async def finish_vectors(self) -> int:
@@ -202,8 +200,7 @@ class Intern:
 
         None where the archive holds all of it already. Raises the KnowledgeError and ModelError families.
         """
-        payload = encoded(capture)
-        return msgspec.json.decode(await self._have_done("capture", payload), type=CapturedPair | None)
+        return await self._have_done("capture", capture, gives=CapturedPair | None)
 
     async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
         """Rebuild the topics from the archive, or go on with that. Raises the KnowledgeError and ModelError families.
@@ -211,19 +208,18 @@ class Intern:
         `progress` gets the state so far; only the last epoch's where another process does the work.
         """
 
-        async def here(writer: Writer) -> bytes:
-            return msgspec.json.encode(await writer.learning.regenerate(progress))
-
         async def look() -> None:
             so_far = await run_sync(progress_of, self._settings.paths.topics)
             if so_far is not None and progress is not None:
                 progress(so_far)
 
-        return msgspec.json.decode(await self._have_done("regenerate", here=here, meanwhile=look), type=Regenerated)
+        return await self._have_done(
+            "regenerate", gives=Regenerated, here=lambda writer: writer.learning.regenerate(progress), meanwhile=look
+        )
 
     async def keep_imported(self, captures: Sequence[Capture]) -> Kept:
         """Archive what an import was rehearsed to add; see `intern.service.importing`. Raises KnowledgeError."""
-        return msgspec.json.decode(await self._have_done("import", encoded(captures)), type=Kept)
+        return await self._have_done("import", captures, gives=Kept)
 
     async def file_archived(
         self,
@@ -248,17 +244,15 @@ class Intern:
 
         Raises ConfigError for what can be no id, and KnowledgeError.
         """
-        payload = msgspec.json.encode(asked.checked())
-        return msgspec.json.decode(await self._have_done("forget", payload), type=Forgot)
+        return await self._have_done("forget", asked.checked(), gives=Forgot)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
-        """Approve or reject captures that wait; what stands about each afterwards, filed already where that can be.
+        """Approve or reject captures that wait, file them if possible, and return the last decision about each.
 
         Raises ConfigError for an id that is unknown or of a pair that does not wait, and KnowledgeError.
         """
         await run_sync(check_waiting, self._settings, review)
-        said = await self._have_done("review", msgspec.json.encode(review))
-        return msgspec.json.decode(said, type=tuple[PairDecision, ...])
+        return await self._have_done("review", review, gives=tuple[PairDecision, ...])
 
     async def facts(self, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
         """Return facts, the latest said first. Raises KnowledgeError."""
@@ -298,16 +292,15 @@ class Intern:
         return _only(found, "nugget", prefix, "`intern nuggets list`")
 
     async def retire_fact(self, fact_id: FactId, why: str) -> Retirement:
-        """Have a fact believed no more, and say why it is not.
+        """Retire a fact, with the reason.
 
         Raises ConfigError where there is no such fact, and KnowledgeError.
         """
-        done = await self._have_done("retire_fact", msgspec.json.encode(Retirement(fact_id=fact_id, why=why)))
-        return msgspec.json.decode(done, type=Retirement)
+        return await self._have_done("retire_fact", Retirement(fact_id=fact_id, why=why), gives=Retirement)
 
     @property
     def extractions(self) -> ExtractionLog:
-        """What was learned from which conversation, to be read. Raises KnowledgeError."""
+        """The log of what each conversation taught. Raises KnowledgeError."""
         return ExtractionLog(self._db, clock=self._clock)
 
     async def read_notes(self, notes: Sequence[Segment], *, withdrawn: Sequence[ConversationId] = ()) -> NotesRead:
@@ -315,21 +308,20 @@ class Intern:
 
         Raises the KnowledgeError and ModelError families; what was read by then stays so.
         """
-        payload = encoded(NotesJob(notes=tuple(notes), withdrawn=tuple(withdrawn)))
-        return msgspec.json.decode(await self._have_done("import_notes", payload), type=NotesRead)
+        job = NotesJob(notes=tuple(notes), withdrawn=tuple(withdrawn))
+        return await self._have_done("import_notes", job, gives=NotesRead)
 
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
-        """File parked pairs now, all or these; what stands about each afterwards.
+        """File parked pairs now, all or these, and return the last decision about each.
 
         Raises ConfigError for an id that is unknown or of a pair that is not parked, and the KnowledgeError and
         ModelError families while nothing can be filed.
         """
         await run_sync(check_parked, self._settings, qa_ids)
-        retried = await self._have_done("retry", msgspec.json.encode(tuple(qa_ids)))
-        return msgspec.json.decode(retried, type=tuple[PairDecision, ...])
+        return await self._have_done("retry", tuple(qa_ids), gives=tuple[PairDecision, ...])
 
     async def search(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[SearchResult, ...]:
-        """What is known of a text, best first; empty where nothing is. Raises KnowledgeError.
+        """Search all knowledge for a text, best results first. Raises KnowledgeError.
 
         What changed since it was indexed is indexed anew first, as far as that can be; what is gone is left out.
         Raises ConfigError for a server that is neither configured nor the origin of anything.
@@ -352,12 +344,12 @@ class Intern:
         return tuple(result_of(each, outdated) for each in found if each.document.source_id not in outdated.gone)
 
     async def look_around(self) -> Feed:
-        """What discovery would look into, and where it cannot look. Changes nothing. Raises KnowledgeError."""
+        """List what discovery would look into, and where it cannot look. Raises KnowledgeError."""
         return await discovery_of(self._settings, self._search, self._models.learning, self._clock).look()
 
     async def discover(self) -> Discovered:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
-        return msgspec.json.decode(await self._have_done("discover"), type=Discovered)
+        return await self._have_done("discover", gives=Discovered)
 
     async def _look(self) -> None:
         """Have documents that are new, changed or gone listed by their words, at no call. Raises KnowledgeError."""
@@ -388,7 +380,7 @@ class Intern:
                 # Files and topics only: pages have their own times, and a person waits for the search.
                 await self._have_done("refresh")
             if paths:
-                await self._have_done("freshen", msgspec.json.encode(paths))
+                await self._have_done("freshen", paths)
         except KnowledgeError as error:
             # What was found can still be told, as stale.
             _log.warning("results_not_freshened", reason=str(error))
@@ -410,16 +402,20 @@ class Intern:
     async def _have_done(
         self,
         kind: str,
-        payload: bytes = b"",
+        given: object = None,
         *,
-        here: Callable[[Writer], Awaitable[bytes]] | None = None,
+        gives: Any = None,
+        here: Callable[[Writer], Awaitable[object]] | None = None,
         meanwhile: Callable[[], Awaitable[None]] | None = None,
-    ) -> bytes:
+    ) -> Any:
         """Do a job (as `here` does it), or have it done by the process that holds the folder (and look `meanwhile`)."""
-        jobs = Jobs(self._db)
+        jobs, payload = Jobs(self._db), b"" if given is None else encoded(given)
         if await self._holds_folder():
             writer = await self._opened()
-            return await (here(writer) if here else writer.do(Job(id=0, kind=kind, key="", payload=payload)))
+            if here is not None:
+                return await here(writer)
+            done = await writer.do(Job(id=0, kind=kind, key="", payload=payload))
+            return msgspec.json.decode(done, type=gives or Any)
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         said_after = current_time() + _SAID_AFTER
         while True:
@@ -433,7 +429,7 @@ class Intern:
                 if self._writer is None:
                     # Another process has written what our stores have not seen.
                     self._library = self._read_from(*await run_sync(_stores, self._settings, self._clock))
-                return outcome.result or b""
+                return msgspec.json.decode(outcome.result or b"null", type=gives or Any)
             if await self._holds_folder():
                 # The process that held the folder is gone: its jobs are ours now.
                 writer = await self._opened()

@@ -85,7 +85,7 @@ class Learning:
         self._reviewing = Lock()
 
     async def after(self, position: QAId | None) -> Sequence[CapturedPair]:
-        """Some of the archived pairs after `position`, oldest first: the log that the classifier follows."""
+        """Return some of the archived pairs after `position`, oldest first: the classifier's log."""
         return await run_sync(lambda: list(islice(self._archive.after(position), _READ_AHEAD)))
 
     async def keep(self, capture: Capture) -> CapturedPair | None:
@@ -129,12 +129,12 @@ class Learning:
             return decision
 
     async def due(self, handed: AbstractSet[Hashable]) -> Due[CapturedPair]:
-        """The next pair to be filed after all: approved, or parked for long enough. Its decision is the key."""
+        """Return the next pair to file: approved, or parked for long enough. Its decision is the key."""
         retries = await self._stores.attempts.retries()
         return await run_sync(self._due, retries, handed)
 
     async def waiting_with(self, message_id: MessageId) -> Sequence[CapturedPair]:
-        """The pairs with this message that wait for the team, newest first. Raises KnowledgeError."""
+        """Return the pairs with this message that wait for the team, newest first. Raises KnowledgeError."""
         return await run_sync(waiting_with, message_id, self._decisions, self._archive)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
@@ -147,7 +147,7 @@ class Learning:
             return await run_sync(self._review, review)
 
     async def review_and_file(self, review: Review) -> tuple[PairDecision, ...]:
-        """What a command asks for: the word written down, and what was approved filed, if a model is there."""
+        """Store a review and file what was approved, if a model is there."""
         said = await self.review(review)
         for n, decision in enumerate(said):
             if isinstance(decision, Approved):
@@ -304,7 +304,7 @@ class Learning:
                 await self._indexing.list(opened, behind=behind)
 
     def unforgotten(self, pair: CapturedPair | None) -> CapturedPair | None:
-        """A pair to tell of. While it waited to be filed, its author may have been forgotten."""
+        """Return a pair without messages that were forgotten while it waited to be filed."""
         if pair is None or not any(map(self._decisions.is_withdrawn, pair.message_ids)):
             return pair
         return left_of(pair, self._decisions.is_withdrawn)

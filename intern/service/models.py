@@ -138,7 +138,7 @@ async def open_models(
 
 
 def remembering(forms: FormLog | None, options: LlmOptions) -> Callable[[Form], Awaitable[None]] | None:
-    """What keeps the form of requests that an endpoint takes; None where there is no place for it."""
+    """Return a function that stores an endpoint's form of requests; None without a database."""
     if forms is None:
         return None
 
@@ -161,17 +161,17 @@ async def _remembered(forms: FormLog | None, options: LlmOptions) -> Form | None
 
 
 def _named(options: LlmOptions) -> tuple[str, ...]:
-    """What a form belongs to; another one begins anew."""
+    """Return the key of a form."""
     return options.base_url, options.model, options.structured_output
 
 
 def embeddings_kind(settings: Settings) -> Literal["local", "endpoint", "none"]:
-    """What embeds, once an empty `embeddings.provider` is settled."""
+    """Return the provider of embeddings, with the default for an empty `embeddings.provider`."""
     return settings.embeddings.provider or ("local" if installed() else "none")
 
 
 def embedding_model(settings: Settings) -> str | None:
-    """The name of the vectors that are searched; None where there are none."""
+    """Return the name of the vectors that are searched; None where there are none."""
     match embeddings_kind(settings):
         case "none":
             return None
@@ -211,7 +211,7 @@ async def kept(usage: Usage) -> None:
 
 
 def templates_of(settings: Settings) -> Templates:
-    """The prompts' wording. Raises ConfigError."""
+    """Load the prompts' wording. Raises ConfigError."""
     return Templates(
         Path(settings.prompts.dir) if settings.prompts.dir else None,
         constants_of(settings),
@@ -219,7 +219,7 @@ def templates_of(settings: Settings) -> Templates:
 
 
 def constants_of(settings: Settings) -> dict[str, str]:
-    """The operator's own words that every template may put in."""
+    """Return the operator's own words that every template may use."""
     ai = settings.ai
     return {
         "project_introduction": ai.project_introduction,
@@ -240,7 +240,7 @@ def what_decides_topics(settings: Settings) -> str:
 
 
 def offline_rules(embedder: Embedder | None = None) -> dict[str, Callable[[Any], Any]]:
-    """What answers each prompt where there is no model."""
+    """Return the rules that answer each prompt without a model."""
     answering = offline_answering.rules(embedder)
     return {**answering, **classifying.RULES, **offline_indexing.RULES}
 

@@ -77,7 +77,7 @@ class ModelWatch:
         self._useless: dict[str, set[int]] = {}  # what was asked since the last good reply
 
     def over(self, model: Model, *, work: str = "answers", section: str = "llm") -> Model:
-        """The model, watched while it does its work; `section` is its table of the settings."""
+        """Return the model, watched and counted; `section` is its table of the settings."""
         return _Watched(model, self, work, section)
 
     def heard(self, work: str, section: str, error: BaseException | None, asked: str = "") -> None:
@@ -130,7 +130,7 @@ class ModelWatch:
 
 
 def _held(name: str, held: Held, now: float, at: datetime) -> tuple[str, str]:
-    """What anybody may hear of a circuit that is not closed, and what stands on the page."""
+    """Describe a circuit that is not closed: for anyone, and for the page."""
 
     def moment(then: float) -> datetime:
         return at + timedelta(seconds=then - now)
@@ -188,7 +188,7 @@ class HealthChecks:
         elsewhere: Callable[[], Sequence[Check]],
         within: float = _LOOKED_WITHIN,
     ) -> None:
-        """A check that takes longer than `within` seconds counts as failed."""
+        """Count a check as failed if it takes longer than `within` seconds."""
         self._db = db
         self._lock = lock
         self._clock = clock
@@ -213,7 +213,7 @@ class HealthChecks:
         return self.known()
 
     def known(self) -> Health:
-        """The health of all parts, with the disk as of the last look. Returns at once."""
+        """Return the health of all parts, with the disk as of the last look. Does not wait."""
         is_open = self._is_open()
         away = "no session with Discord is open: see what the log says of discord_connection_lost"
         discord = Check(name="discord", ok=is_open, detail="" if is_open else away)
@@ -338,26 +338,26 @@ class Counters(Tally, Protocol):
     """What a front end counts for a monitoring system (see `intern.frontends.http`); neither waits nor raises."""
 
     def called(self, prompt: str, outcome: CallOutcome, seconds: float, /) -> None:
-        """A call of a model came to its end."""
+        """Count a call of a model."""
         ...
 
     def spent(
         self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float, cached_tokens: int = 0, /
     ) -> None:
-        """What a call took."""
+        """Count the tokens and the cost of a call."""
         ...
 
     def requested(self, outcome: RequestOutcome, /) -> None:
-        """A call of Discord came to its end."""
+        """Count a call of Discord."""
         ...
 
     def reconnected(self) -> None:
-        """The connection with Discord was lost, and stands again."""
+        """Count a reconnection with Discord."""
         ...
 
 
 def count_request(counters: Counters, error: type[ChatError] | None) -> None:
-    """A call of Discord ended, hikari's retries included, and came to this."""
+    """Count a call of Discord, after hikari's retries."""
     known: list[RequestOutcome] = [told for kind, told in _REQUESTS.items() if error and issubclass(error, kind)]
     counters.requested("ok" if error is None else known[0] if known else "unknown")
 

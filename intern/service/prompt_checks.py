@@ -94,27 +94,27 @@ _MARK = re.compile(r"<the text of (\w+)>")
 
 
 def full_example(prompt: Prompt[InT, Any]) -> InT:
-    """An input in which everything is there."""
+    """Return an input in which everything is there."""
     return msgspec.convert(_made(inspect.type_info(prompt.takes), "", _sample), type=prompt.takes)
 
 
 def bare_example(prompt: Prompt[InT, Any]) -> InT:
-    """An input in which everything is empty that can be."""
+    """Return an input in which everything is empty that can be."""
     return msgspec.convert(_emptied(_made(inspect.type_info(prompt.takes), "", _sample)), type=prompt.takes)
 
 
 def marked_example(prompt: Prompt[InT, Any]) -> InT:
-    """An input in which each text is its field's `mark`."""
+    """Return an input in which each text is its field's `mark`."""
     return msgspec.convert(_made(inspect.type_info(prompt.takes), "", mark), type=prompt.takes)
 
 
 def mark(field: str) -> str:
-    """A text that a template says nowhere by itself."""
+    """Return a text that no template contains by itself."""
     return f"<the text of {field}>"
 
 
 def marks_in(text: str) -> list[str]:
-    """The fields whose marks stand in a text."""
+    """Find the fields whose marks are in a text."""
     return _MARK.findall(text)
 
 
@@ -238,7 +238,7 @@ class Prompting:
         return (*map(self._prompt_line, self._prompts.values()), *map(self._message_line, self._messages))
 
     def constants(self) -> Mapping[str, str]:
-        """The operator's own words that templates may put in, by their setting."""
+        """Return the operator's own words that templates may use, by their setting."""
         return {f"ai.{name}": value for name, value in constants_of(self._settings).items()}
 
     def shown(self, name: str) -> Shown:
@@ -251,7 +251,7 @@ class Prompting:
         return Shown(name=name, file=self._templates.file(prompt), rendered=rendered)
 
     def source(self, name: str) -> str:
-        """The template itself, broken or not. Raises ConfigError for one that there is not."""
+        """Read the template itself, broken or not. Raises ConfigError for an unknown name."""
         return self._read(self._override(name) or self._shipped_file(name))
 
     def checked(self) -> Checked:
@@ -323,7 +323,7 @@ class Prompting:
         return f"{_MESSAGES}/{name}" if name in self._messages else name
 
     def _override(self, name: str) -> Path | None:
-        """The operator's own file, where there is one. Raises ConfigError for a name that there is not."""
+        """Return the operator's own file, if there is one. Raises ConfigError for an unknown name."""
         if not self._message_of(name):
             self._prompt_of(name)
         file = self._dir / f"{name}{_SUFFIX}" if self._dir else None
@@ -424,6 +424,6 @@ class Prompting:
 
 
 def unmarked(rendered: Rendered) -> tuple[str, ...]:
-    """The texts of a `marked_example` that stand outside of marks; ids and kinds are ours, and may."""
+    """Find the texts of a `marked_example` outside of marks; ids and kinds are ours, and may be there."""
     bare = f"{rendered.system}\n{_FENCED.sub('', rendered.user)}"
     return tuple(dict.fromkeys(name for name in marks_in(bare) if not _OURS.search(name)))

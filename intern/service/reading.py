@@ -48,7 +48,7 @@ class RemovedPair(Struct, frozen=True, kw_only=True):
 
 
 def removed_from(topic: TopicName, decisions: DecisionLog, archive: Archive) -> tuple[RemovedPair, ...]:
-    """The blocks that newer pairs removed from a topic and that stand nowhere since, oldest removal first.
+    """Return the blocks that newer pairs removed from a topic for good, oldest removal first.
 
     Less the messages that were withdrawn. Reads the whole log; blocks.
     """
@@ -169,7 +169,7 @@ class Reading:
         return tuple(each for each in decisions if time_of(each.qa_id) in concerned)
 
     def pairs(self, *, newest: int | None = None) -> tuple[PairLine, ...]:
-        """Archived pairs, oldest first; of many, the `newest` ones."""
+        """List archived pairs, oldest first; of many, the `newest` ones."""
         skip = 0 if newest is None else max(len(self._archive) - newest, 0)
         return tuple(map(self._pair_line, islice(self._archive.after(None), skip, None)))
 
@@ -181,7 +181,7 @@ class Reading:
         return PairText(pair=pair, decisions=tuple(each for each in self._decisions.all() if _concerns(each, pair)))
 
     def awaiting(self, now: datetime) -> tuple[WaitingPair, ...]:
-        """The pairs that wait for the team at the time `now`, oldest first."""
+        """List the pairs that wait for the team at the time `now`, oldest first."""
         pairs = [pair for each in self._decisions.awaiting() if (pair := self._archive.get(each.qa_id)) is not None]
         newer = {time_of(pair.replaces): pair.qa_id for pair in pairs if pair.replaces is not None}
         return tuple(self._waiting(pair, newer.get(pair.timestamp), now) for pair in pairs)

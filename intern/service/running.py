@@ -244,7 +244,7 @@ class Running:
         self._nuggets = NuggetStore(self.db)
 
     async def overview(self) -> Overview:
-        """The front page."""
+        """Return the data of the front page."""
         today = self.clock.now().date()
         days = tuple(today - timedelta(days=n) for n in reversed(range(DAYS)))
         counts = await self._counts.since(days[0])
@@ -327,7 +327,7 @@ class Running:
         return await self.stores.unanswered.all()
 
     async def outdated(self) -> OutdatedAnswers:
-        """Posted answers whose sources do not back them any more, the newest first."""
+        """List posted answers that their sources do not support any more, newest first."""
         found = await self.posted.outdated(_MOST_SHOWN)
         return OutdatedAnswers(
             answers=tuple((each, self._link(each.answer.place, each.answer.message_id)) for each in found),
@@ -341,7 +341,7 @@ class Running:
         return message_link(server, channel_id, message_id, self.settings.discord.site) or ""
 
     async def waiting(self) -> Waiting:
-        """Captures that wait for the team."""
+        """List captures that wait for the team."""
         waiting = await run_sync(lambda: self._reading().awaiting(self.clock.now()))
         return Waiting(captures=waiting[:_MOST_SHOWN], total=len(waiting), review=self.settings.kb.review)
 
@@ -387,7 +387,7 @@ class Running:
         )
 
     async def answers(self, offset: int) -> Listed[Trace]:
-        """What became of questions, newest first."""
+        """List the traces of questions, newest first."""
         traces = await self._traces.newest(_ROWS, offset)
         return Listed(rows=tuple(traces), total=await self._traces.count(), offset=offset)
 
@@ -433,7 +433,7 @@ class Running:
         return Listed(rows=found, total=await self._nuggets.count(), offset=offset)
 
     async def ask(self, question: str) -> Answered:
-        """An answer as a member would get it, who called the bot."""
+        """Answer as if a member had mentioned the bot."""
         began = current_time()
         conversation = Conversation((Message(role="user", text=question),))
         result = await self.answerer.answer(conversation, RequestContext(platform="page"), addressed=True)
@@ -445,7 +445,7 @@ class Running:
         )
 
     async def _have_done(self, kind: str, payload: bytes) -> Done:
-        """A job, done by the clerk as for a command: told once it is done, or that it is in work."""
+        """Submit a job, as commands do, and wait for a while until it is done."""
         jobs = self.stores.jobs
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         with move_on_after(_DONE_WITHIN):

@@ -67,7 +67,7 @@ class DiscoveredSources:
         self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
 
     async def entries(self) -> tuple[IndexEntry, ...]:
-        """The files that could be summarised. Raises KnowledgeError."""
+        """List the files that could be summarised. Raises KnowledgeError."""
         documents = [each for each in await self._store.documents("file") if each.status == "ok"]
         await self._name(documents)
         return tuple(
@@ -76,13 +76,13 @@ class DiscoveredSources:
         )
 
     async def named(self, source_ids: Sequence[SourceId]) -> list[SourceId]:
-        """What these go by here, where they are discovered files. Raises KnowledgeError."""
+        """Replace the ids of discovered files by those used here. Raises KnowledgeError."""
         if any(each.startswith("file:") and each not in self._named for each in source_ids):
             await self.entries()
         return [self._named.get(each, each) for each in source_ids]
 
     async def load(self, source_id: SourceId, /) -> SourceText | None:
-        """The text as it stands there now, secrets masked; None for what was not discovered. Raises SourceError."""
+        """Read the present text, secrets masked; None for other sources. Raises SourceError."""
         if not source_id.startswith("file:"):
             return None
         if source_id not in self._named.values():
@@ -119,7 +119,7 @@ class Ranking:
         self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
 
     async def rank(self, text: str, limit: int, /) -> list[SourceId]:
-        """The best sources for a text, best first. Raises KnowledgeError.
+        """Return the best sources for a text, best first. Raises KnowledgeError.
 
         However little they are like it: a model tells whether they answer a question, which may share no word with
         them.
@@ -128,7 +128,7 @@ class Ranking:
         return found if self._discovered is None else await self._discovered.named(found)
 
     async def hits(self, text: str, limit: int, /) -> list[Hit]:
-        """What `rank` finds, with the passage that fits best. Raises KnowledgeError."""
+        """Return the result of `rank`, each with its best passage. Raises KnowledgeError."""
         found = await self._finder.hits(text, limit, self._kinds, least=LeastLikeness())
         if self._discovered is None:
             return found
@@ -257,7 +257,7 @@ class Freshness:
         self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
 
     def outdated(self, found: Iterable[Found]) -> Outdated:
-        """What changed since, or is gone."""
+        """Find what changed since, or is gone."""
         sources: set[SourceId] = set()
         files: set[SourceId] = set()
         gone: set[SourceId] = set()
@@ -318,7 +318,7 @@ def result_of(found: Found, outdated: Outdated) -> SearchResult:
 
 
 def never_discovered(settings: Settings) -> tuple[Path, ...]:
-    """What discovery leaves alone: the archive holds what people may want forgotten, the sources are indexed anyway."""
+    """Return the paths that discovery ignores: the archive may have to be forgotten, and sources are indexed anyway."""
     paths = settings.paths
     files = (paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
     return (paths.data, paths.sources, paths.raw, paths.topics, *files)

@@ -226,7 +226,7 @@ def _attended(row: Sequence[Any], clock: Clock) -> Attended:
 
 
 def vectors_told(settings: Settings) -> tuple[str | None, int, int]:
-    """The model whose vectors are searched, all documents, and those without such a vector. Blocks.
+    """Return the model of the vectors, the number of documents, and of those without a vector. Blocks.
 
     Raises KnowledgeError.
     """
@@ -258,7 +258,7 @@ def lost_folders(paths: Paths, decisions: DecisionLog) -> Iterator[str]:
 
 
 def _holder(data_dir: Path) -> tuple[int | None, bool]:
-    """The process that holds the folder, and whether one does. Reads the lock's file, so that it disturbs no process.
+    """Return the process that holds the folder, and whether one does. Reads the lock's file, to disturb no process.
 
     Only where a process died and left its id behind, the lock is tried, for an instant.
     """

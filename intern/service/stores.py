@@ -73,7 +73,7 @@ class Stores:
         self.search = SqliteSearchStore(db)
 
     def archived_until(self) -> QAId | None:
-        """The newest pair that was decided, or that the operator wants passed over."""
+        """Return the newest pair that was decided, or that the operator wants ignored."""
         known = [each for each in (self._recovered, self.decisions.cursor(), self.passed_over) if each is not None]
         return max(known, key=time_of, default=None)
 
@@ -182,7 +182,7 @@ def _clear(beside: Path) -> None:
 
 
 def _beside(settings: Settings) -> list[Path]:
-    """What belongs to a backup and is there, but for the database: the folders that hold others once."""
+    """List what a backup needs beside the database: existing paths, without those inside of others."""
     paths = settings.paths
     found = [path for path in (paths.data, paths.raw, paths.topics, paths.sources, paths.links) if path.exists()]
     return [path for path in found if not any(other != path and path.is_relative_to(other) for other in found)]

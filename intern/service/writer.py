@@ -150,7 +150,7 @@ class Extraction:
         )
 
     async def position(self) -> int:
-        """The position up to which decisions were followed; the start where none is stored."""
+        """Return the position up to which decisions were followed; the start where none is stored."""
         position = await self.log.position(FOLLOWER)
         return int(position) if position is not None and position.isascii() and position.isdigit() else 0
 
@@ -159,7 +159,7 @@ class Extraction:
         await self.log.move(FOLLOWER, str(position))
 
     async def after(self, position: int | None) -> Sequence[Step]:
-        """Some of the decisions after `position`, and which conversations each is about."""
+        """Return some of the decisions after `position`, and which conversations each is about."""
         steps = list[Step]()
         for step, decision in await run_sync(self._after, position or 0):
             if isinstance(decision, Withdrawn | Forgotten):
@@ -170,7 +170,7 @@ class Extraction:
         return steps
 
     async def due(self, handed: AbstractSet[Hashable]) -> Due[Step]:
-        """The next conversation that failed before, or the next thread that is due."""
+        """Return the next conversation to retry, or the next thread that is due."""
         del handed  # a failure that is tried again is due again later, or never
         conversation_id, seconds = await self.extractor.next_retry()
         if conversation_id is None:
@@ -271,7 +271,7 @@ class Extraction:
         await self.answered.forget(message_ids)
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
-        """A member's messages that something may have been learned from, though no archive holds them."""
+        """Find a member's messages that may have taught something, though no archive holds them."""
         return await self.answered.threads.written_by(user_id)
 
     async def holds(self, message_ids: Collection[MessageId]) -> bool:
@@ -389,12 +389,12 @@ class Writer:
         return done
 
     async def _written_by(self, user_id: UserId) -> frozenset[MessageId]:
-        """A member's messages that stand in no archive."""
+        """Find a member's messages that are in no archive."""
         kept = await self.stores.remains.written_by(user_id) | await self.stores.unanswered.written_by(user_id)
         return kept | await self.extraction.written_by(user_id) | await self.stores.cited.written_by(user_id)
 
     def _clear_libraries(self, found: Search) -> set[TopicName]:
-        """The topics, and the libraries that stand beside them: the one before, and one that is being built."""
+        """Clear the topics, the library before them, and one that is being built."""
         folder = self._settings.paths.topics
         gone = self.stores.decisions.is_withdrawn
         changed = clear(self.stores.topics, folder, found, self.stores.archive, gone)
@@ -412,7 +412,7 @@ class Writer:
         return erased
 
     async def do(self, job: Job, look: Callable[[], None] = lambda: None) -> bytes:
-        """Do what a command asked for, and encode what it gave. `look` is called after what leaves something to see."""
+        """Do what a command asked for, and encode the result. `look` is called after what leaves something to see."""
         if job.kind not in self._jobs:
             raise KnowledgeError(f"this version of intern knows no job {job.kind!r}; update the one that is running")
         takes, work = self._jobs[job.kind]
