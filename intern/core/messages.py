@@ -281,6 +281,7 @@ class AIResult(Struct, frozen=True, kw_only=True):
 _BLOCK = "--- QA ---"
 _TEAM = "Team: "
 _ID = re.compile(r"id:[ \t]*(\S+)[ \t]*$")
+_HEADER = re.compile(rf"^{_BLOCK}[^\S\n]*\n{_ID.pattern}", re.MULTILINE)
 
 
 def is_team(source_id: str) -> bool:
@@ -314,8 +315,4 @@ def block_ids(text: str) -> Iterator[str]:
 
     A turn may hold any text, the other kinds of line ends included, but after each line feed it is indented.
     """
-    before = ""
-    for line in text.split("\n"):
-        if before.rstrip() == _BLOCK and (match := _ID.match(line)):
-            yield match[1]
-        before = line
+    return (header[1] for header in _HEADER.finditer(text))

@@ -103,37 +103,33 @@ class _Decided(Struct, frozen=True, kw_only=True, tag_field="action"):
     reason: str = ""
 
 
-class Filed(_Decided, frozen=True, kw_only=True, tag="filed"):
+class _OfPair(_Decided, frozen=True, kw_only=True):
+    qa_id: QAId
+
+
+class Filed(_OfPair, frozen=True, kw_only=True, tag="filed"):
     """The pair stands in a topic file; `removed` names the blocks that it made obsolete."""
 
-    qa_id: QAId
     topic: TopicName
     removed: tuple[QAId, ...] = ()
 
 
-class Skipped(_Decided, frozen=True, kw_only=True, tag="skipped"):
+class Skipped(_OfPair, frozen=True, kw_only=True, tag="skipped"):
     """The pair cannot guide a future answer, or is covered already."""
 
-    qa_id: QAId
 
-
-class Parked(_Decided, frozen=True, kw_only=True, tag="parked"):
+class Parked(_OfPair, frozen=True, kw_only=True, tag="parked"):
     """The decision failed; the pair waits for a person or a retry, and the queue went on."""
 
-    qa_id: QAId
 
-
-class Replaced(_Decided, frozen=True, kw_only=True, tag="replaced"):
+class Replaced(_OfPair, frozen=True, kw_only=True, tag="replaced"):
     """The pair's block gave way to a fuller or newer version of the same conversation."""
 
-    qa_id: QAId
     by: QAId
 
 
-class Removed(_Decided, frozen=True, kw_only=True, tag="removed"):
+class Removed(_OfPair, frozen=True, kw_only=True, tag="removed"):
     """The pair stands in no topic any more: once messages were withdrawn, its question or its answer was gone."""
-
-    qa_id: QAId
 
 
 class Withdrawn(_Decided, frozen=True, kw_only=True, tag="withdrawn"):
@@ -142,31 +138,26 @@ class Withdrawn(_Decided, frozen=True, kw_only=True, tag="withdrawn"):
     message_ids: tuple[MessageId, ...]
 
 
-class Moved(_Decided, frozen=True, kw_only=True, tag="moved"):
+class Moved(_OfPair, frozen=True, kw_only=True, tag="moved"):
     """The pair's block stands in another topic by now: the one where it was filed had outgrown its bound."""
 
-    qa_id: QAId
     topic: TopicName
 
 
-class AwaitingReview(_Decided, frozen=True, kw_only=True, tag="awaiting_review"):
+class AwaitingReview(_OfPair, frozen=True, kw_only=True, tag="awaiting_review"):
     """The pair waits for a team member to approve or reject it (`kb.review`)."""
 
-    qa_id: QAId
 
-
-class Approved(_Decided, frozen=True, kw_only=True, tag="approved"):
+class Approved(_OfPair, frozen=True, kw_only=True, tag="approved"):
     """A team member wants the pair filed, which happens next."""
 
-    qa_id: QAId
     by: str = ""
     """A member's id; empty where it was done on the command line."""
 
 
-class Rejected(_Decided, frozen=True, kw_only=True, tag="rejected"):
+class Rejected(_OfPair, frozen=True, kw_only=True, tag="rejected"):
     """A team member wants nothing learned from the pair, also not by a regeneration."""
 
-    qa_id: QAId
     by: str = ""
 
 

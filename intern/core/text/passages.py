@@ -6,7 +6,7 @@ A passage is always a slice of its text, so a quote of a passage is a quote of i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -18,8 +18,7 @@ GAP = "\n\n[…]\n\n"
 
 # A page of a book has about 2,000 characters; half of one is an answer, and several fit any budget.
 _FINE = 1000
-_SHORT = 4_000  # characters
-_REMEMBERED = 20_000
+_REMEMBERED = 20_000  # characters
 _QA = "--- QA ---"
 _HEADING = re.compile(r"(#{1,6})[ \t]+(\S.*)")
 _UNDERLINE = re.compile(r"([=\-~^\"'*+#])\1{2,}[ \t]*$")
@@ -63,8 +62,8 @@ def best_passages(text: str, query: str, max_chars: int) -> str:
         return ""
     # Room for the id of a cut QA block, where there is room for anything.
     size = min(_FINE, max_chars - 64 if max_chars > 256 else max_chars)
-    # The same few sources are asked for again and again. Longer ones would take too much memory to be remembered.
-    divided = _dividing(text)(text, size)
+    # The same few sources are asked for again and again. Longer ones would take too much memory.
+    divided = (_divided if len(text) <= _REMEMBERED else _Divided)(text, size)
     pieces, cut = divided.pieces, divided.cut
     kept: list[int] = []
     room = max_chars
@@ -103,15 +102,7 @@ class _Divided:
         return sorted((n for n, score in enumerate(scores) if score), key=lambda n: (-scores[n], n))
 
 
-# Each some 10 MB at the worst: of short texts, more are remembered.
-_divided_short = lru_cache(maxsize=256)(_Divided)
-_divided_long = lru_cache(maxsize=48)(_Divided)
-
-
-def _dividing(text: str) -> Callable[[str, int], _Divided]:
-    if len(text) <= _SHORT:
-        return _divided_short
-    return _divided_long if len(text) <= _REMEMBERED else _Divided
+_divided = lru_cache(maxsize=64)(_Divided)  # 13 MB at the worst
 
 
 def _beside(pieces: Sequence[Passage], own: list[float], n: int) -> float:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set as AbstractSet
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set as AbstractSet
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar, cast
@@ -230,54 +230,27 @@ def grouped(texts: Sequence[str]) -> list[list[int]]:
     held = [frozenset(words(text)[:_MOST_WORDS]) for text in texts]
     rarity = Rarity(held)
     weights = {word: rarity.weight(word) for word in frozenset[str]().union(*held)}
-    groups = _Groups(weights)
+    # Sorted, here and below: floating point sums depend on the order.
+    totals = [sum(weights[word] for word in sorted(own)) for own in held]
+    groups: dict[int, list[int]] = {}  # by the place of their first text
+    holding: dict[str, list[int]] = {}  # by word, the first texts that hold it: only they can be alike
     wordless: dict[str, int] = {}
     for place, own in enumerate(held):
-        if own:
-            groups.take(place, own)
-        elif (text := texts[place].strip()) in wordless:
-            groups.members[wordless[text]].append(place)
-        else:
-            wordless[text] = groups.open(place, own)
-    return sorted(groups.members, key=len, reverse=True)
-
-
-class _Groups:
-    def __init__(self, weights: Mapping[str, float]) -> None:
-        self._weights = weights
-        self.members: list[list[int]] = []
-        self._totals: list[float] = []
-        """What the words of each group's first text weigh."""
-        self._holding: dict[str, list[int]] = {}
-        """By word, the groups whose first text holds it: only they can be alike."""
-
-    def take(self, place: int, own: frozenset[str]) -> None:
-        """Put a text into the group that it is most like, or into one of its own."""
-        # Sorted, here and below: floating point sums depend on the order.
-        shared: dict[int, float] = {}
+        shared: defaultdict[int, float] = defaultdict(float)
         for word in sorted(own):
-            weight = self._weights[word]
-            for group in self._holding.get(word, ()):
-                shared[group] = shared.get(group, 0.0) + weight
-        mine = self._weight(own)
-        likeness = {group: common / (mine + self._totals[group] - common) for group, common in sorted(shared.items())}
-        nearest = max(likeness, key=likeness.__getitem__, default=None)
-        if nearest is None or likeness[nearest] < ALIKE:
-            self.open(place, own)
-        else:
-            self.members[nearest].append(place)
-
-    def open(self, place: int, own: frozenset[str]) -> int:
-        """Begin a group with a text."""
-        group = len(self.members)
-        self.members.append([place])
-        self._totals.append(self._weight(own))
-        for word in sorted(own):
-            self._holding.setdefault(word, []).append(group)
-        return group
-
-    def _weight(self, own: frozenset[str]) -> float:
-        return sum(self._weights[word] for word in sorted(own))
+            for first in holding.get(word, ()):
+                shared[first] += weights[word]
+        alike = {first: common / (totals[place] + totals[first] - common) for first, common in sorted(shared.items())}
+        nearest = max(alike, key=alike.__getitem__, default=place)
+        if alike.get(nearest, 0.0) < ALIKE:
+            nearest = place
+        if not own:
+            nearest = wordless.setdefault(texts[place].strip(), place)
+        elif nearest == place:
+            for word in own:
+                holding.setdefault(word, []).append(place)
+        groups.setdefault(nearest, []).append(place)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
 # Letters that most fonts draw alike, of the scripts in which people write over Latin names. No list is complete.
