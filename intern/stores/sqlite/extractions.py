@@ -30,22 +30,8 @@ from intern.core.records import (
     takes_occurrence,
 )
 from intern.stores.blocks import bare
+from intern.stores.sqlite import facts
 from intern.stores.sqlite.database import Transaction
-from intern.stores.sqlite.facts import (
-    add_fact,
-    add_occurrence,
-    add_update,
-    date_beliefs,
-    delete_occurrences,
-    fact_in,
-    recount,
-    remove_fact,
-    settle,
-    show_to,
-    take_back_occurrences,
-    tidy_occurrences,
-    unsay,
-)
 from intern.stores.sqlite.store import IN, Store, Table, bare_ids, carried, listed, reads, writes
 
 _NUGGETS = Table("nuggets", Nugget, millis=("timestamp",), json=("keywords", "source_message_ids", "user_ids_involved"))
@@ -132,14 +118,14 @@ class ExtractionLog(Store):
         """
         conversation, now = outcome.conversation, outcome.extracted_at
         _keep_conversation(db, conversation)
-        before = take_back_occurrences(db, conversation.id)
-        recount(db, before)
+        before = facts.take_back_occurrences(db, conversation.id)
+        facts.recount(db, before)
         repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, RepeatedFact)}
         # First what is said no more, since what it had taken the place of may be replaced by something else now.
-        unsay(db, (each for each in before if each not in repeated), now)
+        facts.unsay(db, (each for each in before if each not in repeated), now)
         reasons: list[FactRefusal | None] = [_learn(db, conversation.agent_id, each, now) for each in outcome.facts]
-        settle(db, before, now)
-        tidy_occurrences(db, conversation.id)
+        facts.settle(db, before, now)
+        facts.tidy_occurrences(db, conversation.id)
         replace_nuggets(db, conversation.id, outcome.nuggets)
         kinds = [type(each) for each, reason in zip(outcome.facts, reasons, strict=True) if reason is None]
         applied = Applied(
@@ -228,9 +214,9 @@ class ExtractionLog(Store):
     def _withdraw(self, db: Transaction, conversation_ids: Collection[ConversationId]) -> None:
         for conversation_id in conversation_ids:
             replace_nuggets(db, conversation_id, ())
-            said = take_back_occurrences(db, conversation_id)
-            tidy_occurrences(db, conversation_id)
-            settle(db, said, self.clock.now())
+            said = facts.take_back_occurrences(db, conversation_id)
+            facts.tidy_occurrences(db, conversation_id)
+            facts.settle(db, said, self.clock.now())
             db.run("delete from extraction_log where conversation_id = ?", (conversation_id,))
             db.run("update conversations set is_withdrawn = 1 where id = ?", (conversation_id,))
 
@@ -243,9 +229,9 @@ class ExtractionLog(Store):
         """
         now, gone = self.clock.now(), bare_ids(message_ids)
         conversations = db.texts(f"select id from conversations where {_HOLDING}", (gone,))
-        facts = delete_occurrences(db, conversations)
-        settle(db, facts, now)
-        date_beliefs(db, facts)
+        said = facts.delete_occurrences(db, conversations)
+        facts.settle(db, said, now)
+        facts.date_beliefs(db, said)
         db.run(
             "insert or ignore into extractions_due (conversation_id)"
             f" select id from conversations where id {IN} and origin = 'capture'",
@@ -263,8 +249,8 @@ class ExtractionLog(Store):
         replaced = f"select supersedes from facts where id in ({said}) and supersedes is not null"
         gone = (bare_ids(message_ids),)
         nuggets = db.texts(f"select id from nuggets where conversation_id in ({held})", gone)
-        facts = dict.fromkeys(db.texts(said, gone) + db.texts(replaced, gone))
-        return Touched(nuggets=tuple(map(NuggetId, nuggets)), facts=tuple(map(FactId, facts)))
+        known = dict.fromkeys(db.texts(said, gone) + db.texts(replaced, gone))
+        return Touched(nuggets=tuple(map(NuggetId, nuggets)), facts=tuple(map(FactId, known)))
 
     async def due(self) -> ConversationId | None:
         """Return the first conversation that became due, independent of the decisions."""
@@ -300,12 +286,12 @@ def _learn(db: Transaction, agent_id: str, decision: FactDecision, now: datetime
     match decision:
         case RefusedFact(reason=reason, gone=gone):
             if gone is not None:
-                remove_fact(db, gone, now)
+                facts.remove_fact(db, gone, now)
             return reason
         case NewFact(fact=fact, occurrence=occurrence):
-            add_fact(db, fact, occurrence)
+            facts.add_fact(db, fact, occurrence)
         case UpdatedFact(fact=fact, occurrence=occurrence):
-            if not add_update(db, fact, occurrence):
+            if not facts.add_update(db, fact, occurrence):
                 return "retired_id"
         case RepeatedFact():
             return _repeat(db, agent_id, decision)
@@ -314,16 +300,16 @@ def _learn(db: Transaction, agent_id: str, decision: FactDecision, now: datetime
 
 def _repeat(db: Transaction, agent_id: str, decision: RepeatedFact) -> FactRefusal | None:
     occurrence = decision.occurrence
-    known = fact_in(db, occurrence.fact_id)
+    known = facts.fact_in(db, occurrence.fact_id)
     if known is None:
         return "unknown_id"
     if known.agent_id != agent_id:
         return "other_agent"
     if not takes_occurrence(known, occurrence.timestamp):
         return "retired_id"
-    add_occurrence(db, occurrence)
+    facts.add_occurrence(db, occurrence)
     if decision.visibility is not None:
-        show_to(db, known.id, decision.visibility)
+        facts.show_to(db, known.id, decision.visibility)
     return None
 
 
