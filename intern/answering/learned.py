@@ -7,6 +7,7 @@ or a link. What was withdrawn or is to be forgotten is left out at once, whether
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from typing import NamedTuple
 
 from anyio.to_thread import run_sync
@@ -52,41 +53,34 @@ class _Standing(NamedTuple):
     """What links to its messages begin with."""
 
 
+@dataclass
 class LearnedSources:
     """Finds and loads nuggets and facts. All methods raise KnowledgeError."""
 
-    def __init__(
-        self,
-        db: Database,
-        search: SqliteSearchStore,
-        finder: Finder,
-        *,
-        archive: Archive,
-        decisions: Callable[[], DecisionLog],
-        clock: Clock,
-        min_confidence: float = 0.0,
-        site: str = DISCORD,
-    ) -> None:
-        """`decisions` may block. `site` is what links to messages begin with."""
-        self._search = search
-        self._finder = finder
-        self._archive = archive
-        self._decisions = decisions
-        self._site = site
-        self._clock = clock
-        self._min_confidence = min_confidence
+    db: InitVar[Database]
+    search: SqliteSearchStore
+    finder: Finder
+    archive: Archive
+    decisions: Callable[[], DecisionLog]
+    """May block."""
+    clock: Clock
+    min_confidence: float = 0.0
+    site: str = DISCORD
+    """The beginning of links to messages."""
+
+    def __post_init__(self, db: Database) -> None:
         self._nuggets = NuggetStore(db)
-        self._facts = FactStore(db, clock=clock)
-        self._log = ExtractionLog(db, clock=clock)
+        self._facts = FactStore(db, clock=self.clock)
+        self._log = ExtractionLog(db, clock=self.clock)
 
     async def learned(self, query: str, /) -> Learned:
         """Return what fits a question; embed nothing if nothing was learned yet."""
-        if not query.strip() or not await self._search.holds(_KINDS):
+        if not query.strip() or not await self.search.holds(_KINDS):
             return Learned()
         only = SearchFilter(kinds=("nugget",))
-        nuggets = await best_found(self._finder.propose, query, only, MOST_NUGGETS, now=self._clock.now())
+        nuggets = await best_found(self.finder.propose, query, only, MOST_NUGGETS, now=self.clock.now())
         wanted = SearchFilter(kinds=("fact",), status="active", visibility="shared")
-        proposed = await self._finder.propose(query, wanted, _PROPOSED_FACTS)
+        proposed = await self.finder.propose(query, wanted, _PROPOSED_FACTS)
         facts = await self._trusted([each for each in proposed if _fits(each, query)])
         ids = [each.document.source_id for each in (*nuggets, *facts)]
         loaded = await self._loaded(ids)
@@ -101,7 +95,7 @@ class LearnedSources:
         ids = [FactId(each.document.source_id.partition(":")[2]) for each in found]
         facts = await self._facts.by_ids(ids) if ids else ()
         confidence = {f"fact:{fact.id}": fact.confidence for fact in facts}
-        trusted = [each for each in found if confidence.get(each.document.source_id, -1) >= self._min_confidence]
+        trusted = [each for each in found if confidence.get(each.document.source_id, -1) >= self.min_confidence]
         trusted.sort(key=lambda each: -each.score * (1 + confidence[each.document.source_id]))
         return trusted[:MOST_FACTS]
 
@@ -154,14 +148,14 @@ class LearnedSources:
         if read is None:
             return None
         if read.origin != "capture":
-            decisions = await run_sync(self._decisions)
-            return None if any(map(decisions.is_withdrawn, read.message_ids)) else _Standing(read, None, self._site)
+            decisions = await run_sync(self.decisions)
+            return None if any(map(decisions.is_withdrawn, read.message_ids)) else _Standing(read, None, self.site)
         segment = await run_sync(self._segment, conversation_id)
-        return None if segment is None else _Standing(read, segment, self._site)
+        return None if segment is None else _Standing(read, segment, self.site)
 
     def _segment(self, conversation_id: ConversationId) -> Segment | None:
-        decisions = self._decisions()
-        segment = standing_segment(conversation_id, self._archive, decisions)
+        decisions = self.decisions()
+        segment = standing_segment(conversation_id, self.archive, decisions)
         if segment is None:
             return None
         written = zip(segment.author_ids, segment.message_ids, strict=False)

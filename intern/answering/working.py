@@ -318,12 +318,13 @@ class RepeatingModel:
         if asked is None or images:
             return await self._model.ask(prompt, given, images=images)
         key, question_id = self._key_of(prompt, asked), _question_id()
-        recalled = await self._recalled(key, question_id)
-        if recalled is not None and recalled.reply is not None:
-            try:
+        recalled: Recalled | None = None
+        try:
+            recalled = await self._store.recall(key, question_id)
+            if recalled.reply is not None:
                 return msgspec.json.decode(recalled.reply, type=prompt.gives)
-            except msgspec.MsgspecError as error:
-                _log.warning("reply_not_recalled", reason=str(error))
+        except (KnowledgeError, msgspec.MsgspecError) as error:
+            _log.warning("reply_not_recalled", reason=str(error))
         reply = await self._model.ask(prompt, given, images=images)
         try:
             if recalled is not None:
@@ -331,13 +332,6 @@ class RepeatingModel:
         except KnowledgeError as error:  # no reason to withhold an answer
             _log.warning("reply_not_kept", reason=str(error))
         return reply
-
-    async def _recalled(self, key: str, question_id: MessageId | None) -> Recalled | None:
-        try:
-            return await self._store.recall(key, question_id)
-        except KnowledgeError as error:
-            _log.warning("reply_not_recalled", reason=str(error))
-            return None
 
 
 def request_key(options: LlmOptions, templates: Templates) -> KeyOf:
