@@ -484,7 +484,7 @@ class Ballot(FeedbackStore):
     async def vote(self, question_id: MessageId, user_id: UserId, *, up: bool) -> None:
         self.votes.append(up)
 
-    async def of(self, question_id: MessageId) -> Votes:
+    async def of(self, question_id: MessageId | None = None) -> Votes:
         return Votes(up=self.votes.count(True), down=self.votes.count(False))
 
 
