@@ -203,23 +203,23 @@ class CaptureRequest(_Flow, frozen=True, kw_only=True):
 
 
 class FellBehind(_Flow, frozen=True, kw_only=True):
-    """Nudge: there may be channels to read over REST."""
+    """Wakeup: there may be channels to read over REST."""
 
 
 class Archived(_Flow, frozen=True, kw_only=True):
-    """Nudge: the archive has grown."""
+    """Wakeup: the archive has grown."""
 
 
 class CapturePending(_Flow, frozen=True, kw_only=True):
-    """Nudge: a capture waits for a word on its images."""
+    """Wakeup: a capture waits for a word on its images."""
 
 
 class Decided(_Flow, frozen=True, kw_only=True):
-    """Nudge: the decisions have grown."""
+    """Wakeup: the decisions have grown."""
 
 
 class SourceChanged(_Flow, frozen=True, kw_only=True):
-    """Nudge: files, pages or topics may differ from their index."""
+    """Wakeup: files, pages or topics may differ from their index."""
 
 
 class Topic(_Flow, frozen=True, kw_only=True):
