@@ -43,14 +43,7 @@ from intern.learning.review import Review
 from intern.search.finding import Embedder, Finder, Found, any_of, best_found, terms_of
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models
-from intern.service.searching import (
-    Freshness,
-    Outdated,
-    SearchResult,
-    documents_changed,
-    library_of,
-    result_of,
-)
+from intern.service.searching import Freshness, Outdated, SearchResult, documents_changed, library_of, result_of
 from intern.service.writer import NotesJob, NotesRead, Writer, discovery_of
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
@@ -175,11 +168,7 @@ class Intern:
         return 0 if self._embedder is None else await self._search.missing(self._embedder.model)
 
     async def finish_vectors(self) -> int:
-        """Make all vectors, or wait until the process that holds the folder has, and say how many are missing.
-
-        Some stay missing where the model is away or refuses a text, and where that process makes none. Raises
-        KnowledgeError.
-        """
+        """Make all vectors, or wait for the process that does, and return the number missing. Raises KnowledgeError."""
         if self._writer is not None:
             await self._writer.indexing.embed()
             return await self.without_vectors()
@@ -240,10 +229,7 @@ class Intern:
         return tally
 
     async def forget(self, asked: Forget) -> Forgot:
-        """Take a member's messages, or single ones, out of all that is held.
-
-        Raises ConfigError for what can be no id, and KnowledgeError.
-        """
+        """Remove a member's messages, or single ones. Raises ConfigError for an impossible id, and KnowledgeError."""
         return await self._have_done("forget", asked.checked(), gives=Forgot)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
@@ -266,10 +252,7 @@ class Intern:
         return await store.search_facts(any_of(terms.words), wanted, limit, holding=unspaced)
 
     async def fact(self, prefix: str, *, secret: bool) -> Fact:
-        """Return the fact whose id begins like that; a secret one only with `secret`.
-
-        Raises ConfigError where none or several do, and KnowledgeError.
-        """
+        """Return the fact whose id begins like that. Raises ConfigError for none or several, and KnowledgeError."""
         start = prefix.strip()
         store = FactStore(self._db, clock=self._clock)
         found = await store.beginning(start.removeprefix("fact:"), secret=secret) if start else ()
@@ -292,10 +275,7 @@ class Intern:
         return _only(found, "nugget", prefix, "`intern nuggets list`")
 
     async def retire_fact(self, fact_id: FactId, why: str) -> Retirement:
-        """Retire a fact, with the reason.
-
-        Raises ConfigError where there is no such fact, and KnowledgeError.
-        """
+        """Retire a fact, with the reason. Raises ConfigError for an unknown fact, and KnowledgeError."""
         return await self._have_done("retire_fact", Retirement(fact_id=fact_id, why=why), gives=Retirement)
 
     @property

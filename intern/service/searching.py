@@ -53,10 +53,9 @@ _SPOKEN: frozenset[SearchKind] = frozenset({"nugget", "fact"})
 
 
 class DiscoveredSources:
-    """Discovered files as sources of answers, where the operator wants that.
+    """Discovered files as sources of answers, named by their paths below their scan paths.
 
-    Here they go by their paths below their scan paths, which models and members can read, and which tell nothing of the
-    machine; the store knows them by what their whole paths hash to.
+    Models and members can read these names, which tell nothing of the machine; the store has hashes of whole paths.
     """
 
     def __init__(self, settings: Settings, store: SqliteSearchStore) -> None:
@@ -119,11 +118,8 @@ class Ranking:
         self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
 
     async def rank(self, text: str, limit: int, /) -> list[SourceId]:
-        """Return the best sources for a text, best first. Raises KnowledgeError.
-
-        However little they are like it: a model tells whether they answer a question, which may share no word with
-        them.
-        """
+        """Return the best sources for a text, best first. Raises KnowledgeError."""
+        # However little they are like it: a model decides whether they answer, even without a common word.
         found = await self._finder.rank(text, limit, self._kinds, least=LeastLikeness())
         return found if self._discovered is None else await self._discovered.named(found)
 
@@ -204,7 +200,7 @@ class SearchResult(Struct, frozen=True, kw_only=True):
     likeness_place: int | None
     """Its place among what is alike, from 1."""
     words_only: bool
-    """What says the same in other words could not be looked up; some of it may be missing here."""
+    """Paraphrases could not be looked up; some may be missing here."""
     status: str
     visibility: str
     guild_id: str
@@ -215,12 +211,11 @@ class SearchResult(Struct, frozen=True, kw_only=True):
 
 
 class Outdated(Struct, frozen=True):
-    """What of some results is no longer as it was indexed."""
+    """The results that are no longer as they were indexed."""
 
     sources: frozenset[SourceId] = frozenset()
     """Listed in an index."""
-    files: frozenset[SourceId] = frozenset()
-    """Discovered."""
+    files: frozenset[SourceId] = frozenset()  # discovered
     gone: frozenset[SourceId] = frozenset()
     """Of both, what is not there any more."""
 
@@ -250,7 +245,7 @@ def documents_changed(settings: Settings, catalogue: Catalogue, left_out: Collec
 
 
 class Freshness:
-    """Compares what was found with the disk. Blocks; raises nothing: what cannot be looked at counts as it was."""
+    """Compares results with the disk. Blocks; raises nothing: a file that cannot be read counts as unchanged."""
 
     def __init__(self, settings: Settings) -> None:
         self._folders = {"document": settings.paths.sources, "topic": settings.paths.topics}
@@ -365,7 +360,6 @@ class Indexing:
             pages=stores.pages,
         )
         self.turn = Lock()
-
         # Apart from the others: slow sites hold up neither topics nor documents.
         self._fetching = Lock()
 
@@ -410,10 +404,7 @@ class Indexing:
         return refreshed
 
     async def embed(self, within: float = math.inf) -> None:
-        """Give every document its vector, as far as that goes `within` so many seconds.
-
-        Raises KnowledgeError. Without vectors, search uses words alone.
-        """
+        """Make missing vectors, `within` so many seconds. Raises KnowledgeError."""
         if self.embedding is None:
             return
         try:
