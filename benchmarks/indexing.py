@@ -82,7 +82,7 @@ class _Shelf(NamedTuple):
             clock=clock,
             files=self.disk,
         )
-        return await refresh_sources(model, SourceFolder(self.sources, 1_000_000), catalogue, clock=clock)
+        return await refresh_sources(model, SourceFolder(self.sources, 1_000_000), catalogue)
 
 
 class _AtOnce:

@@ -10,7 +10,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import httpx
 import msgspec
@@ -25,6 +25,7 @@ from intern.models.limits import Limits
 from intern.models.options import LlmOptions
 from intern.models.replies import TooLong, refusal_of
 from intern.models.usage import Usage, estimated_tokens
+from intern.stores.sqlite.usage import VectorMemory
 
 _log = get_logger(__name__)
 
@@ -35,18 +36,6 @@ _MOST_TEXTS = 64  # a call; the API's own bound is 2,048, local servers take few
 _MOST_TOKENS = 8000  # a call, estimated
 _MOST_CHARS = 8000  # a text; most models look at 512 to 8,192 tokens, and refuse what is longer
 _MOST_NUMBERS = 16_384  # a vector
-
-
-class VectorMemory(Protocol):
-    """Vectors of texts that were embedded before. All methods raise KnowledgeError."""
-
-    async def recall(self, keys: Sequence[str], /) -> Mapping[str, bytes]:
-        """Return the known vectors."""
-        ...
-
-    async def remember(self, vectors: Mapping[str, bytes], /) -> None:
-        """Keep vectors for a while."""
-        ...
 
 
 class _Item(Struct):

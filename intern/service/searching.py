@@ -371,7 +371,6 @@ class Indexing:
                 self._model,
                 self._stores.sources,
                 self._kb_catalogue,
-                clock=self._clock,
                 options=self._settings.indexing,
                 describe=describe,
             )
@@ -389,7 +388,6 @@ class Indexing:
                 self._stores.pages,
                 self._kb_catalogue,
                 web=self._open_web,
-                clock=self._clock,
                 interval=timedelta(hours=settings.kb.url_refresh_min_interval_hours),
                 options=settings.indexing,
                 policy=self._policy,
@@ -420,13 +418,7 @@ class Indexing:
 
     async def cleared(self, topics: AbstractSet[TopicName]) -> None:
         """Describe these topics anew by rules, and let nothing lead to what stood in them; in the `turn`."""
-        await describe_provisionally(
-            self._stores.topics,
-            self._settings.paths.topics,
-            topics,
-            catalogue=self.team_catalogue,
-            clock=self._clock,
-        )
+        await run_sync(describe_provisionally, self._stores.topics, topics, self.team_catalogue)
         # What stands in them now can be found again once they are described.
         await self._stores.search.drop([SourceId(f"team:{name}.txt") for name in sorted(topics)])
 
@@ -464,9 +456,7 @@ class Indexing:
         return await refresh_topics(
             self._model,
             self._stores.topics,
-            self._settings.paths.topics,
             self.team_catalogue,
-            clock=self._clock,
             options=self._settings.indexing,
             describe=describe,
         )
@@ -480,14 +470,8 @@ class Indexing:
 
     async def list(self, topic: TopicName, *, behind: bool = False) -> None:
         """`behind` is for many of them; see `Catalogue.add`."""
-        await add_topic_provisionally(
-            self._stores.topics,
-            self._settings.paths.topics,
-            topic,
-            catalogue=self.team_catalogue,
-            clock=self._clock,
-            behind=behind,
-        )
+        add = partial(add_topic_provisionally, behind=behind)
+        await run_sync(add, self._stores.topics, topic, self.team_catalogue)
 
 
 def joined(*refreshed: Refreshed) -> Refreshed:

@@ -96,7 +96,7 @@ class Catalogue:
     def __init__(self, *, cache_path: Path, index_path: Path, clock: Clock, files: FileLayer | None = None) -> None:
         self._cache_path = cache_path
         self._index_path = index_path
-        self._clock = clock
+        self.clock = clock
         self._files = files or FileLayer()
         self._journal_path = cache_path.with_name(f"{cache_path.stem}-journal.jsonl")
         self._guard = threading.Lock()
@@ -194,7 +194,7 @@ class Catalogue:
         kept = {source_id: source for source_id, source in {**sources, **put}.items() if source_id not in drop}
         # The cache first: killed in between, the next change writes the index that fits it, and the journal of the
         # earlier cache counts for nothing.
-        IndexCache(sources=kept, generated_at=self._clock.now()).save(self._cache_path, files=self._files)
+        IndexCache(sources=kept, generated_at=self.clock.now()).save(self._cache_path, files=self._files)
         entries = (
             IndexEntry(source_id, source.summary_text) for source_id, source in kept.items() if source.summary_text
         )

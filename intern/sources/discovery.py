@@ -59,21 +59,16 @@ class Question(Struct, frozen=True, kw_only=True):
     type: str
 
 
-def doc_id_of(path: str) -> str:
-    """Return the id of a file: SHA-256 of its path."""
-    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
-
-
 def source_id_of(path: str) -> SourceId:
-    """Return the source id of a file, for search results."""
-    return SourceId(f"file:{doc_id_of(path)}")
+    """Return the source id of a file, for search results: the SHA-256 of its path."""
+    return SourceId(f"file:{hashlib.sha256(path.encode('utf-8', 'surrogateescape')).hexdigest()}")
 
 
 def feed(scanned: Scanned, known: Iterable[SearchDocument]) -> tuple[Question, ...]:
     """Return every question: documentation first, then configuration, source code, services; what is gone last."""
     by_path = {document.path: document for document in known}
     questions = [
-        (_URGENCY[why], _place(file.type), _tried_at(by_path.get(file.path)), file.path, _about(file, why))
+        (_URGENCY[why], _ORDER.index(file.type), _tried_at(by_path.get(file.path)), file.path, _about(file, why))
         for file in scanned.files
         if (why := _why(file, by_path.get(file.path))) is not None
     ]
@@ -126,10 +121,6 @@ def _question(path: str, kind: str, why: Why, *evidence: str) -> Question:
 def _about(file: FoundFile, why: Why) -> Question:
     mtime = datetime.fromtimestamp(file.mtime, UTC).isoformat(timespec="seconds")
     return _question(file.path, file.type, why, f"size: {file.size}", f"mtime: {mtime}")
-
-
-def _place(kind: str) -> int:
-    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
 def _tried_at(known: SearchDocument | None) -> str:
@@ -339,7 +330,7 @@ class Discovery:
             text=text,
             meta={
                 "file_path": question.path,
-                "doc_id": doc_id_of(question.path),
+                "doc_id": source_id.removeprefix("file:"),
                 "indexed_mtime": mtime,
                 "indexed_at": self._clock.now().isoformat(),
                 **meta,

@@ -33,6 +33,7 @@ from intern.sources.html import (
     BrokenError,
     TooLongError,
     decoded,
+    encodable,
     fence_for,
     read_html,
     run_sandboxed,
@@ -247,13 +248,7 @@ def _text_of_pdf(max_chars: int, data: bytes) -> _PdfText:
         if len(text) >= max_chars:
             break
     title = reader.metadata.title if reader.metadata else None
-    return _PdfText(
-        title=_encodable(title or "")[: 10 * _LONGEST_TITLE], text=_encodable(text[:max_chars].rstrip("\n"))
-    )
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    return _PdfText(title=encodable(title or "")[: 10 * _LONGEST_TITLE], text=encodable(text[:max_chars].rstrip("\n")))
 
 
 # Extracted texts that are kept for the next question.

@@ -206,7 +206,7 @@ def read_html(markup: str, base_url: str = "") -> PageText:
         return _read(markup, base_url)
     try:
         # The depth of a page is only a guess, which an attacker can make too low.
-        said = run_sandboxed(__name__, msgspec.json.encode((_whole(markup), _whole(base_url))))
+        said = run_sandboxed(__name__, msgspec.json.encode((encodable(markup), encodable(base_url))))
         return msgspec.json.decode(said, type=PageText)
     except TooLongError:
         raise ValueError(f"it could not be read within {SECONDS} seconds") from None
@@ -366,7 +366,8 @@ def _without_scripts(body: ElementNode) -> str:
     return "\n\n".join(dict.fromkeys(filter(None, said)))
 
 
-def _whole(text: str) -> str:
+def encodable(text: str) -> str:
+    """Return the text with `?` for half surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -70,7 +70,6 @@ async def refresh_pages(
     catalogue: Catalogue,
     *,
     web: OpenWeb,
-    clock: Clock,
     interval: timedelta,
     options: IndexingOptions | None = None,
     policy: Policy | None = None,
@@ -83,10 +82,10 @@ async def refresh_pages(
     the reason.
     """
     bounds = options or IndexingOptions()
-    at_them = partial(_look, now=clock.now(), longest=bounds.max_source_chars)
+    at_them = partial(_look, now=catalogue.clock.now(), longest=bounds.max_source_chars)
     look = await run_sync(at_them, links, copies, catalogue, policy or Policy())
 
-    refresh = Refresh(model, catalogue, clock, bounds)
+    refresh = Refresh(model, catalogue, bounds)
 
     async def put(found: Sequence[Looked], drop: AbstractSet[SourceId]) -> list[Owed]:
         entries = {page.source_id: page.entry for page in found}
@@ -96,7 +95,7 @@ async def refresh_pages(
     owed = await put(found, look.gone)
     if look.due:
         async with web() as opened:
-            visits = _Round(opened, copies, clock, interval, bounds, renders=renders)
+            visits = _Round(opened, copies, catalogue.clock, interval, bounds, renders=renders)
             for part in _parts(look.due):
                 had = await visits.look_at(part)
                 owed += await put(had, frozenset())

@@ -72,7 +72,6 @@ async def refresh_sources(
     folder: SourceFolder,
     catalogue: Catalogue,
     *,
-    clock: Clock,
     options: IndexingOptions | None = None,
     describe: bool = True,
 ) -> Refreshed:
@@ -100,21 +99,19 @@ async def refresh_sources(
         text = folder.read(rel_path)
         return _Read(text, lambda: source_material(text, bounds.max_source_chars), lambda: describe_source(text))
 
-    refresh = Refresh(model, catalogue, clock, bounds)
+    refresh = Refresh(model, catalogue, bounds)
     return await refresh.run(look, read, describe=describe)
 
 
 async def refresh_topics(
     model: Model,
     topics: TopicLibrary,
-    topics_dir: Path,
     catalogue: Catalogue,
     *,
-    clock: Clock,
     options: IndexingOptions | None = None,
     describe: bool = True,
 ) -> Refreshed:
-    """Bring the team index up to date with the topic files; `topics_dir` is the library's folder.
+    """Bring the team index up to date with the topic files.
 
     Without `describe`, no model is asked, as in `refresh_sources`.
     Raises KnowledgeError where a topic cannot be looked at, or the index cannot be written.
@@ -126,7 +123,7 @@ async def refresh_topics(
         known = catalogue.sources()
         listed = (source.rel_path for source in known.values() if isinstance(source, CachedFile))
         paths = sorted({*listed, *(f"{name}.txt" for name in topics.names())})
-        found = [file for path in paths if (file := _stat(topics_dir, path)) is not None]
+        found = [file for path in paths if (file := _stat(topics.folder, path)) is not None]
         items = {SourceId(f"team:{file.rel_path}"): file for file in found}
         return _Look(known, items, frozenset(known).difference(items), ())
 
@@ -137,7 +134,7 @@ async def refresh_topics(
         material = (lambda: topic_material(blocks, bounds.max_topic_chars)) if len(blocks) > 1 else str
         return _Read(topics.text(name), material, lambda: describe_topic(blocks))
 
-    refresh = Refresh(model, catalogue, clock, bounds, SUMMARIZE_TOPIC)
+    refresh = Refresh(model, catalogue, bounds, SUMMARIZE_TOPIC)
     return await refresh.run(look, read, describe=describe)
 
 
@@ -189,7 +186,6 @@ class Refresh:
         self,
         model: Model,
         catalogue: Catalogue,
-        clock: Clock,
         options: IndexingOptions,
         prompt: Prompt[SummarizeIn, SummarizeOut] = SUMMARIZE_SOURCE,
     ) -> None:
@@ -197,7 +193,7 @@ class Refresh:
         self._prompt = prompt
         self._of = "topics" if prompt is SUMMARIZE_TOPIC else "documents"
         self._catalogue = catalogue
-        self._clock = clock
+        self._clock = catalogue.clock
         self._options = options
 
     async def run(self, look: Callable[[], _Look], read: Callable[[str], _Read], *, describe: bool) -> Refreshed:
@@ -365,59 +361,38 @@ def _stat(topics_dir: Path, rel_path: str) -> SourceFile | None:
     return SourceFile(rel_path, stat.st_size, stat.st_mtime_ns)
 
 
-async def add_topic_provisionally(
-    topics: TopicLibrary,
-    topics_dir: Path,
-    name: TopicName,
-    *,
-    catalogue: Catalogue,
-    clock: Clock,
-    behind: bool = False,
+def add_topic_provisionally(
+    topics: TopicLibrary, name: TopicName, catalogue: Catalogue, *, behind: bool = False
 ) -> bool:
     """List a new topic in the team index at once; its summary stays owed. Say whether it was not listed yet.
 
-    `topics_dir` is the library's folder, `behind` as in `Catalogue.add`. A topic that is listed already costs nothing
-    but a look. Raises KnowledgeError.
+    `behind` as in `Catalogue.add`. A topic that is listed already costs nothing but a look. Blocks; raises
+    KnowledgeError.
     """
-
-    def add() -> bool:
-        source_id = SourceId(f"team:{name}.txt")
-        if source_id in catalogue.sources():
-            return False
-        return catalogue.add(source_id, _entry(topics, topics_dir, name, clock), behind=behind)
-
-    return await anyio.to_thread.run_sync(add)
+    source_id = SourceId(f"team:{name}.txt")
+    if source_id in catalogue.sources():
+        return False
+    return catalogue.add(source_id, _entry(topics, name, catalogue.clock), behind=behind)
 
 
-async def describe_provisionally(
-    topics: TopicLibrary,
-    topics_dir: Path,
-    outdated: Collection[TopicName],
-    *,
-    catalogue: Catalogue,
-    clock: Clock,
-) -> None:
-    """Put what stands in these topics now in the place of their descriptions, however new those are.
+def describe_provisionally(topics: TopicLibrary, outdated: Collection[TopicName], catalogue: Catalogue) -> None:
+    """Replace the descriptions of these topics by provisional ones, however new those are.
 
     Topics that are gone are listed no more, and those that are not listed stay so; a summary is owed for the others.
-    Raises KnowledgeError.
+    Blocks; raises KnowledgeError.
     """
-
-    def describe() -> None:
-        listed = catalogue.sources()
-        # The time of a description proves nothing: the clock may have gone back since.
-        stale = {source_id: name for name in outdated if (source_id := SourceId(f"team:{name}.txt")) in listed}
-        there = set(topics.names())
-        put = {each: _entry(topics, topics_dir, name, clock) for each, name in stale.items() if name in there}
-        catalogue.change(put, frozenset(stale).difference(put))
-
-    await anyio.to_thread.run_sync(describe)
+    listed = catalogue.sources()
+    # The time of a description proves nothing: the clock may have gone back since.
+    stale = {source_id: name for name in outdated if (source_id := SourceId(f"team:{name}.txt")) in listed}
+    there = set(topics.names())
+    put = {each: _entry(topics, name, catalogue.clock) for each, name in stale.items() if name in there}
+    catalogue.change(put, frozenset(stale).difference(put))
 
 
-def _entry(topics: TopicLibrary, topics_dir: Path, name: TopicName, clock: Clock) -> CachedFile:
+def _entry(topics: TopicLibrary, name: TopicName, clock: Clock) -> CachedFile:
     rel_path = f"{name}.txt"
     try:
-        stat = (topics_dir / rel_path).stat()
+        stat = (topics.folder / rel_path).stat()
     except OSError as error:
         raise KnowledgeError(f"topic {name} could not be read ({error.strerror}), so it was not listed") from error
     return CachedFile(

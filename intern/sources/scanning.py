@@ -19,6 +19,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, 
 from contextlib import aclosing, contextmanager
 from fnmatch import fnmatchcase
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -281,7 +282,7 @@ class Changes:
     def __init__(self, options: DiscoveryOptions, never: Sequence[Path] = ()) -> None:
         self._options = options
         self._never = tuple(f"{os.path.realpath(path)}{os.sep}" for path in never)
-        self._watching = _watching()
+        self._watching: Any = import_module("watchfiles").awatch if find_spec("watchfiles") else None
 
     async def wait(self) -> None:
         """Return once a file changed that the next cycle may index."""
@@ -305,13 +306,6 @@ class Changes:
         skipped = any(fnmatchcase(each, pattern) for each in (*above[-8:], name) for pattern in self._options.skip)
         wanted = any(fnmatchcase(name, pattern) for _, patterns in self._options.patterns for pattern in patterns)
         return wanted and not skipped and not path.startswith(self._never)
-
-
-def _watching() -> Any:
-    try:
-        return import_module("watchfiles").awatch
-    except ImportError:
-        return None
 
 
 Trouble = Literal["unsupported_type", "permission_denied", "gone"]

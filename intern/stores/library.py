@@ -42,7 +42,7 @@ class TopicLibrary:
     """The topics in `topics_dir`. Opening reads every file once. Raises KnowledgeError where one cannot be read."""
 
     def __init__(self, topics_dir: Path, files: FileLayer | None = None) -> None:
-        self._dir = topics_dir
+        self.folder = topics_dir
         self._files = files or FileLayer()
         self._places = _Places()
         self.damaged: tuple[BlockWarning, ...] = ()
@@ -123,18 +123,18 @@ class TopicLibrary:
     def _path(self, name: TopicName) -> Path:
         if not _SLUG.fullmatch(name):
             raise ValueError(f"{name[:80]!r} is no topic name; topic names are slugs")
-        return self._dir / f"{name}.txt"
+        return self.folder / f"{name}.txt"
 
     def _names_on_disk(self) -> list[TopicName]:
         try:
-            entries = list(self._dir.iterdir()) if self._dir.exists() else []
+            entries = list(self.folder.iterdir()) if self.folder.exists() else []
             return sorted(
                 TopicName(entry.stem)
                 for entry in entries
                 if entry.suffix == ".txt" and _SLUG.fullmatch(entry.stem) and entry.is_file() and not entry.is_symlink()
             )
         except OSError as error:
-            raise unreadable(self._dir, error) from error
+            raise unreadable(self.folder, error) from error
 
     def _parsed(self, name: TopicName, data: bytes) -> Parsed:
         parsed = _parse(data, f"{name}.txt")

@@ -443,7 +443,7 @@ async def test_files_named_by_strings_are_indexed_as_what_they_are_or_passed_ove
     model = ScriptedModel()
     model.always(SUMMARIZE_SOURCE, described)
     catalogue = Catalogue(cache_path=tmp_path / "cache.json", index_path=tmp_path / "index.txt", clock=HandClock())
-    await refresh_sources(model, SourceFolder(folder, 10_000), catalogue, clock=HandClock())
+    await refresh_sources(model, SourceFolder(folder, 10_000), catalogue)
     listed = {entry.source_id for entry in read_index(tmp_path / "index.txt")}
     same = listed == {f"kb:{file.rel_path}" for file in scan.files}
     assert same

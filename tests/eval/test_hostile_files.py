@@ -105,7 +105,7 @@ class Room:
     async def refresh(self) -> Refreshed:
         clock = HandClock()
         catalogue = Catalogue(cache_path=self.root / "cache.json", index_path=self.index, clock=clock)
-        return await refresh_sources(self.model, SourceFolder(self.sources, 100_000), catalogue, clock=clock)
+        return await refresh_sources(self.model, SourceFolder(self.sources, 100_000), catalogue)
 
     def shown(self) -> list[SummarizeIn]:
         return self.model.calls(SUMMARIZE_SOURCE)

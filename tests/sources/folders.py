@@ -75,12 +75,10 @@ class Shelf:
             self.topics.update(TopicName(name), each)
 
     async def refresh_sources(self) -> Refreshed:
-        return await refresh_sources(self.model, self.folder, self.catalogue, clock=self.clock, options=self.options)
+        return await refresh_sources(self.model, self.folder, self.catalogue, options=self.options)
 
     async def refresh_topics(self) -> Refreshed:
-        return await refresh_topics(
-            self.model, self.topics, self.topics_dir, self.catalogue, clock=self.clock, options=self.options
-        )
+        return await refresh_topics(self.model, self.topics, self.catalogue, options=self.options)
 
     def index(self) -> dict[str, str]:
         return {entry.source_id: entry.description for entry in self.entries()}

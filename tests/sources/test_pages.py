@@ -63,7 +63,6 @@ class Desk(Shelf):
                 self.copies,
                 self.catalogue,
                 web=lambda: self.site.fetcher(render_command=self.render_command),
-                clock=self.clock,
                 interval=timedelta(hours=24),
                 options=self.options,
                 policy=self.site.policy,

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from anyio import fail_after
 from anyio.lowlevel import checkpoint
+from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from intern.core.errors import ModelReplyError, ModelSchemaError, ModelUnavailableError, SourceError
@@ -243,7 +244,7 @@ async def test_a_source_that_cannot_be_read_is_reported_and_keeps_its_entry(shel
                 raise SourceError(f"{rel_path} could not be read")
 
         broken = Failing(shelf.sources_dir, 1_000_000)
-        result = await refresh_sources(shelf.model, broken, shelf.catalogue, clock=shelf.clock)
+        result = await refresh_sources(shelf.model, broken, shelf.catalogue)
 
     assert [skipped.rel_path for skipped in result.skipped] == ["a.md"]
     assert (result.changed, result.removed) == ((), ())
@@ -277,7 +278,7 @@ async def test_what_lies_in_a_folder_that_cannot_be_looked_at_stays_known(shelf:
     with fail_after(5):
         await shelf.refresh_sources()
         closed = Closed(shelf.sources_dir, 1_000_000)
-        result = await refresh_sources(shelf.model, closed, shelf.catalogue, clock=shelf.clock)
+        result = await refresh_sources(shelf.model, closed, shelf.catalogue)
     assert result.removed == ("kb:deeper/a.md",)
     assert sorted(shelf.index()) == ["kb:b.md", "kb:deep/a.md"]
 
@@ -465,9 +466,7 @@ async def test_a_topic_that_is_listed_while_the_cache_is_lost_costs_the_others_n
         before = shelf.index()
         shelf.cache_path.write_bytes(b"")
         shelf.topic("new", block("Which port?", "8080.", n=5), block("Why?", "It was free.", n=6))
-        assert await add_topic_provisionally(
-            shelf.topics, shelf.topics_dir, TopicName("new"), catalogue=shelf.catalogue, clock=shelf.clock
-        )
+        assert await run_sync(add_topic_provisionally, shelf.topics, TopicName("new"), shelf.catalogue)
         assert before.items() <= shelf.index().items()
         shelf.model.asked.clear()
         await shelf.refresh_topics()
@@ -496,7 +495,7 @@ async def test_without_a_model_what_changed_is_listed_and_its_description_stays_
         shelf.source("a.md", "# Another text")
         shelf.source("b.md", "# New")
         catalogue = shelf.catalogue
-        looked = await refresh_sources(shelf.model, shelf.folder, catalogue, clock=shelf.clock, describe=False)
+        looked = await refresh_sources(shelf.model, shelf.folder, catalogue, describe=False)
         assert (shelf.model.asked, [owed.source_id for owed in looked.pending]) == ([], ["kb:a.md", "kb:b.md"])
         assert shelf.index()["kb:b.md"] == "New"
         assert (await shelf.refresh_sources()).changed == ("kb:a.md", "kb:b.md")
@@ -547,9 +546,7 @@ async def test_a_new_topic_is_listed_at_once_by_its_first_question(shelf: Shelf)
     shelf.topic("nodes", block("How do I start a node?", "So."), block("Why?", "Thus.", n=1))
 
     async def add() -> bool:
-        return await add_topic_provisionally(
-            shelf.topics, shelf.topics_dir, TopicName("nodes"), catalogue=shelf.catalogue, clock=shelf.clock
-        )
+        return await run_sync(add_topic_provisionally, shelf.topics, TopicName("nodes"), shelf.catalogue)
 
     with fail_after(5):
         assert await add()
@@ -587,9 +584,7 @@ async def test_a_topic_that_is_added_during_a_refresh_is_not_lost(shelf: Shelf) 
 
     async def meanwhile(given: SummarizeIn) -> SummarizeOut:
         shelf.topic("two", block("Why?", "Thus.", n=1))
-        await add_topic_provisionally(
-            shelf.topics, shelf.topics_dir, TopicName("two"), catalogue=shelf.catalogue, clock=shelf.clock
-        )
+        await run_sync(add_topic_provisionally, shelf.topics, TopicName("two"), shelf.catalogue)
         return praised(given)
 
     shelf.model.next(SUMMARIZE_TOPIC, meanwhile)
@@ -754,9 +749,7 @@ async def test_an_entry_that_lost_the_word_on_who_described_it_is_known_by_its_t
 async def test_a_topic_that_was_just_opened_is_not_described_yet(shelf: Shelf) -> None:
     shelf.topic("nodes", block("How do I start a node?", "So."))
     with fail_after(5):
-        await add_topic_provisionally(
-            shelf.topics, shelf.topics_dir, TopicName("nodes"), catalogue=shelf.catalogue, clock=shelf.clock
-        )
+        await run_sync(add_topic_provisionally, shelf.topics, TopicName("nodes"), shelf.catalogue)
         assert shelf.cached("team:nodes.txt").described_at is None
         await shelf.refresh_topics()
     assert shelf.cached("team:nodes.txt").described_at == shelf.clock.now()
