@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
@@ -81,12 +82,8 @@ def feed(scanned: Scanned, known: Iterable[SearchDocument]) -> tuple[Question, .
 
 
 def due(questions: Iterable[Question], max_items: int) -> tuple[Question, ...]:
-    """Choose the questions of one cycle: at most `max_items` that read a file, and all gone files."""
-    listed = tuple(questions)
-    return (
-        *[question for question in listed if question.why != "gone"][:max_items],
-        *(question for question in listed if question.why == "gone"),
-    )
+    """Choose the questions of one cycle: at most `max_items` that read a file, and all gone files, which come last."""
+    return tuple(question for n, question in enumerate(questions) if n < max_items or question.why == "gone")
 
 
 def is_stale(document: SearchDocument, mtime: float) -> bool:
@@ -166,48 +163,38 @@ class Feed(NamedTuple):
     """None of the scan paths could be read."""
 
 
+@dataclass
 class Discovery:
     """Discovery over some scan paths."""
 
-    def __init__(
-        self,
-        options: DiscoveryOptions,
-        *,
-        store: SqliteSearchStore,
-        scanner: Scanner,
-        model: Model,
-        clock: Clock,
-        secrets: Collection[str] = (),
-        read: Callable[[str, Collection[str]], FileText] = read_file,
-    ) -> None:
-        """Take `secrets`, which are masked before anything reaches the model or the store."""
-        self._options = options
-        self._store = store
-        self._scanner = scanner
-        self._model = model
-        self._clock = clock
-        self._secrets = secrets
-        self._read = read
-        self._told: frozenset[str] = frozenset()
+    options: DiscoveryOptions
+    store: SqliteSearchStore
+    scanner: Scanner
+    model: Model
+    clock: Clock
+    secrets: Collection[str] = ()
+    """Masked before anything reaches the model or the store."""
+    read: Callable[[str, Collection[str]], FileText] = read_file
+    _told: frozenset[str] = frozenset()
 
     async def look(self) -> Feed:
         """Return all questions, and the paths that could not be read. Writes nothing; raises KnowledgeError."""
-        known = await self._store.documents("file")
-        scanned = await run_sync(self._scanner.scan)
+        known = await self.store.documents("file")
+        scanned = await run_sync(self.scanner.scan)
         return Feed(feed(scanned, known), scanned.troubles, scanned.nowhere)
 
     async def work(self) -> Discovered:
         """Answer the weightiest questions. Raises KnowledgeError; errors of the model are stored."""
         questions, unreadable, nowhere = await self.look()
         self._tell(unreadable)
-        chosen = due(questions, self._options.max_items)
+        chosen = due(questions, self.options.max_items)
         done = await self._answered(chosen)
         return replace(done, left=len(questions) - len(chosen), unreadable=unreadable, nowhere=nowhere)
 
     async def freshen(self, paths: Collection[str]) -> Discovered:
         """Look at requested files again: index changed ones, forget gone ones."""
         wanted = {source_id_of(path): path for path in paths}
-        known = await self._store.documents("file", sorted(wanted))
+        known = await self.store.documents("file", sorted(wanted))
         scanned = await run_sync(self._looked_at, sorted(wanted.values()))
         return await self._answered(feed(scanned, known))
 
@@ -222,7 +209,7 @@ class Discovery:
         troubles: dict[str, str] = {}
         for path in paths:
             try:
-                file = self._scanner.look(path)
+                file = self.scanner.look(path)
             except OSError as error:
                 troubles[path] = error.strerror or "it cannot be read"
             else:
@@ -239,7 +226,7 @@ class Discovery:
                 document = made[question.path]
                 if document is not None:
                     # At once: a summary that was paid for is not lost with the process.
-                    await self._store.put([document])
+                    await self.store.put([document])
             tell("Summarising {total} files", len(made), len(questions))
 
         if questions:
@@ -248,7 +235,7 @@ class Discovery:
             for question in questions:
                 tg.start_soon(answer, question)
         gone = [path for path, document in made.items() if document is None]
-        await self._store.drop([source_id_of(path) for path in gone])
+        await self.store.drop([source_id_of(path) for path in gone])
         if questions:
             _log.info("discovery_cycle", questions=len(questions), dropped=len(gone))
         return _told(questions, made)
@@ -256,7 +243,7 @@ class Discovery:
     async def _document(self, question: Question) -> SearchDocument | None:
         """Make the document of a file; None if the file is gone."""
         try:
-            read = await run_sync(self._read, question.path, self._secrets)
+            read = await run_sync(self.read, question.path, self.secrets)
         except UnreadError as error:
             if error.trouble == "gone":
                 return None
@@ -264,12 +251,12 @@ class Discovery:
             return await run_sync(self._without_text, question, error)
         structure = await run_sync(structure_of, question.path, read.text)
         file_type = file_type_of(question.path, question.type)
-        names = await run_sync(names_of, [question.path], self._options.scan_paths)
+        names = await run_sync(names_of, [question.path], self.options.scan_paths)
         given = SummarizeFileIn(
             file_path=names[question.path],
             file_type=file_type,
             structure=structure,  # it tells of the whole
-            text=_ends_of(read.text, self._options.max_chars),
+            text=_ends_of(read.text, self.options.max_chars),
         )
         summary, failure = await self._summary(given)
         return self._remembered(
@@ -281,7 +268,7 @@ class Discovery:
                 "file_size": read.size,
                 "file_type": file_type,
                 "summary": summary,
-                "truncated": read.original_size is not None or len(read.text) > self._options.max_chars,
+                "truncated": read.original_size is not None or len(read.text) > self.options.max_chars,
                 "original_size": read.original_size,
                 "summary_failed": bool(failure),
                 "reason": failure,
@@ -293,8 +280,8 @@ class Discovery:
         failure = ""
         for _ in range(2):
             try:
-                out = await self._model.ask(SUMMARIZE_FILE, given)
-                summary = _one_line(without_secrets(out.summary, self._secrets))
+                out = await self.model.ask(SUMMARIZE_FILE, given)
+                summary = _one_line(without_secrets(out.summary, self.secrets))
                 if summary:
                     return summary, ""
                 raise ModelReplyError(f"{SUMMARIZE_FILE.name} gave no summary of {given.file_path}")
@@ -305,7 +292,7 @@ class Discovery:
 
     def _without_text(self, question: Question, error: UnreadError) -> SearchDocument | None:
         try:
-            found = self._scanner.look(question.path)
+            found = self.scanner.look(question.path)
         except OSError:  # it may well be there
             mtime, size = 0.0, 0
         else:
@@ -332,7 +319,7 @@ class Discovery:
                 "file_path": question.path,
                 "doc_id": source_id.removeprefix("file:"),
                 "indexed_mtime": mtime,
-                "indexed_at": self._clock.now().isoformat(),
+                "indexed_at": self.clock.now().isoformat(),
                 **meta,
             },
             stamp=str(mtime),

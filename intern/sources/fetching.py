@@ -318,7 +318,7 @@ class PageFetcher:
         return Robots() if answer.status >= HTTPStatus.BAD_REQUEST else NOBODY
 
     async def _asked(self, url: httpx.URL, headers: dict[str, str], limit: int) -> _Answer:
-        """One request, when its site's turn has come. Redirects are answers here."""
+        """Make one request, in its site's turn. Redirects are answers here."""
         site = self._site(url)
         async with site.turn:
             if site.silences >= _MOST_SILENCES:

@@ -290,7 +290,7 @@ class Scan(NamedTuple):
 
 
 class NotASourceError(SourceError):
-    """What is there is no document."""
+    """The file is no document."""
 
     def __init__(self, rel_path: str, folder: Path, reason: str) -> None:
         super().__init__(f"{_printable(rel_path)} in {folder} is no source: {reason}")

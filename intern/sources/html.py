@@ -112,7 +112,7 @@ _TRANSPARENT = _CLOSING | _PASSING | _REOPENED
 
 
 def is_deeper(markup: str, limit: int) -> bool:
-    """Whether elements may be nested more than `limit` deep. Looks no further than that."""
+    """Return whether elements may be nested more than `limit` deep. Look no further than that."""
     opened: list[str] = []
     for found in _TAG.finditer(markup):
         name = found[2].lower() if found[2] else ""
@@ -131,7 +131,7 @@ def is_deeper(markup: str, limit: int) -> bool:
 
 
 def _closes(name: str, opened: list[str]) -> bool:
-    """Whether an end tag closes an element further up, with all that is in it; elsewhere parsers ignore it."""
+    """Return whether an end tag closes an element further up, with its content; elsewhere, parsers ignore it."""
     if name not in _CLOSING:
         return False
     for other in reversed(opened):
@@ -197,7 +197,7 @@ def decoded(data: bytes, charset: str | None = None) -> str:
 
 
 def read_html(markup: str, base_url: str = "") -> PageText:
-    """Title and main content; links as they are from `base_url` on. Blocks.
+    """Return title and main content, with links relative to `base_url`. Blocks.
 
     Raises ValueError for pages that would take too long to parse.
     """
@@ -269,7 +269,7 @@ def _content(body: ElementNode) -> ElementNode:
 
 
 def _extracted(node: Node, *, main: bool = True) -> str:
-    """Minimal HTML."""
+    """Return the node as minimal HTML."""
     from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415  # pyright: ignore[reportMissingModuleSource]
 
     # Inside of what says that it is the main content, nothing is guessed away.
@@ -278,7 +278,7 @@ def _extracted(node: Node, *, main: bool = True) -> str:
 
 
 def _markdown(minimal: str, base_url: str) -> str:
-    """Resiliparse's minimal HTML as Markdown."""
+    """Return resiliparse's minimal HTML as Markdown."""
     written: list[str] = []
     links: list[tuple[int, str]] = []
     fence = ""
@@ -316,7 +316,7 @@ def _href(attributes: str) -> str:
 
 
 def _link(written: list[str], start: int, href: str, base_url: str) -> None:
-    """`[label](address)`, or the label alone where the address leads nowhere that can be shown."""
+    """Write `[label](address)`, or the label alone if the address leads nowhere that can be shown."""
     label = "".join(written[start:])
     if href.startswith("#"):
         if _PERMALINKS.issuperset(label.strip()):

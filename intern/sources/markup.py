@@ -227,7 +227,7 @@ def _restructured(lines: list[str]) -> Iterator[str]:
 
 
 def _directive(lines: list[str], n: int, mark: re.Match[str]) -> tuple[int, Sequence[str]]:
-    """Where the text goes on after a directive or comment, and what is kept of it."""
+    """Return where the text goes on after a directive or comment, and the lines of it that stay."""
     while n < len(lines) and _RST_OPTION.fullmatch(lines[n]):
         n += 1
     end = _block_end(lines, n, len(mark["indent"]))
@@ -259,7 +259,7 @@ def _link(found: re.Match[str]) -> str:
 
 
 def _is_underline(title: str, line: str) -> bool:
-    """Whether a line underlines a title: as long as it, or nearly."""
+    """Return whether a line underlines a title: it is as long as the title, or nearly."""
     if not _UNDERLINE.fullmatch(line) or not any(map(str.isalnum, title)):
         return False
     return abs(len(line.rstrip()) - len(title)) <= 2 or (len(line.rstrip()) > len(title) and line[0] != "-")
@@ -270,7 +270,7 @@ def _indent(line: str) -> int:
 
 
 def _block_end(lines: list[str], start: int, indent: int) -> int:
-    """Where the indented block ends that begins at `start`, blank lines at its end left out."""
+    """Return the end of the indented block that begins at `start`, without blank lines at its end."""
     end = start
     for n in range(start, len(lines)):
         if lines[n].strip():

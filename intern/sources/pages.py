@@ -11,6 +11,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -95,7 +96,7 @@ async def refresh_pages(
     owed = await put(found, look.gone)
     if look.due:
         async with web() as opened:
-            visits = _Round(opened, copies, catalogue.clock, interval, bounds, renders=renders)
+            visits = _Round(opened, copies, catalogue.clock, interval, bounds, renders)
             for part in _parts(look.due):
                 had = await visits.look_at(part)
                 owed += await put(had, frozenset())
@@ -208,30 +209,21 @@ def _is_due(cached: CachedPage, copy: PageCopy | None, now: datetime) -> bool:
     return is_lost or cached.next_check_at is None or cached.next_check_at <= now
 
 
+@dataclass
 class _Round:
     """One look at the pages that are due."""
 
-    def __init__(
-        self,
-        web: PageFetcher,
-        copies: PageCopies,
-        clock: Clock,
-        interval: timedelta,
-        options: IndexingOptions,
-        *,
-        renders: bool,
-    ) -> None:
-        self._web = web
-        self._copies = copies
-        self._clock = clock
-        self._interval = interval
-        self._options = options
-        self._renders = renders
-        self._readers = anyio.CapacityLimiter(_READERS)
-        self._renderers = anyio.CapacityLimiter(_RENDERERS)
+    web: PageFetcher
+    copies: PageCopies
+    clock: Clock
+    interval: timedelta
+    options: IndexingOptions
+    renders: bool
+    readers: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, _READERS))
+    renderers: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, _RENDERERS))
 
     async def look_at(self, due: Sequence[_Listed]) -> list[Looked]:
-        """All of them, each site's one after the other."""
+        """Look at all of them, those of each site one after the other."""
         sites: dict[bytes, list[_Listed]] = {}
         for page in due:
             sites.setdefault(page.site, []).append(page)
@@ -249,11 +241,11 @@ class _Round:
         return [found[page.source_id] for page in due]
 
     async def _look(self, page: _Listed) -> Looked:
-        copy = await run_sync(self._copies.get, page.url) if page.cached and page.cached.summary_text else None
+        copy = await run_sync(self.copies.get, page.url) if page.cached and page.cached.summary_text else None
         unread = copy is None or self._is_to_render(copy)
         known = None if unread else page.cached
         try:
-            fetched = await self._web.fetch(
+            fetched = await self.web.fetch(
                 page.url, etag=known.etag if known else None, last_modified=known.last_modified if known else None
             )
             if fetched is None:
@@ -270,7 +262,7 @@ class _Round:
         )
         if new != copy:
             # Before the index lists it: what is listed can be loaded.
-            await run_sync(self._copies.keep, new)
+            await run_sync(self.copies.keep, new)
         return self._same(page, new, fetched)
 
     def _is_to_render(self, copy: PageCopy) -> bool:
@@ -278,25 +270,25 @@ class _Round:
 
         Without validators: what is rendered is the place where the page is found now, after redirects.
         """
-        if not self._renders or copy.status != NEEDS_SCRIPTS:
+        if not self.renders or copy.status != NEEDS_SCRIPTS:
             return False
         last = copy.rendering
-        return last is None or (last.again_at is not None and last.again_at <= self._clock.now())
+        return last is None or (last.again_at is not None and last.again_at <= self.clock.now())
 
     async def _read(self, fetched: FetchedPage, last: Rendering | None) -> tuple[PageText, str, Rendering | None]:
         """Return the page's text, its status, and a rendering that did not help. Raises PageRefusedError.
 
         `last` is the previous rendering that did not help. A page without a text is refused.
         """
-        read = await run_sync(_read, fetched, fetched.body, limiter=self._readers)
+        read = await run_sync(_read, fetched, fetched.body, limiter=self.readers)
         if not read.needs_scripts:
             return _with_text(read), FRESH, None
         status, rendering = NEEDS_SCRIPTS, None
         try:
-            async with self._renderers:
-                body = await self._web.render(fetched.url)
+            async with self.renderers:
+                body = await self.web.render(fetched.url)
             if body is not None:
-                shown = await run_sync(_read, replace(fetched, charset="utf-8"), body, limiter=self._readers)
+                shown = await run_sync(_read, replace(fetched, charset="utf-8"), body, limiter=self.readers)
                 if len(shown.text) > len(read.text):
                     read, status = shown, RENDERED
                 else:
@@ -304,13 +296,13 @@ class _Round:
         except WebError as error:
             _log.warning("page_not_rendered", url=fetched.url, reason=str(error))
             failures = last.failures + 1 if last else 1
-            pause = _grown(self._interval, failures, max(self._interval, LONGEST_RENDER_PAUSE))
-            rendering = Rendering(failures=failures, again_at=self._clock.now() + pause)
+            pause = _grown(self.interval, failures, max(self.interval, LONGEST_RENDER_PAUSE))
+            rendering = Rendering(failures=failures, again_at=self.clock.now() + pause)
         return _with_text(read), status, rendering
 
     def _same(self, page: _Listed, copy: PageCopy, served: CachedPage | FetchedPage | None) -> Looked:
         """Make the entry of a page that was fetched, changed or not, from its copy."""
-        now, cached, text = self._clock.now(), page.cached, _titled(copy)
+        now, cached, text = self.clock.now(), page.cached, _titled(copy)
         digest, provisional = content_hash(text), describe_source(text)
         is_described = cached is not None and bool(cached.summary_text) and not cached.summary_pending
         if is_described and cached is not None:
@@ -330,22 +322,22 @@ class _Round:
             etag=served.etag if served else None,
             last_modified=served.last_modified if served else None,
             fetch_status=copy.status,
-            next_check_at=now + self._interval,
+            next_check_at=now + self.interval,
         )
         is_due = not is_described and not rests(entry, now)
-        material = source_material(text, self._options.max_source_chars) if is_due else ""
+        material = source_material(text, self.options.max_source_chars) if is_due else ""
         return Looked(page.source_id, entry, material)
 
     def _failed(self, page: _Listed, error: WebError) -> Looked:
         """Make the entry of a failed page: the old one stays, until its site has reported it gone often enough."""
-        now = self._clock.now()
+        now = self.clock.now()
         cached = page.cached or CachedPage(
             content_hash="", summary_text="", last_indexed_at=now, provisional=True, url=page.url
         )
         reason = " ".join(str(error).split())[:_LONGEST_STATUS]
         failures = cached.failures + 1
         missing = cached.missing + 1 if isinstance(error, PageGoneError) else 0
-        pause = _grown(FIRST_PAUSE, failures, max(self._interval, LONGEST_PAUSE))
+        pause = _grown(FIRST_PAUSE, failures, max(self.interval, LONGEST_PAUSE))
         if isinstance(error, PageUnavailableError) and error.retry_after is not None:
             pause = max(pause, timedelta(seconds=error.retry_after))
         entry = replace(

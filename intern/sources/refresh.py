@@ -7,6 +7,7 @@ summary fails keeps its description, and a later refresh tries again (see `catal
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -179,22 +180,18 @@ class _Examined(NamedTuple):
     """They turned out to be no sources, so their entries go."""
 
 
+@dataclass
 class Refresh:
     """One refresh of one index."""
 
-    def __init__(
-        self,
-        model: Model,
-        catalogue: Catalogue,
-        options: IndexingOptions,
-        prompt: Prompt[SummarizeIn, SummarizeOut] = SUMMARIZE_SOURCE,
-    ) -> None:
-        self._model = model
-        self._prompt = prompt
-        self._of = "topics" if prompt is SUMMARIZE_TOPIC else "documents"
-        self._catalogue = catalogue
-        self._clock = catalogue.clock
-        self._options = options
+    model: Model
+    catalogue: Catalogue
+    options: IndexingOptions
+    prompt: Prompt[SummarizeIn, SummarizeOut] = SUMMARIZE_SOURCE
+
+    @property
+    def _kind(self) -> str:
+        return "topics" if self.prompt is SUMMARIZE_TOPIC else "documents"
 
     async def run(self, look: Callable[[], _Look], read: Callable[[str], _Read], *, describe: bool) -> Refreshed:
         """Look for changes, describe them, and write the index. Without `describe`, no model is asked."""
@@ -208,7 +205,7 @@ class Refresh:
             # New sources can be found before the model has seen them. With nothing due, an index that was lost is
             # written again from its cache, and one that is as it should be is left alone.
             put.update((source.source_id, source.entry) for source in due)
-            await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
+            await anyio.to_thread.run_sync(self.catalogue.change, put, drop)
             put, drop = {}, ()
         if describe:
             owed = await self.summarise(due, put, drop)
@@ -229,9 +226,9 @@ class Refresh:
 
     def _examine(self, seen: _Look, read: Callable[[str], _Read]) -> _Examined:
         examined = _Examined({}, [], [], [], set())
-        now = self._clock.now()
+        now = self.catalogue.clock.now()
         for n, (source_id, file) in enumerate(seen.items.items(), 1):
-            tell(f"Reading {{total}} {self._of}", n, len(seen.items))
+            tell(f"Reading {{total}} {self._kind}", n, len(seen.items))
             known = seen.known.get(source_id)
             cached = known if isinstance(known, CachedFile) else None
             settled = cached is not None and not cached.summary_pending
@@ -270,7 +267,7 @@ class Refresh:
         return CachedFile(
             content_hash=digest,
             summary_text=cached.summary_text if cached else found.provisional(),
-            last_indexed_at=cached.last_indexed_at if cached else self._clock.now(),
+            last_indexed_at=cached.last_indexed_at if cached else self.catalogue.clock.now(),
             summary_pending=True,
             provisional=cached is None or cached.provisional or _is_provisional(cached, found),
             last_error=tried.last_error if tried else None,
@@ -285,7 +282,7 @@ class Refresh:
     ) -> list[Owed]:
         """Describe all due sources, several at a time, written in few parts; return failures in the order of `due`."""
         if not due and (put or drop):
-            await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
+            await anyio.to_thread.run_sync(self.catalogue.change, put, drop)
         part = max(_LEAST_PART, -(-len(due) // _PARTS))
         settled: dict[SourceId, CachedSource] = {}
         done = count(1)
@@ -297,13 +294,13 @@ class Refresh:
                     # A failure is a value, or it would end the others.
                     settled[source.source_id] = await self._settle(source)
                     await self._note(source.source_id, settled[source.source_id])
-                    tell(f"Describing {{total}} {self._of}", next(done), len(due))
+                    tell(f"Describing {{total}} {self._kind}", next(done), len(due))
 
             async with anyio.create_task_group() as tg:
-                for _ in range(min(self._options.concurrency, len(due) - start)):
+                for _ in range(min(self.options.concurrency, len(due) - start)):
                     tg.start_soon(work)
             put.update((each.source_id, settled[each.source_id]) for each in due[start : start + part])
-            await anyio.to_thread.run_sync(self._catalogue.change, put, drop)
+            await anyio.to_thread.run_sync(self.catalogue.change, put, drop)
             put, drop = {}, ()
         return [
             Owed(source_id, source.last_error or "")
@@ -315,22 +312,22 @@ class Refresh:
         """Write a paid description at once, also during a stop, so that a kill repeats no call."""
         with anyio.CancelScope(shield=True):
             try:
-                await anyio.to_thread.run_sync(self._catalogue.note, source_id, source)
+                await anyio.to_thread.run_sync(self.catalogue.note, source_id, source)
             except KnowledgeError as error:  # the write of all entries follows, and raises
                 _log.warning("description_not_noted", source_id=source_id, reason=str(error))
 
     async def _settle(self, source: Looked) -> CachedSource:
         if source.description:
-            return described(source.entry, source.description, self._clock.now())
+            return described(source.entry, source.description, self.catalogue.clock.now())
         try:
-            out = await self._model.ask(self._prompt, SummarizeIn(source_id=source.source_id, text=source.material))
-            description = shortened(out.description, self._options.max_description_chars)
+            out = await self.model.ask(self.prompt, SummarizeIn(source_id=source.source_id, text=source.material))
+            description = shortened(out.description, self.options.max_description_chars)
             if not description:
-                raise ModelReplyError(f"{self._prompt.name} gave no description of {source.source_id}")
+                raise ModelReplyError(f"{self.prompt.name} gave no description of {source.source_id}")
         except ModelError as error:
             _log.warning("summary_failed", source_id=source.source_id, reason=str(error))
-            return not_described(source.entry, error, self._clock.now())
-        return described(source.entry, description, self._clock.now())
+            return not_described(source.entry, error, self.catalogue.clock.now())
+        return described(source.entry, description, self.catalogue.clock.now())
 
 
 def _is_provisional(cached: CachedFile, found: _Read) -> bool:
