@@ -8,12 +8,12 @@ from intern.core.records import Decision, Filed, Moved, Replaced
 
 
 def minute(moment: datetime) -> str:
-    """A time, as exact as people want it."""
+    """Format a time, as exact as people want it."""
     return f"{moment:%Y-%m-%d %H:%M}"
 
 
 def became(decision: Decision) -> str:
-    """What was decided."""
+    """Say what was decided."""
     what = str(decision.__struct_config__.tag).replace("_", " ")
     match decision:
         case Filed(topic=topic, removed=removed):
@@ -27,7 +27,7 @@ def became(decision: Decision) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long something is ago, as exact as people want it."""
+    """Say how long ago something is, as exact as people want it."""
     for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit} ago"

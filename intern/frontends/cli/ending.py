@@ -86,14 +86,14 @@ def _say(errors: Iterable[InternError]) -> int:
 
 
 def _of_the_disk(error: BaseException) -> KnowledgeError | None:
-    """What a full or broken disk is to us, wherever it showed: our output may be a file."""
+    """Return the error of a full or broken disk, wherever it showed: our output may be a file."""
     if not isinstance(error, OSError) or error.errno not in {ENOSPC, EDQUOT, EIO}:
         return None
     return KnowledgeError(f"{error.filename or 'the output'} cannot be written ({error.strerror})")
 
 
 def _let_go(fd: int) -> None:
-    """Send what may still be buffered to nowhere, or Python complains of it at its very end."""
+    """Discard what may still be buffered, or Python complains of it at its very end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, fd)
     os.close(nowhere)

@@ -266,7 +266,7 @@ async def _until_stopped(replay: Replay) -> bool:
 
 
 def files_of(exports: tuple[Path, ...]) -> Iterator[Path]:
-    """The files that are named, and those of the folders that are. Raises ConfigError."""
+    """Yield the named files, and those in the named folders. Raises ConfigError."""
     for path in exports:
         if not path.is_dir():
             yield path
@@ -278,7 +278,7 @@ def files_of(exports: tuple[Path, ...]) -> Iterator[Path]:
 
 
 def _check_writable(file: Path, option: str) -> None:
-    """That a report can be written there, before hours of work go into it. Raises ConfigError."""
+    """Check that a report can be written there, before hours of work go into it. Raises ConfigError."""
     if not file.parent.is_dir():
         raise ConfigError(f"{file}: there is no folder {file.parent}; make it, or name another")
     if file.exists() and not file.is_file():  # a pipe, or /dev/stdout: nothing lies beside it
@@ -291,7 +291,7 @@ def _check_writable(file: Path, option: str) -> None:
 
 
 def _check_apart(json_file: Path, html_file: Path, exports: tuple[Path, ...]) -> None:
-    """That no report takes the place of the other, or of what is read. Raises ConfigError."""
+    """Check that no report replaces the other, or a file that is read. Raises ConfigError."""
     read = {os.path.realpath(export) for export in exports}
     places = {
         option: os.path.realpath(file)
@@ -306,7 +306,7 @@ def _check_apart(json_file: Path, html_file: Path, exports: tuple[Path, ...]) ->
 
 
 def _unlooked(done: Backtest) -> Iterator[str]:
-    """Why questions were not answered that may be, another time."""
+    """Say why questions were not answered that may be answered another time."""
     if done.stopped:
         yield f"gave up waiting for the model: {done.stopped}"
     elif errors := [each.error for each in done.outcomes if each.verdict == "could_not_look" and each.error]:

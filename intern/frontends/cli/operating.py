@@ -200,7 +200,7 @@ def _lines(status: Status) -> list[str]:
 
 
 def _read(mark: Attended) -> str:
-    """How far a server was read. The marks of quiet channels stand still, and are no backlog."""
+    """Say how far a server was read. The marks of quiet channels stand still, and are no backlog."""
     newest = f"{mark.newest:%Y-%m-%d %H:%M:%S} UTC ({ago(mark.newest_age_seconds)})"
     if not mark.channels_ahead:
         return f"server {mark.guild_id}: nothing new was handled since {newest}"
@@ -227,7 +227,7 @@ def _searched(status: Status) -> str:
 
 
 def _source_lines(known: Sequence[SourceStatus]) -> Iterator[str]:
-    """The sources, and then what is none."""
+    """Yield a line for each source, then the files that are none."""
     left_out = [each for each in known if each.state == "left_out"]
     if len(left_out) == len(known):
         yield "no sources: `intern index` lists them"

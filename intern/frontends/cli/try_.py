@@ -84,7 +84,7 @@ def _logged_apart(settings: Settings, path: Path, *, kept: bool) -> Generator[No
 
 @contextmanager
 def _folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path]]:
-    """Where documents come from, and where the bot writes."""
+    """Give the folder of documents, and the one that the bot writes to."""
     with tempfile.TemporaryDirectory(prefix="intern-") as temporary:
         folder = data or Path(temporary)
         of_folder = folder / "knowledge-base" / "sources"
@@ -123,7 +123,7 @@ class _Scene(Events):
 
     @contextmanager
     def expecting(self, *moments: str) -> Generator[Callable[[], Awaitable[object]]]:
-        """Inside, the given moments are watched for; what it gives can be awaited until one of them has come."""
+        """Watch for the given moments; what it gives can be awaited until one of them has come."""
         event = Event()
         mine = dict.fromkeys(moments, event)
         self._moments.update(mine)
@@ -194,7 +194,7 @@ _STAGE = (
 
 
 async def _play(settings: Settings) -> int:
-    """The scene of the README. 0 if everything that it promises was seen."""
+    """Play the scene of the README. Return 0 if everything that it promises was seen."""
     scene, sandbox = _Scene(), Sandbox(SystemClock(), team={_TEAM_MEMBER})
     click.secho("#general, on a server that exists only in this terminal\n", bold=True)
     async with _opened(settings, sandbox, scene):
@@ -283,7 +283,7 @@ async def _in_time(moment: Callable[[], Awaitable[object]]) -> None:
 
 
 async def _typed() -> str | None:
-    """A line from the person at the keyboard, or of a file; None at the end."""
+    """Read a line from the keyboard or a file; None at the end."""
     line = await run_sync(sys.stdin.readline, abandon_on_cancel=True)
     return line.strip() if line else None
 

@@ -32,7 +32,7 @@ class Gate:
 
     @property
     def asks_for_token(self) -> bool:
-        """Whether anybody has to show one."""
+        """Whether a token is needed at all."""
         return bool(self._token)
 
     def lets_host(self, host: str) -> bool:
@@ -76,7 +76,7 @@ class Gate:
             self._failures.popitem(last=False)
 
     def log_in(self, shown: str, remote: str) -> str | None:
-        """A new session for who shows the token; None for who does not."""
+        """Return a new session if the token is right, else None."""
         if not self.takes(shown, remote):
             return None
         session = token_urlsafe(32)
@@ -90,7 +90,7 @@ class Gate:
         self._sessions.pop(session, None)
 
     def form_token(self, session: str) -> str:
-        """What a form of ours carries, so that no other site can send one; bound to the session."""
+        """Return the token of our forms, bound to the session, so that no other site can send one."""
         return hmac.new(self._secret, session.encode("utf-8", "replace"), "sha256").hexdigest()
 
     def is_own_form(self, session: str, shown: str, headers: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ comes from elsewhere and is not known is counted as `other`. Counters are pushed
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, Final, cast, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -97,13 +98,13 @@ class Metrics:
         self._build = Gauge("build_info", "The version that runs", {version: 1.0}, "version")
 
     def text(self, gauges: Iterable[Gauge] = ()) -> tuple[bytes, str]:
-        """All that was counted, with how things stand, and its content type."""
+        """Return all counts with the gauges, and their content type."""
         everything = _Everything(self._registry, (self._build, *gauges))
         # It asks for no more than this of a registry.
         return generate_latest(cast("CollectorRegistry", everything)), CONTENT_TYPE_PLAIN_0_0_4
 
     def answered(self, result: AIResult) -> None:
-        """A question was thought over."""
+        """Count an answered question."""
         could_not_look = result.reason in COULD_NOT_LOOK
         self._ai.labels("answered" if result.should_reply else "error" if could_not_look else "skipped").inc()
         if not result.should_reply:
@@ -123,21 +124,21 @@ class Metrics:
         self._declined.labels(_DECLINED[reason]).inc()
 
     def posted(self, outcome: str) -> None:
-        """A reply came to its end."""
+        """Count a reply by its outcome."""
         self._replies.labels(outcome if outcome in _REPLIES else OTHER).inc()
 
     def captured(self, pair: CapturedPair) -> None:
-        """A team answer is in the archive."""
+        """Count a team answer that was archived."""
         self._captures.inc()
         # Our clock and Discord's need not agree.
         self._lag.observe(max(0.0, (pair.timestamp - pair.answered_at).total_seconds()))
 
     def decided(self, decision: Decision) -> None:
-        """Something was done with a capture."""
+        """Count a decision about a capture."""
         self._decided.labels(str(decision.__struct_config__.tag)).inc()
 
     def called(self, prompt: str, outcome: CallOutcome, seconds: float) -> None:
-        """A call of a model came to its end."""
+        """Count a call of a model."""
         prompt = self._known(prompt)
         self._calls.labels(prompt, outcome).inc()
         self._call_seconds.labels(prompt).observe(seconds)
@@ -145,7 +146,7 @@ class Metrics:
     def spent(
         self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float, cached_tokens: int = 0
     ) -> None:
-        """What a call took."""
+        """Count the tokens and the money of a call."""
         prompt = self._known(prompt)
         self._tokens.labels(prompt, "prompt").inc(prompt_tokens)
         self._tokens.labels(prompt, "completion").inc(completion_tokens)
@@ -153,20 +154,19 @@ class Metrics:
         self._cost.labels(prompt, self._currency).inc(cost)
 
     def requested(self, outcome: RequestOutcome) -> None:
-        """A call of Discord came to its end."""
+        """Count a call of Discord."""
         self._requests.labels(outcome).inc()
 
     def reconnected(self) -> None:
-        """The connection with Discord was lost, and stands again."""
+        """Count a new connection with Discord after one was lost."""
         self._reconnects.inc()
 
     def _known(self, prompt: str) -> str:
         return prompt if prompt in self._prompts else OTHER
 
     def _counter(self, name: str, told: str, **labels: Iterable[str]) -> Counter:
-        values = {label: tuple(known) for label, known in labels.items()}
         counter = Counter(f"{PREFIX}_{name}", told, tuple(labels), registry=self._registry)
-        for combined in _combined(tuple(values.values())) if values else ():
+        for combined in product(*labels.values()) if labels else ():
             counter.labels(*combined)  # so a rate can be told from the first one on
         return counter
 
@@ -200,15 +200,6 @@ class _Everything:
             for label, value in gauge.values.items():
                 family.add_metric((label,) if gauge.label else (), value)
             yield family
-
-
-def _combined(values: tuple[tuple[str, ...], ...]) -> Iterator[tuple[str, ...]]:
-    if not values:
-        yield ()
-        return
-    for first in values[0]:
-        for rest in _combined(values[1:]):
-            yield (first, *rest)
 
 
 def _field(told: Mapping[str, Any], step: str, name: str) -> Any:

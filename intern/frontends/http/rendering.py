@@ -44,7 +44,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
 
     title: str
     said: str
-    """All of it in a sentence, for who cannot see it."""
+    """The whole plot in a sentence, for people who cannot see it."""
     bars: tuple[Bar, ...]
     marks: tuple[Mark, ...]
     largest: int
@@ -54,7 +54,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
 
 
 def drawn(plot: Plot) -> Drawing:
-    """Bars side by side for each day, all on one scale."""
+    """Draw bars side by side for each day, all on one scale."""
     largest = max((value for series in plot.series for value in series.values), default=0)
     slot = WIDTH / max(len(plot.days), 1)
     width = slot * 0.8 / max(len(plot.series), 1)
@@ -85,7 +85,7 @@ def _height(value: int, largest: int) -> float:
 
 
 def _marked(days: int) -> tuple[int, ...]:
-    """The first, the middle one and the last."""
+    """Return the first day, the middle one and the last."""
     return tuple(dict.fromkeys((0, days // 2, days - 1))) if days else ()
 
 
@@ -130,7 +130,7 @@ class Templates:
         self._made.filters.update(filters)
 
     def render(self, name: str, **values: Any) -> bytes:
-        """A page, ready to be sent."""
+        """Return a page as bytes."""
         # A text from a log may hold half a character.
         return self._made.get_template(f"{name}.html").render(values).encode("utf-8", "replace")
 
@@ -147,12 +147,12 @@ def _long(seconds: float) -> str:
 
 
 def spoken(word: str) -> str:
-    """A reason or an outcome as people write it."""
+    """Return a reason or an outcome as people write it."""
     return word.replace("_", " ")
 
 
 def web_link(url: str | None) -> str:
-    """An address that may be followed: of the web only, no `javascript:`; else nothing."""
+    """Return an address if it is one of the web, no `javascript:`; else nothing."""
     try:
         scheme = urlsplit(url or "").scheme
     except ValueError:
@@ -161,10 +161,10 @@ def web_link(url: str | None) -> str:
 
 
 def pretty(value: object) -> str:
-    """A value as JSON that can be read."""
+    """Format a value as readable JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def grouped_digits(number: float) -> str:
-    """A large number with spaces between thousands."""
+    """Format a large number with spaces between thousands."""
     return f"{number:,}".replace(",", "\u202f")

@@ -88,7 +88,7 @@ _SAID: Final[Mapping[str, str]] = {
 async def serving(
     options: PageOptions, running: Running, *, now: Callable[[], datetime], metrics: MetricsText | None = None
 ) -> AsyncGenerator[str]:
-    """The page, served until the block is left; gives its address. Raises ConfigError where the port is not free."""
+    """Serve the page until the block is left; give its address. Raises ConfigError where the port is not free."""
     runner = web.AppRunner(
         _Pages(options, running, now=now, metrics=metrics).application(),
         access_log=None,
@@ -142,28 +142,29 @@ class _Pages:
         self._asking = asyncio.Lock()
 
     def application(self) -> web.Application:
-        """All routes behind the gate."""
+        """Return all routes, behind the gate."""
+        running, show = self._running, self._shows
         app = web.Application(middlewares=[self._headed, self._guarded], client_max_size=MAX_FORM_BYTES)
         app.add_routes(
             [
-                web.get("/", self._overview),
+                web.get("/", show("overview", "Overview", lambda _: running.overview())),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._tell_metrics),
-                web.get("/unanswered", self._unanswered),
-                web.get("/answers", self._answers),
+                web.get("/unanswered", show("unanswered", "Unanswered questions", lambda _: running.unanswered())),
+                web.get("/answers", show("answers", "Answers and silences", lambda r: running.answers(_offset(r)))),
                 web.get("/answers/{question_id}", self._answer),
-                web.get("/outdated", self._outdated),
-                web.get("/review", self._review),
+                web.get("/outdated", show("outdated", "Outdated answers", lambda _: running.outdated())),
+                web.get("/review", self._waiting),
                 web.post("/review", self._decide),
-                web.get("/parked", self._parked),
+                web.get("/parked", self._list_parked),
                 web.post("/parked", self._retry),
-                web.get("/topics", self._topics),
+                web.get("/topics", show("topics", "Topics", lambda _: running.topics())),
                 web.get("/topics/{name}", self._topic),
-                web.get("/facts", self._facts),
-                web.get("/facts/{fact_id}", self._fact),
-                web.get("/nuggets", self._nuggets),
-                web.get("/sources", self._sources),
+                web.get("/facts", show("facts", "Facts", lambda r: running.facts(_offset(r)))),
+                web.get("/facts/{id}", show("fact", "A fact", lambda r: running.fact(FactId(r.match_info["id"])))),
+                web.get("/nuggets", show("nuggets", "Nuggets", lambda r: running.nuggets(_offset(r)))),
+                web.get("/sources", show("sources", "Sources", lambda _: running.sources())),
                 web.get("/ask", self._ask),
                 web.post("/ask", self._asked),
                 web.get("/login", self._login),
@@ -197,7 +198,7 @@ class _Pages:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Only who may."""
+        """Refuse strange hosts, requests without the token, and forms of other sites."""
         if not self._gate.lets_host(request.host):
             raise web.HTTPMisdirectedRequest(reason="This page is served under names of its own machine only")
         if request.path not in _OPEN and not self._is_known(request):
@@ -225,7 +226,7 @@ class _Pages:
         return request[_BEARS]
 
     def _bearer(self, request: web.Request) -> str | None:
-        """The token that a program shows; only to look."""
+        """Return the token that a program shows. It may only look."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         return token.strip() if request.method in {"GET", "HEAD"} and scheme.lower() == "bearer" else None
 
@@ -239,7 +240,7 @@ class _Pages:
         return await self._told(ready_counts=True)
 
     async def _told(self, *, ready_counts: bool) -> web.Response:
-        # Who only asks whether it lives waits for nothing: a slow disk is no reason to be killed.
+        # Liveness must not touch the disk: a slow disk is no reason to be killed.
         health = await self._running.checks.health() if ready_counts else self._running.checks.known()
         told: dict[str, object] = {
             "live": True,
@@ -263,26 +264,17 @@ class _Pages:
         body, kind = await self._metrics()
         return web.Response(body=body, headers={"Content-Type": kind})
 
-    async def _overview(self, request: web.Request) -> web.Response:
-        return self._page(request, "overview", "Overview", view=await self._running.overview())
+    def _shows(self, name: str, title: str, read: Callable[[web.Request], Awaitable[object]]) -> Handler:
+        """Return the handler of a page that only shows a view."""
 
-    async def _unanswered(self, request: web.Request) -> web.Response:
-        return self._page(request, "unanswered", "Unanswered questions", view=await self._running.unanswered())
+        async def show(request: web.Request) -> web.Response:
+            return self._page(request, name, title, view=await read(request))
 
-    async def _answers(self, request: web.Request) -> web.Response:
-        return self._page(
-            request, "answers", "Answers and silences", view=await self._running.answers(_offset(request))
-        )
+        return show
 
     async def _answer(self, request: web.Request) -> web.Response:
         view = await self._running.answer(MessageId(request.match_info["question_id"]))
         return self._page(request, "answer", f"Question {view.trace.question_id}", view=view)
-
-    async def _outdated(self, request: web.Request) -> web.Response:
-        return self._page(request, "outdated", "Outdated answers", view=await self._running.outdated())
-
-    async def _review(self, request: web.Request) -> web.Response:
-        return await self._waiting(request)
 
     async def _waiting(self, request: web.Request, problem: str = "", status: int = 200) -> web.Response:
         view, done = await self._running.waiting(), _SAID.get(request.query.get("done", ""), "")
@@ -299,9 +291,6 @@ class _Pages:
             return await self._waiting(request, f"{error}.", 409)
         raise web.HTTPSeeOther(f"/review?done={action if done == 'done' else done}")
 
-    async def _parked(self, request: web.Request) -> web.Response:
-        return await self._list_parked(request)
-
     async def _list_parked(self, request: web.Request, problem: str = "", status: int = 200) -> web.Response:
         view, done = await self._running.parked(), _SAID.get(request.query.get("done", ""), "")
         return self._page(request, "parked", "Parked", status, view=view, done=done, problem=problem)
@@ -314,25 +303,9 @@ class _Pages:
             return await self._list_parked(request, f"{error}.", 409)
         raise web.HTTPSeeOther(f"/parked?done={done}")
 
-    async def _topics(self, request: web.Request) -> web.Response:
-        return self._page(request, "topics", "Topics", view=await self._running.topics())
-
     async def _topic(self, request: web.Request) -> web.Response:
         view = await self._running.topic(request.match_info["name"])
         return self._page(request, "topic", f"Topic {view.topic.name}", view=view)
-
-    async def _facts(self, request: web.Request) -> web.Response:
-        return self._page(request, "facts", "Facts", view=await self._running.facts(_offset(request)))
-
-    async def _fact(self, request: web.Request) -> web.Response:
-        view = await self._running.fact(FactId(request.match_info["fact_id"]))
-        return self._page(request, "fact", "A fact", view=view)
-
-    async def _nuggets(self, request: web.Request) -> web.Response:
-        return self._page(request, "nuggets", "Nuggets", view=await self._running.nuggets(_offset(request)))
-
-    async def _sources(self, request: web.Request) -> web.Response:
-        return self._page(request, "sources", "Sources", view=await self._running.sources())
 
     async def _ask(self, request: web.Request) -> web.Response:
         return self._page(request, "ask", "Ask", view=None, problem="")
@@ -431,12 +404,12 @@ def _static(name: str, kind: str) -> Handler:
 
 
 def metrics_of(settings: Settings) -> Metrics:
-    """The counters of a bot with these settings."""
+    """Make the counters of a bot with these settings."""
     return Metrics(prompts=CALLED, version=__version__, currency=settings.llm.currency)
 
 
 def page_beside(settings: Settings) -> Beside | None:
-    """The page that the settings ask for; None where it is off."""
+    """Return the page that the settings ask for; None where it is off."""
     if not settings.page.enabled:
         return None
     metrics = metrics_of(settings)
@@ -450,5 +423,5 @@ def page_beside(settings: Settings) -> Beside | None:
 
 
 async def text_of(metrics: Metrics, standing: Standing) -> tuple[bytes, str]:
-    """All that a monitoring system reads, and its content type."""
+    """Return all that a monitoring system reads, and its content type."""
     return await run_sync(metrics.text, await standing.gauges())
