@@ -15,8 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from intern.platforms.discord.options import DiscordOptions
-from intern.settings.loading import NO_PRICE, KbSection, Settings, load_settings
-from intern.settings.page import PageOptions, is_loopback
+from intern.settings.loading import NO_PRICE, KbSection, PageOptions, Settings, is_loopback, load_settings
 from intern.settings.reading import CONFIG_FILE
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,10 +27,53 @@ from intern.facts.visibility import FactOptions
 from intern.learning.prompts import LearningOptions
 from intern.models.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions
 from intern.platforms.discord.options import DiscordOptions
-from intern.settings.page import PageOptions
 from intern.settings.reading import Raw, Shape, is_list, is_table, merge, read, tables_of
 from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
 from intern.stores.blocks import time_of
+
+SHORTEST_TOKEN = 16  # characters; from other machines, anyone may try to guess it
+
+
+class PageOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Address and password of the page."""
+
+    enabled: bool = False
+    """Off by default: a visitor can read what the bot knows, and decide what it learns."""
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8300
+    """0: any free port; the log names it."""
+    token: Secret = Secret()
+    """The page's password. Empty: everyone on this machine gets in."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+    @property
+    def problem(self) -> str:
+        """The problem with the token; empty if there is none."""
+        if not self.enabled:
+            return ""
+        if not self.is_local and not self.token:
+            return (
+                "must be set if page.host is reachable from other machines: visitors decide what the bot learns. "
+                "Set INTERN__PAGE__TOKEN, for instance to the output of `openssl rand -hex 24`"
+            )
+        if self.token and len(self.token.reveal()) < SHORTEST_TOKEN:
+            return f"must have at least {SHORTEST_TOKEN} characters, so that it cannot be guessed"
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or address is this machine."""
+    if host.rstrip(".").lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
 
 NO_PRICE = "[[llm.prices]] does not name the model of [{}]: its calls are counted as free"
 """The warning for each table of `Settings.without_price`."""

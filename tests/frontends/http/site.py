@@ -33,8 +33,7 @@ from intern.service.models import offline_rules
 from intern.service.monitoring import Check, HealthChecks, Overheard
 from intern.service.running import Running
 from intern.service.writer import Writer
-from intern.settings.loading import Settings
-from intern.settings.page import PageOptions
+from intern.settings.loading import PageOptions, Settings
 from intern.sources.library import Library
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints

@@ -24,8 +24,7 @@ from intern.frontends.http.server import page_beside
 from intern.models.limits import FAILURES
 from intern.models.usage import Meter
 from intern.runtime.bot import parts_on_discord
-from intern.settings.loading import Settings
-from intern.settings.page import PageOptions
+from intern.settings.loading import PageOptions, Settings
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.usage import UsageLog

@@ -16,8 +16,7 @@ from intern.core.text.masking import Secret
 from intern.frontends.http.guarding import SESSION_SECONDS, Gate
 from intern.frontends.http.rendering import HEIGHT, WIDTH, drawn, web_link
 from intern.service.running import Plot, Series
-from intern.settings.loading import load_settings
-from intern.settings.page import PageOptions, is_loopback
+from intern.settings.loading import PageOptions, is_loopback, load_settings
 
 TOKEN = "a-token-of-the-operator"
 HERE = "192.0.2.1"

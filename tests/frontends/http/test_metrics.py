@@ -25,7 +25,7 @@ from intern.runtime.bot import parts_on_discord
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS
 from intern.service.models import PROMPTS
 from intern.service.monitoring import Standing
-from intern.settings.page import PageOptions
+from intern.settings.loading import PageOptions
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.usage import UsageLog
 from tests import samples

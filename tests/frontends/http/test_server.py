@@ -20,7 +20,7 @@ from intern.core.records import AwaitingReview, Filed, Parked, Rejected
 from intern.core.text.masking import Secret
 from intern.frontends.http.server import HEADERS, MAX_QUESTION_CHARS, PAGES, serving
 from intern.service.monitoring import Check
-from intern.settings.page import PageOptions
+from intern.settings.loading import PageOptions
 from intern.stores.library import IndexCache
 from intern.stores.sqlite.traces import TraceStore
 from tests import samples
