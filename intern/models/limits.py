@@ -249,18 +249,9 @@ class Held(NamedTuple):
 class Breaker:
     """The circuit of one endpoint. Pure: callers pass the time in monotonic seconds, and it never waits."""
 
-    def __init__(
-        self,
-        *,
-        failures: int = FAILURES,
-        first_pause: float = FIRST_PAUSE,
-        longest_pause: float = LONGEST_PAUSE,
-        head_start: float = HEAD_START,
-    ) -> None:
+    def __init__(self, *, failures: int = FAILURES, first_pause: float = FIRST_PAUSE) -> None:
         self._most = failures
         self._first_pause = first_pause
-        self._longest_pause = longest_pause
-        self._head_start = head_start
         self._failed = 0
         self.pause = 0.0
         """Seconds, from when it opened last until it is tried again."""
@@ -289,11 +280,11 @@ class Breaker:
         """Ask to make an attempt."""
         if self._until is None:
             return Permit(self.openings, background, probe=False)
-        begins = self._until + (self._head_start if background else 0.0)
+        begins = self._until + (HEAD_START if background else 0.0)
         if now < begins:
             return self._refused(begins - now)
         if background in self._probing:
-            return self._refused(self._head_start)  # the probe under way will tell
+            return self._refused(HEAD_START)  # the probe under way will tell
         self._probing.add(background)
         return Permit(self.openings, background, probe=True)
 
@@ -337,7 +328,7 @@ class Breaker:
         return current
 
     def _open(self, now: float, reason: str) -> None:
-        self.pause = min(2 * self.pause, self._longest_pause) if self.pause else self._first_pause
+        self.pause = min(2 * self.pause, LONGEST_PAUSE) if self.pause else self._first_pause
         if self._until is None:
             self._since = now
         self._until = now + self.pause
