@@ -39,7 +39,7 @@ from intern.learning.filing import Tally
 from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, ExportedTeam, Exports, read_exports
 from intern.service.intern import open_intern
 from intern.service.models import measure
-from intern.service.writer import NotesRead
+from intern.service.writer import NotesJob
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
 from intern.stores.decisions import DecisionLog
@@ -346,6 +346,18 @@ _REPLY = 600  # tokens of a reply, and
 _FACT = 40  # of each existing fact beside it, generously
 
 
+class NotesRead(Struct, frozen=True, kw_only=True):
+    """What became of conversations that notes are."""
+
+    extracted: int = 0
+    """Read, and worth something."""
+    nothing: int = 0
+    """Read, with nothing to learn."""
+    unchanged: int = 0
+    failed: int = 0
+    """A model could not read them; the next import tries again."""
+
+
 class ImportedNotes(Struct, frozen=True, kw_only=True):
     """How an import of notes went, or would go."""
 
@@ -386,14 +398,14 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
         planned = await _planned(settings, segments, known, files=len(notes), lost=lost, skipped=skipped)
         if dry_run:
             return planned
-        done = NotesRead(unchanged=planned.unchanged)
+        done = Counter(unchanged=planned.unchanged)
         to_read = [segment for segment in segments if _is_news(segment, known)]
         for start in range(0, len(to_read), _JOB_NOTES):
             tell("Reading {total} conversations", start, len(to_read))
-            done += await intern.read_notes(to_read[start : start + _JOB_NOTES])
+            done.update(await intern.read_notes(NotesJob(notes=tuple(to_read[start : start + _JOB_NOTES]))))
         if lost:
-            await intern.read_notes((), withdrawn=lost)
-    return replace(planned, tokens=None, read=done)
+            await intern.read_notes(NotesJob(withdrawn=tuple(lost)))
+    return replace(planned, tokens=None, read=NotesRead(**{end: done[end] for end in NotesRead.__struct_fields__}))
 
 
 def _is_news(segment: Segment, known: dict[ConversationId, Extraction]) -> bool:

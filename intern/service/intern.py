@@ -17,7 +17,7 @@ from intern.actors.job_worker import do_all
 from intern.answering.workflow import Answerer
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
-from intern.core.ids import ConversationId, FactId, QAId
+from intern.core.ids import FactId, QAId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Conversation, RequestContext
 from intern.core.progress import tell
@@ -34,7 +34,6 @@ from intern.core.records import (
 from intern.core.text.masking import encoded
 from intern.facts.extracting import Came
 from intern.facts.reconciling import Retirement
-from intern.facts.segments import Segment
 from intern.learning.archiving import Kept
 from intern.learning.filing import Tally
 from intern.learning.forgetting import Forget, Forgot
@@ -44,7 +43,7 @@ from intern.search.finding import Embedder, Finder, Found, any_of, best_found, t
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models
 from intern.service.searching import Freshness, Outdated, SearchResult, documents_changed, library_of, result_of
-from intern.service.writer import NotesJob, NotesRead, Writer, discovery_of
+from intern.service.writer import NotesJob, Writer, discovery_of
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import Discovered, Feed, Question
@@ -283,13 +282,9 @@ class Intern:
         """The log of what each conversation taught. Raises KnowledgeError."""
         return ExtractionLog(self._db, clock=self._clock)
 
-    async def read_notes(self, notes: Sequence[Segment], *, withdrawn: Sequence[ConversationId] = ()) -> NotesRead:
-        """Learn from notes, and withdraw what others taught; see `intern.service.importing`.
-
-        Raises the KnowledgeError and ModelError families; what was read by then stays so.
-        """
-        job = NotesJob(notes=tuple(notes), withdrawn=tuple(withdrawn))
-        return await self._have_done("import_notes", job, gives=NotesRead)
+    async def read_notes(self, job: NotesJob) -> Mapping[Came, int]:
+        """Learn from notes, and withdraw what lost notes taught. Raises the KnowledgeError and ModelError families."""
+        return await self._have_done("import_notes", job, gives=dict[Came, int])
 
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
         """File parked pairs now, all or these, and return the last decision about each.

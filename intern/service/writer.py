@@ -67,26 +67,6 @@ class NotesJob(Struct, frozen=True, kw_only=True):
     """Notes that are no more."""
 
 
-class NotesRead(Struct, frozen=True, kw_only=True):
-    """What became of conversations that notes are."""
-
-    extracted: int = 0
-    """Read, and worth something."""
-    nothing: int = 0
-    """Read, with nothing to learn."""
-    unchanged: int = 0
-    failed: int = 0
-    """A model could not read them; the next import tries again."""
-
-    def __add__(self, other: NotesRead) -> NotesRead:
-        return NotesRead(
-            extracted=self.extracted + other.extracted,
-            nothing=self.nothing + other.nothing,
-            unchanged=self.unchanged + other.unchanged,
-            failed=self.failed + other.failed,
-        )
-
-
 class _Pacing:
     """Waits until one more conversation may be read. All who read in this process share it."""
 
@@ -252,18 +232,11 @@ class Extraction:
         await self.extractor.show((fact.id,))
         return Retirement(fact_id=fact.id, why=fact.retired_why)
 
-    async def read_notes(self, asked: NotesJob) -> NotesRead:
+    async def read_notes(self, asked: NotesJob) -> Mapping[Came, int]:
         """Learn from notes, and withdraw what others taught. Also raises ModelUnavailableError."""
         for conversation_id in asked.withdrawn:
             await self.extractor.withdraw(conversation_id)
-        came = [await self.extractor.read_note(note) for note in asked.notes]
-        counted = Counter(came)
-        return NotesRead(
-            extracted=counted["extracted"],
-            nothing=counted["nothing"],
-            unchanged=counted["unchanged"],
-            failed=counted["failed"],
-        )
+        return Counter([await self.extractor.read_note(note) for note in asked.notes])
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of these messages, nor of what was made from them. Bears repetition."""
