@@ -38,7 +38,7 @@ UTC_DATES = UtcTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
 class Listing(click.Group):
-    """Commands of which `list` is meant where none is named."""
+    """A group that runs `list` where no command is named."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, invoke_without_command=True, **attributes)
