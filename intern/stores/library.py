@@ -287,7 +287,7 @@ def write_index(path: Path, entries: Iterable[IndexEntry], *, files: FileLayer |
 
 
 def content_hash(text: str) -> str:
-    """Return the SHA-256 (hexadecimal) of a text, whatever its line ends, trailing blanks and blank outer lines."""
+    """Return the SHA-256 (hexadecimal) of a text. Line ends, trailing blanks and blank outer lines do not count."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     bare = "\n".join(line.rstrip() for line in lines).strip("\n")
     return hashlib.sha256(bare.encode("utf-8", "surrogatepass")).hexdigest()
