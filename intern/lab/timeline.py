@@ -206,7 +206,7 @@ class _Making:
     def done(self) -> Timeline:
         """All of it, in order; who answered what is known only now."""
         # Of one moment the question comes first: it cannot know what is learned then.
-        steps = [*starmap(self._judged, self._asked), *self._taught]
+        steps: list[Taught | Asked] = [*starmap(self._judged, self._asked), *self._taught]
         steps.sort(key=lambda step: (step.moment, isinstance(step, Taught)))
         return Timeline(
             steps=tuple(steps),

@@ -342,7 +342,7 @@ class PageFetcher:
         asking = self._pool.stream(
             "GET",
             httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-            headers={"User-Agent": f"{AGENT}/{__version__}", "Accept-Encoding": "gzip", **headers},
+            headers=[("User-Agent", f"{AGENT}/{__version__}"), ("Accept-Encoding", "gzip"), *headers.items()],
             extensions={"timeout": {"connect": seconds}},
         )
         try:

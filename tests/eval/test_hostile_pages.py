@@ -108,7 +108,6 @@ async def test_as_pages_they_dial_nothing_and_break_neither_index_nor_prompt(
             copies,
             shelf.catalogue,
             web=web,
-            clock=shelf.clock,
             interval=timedelta(hours=24),
             policy=site.policy,
         )

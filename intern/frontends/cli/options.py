@@ -40,8 +40,8 @@ UTC_DATES = UtcTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 class Listing(click.Group):
     """A group that runs `list` where no command is named."""
 
-    def __init__(self, *args: Any, **attributes: Any) -> None:
-        super().__init__(*args, invoke_without_command=True, **attributes)
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes, invoke_without_command=True)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Invoke the named command, or `list`."""

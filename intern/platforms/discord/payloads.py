@@ -62,7 +62,7 @@ class RawChannel(Struct, frozen=True):
     @property
     def archived_at(self) -> datetime | None:
         """When a thread was archived last, as far as this tells."""
-        return self.thread_metadata and self.thread_metadata.archive_timestamp
+        return None if self.thread_metadata is None else self.thread_metadata.archive_timestamp
 
     @property
     def is_thread(self) -> bool:

@@ -425,7 +425,7 @@ def _conditions(wanted: FactFilter) -> tuple[str, tuple[Value, ...]]:
     return conditions(
         ("facts.agent_id = ?", wanted.agent_id),
         ("facts.category = ?", wanted.category),
-        (f"facts.{_BELIEVED}", wanted.as_of and millis(wanted.as_of)),
+        (f"facts.{_BELIEVED}", None if wanted.as_of is None else millis(wanted.as_of)),
         ("facts.is_active = ?", active),
         ("facts.visibility <> ?", None if wanted.secret else "secret"),
     )

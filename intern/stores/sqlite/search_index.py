@@ -358,8 +358,8 @@ def _conditions(wanted: SearchFilter) -> tuple[str, tuple[Value, ...]]:
         ("visibility = ?", wanted.visibility),
         ("guild_id = ?", wanted.guild_id),
         ("status <> ?", "retired" if wanted.status is None and not wanted.retired else None),
-        ("at >= ?", wanted.after and sortable(wanted.after)),
-        ("at < ?", wanted.before and sortable(wanted.before)),
+        ("at >= ?", None if wanted.after is None else sortable(wanted.after)),
+        ("at < ?", None if wanted.before is None else sortable(wanted.before)),
     )
 
 

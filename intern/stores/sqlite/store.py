@@ -48,7 +48,7 @@ def writes(
     async def written(self: StoreT, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self.db.write(lambda db: method(self, db, *args, **kwargs))
 
-    return written
+    return cast("Callable[Concatenate[StoreT, P], CoroutineType[Any, Any, R]]", written)
 
 
 def reads(
@@ -60,7 +60,7 @@ def reads(
     async def read(self: StoreT, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self.db.read(lambda db: method(self, db, *args, **kwargs))
 
-    return read
+    return cast("Callable[Concatenate[StoreT, P], CoroutineType[Any, Any, R]]", read)
 
 
 class Table(Generic[S]):
