@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -164,6 +165,26 @@ async def test_what_another_process_writes_is_found_without_reading_all_again(tm
             assert await alike(ours, vector(0)) == ["kb:a"]
             assert vectors.reads == before
             assert vectors.held == 1
+
+
+async def test_after_a_change_most_vectors_stay_where_they_are(tmp_path: Path) -> None:
+    documents = [document(f"kb:{n}", str(n)) for n in range(8_200)]
+    wide = struct.pack("<64f", 1, *[0] * 63)
+    with fail_after(60):
+        async with opened(tmp_path) as (store, _):
+            await store.put(documents)
+            await store.put_vectors("m", [(each, wide) for each in documents])
+            assert store.vectors is None
+            await store.like(wide, "m", ALL, 1)
+            await store.drop([SourceId("kb:7")])
+            tracemalloc.start()
+            try:
+                assert len(await store.like(wide, "m", ALL, 3)) == 3
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert peak < 1.5 * len(documents) * len(wide) / 2, "one of two blocks, and columns of numbers"
+            assert len(await alike(store, wide)) == 100
 
 
 async def test_whoever_slept_through_too_many_changes_reads_all_again(tmp_path: Path) -> None:

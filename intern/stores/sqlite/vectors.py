@@ -6,7 +6,7 @@ search. Blocks, so it belongs on a worker thread. Only this module needs numpy; 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
@@ -27,7 +27,7 @@ Slots: TypeAlias = NDArray[np.intp]
 MOST_HELD = 256 * 1024 * 1024
 """Bytes of vectors, 250,000 of 256 numbers each. Where there are more, each look reads all of them from the disk."""
 
-# Read at a time.
+# Read at a time, and copied at a time when some change: all at once would need their room twice more.
 _BLOCK = 4096
 
 # What a filter asks for, but for the time: few different ones, however many documents.
@@ -127,26 +127,31 @@ class _Scored(NamedTuple):
         return first
 
 
+_Columns: TypeAlias = tuple[NDArray[Any], ...]
+"""Vectors, and beside each what filters and results need of its document."""
+
+
 class _Copy:
-    """Vectors, and beside each what filters and results need of its document."""
+    """Columns in blocks."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._seen = 0
         self._groups: dict[tuple[str, ...], int] = {}
         none = np.empty(0, np.int64)
-        self._columns: tuple[NDArray[Any], ...] = (none, none, none, none, np.empty((0, asked.width // 4), np.float32))
+        self._blocks: list[_Columns] = [(none, none, none, none, np.empty((0, asked.width // 4), np.float32))]
 
     @property
     def size(self) -> int:
-        return len(self._columns[0])
+        return sum(len(rids) for rids, *_ in self._blocks)
 
     @classmethod
     def read(cls, db: Transaction, asked: Asked) -> _Copy:
         """Read all that `db` sees."""
         copy = cls(asked)
         _, copy._seen = _noted(db)
-        copy.add(_blocks_of(db, asked))
+        for rows in _blocks_of(db, asked):
+            copy.add(rows)
         return copy
 
     def is_of(self, asked: Asked) -> bool:
@@ -159,30 +164,40 @@ class _Copy:
             return False
         if newest > self._seen:
             changed = [rid for (rid,) in db.rows(_CHANGED, (self._seen,))]
-            kept = ~np.isin(self._columns[0], np.array(changed, np.int64))
-            self._columns = tuple(column[kept] for column in self._columns)
-            self.add([db.rows(_THESE, (as_json(changed), self._asked.model, self._asked.width))])
+            blocks, self._blocks = self._blocks, []
+            for block in blocks:
+                kept = ~np.isin(block[0], np.array(changed, np.int64))
+                self._append(block if kept.all() else tuple(column[kept] for column in block))
+            self.add(db.rows(_THESE, (as_json(changed), self._asked.model, self._asked.width)))
             self._seen = newest
         return True
 
-    def add(self, blocks: Iterable[Sequence[Row]]) -> None:
+    def add(self, rows: Sequence[Row]) -> None:
         """Take in what the database tells of some."""
-        parts = [self._columns, *(self._read(rows) for rows in blocks if rows)]
-        self._columns = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        if rows:
+            self._append(self._read(rows))
+
+    def _append(self, block: _Columns) -> None:
+        """Add a block, as a part of the last one if both fit into one."""
+        if self._blocks and len(self._blocks[-1][0]) + len(block[0]) <= _BLOCK:
+            block = tuple(map(np.concatenate, zip(self._blocks.pop(), block, strict=True)))
+        self._blocks.append(block)
 
     def scored(self, numbers: Floats, wanted: SearchFilter) -> _Scored:
         """Compare those that the filter lets pass."""
-        rids, sources, moments, group_of, vectors = self._columns
-        # Not `@`: its threads wait for each other by spinning. On two busy cores that took 100 ms, this takes 13.
-        scores: Floats = np.einsum("ij,j->i", vectors, numbers)
-        passing = np.array([_passes(group, wanted) for group in self._groups], bool)[group_of]
-        if wanted.after is not None:
-            passing &= moments >= _moment(wanted.after)
-        if wanted.before is not None:
-            passing &= moments < _moment(wanted.before)
-        return _Scored(rids[passing], sources[passing], scores[passing])
+        groups, found = np.array([_passes(group, wanted) for group in self._groups], bool), list[_Scored]()
+        for rids, sources, moments, group_of, vectors in self._blocks:
+            # Not `@`: its threads wait for each other by spinning. On two busy cores that took 100 ms, this takes 13.
+            scores: Floats = np.einsum("ij,j->i", vectors, numbers)
+            passing = groups[group_of]
+            if wanted.after is not None:
+                passing &= moments >= _moment(wanted.after)
+            if wanted.before is not None:
+                passing &= moments < _moment(wanted.before)
+            found.append(_Scored(rids[passing], sources[passing], scores[passing]))
+        return _joined(found)
 
-    def _read(self, rows: Sequence[Row]) -> tuple[NDArray[Any], ...]:
+    def _read(self, rows: Sequence[Row]) -> _Columns:
         rids, sources, moments, vectors, *groups = zip(*rows, strict=True)
         group_of = [self._groups.setdefault(group, len(self._groups)) for group in zip(*groups, strict=True)]
         return (
@@ -199,7 +214,7 @@ def _these(db: Transaction, asked: Asked, wanted: SearchFilter, sources: Collect
     """Compare the documents of these sources alone."""
     rids = [rid for (rid,) in db.rows(_OF_SOURCES, (as_json(sources),))]
     copy = _Copy(asked)
-    copy.add([db.rows(_THESE, (as_json(rids), asked.model, asked.width))])
+    copy.add(db.rows(_THESE, (as_json(rids), asked.model, asked.width)))
     return copy.scored(asked.numbers, wanted).best(len(sources), ())
 
 
@@ -208,10 +223,13 @@ def _read_through(db: Transaction, asked: Asked, wanted: SearchFilter) -> _Score
     parts = [_Copy(asked).scored(asked.numbers, wanted)]
     for rows in _blocks_of(db, asked):
         copy = _Copy(asked)
-        copy.add([rows])
+        copy.add(rows)
         parts.append(copy.scored(asked.numbers, wanted))
-    rids, sources, scores = zip(*parts, strict=True)
-    return _Scored(np.concatenate(rids), np.concatenate(sources), np.concatenate(scores))
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[_Scored]) -> _Scored:
+    return _Scored(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _blocks_of(db: Transaction, asked: Asked) -> Iterator[list[Row]]:
