@@ -52,6 +52,8 @@ class DecisionLog:
         self._files = files or FileLayer()
         self._last: dict[datetime, PairDecision] = {}
         self._newest: datetime | None = None
+        # Few of many, and asked for again and again.
+        self._open: dict[datetime, Approved | AwaitingReview | Parked] = {}
         self._reviewed: dict[datetime, Approved | Rejected] = {}
         self._withdrawn: list[MessageId] = []
         self._gone: set[str] = set()
@@ -144,8 +146,8 @@ class DecisionLog:
 
     def _still(self, kind: type[D]) -> Sequence[D]:
         # A copy at once: another thread may decide meanwhile.
-        last = tuple(self._last.values())
-        return sorted((each for each in last if isinstance(each, kind)), key=lambda each: time_of(each.qa_id))
+        waiting = tuple(self._open.values())
+        return sorted((each for each in waiting if isinstance(each, kind)), key=lambda each: time_of(each.qa_id))
 
     def _remember(self, decision: Decision) -> None:
         if isinstance(decision, Withdrawn | Forgotten):
@@ -157,6 +159,9 @@ class DecisionLog:
             return
         time = time_of(decision.qa_id)
         self._last[time] = decision
+        self._open.pop(time, None)
+        if isinstance(decision, Approved | AwaitingReview | Parked):
+            self._open[time] = decision
         if isinstance(decision, Approved | Rejected):
             self._reviewed[time] = decision
         if self._newest is None or time > self._newest:

@@ -8,6 +8,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import process_time
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -141,6 +142,19 @@ def test_what_a_member_wrote_before_the_wish_to_be_forgotten_is_and_what_comes_l
         assert opened.is_forgotten(member, MessageId("from-elsewhere"))
         assert opened.is_withdrawn(MessageId("msg_11"))
         assert not opened.is_withdrawn(before)
+
+
+def test_the_few_that_wait_are_found_without_a_look_at_all_that_was_decided(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "decisions.jsonl")
+    times = [NOW + timedelta(seconds=n) for n in range(20_000)]
+    log.extend([filed(qa_id_of(time)) for time in times])
+    waiting = [Parked(qa_id=qa_id_of(time), at=NOW, reason="") for time in times[9:6:-1]]
+    log.extend(waiting)
+    log.append(filed(waiting[0].qa_id))
+    began = process_time()
+    for _ in range(50):
+        assert log.parked() == waiting[:0:-1]
+    assert process_time() - began < 0.1
 
 
 def test_deciding_anew_about_an_older_pair_leaves_the_cursor_where_it_is(tmp_path: Path) -> None:
