@@ -373,7 +373,7 @@ class IndexCache(Struct, frozen=True, kw_only=True):
         if data is None:
             return cls()
         try:
-            return msgspec.json.decode(data, type=cls)
+            return _decoded(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             _log.warning("index_cache_rebuilt", file=str(path), reason=str(error))
             return cls()
@@ -386,11 +386,20 @@ class IndexCache(Struct, frozen=True, kw_only=True):
         layer = files or FileLayer()
         sources = {source_id: source for source_id, source in self.sources.items() if is_source_id(source_id)}
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            if msgspec.json.decode(layer.read(path) or b"", type=IndexCache).sources == sources:
+            if _decoded(layer.read(path) or b"").sources == sources:
                 return False
         encoded = msgspec.json.encode(msgspec.structs.replace(self, sources=sources), order="sorted")
         layer.write_atomically(path, msgspec.json.format(encoded, indent=1) + b"\n")
         return True
+
+
+class _Version(Struct):
+    schema_version: Literal[1]
+
+
+def _decoded(data: bytes) -> IndexCache:
+    msgspec.json.decode(data, type=_Version)  # refuses a cache that does not say its version
+    return msgspec.json.decode(data, type=IndexCache)
 
 
 def _formatted(entry: IndexEntry) -> str:

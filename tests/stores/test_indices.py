@@ -208,10 +208,13 @@ def test_a_file_name_that_json_cannot_hold_does_not_stop_the_cache(tmp_path: Pat
         b"[]",
         b'{"schema_version": 1, "sources": {"kb:a.md": {"source_type": "file"}}}',
         b'{"schema_version": 2, "sources": {}}',
+        b'{"sources": {}}',
         b'{"schema_version": 1, "sources": {"kb:a.md": {"source_t',
     ],
 )
-def test_a_damaged_or_newer_cache_is_empty_with_a_warning_and_then_replaced(tmp_path: Path, damage: bytes) -> None:
+def test_a_cache_damaged_newer_or_of_no_version_is_empty_with_a_warning_and_then_replaced(
+    tmp_path: Path, damage: bytes
+) -> None:
     path = tmp_path / "cache.json"
     path.write_bytes(damage)
     with capture_logs() as logs:
