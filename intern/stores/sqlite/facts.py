@@ -127,12 +127,13 @@ class FactStore(Store):
         `verdict` returns a fact as the rules want it, or None to remove it. A fact that is no longer secret loses the
         snippets beside it.
         """
-        judged = [(fact, said) for fact, said in await self._judged(verdict) if said is None or _differs(fact, said)]
+        judged = await self._judged(verdict)
         return await self._rejudge(judged) if judged else Touched()
 
     @reads
     def _judged(self, db: Transaction, verdict: Callable[[Fact], Fact | None]) -> list[tuple[Fact, Fact | None]]:
-        return [(fact, verdict(fact)) for fact in _FACTS.all(db)]
+        every = map(_FACTS.struct, db.rows(_FACTS.select))
+        return [(fact, said) for fact in every if (said := verdict(fact)) is None or _differs(fact, said)]
 
     @writes
     def _rejudge(self, db: Transaction, judged: Iterable[tuple[Fact, Fact | None]]) -> Touched:
