@@ -177,10 +177,10 @@ class Archive:
             try:
                 for week in self._week_files():
                     with self._opened(week) as file:
-                        pieces = list(without_messages(file, doomed))
-                    if any(piece.lost for piece in pieces):
-                        self._rewrite(self._dir / week, b"".join(piece.data for piece in pieces))
-                        lost += (piece for piece in pieces if piece.lost)
+                        cut = [piece for piece in without_messages(file, doomed) if piece.lost]
+                    if cut:
+                        self._rewrite(week, doomed)
+                        lost += cut
             finally:
                 self._rows = self._read_all()
         pairs = [piece for piece in lost if piece.qa_id is not None]
@@ -201,11 +201,13 @@ class Archive:
                 " be; look for the pair or the decision that has it, and correct its date"
             ) from None
 
-    def _rewrite(self, path: Path, data: bytes) -> None:
-        if data:
-            self._files.write_atomically(path, data)
-        else:
-            self._files.remove(path)
+    def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
+        # An import puts years into one week, so the file is read again rather than held in memory.
+        with self._opened(week) as file:
+            left = (piece.data for piece in without_messages(file, doomed))
+            self._files.write_pieces_atomically(self._dir / week, left)
+        if not (self._dir / week).stat().st_size:
+            self._files.remove(self._dir / week)
 
     def _read_all(self) -> _Rows:
         rows = _Rows()

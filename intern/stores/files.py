@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -72,12 +73,17 @@ class FileLayer:
 
         The temporary file beside it has a fixed hidden name, so a crash leaves at most one behind.
         """
+        self.write_pieces_atomically(path, (data,))
+
+    def write_pieces_atomically(self, path: Path, pieces: Iterable[bytes]) -> None:
+        """Replace the file as `write_atomically` does, by pieces that need not all be in memory at once."""
         beside = path.with_name(f".{path.name}.tmp")
         try:
             self.make_folder(path.parent)
             fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
-                self._write_all(fd, data)
+                for piece in pieces:
+                    self._write_all(fd, piece)
                 self.fsync(fd)
             finally:
                 os.close(fd)

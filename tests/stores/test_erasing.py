@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -83,6 +84,23 @@ def test_a_pair_of_which_nothing_is_left_disappears_and_so_does_its_empty_week(t
     assert list(archive.after(None)) == list(Archive(tmp_path).after(None)) == [other]
     assert list(bytes_of(tmp_path)) == ["2026-W06.txt"]
     assert archive.latest_of(ConversationId("thread_1")) is None
+
+
+def test_a_week_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    archive = Archive(tmp_path, clock=HandClock(NOW))
+    long = Turn("Team", "word " * 20_000)
+    for n in range(0, 60, 2):
+        held = capture(str(n), str(n + 1), conversation=f"thread_{n}")
+        archive.append(replace(held, turns=(held.turns[0], long)))
+    week = sum(map(len, bytes_of(tmp_path).values()))
+    tracemalloc.start()
+    try:
+        assert archive.erase(ids("5")) == Erased(captures=1, messages=1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < week / 2
+    assert len(archive) == 30
 
 
 def test_a_pair_that_does_not_tell_whose_turn_is_whose_goes_as_a_whole(tmp_path: Path) -> None:
