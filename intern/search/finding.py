@@ -265,11 +265,13 @@ class Finder:
         like = partial(self._store.like, model=embedder.model, wanted=wanted)
         words: dict[SourceId, _ByWords] = {}
         hits: list[Scored] = []
+        asked: list[bytes] = []  # held here: the cache may have lost the vector by the second comparison
         failures: list[KnowledgeError | ModelError] = []
 
         async def compare() -> None:
             try:
-                hits.extend(await like(await self._vector(embedder, text), limit=proposed))
+                asked.append(await self._vector(embedder, text))
+                hits.extend(await like(*asked, limit=proposed))
             except (KnowledgeError, ModelError) as error:
                 failures.append(error)
 
@@ -290,7 +292,7 @@ class Finder:
             _log.warning("search_by_words_only", reason=str(failure))
             return [replace(each, words_only=True) for each in _of_words(words)][:limit]
         if others := words.keys() - {hit.source_id for hit in hits}:
-            hits += await like(await self._vector(embedder, text), limit=0, also=sorted(others))
+            hits += await like(*asked, limit=0, also=sorted(others))
         known = least or LEAST_LIKENESS.get(embedder.model, LeastLikeness())
         enough = await _enough(known, terms, words_found=bool(words))
         alike = [hit for hit in hits if hit.score >= enough or hit.source_id in words]

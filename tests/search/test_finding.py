@@ -8,14 +8,14 @@ from typing import Any, Never
 
 import apsw
 import pytest
-from anyio import fail_after
+from anyio import create_task_group, fail_after
 from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
 from intern.core.records import SearchFilter
 from intern.search.finding import Finder
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from tests.search.documents import document, opened
+from tests.search.documents import Directions, document, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +71,18 @@ async def test_what_an_answer_is_to_draw_on_is_what_is_found(tmp_path: Path) -> 
                 found = [each.document.source_id for each in await finder.find(asked)]
                 assert await finder.rank(asked, 9) == found
             assert await finder.rank("安装驱动程序 or 驱动", 9) == ["kb:4"]
+
+
+async def test_of_many_questions_at_once_each_is_embedded_once(tmp_path: Path) -> None:
+    with fail_after(20):
+        async with opened(tmp_path) as (store, _), create_task_group() as tg:
+            await store.put([document("kb:new", "signing keys")])  # without a vector yet
+            embedder = Directions()
+            finder = Finder(store, embedder)
+            questions = [f"signing keys {n}" for n in range(40)]
+            for question in questions:
+                tg.start_soon(finder.find, question)
+    assert sorted(embedder.asked) == sorted(questions)
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
