@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from hashlib import sha256
 from operator import methodcaller
-from typing import Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import msgspec
 from anyio.to_thread import run_sync
@@ -36,9 +36,11 @@ from intern.core.records import (
     Withdrawn,
 )
 from intern.core.text.words import STOP_WORDS, Look, likeness_key, look_of
-from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog, Placed
-from intern.stores.sqlite.chat import NameStore
+
+if TYPE_CHECKING:  # every command loads this module with the settings; its help needs no store
+    from intern.stores.archive import Archive
+    from intern.stores.decisions import DecisionLog, Placed
+    from intern.stores.sqlite.chat import NameStore
 
 NAMELESS = "somebody"
 """Stands for a person who is named but is not in the conversation."""

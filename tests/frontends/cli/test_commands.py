@@ -44,6 +44,16 @@ def test_help_lists_every_command_and_imports_none_of_them() -> None:
         assert text in done.stdout
 
 
+def test_a_command_s_own_help_opens_no_database() -> None:
+    code = (
+        "import sys\nfrom intern.frontends.cli import main\ntry: main()\nfinally:\n"
+        "    print('apsw' in sys.modules, file=sys.stderr)"
+    )
+    arguments = [sys.executable, "-c", code, "facts", "--help"]
+    done = subprocess.run(arguments, capture_output=True, text=True, env=environment(), timeout=60, check=True)
+    assert done.stderr.splitlines() == ["False"]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_s_own_help_begins_with_what_the_list_says(name: str) -> None:
     found = cli.get_command(click.Context(cli), name)
