@@ -251,8 +251,9 @@ def _text_of_pdf(max_chars: int, data: bytes) -> _PdfText:
     return _PdfText(title=encodable(title or "")[: 10 * _LONGEST_TITLE], text=encodable(text[:max_chars].rstrip("\n")))
 
 
-# Extracted texts that are kept for the next question.
-_KEPT = 8
+# Extracted texts that are kept for the next question, each with its file's bytes. One question reads up to eight
+# sources, so fewer would be gone before the same PDF is asked about again.
+_KEPT = 32
 
 _TEMPORARY = ("~", ".tmp", ".temp", ".swp", ".swo", ".swx")
 # Names that browsers and copying programs give to what they are still fetching.

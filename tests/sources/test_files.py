@@ -223,6 +223,14 @@ def test_what_cannot_be_looked_at_is_told_from_what_is_not_there(tmp_path: Path)
     assert dict(scan.skipped) == dict.fromkeys(("b.md", "closed"), "it cannot be read (Permission denied)")
 
 
+def test_the_texts_of_several_questions_are_kept(tmp_path: Path) -> None:
+    make(tmp_path, **{f"{n}.html": b"<p>%d" % n for n in range(24)})
+    folder = SourceFolder(tmp_path, 100)
+    for _ in range(2):
+        looked_into(folder)
+    assert folder._extracted.cache_info().misses == 24
+
+
 def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_path: Path) -> None:
     opened: list[str] = []
 
