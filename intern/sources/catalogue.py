@@ -106,13 +106,16 @@ class Catalogue:
 
     def sources(self) -> Mapping[SourceId, CachedSource]:
         """Return the result of the last indexing; if it is lost, the descriptions alone (see `is_recovered`)."""
-        stamp = stamp_of(self._cache_path)
-        if stamp is None or stamp != self._known.stamp:
+        known, stamp = self._known, stamp_of(self._cache_path)
+        if stamp is None or stamp != known.stamp:
             cache, noted = IndexCache.load(self._cache_path, files=self._files), self._noted(stamp)
             if cache.generated_at is None:
                 return {**self._recovered(), **noted}
-            self._known = _Known(stamp, {**cache.sources, **noted}, len(noted))
-        return self._known.sources
+            read = _Known(stamp, {**cache.sources, **noted}, len(noted))
+            if self._known is known:  # else another thread has changed it, and may have noted more
+                self._known = read
+            return read.sources
+        return known.sources
 
     def entries(self) -> Mapping[SourceId, IndexEntry]:
         """Return the entries of the index. Unchanged entries are the same objects as before."""

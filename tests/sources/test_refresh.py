@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from intern.core.errors import ModelReplyError, ModelSchemaError, ModelUnavailableError, SourceError
 from intern.core.ids import SourceId, TopicName
 from intern.core.progress import heard_by
-from intern.sources.catalogue import OUTAGE_PAUSES, PAUSES, unasked
+from intern.sources.catalogue import OUTAGE_PAUSES, PAUSES, Catalogue, unasked
 from intern.sources.descriptions import (
     SUMMARIZE_SOURCE,
     SUMMARIZE_TOPIC,
@@ -25,7 +26,9 @@ from intern.sources.descriptions import (
 )
 from intern.sources.files import Scan, SkippedFile, SourceFolder
 from intern.sources.refresh import Refreshed, add_topic_provisionally, refresh_sources
-from intern.stores.library import Tries
+from intern.stores.files import FileLayer
+from intern.stores.library import CachedFile, Tries
+from tests.fakes import HandClock
 from tests.sources.folders import Shelf, block, praised
 
 pytestmark = pytest.mark.anyio
@@ -753,3 +756,34 @@ async def test_a_topic_that_was_just_opened_is_not_described_yet(shelf: Shelf) -
         assert shelf.cached("team:nodes.txt").described_at is None
         await shelf.refresh_topics()
     assert shelf.cached("team:nodes.txt").described_at == shelf.clock.now()
+
+
+def test_a_note_that_comes_while_another_thread_reads_the_files_is_kept(tmp_path: Path) -> None:
+    def cached(summary: str) -> CachedFile:
+        at = HandClock().now()
+        return CachedFile(
+            content_hash="1", summary_text=summary, last_indexed_at=at, rel_path="a.md", size_bytes=1, mtime_ns=1
+        )
+
+    a, notes = SourceId("kb:a.md"), list[CachedFile]()
+
+    class Slow(FileLayer):
+        """Reads the journal just before the note."""
+
+        def read(self, path: Path) -> bytes | None:
+            data = super().read(path)
+            if notes and "journal" in path.name:
+                note = notes.pop()
+                reader.sources()
+                reader.note(a, note)
+            return data
+
+    opened = partial(
+        Catalogue, cache_path=tmp_path / "cache.json", index_path=tmp_path / "index.txt", clock=HandClock()
+    )
+    opened().change({a: cached("provisional")})
+    reader = opened(files=Slow())
+    notes.append(cached("described"))
+    reader.sources()
+    reader.change({})
+    assert reader.sources()[a].summary_text == opened().sources()[a].summary_text == "described"
