@@ -111,10 +111,9 @@ class Catalogue:
             cache, noted = IndexCache.load(self._cache_path, files=self._files), self._noted(stamp)
             if cache.generated_at is None:
                 return {**self._recovered(), **noted}
-            read = _Known(stamp, {**cache.sources, **noted}, len(noted))
-            if self._known is known:  # else another thread has changed it, and may have noted more
-                self._known = read
-            return read.sources
+            before, known = known, _Known(stamp, {**cache.sources, **noted}, len(noted))
+            if self._known is before:  # else another thread has changed it, and may have noted more
+                self._known = known
         return known.sources
 
     def entries(self) -> Mapping[SourceId, IndexEntry]:
@@ -195,8 +194,7 @@ class Catalogue:
         drop: Collection[SourceId] = (),
     ) -> None:
         kept = {source_id: source for source_id, source in {**sources, **put}.items() if source_id not in drop}
-        # The cache first: killed in between, the next change writes the index that fits it, and the journal of the
-        # earlier cache counts for nothing.
+        # The cache first: after a kill, the next change writes the index, and the earlier journal counts for nothing.
         IndexCache(sources=kept, generated_at=self.clock.now()).save(self._cache_path, files=self._files)
         entries = (
             IndexEntry(source_id, source.summary_text) for source_id, source in kept.items() if source.summary_text
