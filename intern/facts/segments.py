@@ -36,6 +36,7 @@ from intern.core.records import (
     Withdrawn,
 )
 from intern.core.text.words import STOP_WORDS, Look, likeness_key, look_of
+from intern.stores.blocks import only
 
 if TYPE_CHECKING:  # every command loads this module with the settings; its help needs no store
     from intern.stores.archive import Archive
@@ -415,14 +416,8 @@ def without_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
         return capture
     if len(capture.turns) != len(capture.message_ids):
         # Other programs' archives may not match turns to messages, and a deleted message must go.
-        return replace(capture, turns=(), message_ids=(), author_ids=())
-    kept = [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone]
-    return replace(
-        capture,
-        turns=tuple(capture.turns[n] for n in kept),
-        message_ids=tuple(capture.message_ids[n] for n in kept),
-        author_ids=tuple(capture.author_ids[n] for n in kept) if capture.author_ids else (),
-    )
+        return only(capture, ())
+    return only(capture, [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone])
 
 
 def is_whole(turns: Iterable[Turn]) -> bool:

@@ -45,7 +45,7 @@ _HEADER = re.compile(rf"({_KEY}):(?: (.*))?", re.DOTALL)
 _TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
 _QA_ID = re.compile(r"qa_([0-9]{8})_([0-9]{6}(?:\.[0-9]{1,6})?)")
 
-C = TypeVar("C", Capture, CapturedPair)
+C = TypeVar("C", bound=Capture)
 
 
 class BlockWarning(NamedTuple):

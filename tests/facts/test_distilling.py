@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from intern.core.ids import ConversationId, FactId, MessageId, UserId
-from intern.core.records import Fact, Speaker, Turn
+from intern.core.records import Capture, Fact, Speaker, Turn
 from intern.facts.extracting import fact_documents, nugget_documents
 from intern.facts.prompts import (
     EXTRACT,
@@ -22,7 +22,7 @@ from intern.facts.prompts import (
     given,
     read,
 )
-from intern.facts.segments import Segment
+from intern.facts.segments import Segment, without_withdrawn
 from intern.models.prompt import narrowed, reply_schema
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
@@ -235,3 +235,16 @@ def test_the_search_knows_of_another_text_under_the_same_id() -> None:
     [made], [again] = reading(nugget()).nuggets, reading(nugget("Else.")).nuggets
     assert made.id == again.id
     assert {each.stamp for each in nugget_documents(made)} != {each.stamp for each in nugget_documents(again)}
+
+
+def test_names_go_with_the_message_that_is_withdrawn() -> None:
+    capture = Capture(
+        conversation_id=ConversationId("reply_1"),
+        turns=(Turn("User", "How?"), Turn("Team", "So.")),
+        message_ids=(MessageId("1"), MessageId("2")),
+        answered_at=datetime(2026, 2, 1, tzinfo=UTC),
+        author_ids=(UserId("7"), UserId("8")),
+        author_names=(("Ann",), ("Ben",)),
+    )
+    left = without_withdrawn(capture, lambda message_id: message_id == "1")
+    assert (left.message_ids, left.author_ids, left.author_names) == (("2",), ("8",), (("Ben",),))
