@@ -74,12 +74,11 @@ async def test_what_an_answer_is_to_draw_on_is_what_is_found(tmp_path: Path) -> 
 
 
 async def test_of_many_questions_at_once_each_is_embedded_once(tmp_path: Path) -> None:
+    embedder, questions = Directions(), [f"signing keys {n}" for n in range(40)]
     with fail_after(20):
         async with opened(tmp_path) as (store, _), create_task_group() as tg:
             await store.put([document("kb:new", "signing keys")])  # without a vector yet
-            embedder = Directions()
             finder = Finder(store, embedder)
-            questions = [f"signing keys {n}" for n in range(40)]
             for question in questions:
                 tg.start_soon(finder.find, question)
     assert sorted(embedder.asked) == sorted(questions)
