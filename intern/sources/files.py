@@ -28,17 +28,8 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.errors import SourceError
-from intern.sources.html import (
-    SECONDS,
-    BrokenError,
-    TooLongError,
-    decoded,
-    encodable,
-    fence_for,
-    read_html,
-    run_sandboxed,
-    serve_sandboxed,
-)
+from intern.sources.html import decoded, encodable, fence_for, read_html
+from intern.sources.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
 
 # Invisible: control characters but for tab and line break.
 _UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

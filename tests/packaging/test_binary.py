@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from intern import __version__
-from intern.sources.html import SANDBOXED, PageText
+from intern.sources.html import PageText
+from intern.sources.sandboxed import SANDBOXED
 from tests.process.running import family
 from tests.sources.test_files import written_pdf
 

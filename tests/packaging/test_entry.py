@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from intern.sources.html import SANDBOXED, run_sandboxed
+from intern.sources.sandboxed import SANDBOXED, run_sandboxed
 
 pytestmark = pytest.mark.rest
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from intern.sources import html
-from intern.sources.html import BrokenError, TooLongError, run_sandboxed
+from intern.sources import sandboxed
+from intern.sources.sandboxed import BrokenError, TooLongError, run_sandboxed
 
-_AS = "from intern.sources import html; html.SECONDS = 1; html.serve_sandboxed({})"
+_AS = "from intern.sources import sandboxed; sandboxed.SECONDS = 1; sandboxed.serve_sandboxed({})"
 
 
 def as_work(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
@@ -40,7 +40,7 @@ def test_work_without_an_end_is_ended_by_the_time_that_it_takes(monkeypatch: pyt
 
 
 def test_a_process_that_sleeps_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html, "_MOST_WAITING", 1)
+    monkeypatch.setattr(sandboxed, "_MOST_WAITING", 1)
     as_work(monkeypatch, "lambda data: __import__('time').sleep(60)")
     with pytest.raises(TooLongError):
         run_sandboxed("any", b"")
