@@ -390,7 +390,7 @@ class Writer:
             raise KnowledgeError(f"this version of intern knows no job {job.kind!r}; update the one that is running")
         takes, work = self._jobs[job.kind]
         try:
-            given = () if takes is None else (msgspec.json.decode(job.payload, type=takes),)
+            given = () if takes is None else (msgspec.json.decode(job.payload or b"[]", type=takes),)
             return msgspec.json.encode(await work(*given))
         finally:
             if job.kind in _LOOKED_AFTER:
