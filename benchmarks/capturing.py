@@ -132,8 +132,8 @@ def measure() -> Iterator[Figure]:
 def _real() -> Iterator[Figure]:
     """All calls that real exchanges take.
 
-    Those that people labelled as not worth keeping are skipped, and each other one is filed under the most frequent of
-    its telling words.
+    The model skips those that people labelled as not worth keeping. It files each other one under its most frequent
+    distinctive word.
     """
     if not EVAL.is_dir():
         print(f"real exchanges are not measured: there are none in {EVAL}", file=sys.stderr)
@@ -280,9 +280,9 @@ def _by_rules(body: dict[str, Any]) -> Reply:
 
 
 class _Clusters:
-    """Skips what it is told to, and files each other pair under the most frequent of its telling words.
+    """Skips the given exchanges, and files each other pair under its most frequent distinctive word.
 
-    All else is what the offline rules say.
+    The offline rules answer all other prompts.
     """
 
     def __init__(self, told: Sequence[Taught], skipped: Sequence[Taught]) -> None:

@@ -28,7 +28,7 @@ from intern.core.messages import Channel, ChatMessage
 from intern.stores.sqlite.chat import Greeted
 from intern.stores.sqlite.outbox import Outbox
 
-Route = Literal["answer", "capture", "nobody"]
+Route = Literal["answer", "capture", "nothing"]
 
 
 def worth_gathering(batch: Batch, place: Channel, *, answered_in_thread: bool = False) -> bool:
@@ -47,17 +47,17 @@ def worth_gathering(batch: Batch, place: Channel, *, answered_in_thread: bool = 
 def route(batch: Batch, place: Channel, gathered: Gathered, *, answered_in_thread: bool = False) -> Route:
     """Decide where a batch goes: it is answered if any message `asks`, captured if any message teaches.
 
-    Private messages and bots concern no one.
+    Private messages and the messages of bots are ignored.
     """
     if batch.last.guild_id is None:
-        return "nobody"
+        return "nothing"
     match batch.author.type:
         case "bot":
-            return "nobody"
+            return "nothing"
         case "team_member":
-            return "capture" if _teaches(batch, place, gathered) else "nobody"
+            return "capture" if _teaches(batch, place, gathered) else "nothing"
         case "community_user":
-            return "answer" if asks(batch, place, gathered, answered_in_thread=answered_in_thread) else "nobody"
+            return "answer" if asks(batch, place, gathered, answered_in_thread=answered_in_thread) else "nothing"
         case _:
             assert_never(batch.author.type)
 

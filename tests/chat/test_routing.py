@@ -58,41 +58,41 @@ def facts(*, asked: bool = False) -> Gathered:
 @pytest.mark.parametrize(
     ("author", "lines", "goes_to"),
     [
-        (BOT, [PLAIN], "nobody"),
-        (OTHER_BOT, ["USER"], "nobody"),
-        (OTHER_BOT, [MENTION], "nobody"),
+        (BOT, [PLAIN], "nothing"),
+        (OTHER_BOT, ["USER"], "nothing"),
+        (OTHER_BOT, [MENTION], "nothing"),
         (USER, [PLAIN], "answer"),
         (USER, [PLAIN, PLAIN], "answer"),
         (USER, ["USER"], "answer"),
         (USER, ["BOT"], "answer"),
-        (USER, ["OTHER"], "nobody"),
-        (USER, ["TEAM"], "nobody"),
-        (USER, ["OTHER_BOT"], "nobody"),
-        (USER, ["GONE"], "nobody"),
+        (USER, ["OTHER"], "nothing"),
+        (USER, ["TEAM"], "nothing"),
+        (USER, ["OTHER_BOT"], "nothing"),
+        (USER, ["GONE"], "nothing"),
         (USER, ["OTHER", PLAIN], "answer"),
         (USER, [PLAIN, "OTHER"], "answer"),
-        (USER, ["OTHER", "TEAM", "GONE"], "nobody"),
+        (USER, ["OTHER", "TEAM", "GONE"], "nothing"),
         (USER, ["OTHER", "BOT"], "answer"),
         (USER, ["OTHER", MENTION], "answer"),
         (USER, [MENTION], "answer"),
-        (TEAM, [PLAIN], "nobody"),
-        (TEAM, [MENTION], "nobody"),
+        (TEAM, [PLAIN], "nothing"),
+        (TEAM, [MENTION], "nothing"),
         (TEAM, ["USER"], "capture"),
         (TEAM, ["USER", PLAIN], "capture"),
         (TEAM, [PLAIN, "USER", PLAIN], "capture"),
         (TEAM, ["BOT"], "capture"),
-        (TEAM, ["OTHER_BOT"], "nobody"),
-        (TEAM, ["TEAMMATE"], "nobody"),
-        (TEAM, ["TEAM"], "nobody"),
+        (TEAM, ["OTHER_BOT"], "nothing"),
+        (TEAM, ["TEAMMATE"], "nothing"),
+        (TEAM, ["TEAM"], "nothing"),
         (TEAM, ["TEAMMATE", "USER"], "capture"),
-        (TEAM, ["GONE"], "nobody"),
+        (TEAM, ["GONE"], "nothing"),
         (TEAM, ["GONE", "USER"], "capture"),
     ],
 )
 def test_in_a_channel(author: Author, lines: list[str], goes_to: Route) -> None:
     said = batch(author, *lines)
     assert route(said, place(), facts()) == goes_to
-    if goes_to != "nobody":
+    if goes_to != "nothing":
         assert worth_gathering(said, place(), answered_in_thread=False)
 
 
@@ -102,16 +102,16 @@ def test_in_a_channel(author: Author, lines: list[str], goes_to: Route) -> None:
     [
         (USER, [PLAIN], False, True, "answer"),
         (USER, ["OTHER"], False, True, "answer"),
-        (USER, [PLAIN], False, False, "nobody"),
-        (USER, ["USER"], False, False, "nobody"),
+        (USER, [PLAIN], False, False, "nothing"),
+        (USER, ["USER"], False, False, "nothing"),
         (USER, [MENTION], False, False, "answer"),
         (USER, ["BOT"], False, False, "answer"),
         (TEAM, [PLAIN], True, False, "capture"),
         (TEAM, ["TEAMMATE"], True, False, "capture"),
-        (TEAM, [PLAIN], False, False, "nobody"),
-        (TEAM, ["TEAMMATE"], False, False, "nobody"),
+        (TEAM, [PLAIN], False, False, "nothing"),
+        (TEAM, ["TEAMMATE"], False, False, "nothing"),
         (TEAM, ["BOT"], False, False, "capture"),
-        (BOT, [PLAIN], True, True, "nobody"),
+        (BOT, [PLAIN], True, True, "nothing"),
     ],
 )
 def test_in_a_thread(
@@ -119,7 +119,7 @@ def test_in_a_thread(
 ) -> None:
     said = batch(author, *lines)
     assert route(said, place(kind), facts(asked=asked), answered_in_thread=answered) == goes_to
-    if goes_to != "nobody":
+    if goes_to != "nothing":
         assert worth_gathering(said, place(kind), answered_in_thread=answered)
 
 
@@ -145,22 +145,22 @@ def test_a_new_forum_post_is_a_question_and_what_others_add_to_it_is_not() -> No
     opening = batch(USER, PLAIN, PLAIN, first_id=700)
     assert route(opening, place("post"), facts()) == "answer"
     assert addressed(opening, place("post"), facts())
-    assert route(batch(OTHER, PLAIN), place("post"), facts(asked=True)) == "nobody"
+    assert route(batch(OTHER, PLAIN), place("post"), facts(asked=True)) == "nothing"
 
 
 def test_a_team_members_own_forum_post_is_no_capture() -> None:
-    assert route(batch(TEAM, PLAIN, first_id=700), place("post"), facts()) == "nobody"
+    assert route(batch(TEAM, PLAIN, first_id=700), place("post"), facts()) == "nothing"
 
 
 def test_a_team_members_reply_within_the_batch_teaches_nobody() -> None:
     said = batch(TEAM, PLAIN, "901")
     first, second = said.messages
     own = structs.replace(said, messages=(first, structs.replace(second, reply_to=first.id)))
-    assert route(own, place(), Gathered(reply_authors={first.id: TEAM})) == "nobody"
+    assert route(own, place(), Gathered(reply_authors={first.id: TEAM})) == "nothing"
 
 
 def test_private_messages_concern_nobody() -> None:
-    assert route(batch(USER, MENTION, guild_id=None), place(), facts()) == "nobody"
+    assert route(batch(USER, MENTION, guild_id=None), place(), facts()) == "nothing"
     assert not worth_gathering(batch(USER, MENTION, guild_id=None), place(), answered_in_thread=False)
 
 
@@ -182,7 +182,7 @@ def test_who_writes_in_the_bots_thread_addresses_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answered", "goes_to"), [(USER, "capture"), (BOT, "capture"), (TEAMMATE, "nobody"), (TEAM, "nobody")]
+    ("answered", "goes_to"), [(USER, "capture"), (BOT, "capture"), (TEAMMATE, "nothing"), (TEAM, "nothing")]
 )
 def test_who_replies_to_their_own_words_goes_on_with_what_those_answered(answered: Author, goes_to: Route) -> None:
     said = batch(TEAM, "TEAM")
