@@ -24,6 +24,9 @@ from intern.core.records import Capture, CapturedPair
 from intern.learning.archiving import Captioning
 from intern.stores.sqlite.work import PendingCapture, PendingCaptures
 
+_log = get_logger(__name__)
+
+
 Keep = Callable[[Capture], Awaitable[CapturedPair | None]]
 """Archives a conversation; returns None if the archive holds all of it already. Raises KnowledgeError."""
 
@@ -63,8 +66,6 @@ async def capturer(
             if request.settles:
                 settle(request.channel_id, request.settles)
 
-
-_log = get_logger(__name__)
 
 LookUp = Callable[[ChannelId, MessageId], Awaitable[ChatMessage | None]]
 """Returns a message as it is now; None if it is deleted. Raises the ChatError family, also without permission."""

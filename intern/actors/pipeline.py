@@ -39,6 +39,9 @@ from intern.core.flow import (
 from intern.core.log import get_logger
 from intern.stores.sqlite.chat import StoredCheckpoints
 
+_log = get_logger(__name__)
+
+
 T = TypeVar("T")
 Taking = Literal["waits", "busy", "gone"]
 
@@ -214,7 +217,6 @@ WIRES: tuple[Wire[Any], ...] = (
 # docs/server.md promises an end within 20 seconds. The others are for the marks, the page and the connection.
 SHUTDOWN_SECONDS = 12.0
 
-_log = get_logger(__name__)
 
 Start = Callable[..., Coroutine[Any, Any, None]]
 """Runs an actor. It takes its ends of the streams in `ACTORS`, owns them, and closes them."""

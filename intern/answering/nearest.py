@@ -26,6 +26,9 @@ from intern.core.text.words import STOP_WORDS, Rarity, plain_words, word_set, wo
 from intern.search.finding import Embedder
 from intern.sources.markup import without_markup
 
+_log = get_logger(__name__)
+
+
 _Kind = Literal["prose", "list", "table"]
 
 _MOST_CHARS = 500  # short enough to be read at a glance
@@ -163,8 +166,6 @@ def _parts(text: str) -> Iterator[tuple[bool, str]]:
     if not in_code:  # one that is cut off is no use
         yield False, "\n".join(held)
 
-
-_log = get_logger(__name__)
 
 # The share of the telling words that are held counts for so much beside the cosine of the bundled embedder.
 _WORDS = 0.5

@@ -34,6 +34,9 @@ from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason
 from intern.models.templates import MISTAKES, shipped
 from intern.stores.sqlite.traces import TraceStore
 
+_log = get_logger(__name__)
+
+
 _FOLDER = "messages"
 _SUFFIX = ".md.j2"
 _MAX_CHARS = 1900  # with the mention of a role, one message of Discord's
@@ -276,8 +279,6 @@ def _code(name: str) -> str:
 def _joined(parts: Sequence[str], last: str = " and ") -> str:
     return last.join([*([", ".join(parts[:-1])] if parts[1:] else []), *parts[-1:]])
 
-
-_log = get_logger(__name__)
 
 # How long what was said to a member holds for all that they ask. A full house empties soon, and who asks again then is
 # owed a new word.

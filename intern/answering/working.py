@@ -37,6 +37,8 @@ from intern.models.templates import Templates
 from intern.models.usage import metered
 from intern.stores.sqlite.usage import Recalled, ReplyStore
 
+_log = get_logger(__name__)
+
 # A batch of fifty pasted logs must not fill a prompt. Both are a page or two; a question's point is at its ends.
 MAX_QUESTION_CHARS = 6000
 MAX_HISTORY_CHARS = 4000
@@ -187,8 +189,6 @@ def flat(name: str, fields: dict[str, Any]) -> dict[str, Any]:
 def _since(began: float) -> float:
     return round(anyio.current_time() - began, 6)
 
-
-_log = get_logger(__name__)
 
 _MOST_CHARS = 300  # of what a model says, in `debug`; of that, the log has the gate's reason alone
 

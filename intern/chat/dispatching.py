@@ -28,6 +28,9 @@ from intern.core.messages import Channel, ChatMessage
 from intern.stores.sqlite.chat import Greeted
 from intern.stores.sqlite.outbox import Outbox
 
+_log = get_logger(__name__)
+
+
 Route = Literal["answer", "capture", "nothing"]
 
 
@@ -108,8 +111,6 @@ def _mentions(batch: Batch) -> bool:
 def _opens_post(batch: Batch, place: Channel) -> bool:
     return place.kind == "post" and any(str(message.id) == place.id for message in batch.messages)
 
-
-_log = get_logger(__name__)
 
 Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
 

@@ -30,6 +30,9 @@ from intern.core.log import get_logger
 from intern.core.messages import ChatMessage
 from intern.stores.sqlite.outbox import Outbox, Part, Post
 
+_log = get_logger(__name__)
+
+
 TakenBack = Literal["superseded", "withdrawn"]
 
 
@@ -107,8 +110,6 @@ class Outgoing:
         for entry in self._entries.values():
             entry.told.set()
 
-
-_log = get_logger(__name__)
 
 _PAGES = 5  # how far we look: for a message of ours that may have been posted, from a question's beginning to its end
 

@@ -33,6 +33,9 @@ from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.outbox import Outbox, Post
 from intern.stores.sqlite.work import PendingCaptures
 
+_log = get_logger(__name__)
+
+
 _PAGE = 100  # what Discord gives at most
 _MOST_MESSAGES = 200  # of a thread, its newest; as many as a capture takes
 _MOST_ASKED = 10  # messages of the channel that the thread answers: a question, and what was written with it
@@ -101,8 +104,6 @@ FOLLOWER = "answers"
 
 _AGAIN = timedelta(minutes=10)  # if the platform was away, or something changed meanwhile
 _POSTS = 100  # at once
-
-_log = get_logger(__name__)
 
 
 @dataclass(kw_only=True)

@@ -26,6 +26,8 @@ from intern.runtime.parts import Beside, OpenModels, Platform, parts_around
 from intern.service.models import open_models
 from intern.settings.loading import Settings
 
+__all__ = ["Events", "Sandbox", "open_sandbox"]
+
 
 async def run_on_discord(
     settings: Settings, *, stop: Event, clock: Clock | None = None, beside: Beside | None = None
@@ -75,9 +77,6 @@ async def _until_told(settings: Settings, beside: Beside | None) -> None:
         tg.start_soon(giving_back)
         await run_on_discord(settings, stop=stop, beside=beside)
         tg.cancel_scope.cancel()
-
-
-__all__ = ["Events", "Sandbox", "open_sandbox"]
 
 
 class _NoImages:

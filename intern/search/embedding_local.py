@@ -29,6 +29,9 @@ from intern.core.errors import ConfigError, ModelAccessError
 from intern.core.log import get_logger
 from intern.core.memory import give_back
 
+_log = get_logger(__name__)
+
+
 _UNKNOWN, _START, _END = "[UNK]", "[CLS]", "[SEP]"
 _LONGEST_WORD = 100  # characters; the model was never shown longer ones
 _ASCII = re.compile(r"[a-z0-9]+|[^\sa-z0-9]")  # all else in ASCII counts as punctuation, `$` and `+` too
@@ -130,8 +133,6 @@ def _ends_words(char: str) -> bool:
         return not char.isalnum()
     return unicodedata.category(char).startswith("P")
 
-
-_log = get_logger(__name__)
 
 LOCAL_MODEL = "all-MiniLM-L6-v2-int8"
 """The name of the vectors. Change it with the weights, and with anything else that changes a vector."""

@@ -25,6 +25,9 @@ from intern.core.text.words import STOP_WORDS, plain_words, unspaced_runs, word_
 from intern.search.embedding_local import knows_any
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
+_log = get_logger(__name__)
+
+
 MOST_TERMS = 64
 """Questions have about ten terms; longer texts are pasted, and each term costs time."""
 
@@ -139,8 +142,6 @@ def joined(words: Mapping[K, float], likeness: Mapping[K, float], documents: Col
         scores[item] = (1 - weight) * by_words.get(item, 0.0) + weight * likeness.get(item, lowest)
     return dict(sorted(scores.items(), key=lambda each: -each[1]))
 
-
-_log = get_logger(__name__)
 
 # Sources that words and vectors each propose. With 50, sources that only one of both proposed got too low a score: 12%
 # less nDCG@10 among 50,000 documents.

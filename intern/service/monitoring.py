@@ -48,6 +48,9 @@ from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.maintenance import write_heartbeat
 from intern.stores.sqlite.traces import Unanswered
 
+_log = get_logger(__name__)
+
+
 _CHECKED_EVERY = 5.0  # seconds; more frequent probes get the last result
 _LOOKED_WITHIN = 3.0  # seconds; probes of readiness give up after five or ten
 _EMBEDDINGS = "embeddings"
@@ -262,8 +265,6 @@ class HealthChecks:
             return Check(name="database", ok=False, detail=str(error))
         return Check(name="database", ok=True)
 
-
-_log = get_logger(__name__)
 
 CALLED: Final = (*(prompt.name for prompt in PROMPTS), EMBEDDINGS)
 """All that a model can be asked, by the name that it is counted under."""

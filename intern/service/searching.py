@@ -48,6 +48,9 @@ from intern.stores.library import CachedFile, CachedSource, TopicLibrary, is_sou
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
+_log = get_logger(__name__)
+
+
 _SPOKEN: frozenset[SearchKind] = frozenset({"nugget", "fact"})
 """Distilled from what was said: no file, so none that could have changed."""
 
@@ -317,9 +320,6 @@ def never_discovered(settings: Settings) -> tuple[Path, ...]:
     paths = settings.paths
     files = (paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
     return (paths.data, paths.sources, paths.raw, paths.topics, *files)
-
-
-_log = get_logger(__name__)
 
 
 class Indexing:

@@ -51,6 +51,9 @@ from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import VectorMemory
 from intern.stores.sqlite.work import Job
 
+_log = get_logger(__name__)
+
+
 FOLLOWER = "extractor"
 """Whose position it is."""
 
@@ -256,9 +259,6 @@ class Extraction:
             (Step(conversations=concerned(placed, self._archive), position=placed.end), placed.decision)
             for placed in self._decisions.after(position, _READ_AHEAD)
         ]
-
-
-_log = get_logger(__name__)
 
 
 class Writer:

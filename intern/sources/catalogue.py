@@ -54,6 +54,8 @@ from intern.stores.library import (
 )
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
+_log = get_logger(__name__)
+
 # Notes are written into the index once they are this part of it, one in…
 _GROWTH = 10
 
@@ -273,8 +275,6 @@ def described(entry: CachedSource, description: str, now: datetime) -> CachedSou
         tries=None,
     )
 
-
-_log = get_logger(__name__)
 
 # Of 120 real questions, the right one of 596 sources is among the best 50 for 86% with passages of 1,000 or 1,500
 # characters, and for 84% with sources taken whole; longer ones also hide what stands at the end of a long document.

@@ -41,6 +41,9 @@ from intern.sources.scanning import (
 )
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
+_log = get_logger(__name__)
+
+
 Why = Literal["new", "changed", "summary_failed", "unreadable", "gone"]
 
 _ORDER = tuple(kind for kind, _ in DiscoveryOptions().patterns)
@@ -124,8 +127,6 @@ def _tried_at(known: SearchDocument | None) -> str:
     """Return when a file was tried last: the oldest comes first, so ten bad files never block the eleventh."""
     return "" if known is None else str(known.meta.get("indexed_at") or "")
 
-
-_log = get_logger(__name__)
 
 SUMMARY_FAILED = "[Summary generation failed]"
 

@@ -32,6 +32,8 @@ from intern.core.progress import tell
 from intern.core.text.masking import mask_secrets
 from intern.sources.options import DiscoveryOptions
 
+_log = get_logger(__name__)
+
 # Control characters, halves of surrogate pairs, line and paragraph separators.
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
@@ -269,8 +271,6 @@ def _fixed_part(pattern: str) -> str:
 def _is_printable(path: str) -> bool:
     return not any(unicodedata.category(character) in _UNPRINTABLE for character in path)
 
-
-_log = get_logger(__name__)
 
 # How often its thread checks whether it should stop; a shutdown may take this much longer.
 _LOOK_MS = 500

@@ -32,6 +32,9 @@ from intern.stores.sqlite.database import Database, Transaction, explained, has_
 from intern.stores.sqlite.outbox import COUNT_OUTDATED
 from intern.stores.sqlite.store import IN, Store, listed, reads, writes
 
+_log = get_logger(__name__)
+
+
 _PAGES = 4096
 """Copied at a time; 16 MB."""
 
@@ -217,8 +220,6 @@ async def write_heartbeat(db: Database, at: datetime) -> None:
     statement = "insert into heartbeat (one, at) values (1, ?) on conflict (one) do update set at = excluded.at"
     await db.write(lambda tx: tx.run(statement, (at.isoformat(),)))
 
-
-_log = get_logger(__name__)
 
 LeftOutKind = Literal["document", "link"]
 

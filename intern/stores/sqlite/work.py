@@ -29,6 +29,8 @@ from intern.core.text.masking import encoded, whole
 from intern.stores.sqlite.database import Database, Transaction
 from intern.stores.sqlite.store import IN, Store, Table, keep_newest, listed, reads, writes
 
+_log = get_logger(__name__)
+
 # A job that ended its process this often is to blame; without a bound it would end every process to come.
 _MOST_CLAIMS = 3
 
@@ -179,8 +181,6 @@ def retry_of(parked: Parked, retries: Mapping[QAId, Retry]) -> Retry:
         return _counted(parked, known.tries + 1)  # it was tried again since
     return known
 
-
-_log = get_logger(__name__)
 
 # Images, the newest ones. Who has an older message edited pays for a second look.
 _TEXTS_KEPT = 20_000
