@@ -370,3 +370,26 @@ def write_until_killed(path: Path, backend: str) -> set[int]:
         child.kill()
         whole, _, _torn = child.stdout.read().rpartition("\n")
         return acknowledged | {int(line) for line in whole.split()}
+
+
+async def test_a_database_bound_to_a_community_reads_and_writes_what_is_its_own(tmp_path: Path) -> None:
+    schema = "create table notes (community text, n integer, text text, primary key (community, n)) strict"
+    insert = "insert into notes (n, community, text) values (?, :community, '? :community ' || ?)"
+    select = "select text from notes where n = ? and community = :community"
+    with anyio.fail_after(5):
+        async with await Database.open(tmp_path / "intern.db", schema=schema) as db:
+            other = db.of("other")
+            await db.run(insert, (1, "own"))
+
+            def write(tx: Transaction) -> None:
+                tx.run_each(insert, [(1, "theirs"), (2, "more")])
+
+            await other.write(write)
+            assert await db.texts(select, (1,)) == ["? :community own"]
+            assert await other.texts(select, (1,)) == ["? :community theirs"]
+
+            def second(tx: Transaction) -> list[str]:
+                return tx.texts(select, (2,))
+
+            assert await anyio.to_thread.run_sync(db.look, second) == []
+            assert await anyio.to_thread.run_sync(other.look, second) == ["? :community more"]

@@ -6,11 +6,14 @@ on trio, and several processes may hold the file open at once. `schema.sql` has 
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from copy import copy
+from functools import lru_cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Thread
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
 
@@ -33,15 +36,35 @@ _Connection: TypeAlias = Any
 """An `apsw.Connection`. Its own stubs need Python 3.12 for their `Buffer`."""
 
 
-class Transaction:
-    """What a piece of work may do inside its transaction. Statements are run to their end, so none outlives it."""
+DEFAULT_COMMUNITY = "default"
+"""The one community of a data folder."""
 
-    def __init__(self, db: _Connection) -> None:
+
+_PLACEHOLDER = re.compile(r"'[^']*'|\?|:community\b")
+
+
+@lru_cache(maxsize=2048)
+def _positional(statement: str) -> tuple[str, tuple[int, ...]]:
+    """Return the statement with `?` alone, and which of these are `:community`, by number."""
+    marks = [each for each in _PLACEHOLDER.findall(statement) if not each.startswith("'")]
+    plain = _PLACEHOLDER.sub(lambda found: "?" if found[0] == ":community" else found[0], statement)
+    return plain, tuple(n for n, each in enumerate(marks) if each == ":community")
+
+
+class Transaction:
+    """What a piece of work may do inside its transaction. Statements are run to their end, so none outlives it.
+
+    `:community` in a statement stands for the community that the store is bound to; `?` for the values, in order.
+    """
+
+    def __init__(self, db: _Connection, community: str = DEFAULT_COMMUNITY) -> None:
         self._db = db
+        self._community = community
 
     def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
         """Return all rows that the statement gives."""
-        rows: list[Row] = self._db.execute(statement, values).fetchall()
+        plain, places = _positional(statement)
+        rows: list[Row] = self._db.execute(plain, self._with_community(values, places)).fetchall()
         return rows
 
     def row(self, statement: str, values: Sequence[Value] = ()) -> Row | None:
@@ -63,7 +86,16 @@ class Transaction:
 
     def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
         """Run the statement once for each set of values."""
-        self._db.executemany(statement, values).fetchall()
+        plain, places = _positional(statement)
+        self._db.executemany(plain, (self._with_community(each, places) for each in values)).fetchall()
+
+    def _with_community(self, values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
+        if not places:
+            return values
+        given = list(values)
+        for place in places:
+            given.insert(place, self._community)
+        return given
 
 
 SCHEMA_VERSION = 1
@@ -85,19 +117,23 @@ _CLOSE_SECONDS = 30
 
 
 class Database:
-    """One open file. Belongs to the event loop that opened it; close it there, also after an error."""
+    """One open file, bound to a community. Belongs to the event loop that opened it.
+
+    Close it there, also after an error.
+    """
 
     def __init__(self, path: Path, writer: _Connection, token: EventLoopToken) -> None:
         self._path = path
         self._token = token
+        self.community = DEFAULT_COMMUNITY
         # Holds no more than one operation per task, as each waits for its own.
         self._queue: SimpleQueue[_Operation[object] | None] = SimpleQueue()
         self._idle_readers: list[_Connection] = []
         self._limiter = CapacityLimiter(_READERS)
-        self._closed = False
+        self._closing = threading.Event()
         self._ended = anyio.Event()
         # A daemon, so that a loop that died without `close` does not keep the process alive.
-        Thread(target=self._work_off, args=(writer,), name="database writer", daemon=True).start()
+        threading.Thread(target=self._work_off, args=(writer,), name="database writer", daemon=True).start()
 
     @classmethod
     async def open(cls, path: Path, *, schema: str | None = None) -> Self:
@@ -123,7 +159,7 @@ class Database:
         is raised here. Where the caller is cancelled, the work is still done, or not at all. `work` does not commit.
         Raises KnowledgeError when the file is busy, damaged, full or unwritable.
         """
-        return await self._done(_Operation(work))
+        return await self._done(_Operation(work, self.community))
 
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         """Run `work` on a worker thread against one unchanging view of what is committed. It cannot write.
@@ -132,9 +168,19 @@ class Database:
         transaction takes as long as a look at some rows. Raises KnowledgeError when the file is damaged or cannot be
         read.
         """
-        if self._closed:
+        if self._closing.is_set():
             raise RuntimeError(f"{self._path} is closed")
         return await to_thread.run_sync(self._read, work, steady, limiter=self._limiter)
+
+    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        """Read as `read` does, in the calling thread, which must be a worker thread. Blocks."""
+        return self._read(work, steady)
+
+    def of(self, community: str) -> Self:
+        """Return the same file, bound to another community."""
+        other = copy(self)
+        other.community = community
+        return other
 
     async def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
         """Read all rows that one statement gives. Raises KnowledgeError as `read` does."""
@@ -166,8 +212,8 @@ class Database:
 
     async def close(self) -> None:
         """Finish what is queued, then let the file go. Harmless when repeated."""
-        if not self._closed:
-            self._closed = True
+        if not self._closing.is_set():
+            self._closing.set()
             self._queue.put(None)
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._ended.wait()
@@ -175,7 +221,7 @@ class Database:
         _log.warning("database_close_timed_out", path=str(self._path), seconds=_CLOSE_SECONDS)
 
     async def _done(self, operation: _Operation[T]) -> T:
-        if self._closed:
+        if self._closing.is_set():
             raise RuntimeError(f"{self._path} is closed")
         self._queue.put(cast("_Operation[object]", operation))
         await operation.done.wait()
@@ -194,12 +240,12 @@ class Database:
             try:
                 if steady:
                     reader.execute("begin")
-                return work(Transaction(reader))
+                return work(Transaction(reader, self.community))
             finally:
                 if reader.in_transaction:
                     reader.execute("rollback")
                 self._idle_readers.append(reader)
-                if self._closed:
+                if self._closing.is_set():
                     self._close_readers()
         except apsw.Error as error:
             raise explained(self._path, error) from error
@@ -256,8 +302,9 @@ class Database:
 class _Operation(Generic[T]):
     """One caller's work, and its result."""
 
-    def __init__(self, work: Callable[[Transaction], T]) -> None:
+    def __init__(self, work: Callable[[Transaction], T], community: str) -> None:
         self.done = anyio.Event()
+        self._community = community
         self.value: T | None = None
         self.error: BaseException | None = None
         self._work = work
@@ -266,7 +313,7 @@ class _Operation(Generic[T]):
         """Do the work under a savepoint. Raises only when the whole transaction is lost."""
         db.execute("savepoint operation")
         try:
-            self.value = self._work(Transaction(db))
+            self.value = self._work(Transaction(db, self._community))
             db.execute("release operation")
         except BaseException as error:  # any error belongs to the caller, not to this thread
             self.error = error
@@ -280,7 +327,7 @@ class _Scrubbing(_Operation[None]):
     """SQLite does this outside of any transaction."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(lambda _: None)
+        super().__init__(lambda _: None, "")
         self._folder = folder
 
     def run(self, db: _Connection) -> None:

@@ -1,5 +1,21 @@
 -- The tables of intern.db. Times that are integers are milliseconds since 1970 (UTC); times that are text are ISO 8601.
 
+-- Each community, with the position of its newest change. A position is given while the community's row is locked, so
+-- no reader sees a change before an earlier one. Followers read in `changes` what changed after the position that they
+-- have reached.
+create table communities (
+    community text primary key,
+    position integer not null
+) strict, without rowid;
+create table changes (
+    community text not null,
+    kind text not null,
+    name text not null,
+    position integer not null,
+    primary key (community, kind, name)
+) strict, without rowid;
+create index changes_by_position on changes (community, position);
+
 -- Replies: what is to be posted, which messages it is for, and what posted answers cite.
 create table posts (
     rid integer primary key,

@@ -1,0 +1,51 @@
+"""The change log of a community: what changed last, by position. Projections (files, search) follow it.
+
+A name is listed once for each kind, at its newest change, so the log does not grow. A follower that reads all names
+after its position sees each as it is now, and may read a name twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from intern.stores.sqlite.database import Transaction
+from intern.stores.sqlite.store import IN, listed
+
+
+class Change(NamedTuple):
+    """A name of a kind, and the position of its newest change."""
+
+    kind: str
+    name: str
+    position: int
+
+
+def next_position(db: Transaction) -> int:
+    """Give the position of a change. The community's row stays locked until the transaction ends."""
+    return db.number(
+        "insert into communities (community, position) values (:community, 1)"
+        " on conflict (community) do update set position = communities.position + 1 returning position"
+    )
+
+
+def log_changes(db: Transaction, kind: str, names: Iterable[str]) -> int:
+    """Log a change of these names, all at one position, and return that."""
+    position = next_position(db)
+    db.run_each(
+        "insert into changes (community, kind, name, position) values (:community, ?, ?, ?)"
+        " on conflict (community, kind, name) do update set position = excluded.position",
+        ((kind, name, position) for name in names),
+    )
+    return position
+
+
+def changes_after(db: Transaction, position: int, kinds: Collection[str]) -> list[Change]:
+    """List what changed after a position, oldest first."""
+    statement = (
+        "select kind, name, position from changes"
+        f" where community = :community and position > ? and kind {IN} order by position, name"
+    )
+    return [
+        Change(str(kind), str(name), int(str(at))) for kind, name, at in db.rows(statement, (position, listed(kinds)))
+    ]
