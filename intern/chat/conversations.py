@@ -141,7 +141,7 @@ def answer_request(
             message_id=batch.last.id,
         ),
         addressed=addressed,
-        called=_calls(batch, gathered),
+        called=calls(batch, gathered),
     )
 
 
@@ -207,7 +207,8 @@ def _bounded(context: list[Message], asked: list[Message], options: Conversation
     return Conversation((*opening, *kept, *question))
 
 
-def _calls(batch: Batch, gathered: Gathered) -> bool:
+def calls(batch: Batch, gathered: Gathered) -> bool:
+    """Return whether a batch mentions the bot or replies to it."""
     targets = (gathered.reply_authors.get(m.reply_to) for m in batch.messages if m.reply_to)
     return any(m.mentions_bot for m in batch.messages) or any(author and author.is_self for author in targets)
 

@@ -10,13 +10,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
-from typing import Literal, assert_never
+from typing import Literal
 
 from msgspec import structs
 
 from intern.chat.addressing import Recent, named_by
 from intern.chat.context import Gathered, gather
-from intern.chat.conversations import answer_request, capture_requests
+from intern.chat.conversations import answer_request, calls, capture_requests
 from intern.chat.options import STILL_WAITED_FOR, ConversationOptions
 from intern.chat.platform import History, Outlet
 from intern.core.clock import Clock
@@ -31,9 +31,6 @@ from intern.stores.sqlite.outbox import Outbox
 _log = get_logger(__name__)
 
 
-Route = Literal["answer", "capture", "nothing"]
-
-
 def worth_gathering(batch: Batch, place: Channel, *, answered_in_thread: bool = False) -> bool:
     """Whether reading may find that a batch concerns the bot: most of a busy server costs no REST call.
 
@@ -41,28 +38,9 @@ def worth_gathering(batch: Batch, place: Channel, *, answered_in_thread: bool = 
     """
     if batch.last.guild_id is None or batch.author.type == "bot":
         return False
-    replies = any(message.reply_to for message in batch.messages)
     if batch.author.type == "team_member":
-        return replies or place.is_thread or any(map(named_by, batch.messages))
-    return replies or _mentions(batch) or not place.is_thread or answered_in_thread or _opens_post(batch, place)
-
-
-def route(batch: Batch, place: Channel, gathered: Gathered, *, answered_in_thread: bool = False) -> Route:
-    """Decide where a batch goes: it is answered if any message `asks`, captured if any message teaches.
-
-    Private messages and the messages of bots are ignored.
-    """
-    if batch.last.guild_id is None:
-        return "nothing"
-    match batch.author.type:
-        case "bot":
-            return "nothing"
-        case "team_member":
-            return "capture" if _teaches(batch, place, gathered) else "nothing"
-        case "community_user":
-            return "answer" if asks(batch, place, gathered, answered_in_thread=answered_in_thread) else "nothing"
-        case _:
-            assert_never(batch.author.type)
+        return place.is_thread or any(message.reply_to or named_by(message) for message in batch.messages)
+    return _may_call(batch) or not place.is_thread or answered_in_thread or _opens_post(batch, place)
 
 
 def asks(
@@ -82,16 +60,11 @@ def asks(
 
 def addressed(batch: Batch, place: Channel, gathered: Gathered, *, answered_in_thread: bool = False) -> bool:
     """Return whether the asker mentions the bot, replies to it, or writes in its thread or a new forum post."""
-    targets = (gathered.reply_authors.get(message.reply_to) for message in batch.messages if message.reply_to)
-    return (
-        _mentions(batch)
-        or any(author is not None and author.is_self for author in targets)
-        or (place.is_thread and answered_in_thread)
-        or _opens_post(batch, place)
-    )
+    return calls(batch, gathered) or (place.is_thread and answered_in_thread) or _opens_post(batch, place)
 
 
-def _teaches(batch: Batch, place: Channel, gathered: Gathered) -> bool:
+def teaches(batch: Batch, place: Channel, gathered: Gathered) -> bool:
+    """Return whether a team member's batch answers a user, or corrects the bot: then it is captured."""
     own = {message.id for message in batch.messages}
     asked = (message.author.type == "community_user" and message.id not in own for message in gathered.thread)
     return (place.is_thread and any(asked)) or any(map(gathered.teaches, batch.messages))
@@ -102,10 +75,6 @@ def _is_for_another(message: ChatMessage, gathered: Gathered) -> bool:
         return False
     author = gathered.reply_authors.get(message.reply_to)
     return author is None or author.id != message.author.id
-
-
-def _mentions(batch: Batch) -> bool:
-    return any(message.mentions_bot for message in batch.messages)
 
 
 def _opens_post(batch: Batch, place: Channel) -> bool:
@@ -233,9 +202,7 @@ class Dispatcher:
         # Reading takes a while, and a channel that turned private meanwhile is closed at once.
         if not self.admits(channel):
             return self._pass_over(batch, "not public")
-        if route(batch, channel, gathered) != "capture":
-            return ()
-        return capture_requests(batch, channel, gathered)
+        return capture_requests(batch, channel, gathered) if teaches(batch, channel, gathered) else ()
 
     async def _said(self, batch: Batch, channel: Channel, *, answered_in_thread: bool, may_go_on: bool) -> Requests:
         """Route a member's batch: it follows up a capture, or asks something, or both."""
@@ -280,8 +247,7 @@ class Dispatcher:
     async def _replies_to_us(self, batch: Batch) -> bool:
         for message in batch.messages:
             if message.reply_to:
-                place = message.reply_to_channel or batch.channel_id
-                replied = await self.history.message(place, message.reply_to)
+                replied = await self.history.message(message.reply_to_channel or batch.channel_id, message.reply_to)
                 if replied and replied.author.is_self:
                     return True
         return False

@@ -21,21 +21,12 @@ PAGE: Final = 100
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What a platform can do, and how much of it."""
+    """How much a platform takes."""
 
     message_limit: int = 2000
     """Characters of one message."""
     thread_name_limit: int = 100
     """UTF-16 units."""
-    threads: bool = True
-    """Threads can be opened on messages."""
-    buttons: bool = True
-    edits: bool = True
-    """Our messages can be changed."""
-    link_previews: bool = True
-    """Links are shown as cards, unless a message switches that off."""
-    reply_references: bool = True
-    """A message can name the one that it replies to."""
 
 
 class Gateway(Protocol):
@@ -123,7 +114,7 @@ class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the platform can do."""
+        """How much the platform takes."""
         ...
 
     @property

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from intern.chat.context import gather
 from intern.chat.conversations import answer_request, text_of
-from intern.chat.dispatching import addressed, route, worth_gathering
+from intern.chat.dispatching import addressed, asks, worth_gathering
 from intern.chat.options import ConversationOptions
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, Position, UserId, position_of
@@ -257,7 +257,7 @@ class _Making:
         if not worth_gathering(batch, channel):
             return
         gathered = await gather(batch, channel, HistoryUntil(self._whole, moment), self._options.bounds)
-        if route(batch, channel, gathered) != "answer":
+        if not asks(batch, channel, gathered):
             return
         if any(known_from(message) > moment for message in batch.messages):
             self.left_out[EDITED] += 1

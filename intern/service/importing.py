@@ -20,7 +20,7 @@ from intern.chat.addressing import Recent
 from intern.chat.batching import Batches
 from intern.chat.context import gather
 from intern.chat.conversations import capture_of, capture_requests
-from intern.chat.dispatching import route, worth_gathering
+from intern.chat.dispatching import teaches, worth_gathering
 from intern.chat.options import ConversationOptions
 from intern.chat.platform import History
 from intern.core import progress
@@ -223,7 +223,7 @@ async def captures_of(batch: Batch, channel: Channel, history: History, options:
     if not worth_gathering(batch, channel):
         return []
     gathered = await gather(batch, channel, history, options.bounds)
-    if route(batch, channel, gathered) != "capture":
+    if not teaches(batch, channel, gathered):
         return []
     # The links to images in an export have mostly expired, so they are named and not looked at.
     return [capture_of(request) for request in capture_requests(batch, channel, gathered)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from intern.answering.slash_commands import THANKS
 from intern.chat.context import Gathered
-from intern.chat.dispatching import Route, route
+from intern.chat.dispatching import asks
 from intern.core.flow import Batch, ButtonPressed, LearnCommand
 from intern.core.ids import ChannelId, MessageId
 from intern.core.records import Filed, Parked
@@ -273,21 +273,21 @@ def _accounted(run: People, books: Books) -> Iterator[str]:
 def _surely_asks(run: People, said: Said) -> bool:
     """Whether it asks, whichever of its author's other messages there are in its batch."""
     if said.message.mentions_bot:
-        return _route(run, said) == "answer"
+        return _asks(run, said)
     return all(
-        _route(run, other) == "answer"
+        _asks(run, other)
         for other in run.said.values()
         if (other.author.id, other.place) == (said.author.id, said.place)
     )
 
 
-def _route(run: People, said: Said) -> Route:
-    """As the table has it for this message alone. What replies to something that is gone may have been read before."""
+def _asks(run: People, said: Said) -> bool:
+    """Whether it asks by itself. What replies to something that is gone may have been read before."""
     place, replied = run.place_of(said), said.message.reply_to
     authors = {each.id: each.author for each in run.standing()} | {each.id: each.author for each in run.stage.posts()}
     batch = Batch(channel_id=said.place, author=said.author, messages=(said.message,))
     facts = Gathered(reply_authors={replied: authors.get(replied)} if replied else {})
-    return route(batch, place, facts)
+    return said.author.type == "community_user" and bool(asks(batch, place, facts))
 
 
 def desk_violations(run: Community, books: Books) -> Iterator[str]:
