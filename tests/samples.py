@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from intern.core.flow import AnswerRequest, Batch, CaptureRequest
+from msgspec import structs
+
+from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Reply, ReplyTarget
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId, position_at
 from intern.core.messages import (
     Author,
@@ -66,6 +70,14 @@ def answer_request(*messages: ChatMessage, addressed: bool = False) -> AnswerReq
         context=RequestContext(channel_id=asked.channel_id, message_id=asked.last.id),
         addressed=addressed,
     )
+
+
+def reply(
+    question: MessageId, place: ChannelId, target: ReplyTarget, *, covers: Sequence[MessageId] = (), **fields: Any
+) -> Reply:
+    """A reply to a question that also is for the messages in `covers`."""
+    asked = structs.replace(message(), id=question, channel_id=place)
+    return Reply(question=asked, target=target, text="", settles=tuple(covers), **fields)
 
 
 def capture_request(*messages: ChatMessage, conversation: str = "reply_1") -> CaptureRequest:

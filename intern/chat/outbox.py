@@ -170,20 +170,8 @@ class Posting:
         """
         question = reply.question
         known = await self._room_for(question.id)
-        begun = known or await self.outbox.begin(
-            question.id,
-            question.channel_id,
-            reply.target,
-            reply_parts(reply, self.capabilities.message_limit),
-            covers=reply.settles,
-            called=reply.called,
-            notice=reply.notice,
-            buttons=reply.buttons,
-            mention_role=reply.mention_role,
-            citations=reply.citations,
-            asked=reply.asked,
-            author_id=question.author.id,
-        )
+        parts = reply_parts(reply, self.capabilities.message_limit)
+        begun = known or await self.outbox.begin(reply, parts)
         delivery = _Delivery(self, begun, fresh=known is None)
         if begun.question_id != question.id and self.outgoing.taken_back(question.id):
             return await delivery.recall(question.id)  # the reply that took its place is on its way by itself

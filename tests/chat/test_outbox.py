@@ -444,7 +444,7 @@ class TestPosting:
         async with world(tmp_path) as w:
             question = w.ask()
             long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)))
-            begun = await w.ledger.begin(question.id, question.channel_id, long.target, reply_parts(long))
+            begun = await w.ledger.begin(long, reply_parts(long))
             thread = await w.discord.start_thread(question.channel_id, question.id, "name")
             await w.ledger.thread_made(question.id, thread)
             sent = await w.discord.send(thread, begun.parts[0].text, begun.parts[0].nonce)
@@ -749,7 +749,7 @@ class TestPosting:
             with pytest.raises(ChatUnavailableError):
                 await w.post(reply(first), waited_for=NO_LONGER)
             long = reply(second, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)))
-            begun = await w.ledger.begin(second.id, second.channel_id, long.target, reply_parts(long))
+            begun = await w.ledger.begin(long, reply_parts(long))
             thread = await w.discord.start_thread(second.channel_id, second.id, "name")
             await w.ledger.thread_made(second.id, thread)
             sent = await w.discord.send(thread, begun.parts[0].text, begun.parts[0].nonce)

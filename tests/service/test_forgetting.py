@@ -34,6 +34,7 @@ from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import FeedbackStore, TraceStore
 from intern.stores.sqlite.work import Job, Jobs
+from tests import samples
 from tests.fakes import HandClock, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -150,7 +151,9 @@ async def everything(shop: Shop) -> None:
     )
     ledger = Outbox(shop.db, clock=shop.clock)
     for question, ending in ((QUESTION, "open"), (OTHER, "finished")):
-        await ledger.begin(message(question[0]), ChannelId("7"), "in_place", [f"As you said: {QUESTION[2]}"])
+        await ledger.begin(
+            samples.reply(message(question[0]), ChannelId("7"), "in_place"), [f"As you said: {QUESTION[2]}"]
+        )
         if ending == "finished":
             await ledger.finished(message(question[0]))
     traces = TraceStore(shop.db, clock=shop.clock)

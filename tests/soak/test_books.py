@@ -15,6 +15,7 @@ from intern.settings.loading import KbSection, Paths
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import TraceStore
+from tests import samples
 from tests.fakes import HandClock
 from tests.soak.books import (
     Account,
@@ -229,11 +230,11 @@ async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_
     paths, clock = Paths(tmp_path, KbSection()), HandClock()
     async with await Database.open(paths.database) as db:
         ledger = Outbox(db, clock=clock)
-        await ledger.begin(one, here, "in_place", ["Thus."])
+        await ledger.begin(samples.reply(one, here, "in_place"), ["Thus."])
         await ledger.finished(one)
         assert dict(books_in(paths).covered) == {"1": 1}
         # The ledger leaves the first with its own reply, but what was asked and answered held both.
-        await ledger.begin(two, here, "in_place", ["Thus, once more."], covers=[one, two])
+        await ledger.begin(samples.reply(two, here, "in_place", covers=[one, two]), ["Thus, once more."])
         await TraceStore(db, clock=clock).keep([one, two], here, outcome="answer posted")
         assert dict(books_in(paths).covered) == {"1": 1, "2": 1}
         await ledger.finished(two)
@@ -249,9 +250,9 @@ async def test_a_message_whose_reply_was_dropped_may_be_answered_with_a_later_on
     paths, clock = Paths(tmp_path, KbSection()), HandClock()
     async with await Database.open(paths.database) as db:
         ledger = Outbox(db, clock=clock)
-        await ledger.begin(two, here, "in_place", ["Thus."], covers=[one, two])
+        await ledger.begin(samples.reply(two, here, "in_place", covers=[one, two]), ["Thus."])
         await ledger.dropped(two, "team_answered")
-        await ledger.begin(three, here, "in_place", ["Thus, once more."], covers=[three])
+        await ledger.begin(samples.reply(three, here, "in_place", covers=[three]), ["Thus, once more."])
         await TraceStore(db, clock=clock).keep([one, three], here, outcome="answer posted")
         await ledger.finished(three)
         assert dict(books_in(paths).covered) == {"1": 1, "2": 1, "3": 1}
@@ -263,7 +264,7 @@ async def test_a_thread_is_answered_from_when_an_answer_that_is_no_notice_stood_
     async with await Database.open(paths.database) as db:
         ledger = Outbox(db, clock=clock)
         for n, notice in (("1", False), ("2", True), ("3", False)):
-            await ledger.begin(MessageId(n), ChannelId("10"), "new_thread", ["Thus."], notice=notice)
+            await ledger.begin(samples.reply(MessageId(n), ChannelId("10"), "new_thread", notice=notice), ["Thus."])
             await ledger.thread_made(MessageId(n), ChannelId(n))
         clock.turn(seconds=60)
         answered = clock.now()

@@ -12,6 +12,7 @@ from intern.core.ids import ChannelId, MessageId, UserId
 from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox
+from tests import samples
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -127,8 +128,10 @@ async def test_the_ledger_gives_answers_in_the_order_in_which_they_were_finished
     ledger = Outbox(db, clock=clock)
     first, second, third, notice, open_ = (MessageId(str(1000 + n)) for n in range(5))
     for question in (first, second, third, open_):
-        await ledger.begin(question, GENERAL, "new_thread", ["Like this."], covers=[MessageId(f"{question}9")])
-    await ledger.begin(notice, GENERAL, "new_thread", ["I cannot tell."], notice=True)
+        await ledger.begin(
+            samples.reply(question, GENERAL, "new_thread", covers=[MessageId(f"{question}9")]), ["Like this."]
+        )
+    await ledger.begin(samples.reply(notice, GENERAL, "new_thread", notice=True), ["I cannot tell."])
     for n, question in enumerate((second, notice, first, third)):
         await ledger.thread_made(question, ChannelId(question))
         clock.turn(seconds=min(n, 2) % 2)  # two of them in the same moment

@@ -13,6 +13,7 @@ from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import Button
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox, Part, Post, nonce_of
+from tests import samples
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +41,9 @@ def ledger(db: Database, clock: HandClock) -> Outbox:
 async def test_all_parts_are_on_disk_before_the_first_post(tmp_path: Path, clock: HandClock) -> None:
     with anyio.fail_after(5):
         async with await Database.open(tmp_path / "intern.db") as db:
-            begun = await Outbox(db, clock=clock).begin(QUESTION, CHANNEL, "new_thread", ["one", "two\0\n``` ü"])
+            begun = await Outbox(db, clock=clock).begin(
+                samples.reply(QUESTION, CHANNEL, "new_thread"), ["one", "two\0\n``` ü"]
+            )
         async with await Database.open(tmp_path / "intern.db") as db:
             assert await Outbox(db, clock=clock).unfinished() == (begun,)
     assert begun == Post(
@@ -60,14 +63,16 @@ async def test_a_post_becomes_a_word_in_its_place_and_keeps_what_it_is_for(ledge
     earlier = MessageId("1399999999999999999")
     with anyio.fail_after(5):
         await ledger.begin(
-            QUESTION,
-            CHANNEL,
-            "new_thread",
+            samples.reply(
+                QUESTION,
+                CHANNEL,
+                "new_thread",
+                covers=[earlier, QUESTION],
+                called=True,
+                buttons=[Button(custom_id="up", label="up")],
+                mention_role=RoleId("5"),
+            ),
             ["one", "two"],
-            covers=[earlier, QUESTION],
-            called=True,
-            buttons=[Button(custom_id="up", label="up")],
-            mention_role=RoleId("5"),
         )
         clock.turn(minutes=7)
         word = await ledger.replaced(QUESTION, ["Not here."], reason="no_thread", in_place=True)
@@ -88,15 +93,15 @@ async def test_a_post_becomes_a_word_in_its_place_and_keeps_what_it_is_for(ledge
 
 async def test_a_second_begin_gets_what_the_first_one_kept(ledger: Outbox, clock: HandClock) -> None:
     with anyio.fail_after(5):
-        first = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one", "two"])
+        first = await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread"), ["one", "two"])
         clock.turn(minutes=7)
-        assert await ledger.begin(QUESTION, CHANNEL, "in_place", ["quite another answer"]) == first
+        assert await ledger.begin(samples.reply(QUESTION, CHANNEL, "in_place"), ["quite another answer"]) == first
         assert await ledger.get(QUESTION) == first
 
 
 async def test_progress_is_remembered_with_its_time(ledger: Outbox, clock: HandClock) -> None:
     with anyio.fail_after(5):
-        await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one", "two"])
+        await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread"), ["one", "two"])
         clock.turn(seconds=1)
         await ledger.thread_made(QUESTION, ChannelId(QUESTION))
         clock.turn(seconds=1)
@@ -111,26 +116,26 @@ async def test_progress_is_remembered_with_its_time(ledger: Outbox, clock: HandC
 
 async def test_a_reply_in_place_has_its_thread_from_the_start(ledger: Outbox) -> None:
     with anyio.fail_after(5):
-        assert (await ledger.begin(QUESTION, CHANNEL, "in_place", ["one"])).thread_id == CHANNEL
+        assert (await ledger.begin(samples.reply(QUESTION, CHANNEL, "in_place"), ["one"])).thread_id == CHANNEL
 
 
 async def test_only_open_posts_are_unfinished_oldest_first(ledger: Outbox) -> None:
     with anyio.fail_after(5):
         for question in ("9", "10", "8", "11"):
-            await ledger.begin(MessageId(question), CHANNEL, "new_thread", ["one"])
+            await ledger.begin(samples.reply(MessageId(question), CHANNEL, "new_thread"), ["one"])
         await ledger.finished(MessageId("10"))
         await ledger.dropped(MessageId("8"), "the team has answered")
         assert [post.question_id for post in await ledger.unfinished()] == ["9", "11"]
         dropped = await ledger.get(MessageId("8"))
         assert dropped is not None
         assert (dropped.state, dropped.reason) == ("dropped", "the team has answered")
-        assert await ledger.begin(MessageId("8"), CHANNEL, "new_thread", ["again"]) == dropped
+        assert await ledger.begin(samples.reply(MessageId("8"), CHANNEL, "new_thread"), ["again"]) == dropped
 
 
 async def test_a_thread_counts_as_answered_once_the_whole_reply_stands_in_it(ledger: Outbox) -> None:
     thread = ChannelId("77")
     with anyio.fail_after(5):
-        await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"])
+        await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread"), ["one"])
         await ledger.thread_made(QUESTION, thread)
         await ledger.part_sent(QUESTION, 0, MessageId("7"))
         assert not await ledger.answered_in(thread)
@@ -141,7 +146,7 @@ async def test_a_thread_counts_as_answered_once_the_whole_reply_stands_in_it(led
 
 async def test_a_notice_does_not_make_a_thread_answered(ledger: Outbox) -> None:
     with anyio.fail_after(5):
-        await ledger.begin(QUESTION, CHANNEL, "in_place", ["I don't know"], notice=True)
+        await ledger.begin(samples.reply(QUESTION, CHANNEL, "in_place", notice=True), ["I don't know"])
         await ledger.finished(QUESTION)
         assert not await ledger.answered_in(CHANNEL)
 
@@ -151,7 +156,8 @@ async def test_all_that_a_resend_needs_is_on_disk(tmp_path: Path, clock: HandClo
     with anyio.fail_after(5):
         async with await Database.open(tmp_path / "intern.db") as db:
             await Outbox(db, clock=clock).begin(
-                QUESTION, CHANNEL, "in_place", ["one"], notice=True, buttons=buttons, mention_role=RoleId("42")
+                samples.reply(QUESTION, CHANNEL, "in_place", notice=True, buttons=buttons, mention_role=RoleId("42")),
+                ["one"],
             )
         async with await Database.open(tmp_path / "intern.db") as db:
             [post] = await Outbox(db, clock=clock).unfinished()
@@ -161,9 +167,9 @@ async def test_all_that_a_resend_needs_is_on_disk(tmp_path: Path, clock: HandClo
 async def test_every_message_that_a_post_is_for_has_that_post(ledger: Outbox) -> None:
     other = MessageId("1399999999999999999")
     with anyio.fail_after(5):
-        begun = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"], covers=[other, QUESTION])
+        begun = await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread", covers=[other, QUESTION]), ["one"])
         assert await ledger.get(other) == begun
-        assert await ledger.begin(other, CHANNEL, "new_thread", ["another"]) == begun
+        assert await ledger.begin(samples.reply(other, CHANNEL, "new_thread"), ["another"]) == begun
         assert not await ledger.done_with(other)
         await ledger.finished(QUESTION)
         assert await ledger.done_with(other)
@@ -175,11 +181,11 @@ async def test_a_post_that_is_recalled_never_began(ledger: Outbox) -> None:
     other = MessageId("1399999999999999999")
     with anyio.fail_after(5):
         await ledger.recalled(QUESTION)
-        await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"], covers=[other])
+        await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread", covers=[other]), ["one"])
         await ledger.recalled(QUESTION)
         assert await ledger.get(QUESTION) is None
         assert await ledger.get(other) is None
-        anew = await ledger.begin(other, CHANNEL, "new_thread", ["both"], covers=[QUESTION, other])
+        anew = await ledger.begin(samples.reply(other, CHANNEL, "new_thread", covers=[QUESTION, other]), ["both"])
         assert [part.text for part in anew.parts] == ["both"]
         assert await ledger.get(QUESTION) == anew
 
@@ -189,9 +195,11 @@ async def test_a_post_takes_the_place_of_those_for_a_part_of_its_question_that_n
 ) -> None:
     first, second = MessageId("1399999999999999998"), MessageId("1399999999999999999")
     with anyio.fail_after(5):
-        await ledger.begin(first, CHANNEL, "new_thread", ["one"])
-        await ledger.begin(second, CHANNEL, "in_place", ["two"], covers=[first, second])
-        begun = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["all"], covers=[first, second, QUESTION])
+        await ledger.begin(samples.reply(first, CHANNEL, "new_thread"), ["one"])
+        await ledger.begin(samples.reply(second, CHANNEL, "in_place", covers=[first, second]), ["two"])
+        begun = await ledger.begin(
+            samples.reply(QUESTION, CHANNEL, "new_thread", covers=[first, second, QUESTION]), ["all"]
+        )
         assert await ledger.unfinished() == (begun,)
         assert set(begun.covers) == {first, second, QUESTION}
 
@@ -200,7 +208,7 @@ async def test_a_post_takes_the_place_of_those_for_a_part_of_its_question_that_n
 async def test_a_post_that_somebody_may_have_seen_keeps_its_messages(ledger: Outbox, ending: str) -> None:
     first, second = MessageId("1399999999999999998"), MessageId("1399999999999999999")
     with anyio.fail_after(5):
-        await ledger.begin(second, CHANNEL, "new_thread", ["one"], covers=[first, second])
+        await ledger.begin(samples.reply(second, CHANNEL, "new_thread", covers=[first, second]), ["one"])
         match ending:
             case "thread made":
                 await ledger.thread_made(second, ChannelId(second))
@@ -211,7 +219,9 @@ async def test_a_post_that_somebody_may_have_seen_keeps_its_messages(ledger: Out
             case _:
                 await ledger.dropped(second, "team_answered")
         older = await ledger.get(second)
-        begun = await ledger.begin(QUESTION, CHANNEL, "new_thread", ["all"], covers=[first, second, QUESTION])
+        begun = await ledger.begin(
+            samples.reply(QUESTION, CHANNEL, "new_thread", covers=[first, second, QUESTION]), ["all"]
+        )
         assert begun.covers == (QUESTION,)
         assert await ledger.get(first) == await ledger.get(second) == older
 
@@ -221,7 +231,7 @@ async def test_what_never_began_cannot_go_on(ledger: Outbox) -> None:
         assert await ledger.get(QUESTION) is None
         with pytest.raises(LookupError):
             await ledger.finished(QUESTION)
-        await ledger.begin(QUESTION, CHANNEL, "new_thread", ["one"])
+        await ledger.begin(samples.reply(QUESTION, CHANNEL, "new_thread"), ["one"])
         with pytest.raises(LookupError):
             await ledger.part_sent(QUESTION, 1, MessageId("7"))
 

@@ -18,6 +18,7 @@ from intern.stores.sqlite import traces as traces_module
 from intern.stores.sqlite.database import Database, Transaction
 from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import MAX_DEBUG_CHARS, Counts, Trace, TraceStore, bounded
+from tests import samples
 from tests.fakes import HandClock
 
 CHANNEL, OTHER = ChannelId("200"), ChannelId("201")
@@ -64,7 +65,7 @@ class TestTraces:
         with anyio.fail_after(5):
             ledger = Outbox(db, clock=clock)
             await store.keep([FIRST], CHANNEL, outcome="answer")
-            await ledger.begin(FIRST, CHANNEL, "new_thread", ["one", "two"])
+            await ledger.begin(samples.reply(FIRST, CHANNEL, "new_thread"), ["one", "two"])
             await ledger.part_sent(FIRST, 1, MessageId("99"))
             found = await store.of(MessageId("99"))
             assert found is not None

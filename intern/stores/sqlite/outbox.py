@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.clock import Clock
-from intern.core.flow import ReplyTarget
+from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId, UserId
-from intern.core.messages import Button, Citation
+from intern.core.messages import Button
 from intern.core.text.masking import mask_secrets
 from intern.stores.sqlite.database import Database, Transaction, Value
 from intern.stores.sqlite.store import Store, Table, as_json, bare_ids, keep_newest, reads, writes
@@ -236,29 +236,14 @@ class Outbox(Store):
         self._emails = emails
 
     @writes
-    def begin(
-        self,
-        db: Transaction,
-        question_id: MessageId,
-        channel_id: ChannelId,
-        target: ReplyTarget,
-        parts: Sequence[str],
-        *,
-        covers: Sequence[MessageId] = (),
-        called: bool = False,
-        notice: bool = False,
-        buttons: Sequence[Button] = (),
-        mention_role: RoleId | None = None,
-        citations: Sequence[Citation] = (),
-        asked: str = "",
-        author_id: UserId | None = None,
-    ) -> Post:
+    def begin(self, db: Transaction, reply: Reply, parts: Sequence[str]) -> Post:
         """Keep all parts of the reply to a question, which messages it is for, and what it cites.
 
         A question that has a post already, of its own or with others, gets that one, unchanged. It takes the place of
-        posts that messages in `covers` have of their own, as if these had never begun. A post that may have been seen
-        stays, and so does its message with it.
+        posts that the messages it settles have of their own, as if these had never begun. A post that may have been
+        seen stays, and so does its message with it.
         """
+        question_id, channel_id = reply.question.id, reply.question.channel_id
         known = _post_of(db, question_id)
         if known is not None:
             return known
@@ -268,23 +253,23 @@ class Outbox(Store):
             (
                 question_id,
                 channel_id,
-                target,
-                channel_id if target == "in_place" else None,
+                reply.target,
+                channel_id if reply.target == "in_place" else None,
                 self.now(),
-                called,
-                notice,
-                as_json(buttons),
-                mention_role,
+                reply.called,
+                reply.notice,
+                as_json(reply.buttons),
+                reply.mention_role,
             ),
         )
         _add_parts(db, question_id, parts)
-        if citations:
-            self._cite(db, question_id, author_id or "", asked, citations)
+        if reply.citations:
+            self._cite(db, reply)
         # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
-        db.run_each(_DROP_UNSEEN, [(each,) for each in covers if each != question_id])
+        db.run_each(_DROP_UNSEEN, [(each,) for each in reply.settles if each != question_id])
         db.run_each(
             "insert into post_messages (message_id, question_id) values (?, ?) on conflict do nothing",
-            [(message_id, question_id) for message_id in (*covers, question_id)],
+            [(message_id, question_id) for message_id in (*reply.settles, question_id)],
         )
         return _posts(db, "question_id = ?", question_id)[0]
 
@@ -377,20 +362,19 @@ class Outbox(Store):
         statement = f"update posts set changed_at = ?{more} where question_id = ?"
         _update(db, statement, (self.now(), *values, question_id))
 
-    def _cite(
-        self, db: Transaction, question_id: MessageId, author_id: str, asked: str, citations: Sequence[Citation]
-    ) -> None:
+    def _cite(self, db: Transaction, reply: Reply) -> None:
         """Keep what an answer cites, together with the reply itself; the oldest answers make room."""
+        question, asked = reply.question, presentable(reply.asked, emails=self._emails)
         db.run(
             "insert into posted_answers (question_id, author_id, asked, at, retracted) values (?, ?, ?, ?, '')",
-            (question_id, author_id, presentable(asked, emails=self._emails), self.now()),
+            (question.id, question.author.id, asked, self.now()),
         )
         db.run_each(
             "insert into posted_citations (question_id, n, source_id, title, quote, digest, state)"
             " values (?, ?, ?, ?, ?, '', '')",
             [
-                (question_id, n, each.source_id, self._masked(each.title), self._masked(each.quote or ""))
-                for n, each in enumerate(citations)
+                (question.id, n, each.source_id, self._masked(each.title), self._masked(each.quote or ""))
+                for n, each in enumerate(reply.citations)
             ],
         )
         db.run("delete from posted_answers where at < ?", ((self.clock.now() - MAX_AGE).isoformat(),))

@@ -21,7 +21,7 @@ from intern.answering.posted_answers import PostedAnswers
 from intern.answering.workflow import Answerer
 from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ModelUnavailableError
-from intern.core.flow import GatewayEvent
+from intern.core.flow import GatewayEvent, Reply
 from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, NuggetId, SourceId, position_at
 from intern.core.messages import AIResult, Citation, Conversation, Image, RequestContext
 from intern.core.records import AwaitingReview, CapturedPair, Fact, Nugget, Occurrence, Parked
@@ -228,9 +228,7 @@ async def _outdated(made: Site, texts: Sequence[str]) -> None:
     for n, text in enumerate(texts):
         asked = samples.message(text, n=40_000 + n)
         cited = Citation(source_id=SourceId("kb:gone.md"), title=text, quote=text)
-        await posts.begin(
-            asked.id, asked.channel_id, "in_place", ["so"], citations=[cited], asked=text, author_id=asked.author.id
-        )
+        await posts.begin(Reply(question=asked, target="in_place", text="so", citations=(cited,), asked=text), ["so"])
         await posts.part_sent(asked.id, 0, position_at(asked.at, 1).id)
         await posts.finished(asked.id)
         known = await made.writer.stores.cited.citing(cited.source_id)
