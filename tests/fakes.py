@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from inspect import isawaitable
 from typing import Any
 
@@ -13,6 +13,7 @@ from intern.core.ids import QAId
 from intern.core.messages import Image
 from intern.core.records import PairDecision
 from intern.models.prompt import InT, OutT, Prompt
+from intern.models.usage import Meter, Usage
 
 
 class HandClock:
@@ -26,6 +27,11 @@ class HandClock:
 
     def turn(self, **delta: float) -> None:
         self._now += timedelta(**delta)
+
+
+def calls_of(usage: Usage, prompt: str, day: date | None = None) -> Meter:
+    """What a usage without a store counted for a prompt."""
+    return usage._owed.get((day or usage.today(), prompt), Meter())
 
 
 class ScriptedModel:

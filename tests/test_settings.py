@@ -355,15 +355,7 @@ def test_a_model_that_is_asked_and_that_no_price_names_is_known() -> None:
 
 async def has_room_for_learning(llm: LlmOptions) -> bool:
     """Whether the least that capture may ask for fits into a new day."""
-    usage = Usage()
-    limits = Limits(
-        in_flight=1,
-        per_minute=0,
-        tokens_a_day=llm.daily_token_budget,
-        usage=usage,
-        cost_a_day=llm.daily_cost_budget,
-        price=llm.price,
-    )
+    limits = Limits(llm, Usage())
     try:
         async with limits.background().budgeted(1, reply_tokens=llm.max_tokens, what="classify"):
             return True

@@ -107,14 +107,7 @@ class Endpoint:
         self._options = options
         self._section = section
         self._usage = usage
-        self._limits = Limits(
-            in_flight=options.max_in_flight,
-            per_minute=options.calls_per_minute,
-            tokens_a_day=options.daily_token_budget,
-            usage=usage,
-            cost_a_day=options.daily_cost_budget,
-            price=options.price,
-        )
+        self._limits = Limits(options, usage)
         self.breaker = Breaker()
         """The circuit breaker, also for health checks."""
         self._headers = {
@@ -153,9 +146,8 @@ class Endpoint:
         raise AssertionError("the last attempt returns or raises")
 
     async def _attempt(self, limits: Limits, call: Call) -> bytes:
-        what = call.what
         if refused := self.breaker.refuses(anyio.current_time(), background=limits.is_background):
-            raise self._left_alone(refused, what)  # before it waits for a slot
+            raise self._left_alone(refused, call.what)  # before it waits for a slot
         async with limits.attempt():
             return await self._tried(limits, call)
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import anyio
+from msgspec.structs import replace
 
 from intern.core.errors import ModelBudgetError, ModelBudgetTooSmallError
-from intern.models.options import BACKGROUND_SHARE, FREE, Price
+from intern.models.options import BACKGROUND_SHARE, LlmOptions
 from intern.models.usage import Usage
 
 
@@ -48,75 +49,11 @@ class _Taking(NamedTuple):
 
     tokens: int
     cost: float
-    share: float
-    """Of the day's budget that such calls may use up."""
     what: str
 
 
 StillFits = Callable[[], Awaitable[None]]
 """Checks the budget again before a retry. Raises `ModelBudgetError`."""
-
-
-class Budget:
-    """Tokens and money of a UTC day: what is spent, what calls under way may still spend, and what is left.
-
-    What is spent and held back stands in `usage`, so endpoints that share it see each other's calls.
-    """
-
-    def __init__(self, tokens: int, usage: Usage, *, cost: float = 0.0, price: Price = FREE) -> None:
-        self._tokens = tokens
-        self._cost = cost
-        self._price = price
-        self._usage = usage
-
-    @asynccontextmanager
-    async def reserved(
-        self, prompt_tokens: int, reply_tokens: int, *, share: float, what: str
-    ) -> AsyncGenerator[StillFits]:
-        """Hold back the most that a call may take until it is counted.
-
-        Raises `ModelBudgetError` where that does not fit into what is left of `share`, and `ModelBudgetTooSmallError`
-        where it would fit into no day's.
-        """
-        taking = _Taking(
-            prompt_tokens + reply_tokens, self._price.of(prompt_tokens, reply_tokens), share=share, what=what
-        )
-        await self._read()
-        self._fit(taking)
-        with self._usage.holding(taking.tokens, taking.cost):
-            yield partial(self._still_fits, taking)
-
-    async def _still_fits(self, taking: _Taking) -> None:
-        await self._read()
-        self._fit(taking, own=taking)
-
-    async def _read(self) -> None:
-        """Read the usage. This is the only await, so no other call can come between the checks of `_fit`."""
-        if self._tokens or self._cost:
-            await self._usage.read(self._usage.today())
-
-    def _fit(self, taking: _Taking, *, own: _Taking | None = None) -> None:
-        """Raise unless the call fits. `own` is the part held back for this very call."""
-        usage, (tokens, cost, share, what) = self._usage, taking
-        today = usage.today()
-        if self._tokens:
-            held = usage.held_tokens - (own.tokens if own else 0)
-            left = int(self._tokens * share) - usage.spent_by_now(today) - held
-            if tokens > left:
-                raise _too_much(
-                    f"{what} may take {tokens} tokens",
-                    f"(llm.daily_token_budget = {self._tokens}) has {max(0, left)} left",
-                    "llm.daily_token_budget" if tokens > int(self._tokens * share) else "",
-                )
-        if self._cost:
-            held_cost = usage.held_cost - (own.cost if own else 0.0)
-            rest = self._cost * share - usage.cost_by_now(today) - held_cost
-            if cost > rest:
-                raise _too_much(
-                    f"{what} may cost {cost:.4f}",
-                    f"(llm.daily_cost_budget = {self._cost:g}) has {max(0.0, rest):.4f} left",
-                    "llm.daily_cost_budget" if cost > self._cost * share else "",
-                )
 
 
 def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelBudgetTooSmallError:
@@ -138,11 +75,7 @@ class _Gate:
 
     @asynccontextmanager
     async def passed(self) -> AsyncGenerator[None]:
-        try:
-            self._slots.acquire_nowait()  # no turn of the event loop if no call is waiting
-        except anyio.WouldBlock:
-            await self._slots.acquire()
-        try:
+        async with self._slots:
             if self._window:
                 async with self._next_in_line:
                     # Only the next in line takes a start, so one wait is enough.
@@ -150,28 +83,21 @@ class _Gate:
                         await anyio.sleep(wait)
                     self._window.start(anyio.current_time())
             yield
-        finally:
-            self._slots.release()
 
 
 class Limits:
-    """The limits of one endpoint. A `per_minute`, `tokens_a_day` or `cost_a_day` of 0 is no limit."""
+    """The limits of one endpoint: calls in flight, calls a minute, and its budget of a UTC day.
+
+    What is spent and held back stands in `usage`, so endpoints that share it see each other's calls.
+    """
 
     def __init__(
-        self,
-        *,
-        in_flight: int,
-        per_minute: int,
-        tokens_a_day: int,
-        usage: Usage,
-        cost_a_day: float = 0.0,
-        price: Price = FREE,
+        self, options: LlmOptions, usage: Usage, *, share: float = 1.0, shared: tuple[_Gate, ...] = ()
     ) -> None:
-        self._in_flight = in_flight
-        self._per_minute = per_minute
-        self._budget = Budget(tokens_a_day, usage, cost=cost_a_day, price=price)
-        self._share = 1.0
-        self._gates: tuple[_Gate, ...] = (_Gate(in_flight, per_minute),)
+        self._options = options
+        self._usage = usage
+        self._share = share
+        self._gates = (_Gate(options.max_in_flight, options.calls_per_minute), *shared)
 
     def background(self) -> Limits:
         """Return these limits for work that must never starve answers: half in flight, 80% of the rest.
@@ -179,44 +105,68 @@ class Limits:
         Such a call passes a narrower gate before the shared one, so it waits without holding up answers. All
         background work should go through one such view, since each has a narrower gate of its own.
         """
-        view = object.__new__(Limits)
-        view._in_flight = max(1, self._in_flight // 2)
-        view._per_minute = max(1, int(self._per_minute * BACKGROUND_SHARE)) if self._per_minute else 0
-        view._budget = self._budget
-        view._share = BACKGROUND_SHARE
-        view._gates = (_Gate(view._in_flight, view._per_minute), *self._gates)
-        return view
-
-    def budgeted(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AbstractAsyncContextManager[StillFits]:
-        """Reserve room in today's budgets, around a call and its retries. Raises as `Budget.reserved`, naming `what`.
-
-        `tokens` are those of the prompt, and of the reply unless `reply_tokens` are given. A failed attempt may have
-        been counted, so call the result before each retry.
-        """
-        return self._budget.reserved(tokens, reply_tokens, share=self._share, what=what)
+        calls = self._options.calls_per_minute
+        narrower = replace(
+            self._options,
+            max_in_flight=max(1, self._options.max_in_flight // 2),
+            calls_per_minute=max(1, int(calls * BACKGROUND_SHARE)) if calls else 0,
+        )
+        return Limits(narrower, self._usage, share=BACKGROUND_SHARE, shared=self._gates)
 
     @property
     def is_background(self) -> bool:
         """Whether these are the limits of background work."""
         return len(self._gates) > 1
 
-    def attempt(self) -> AbstractAsyncContextManager[None]:
-        """Wait for a slot and for the minute, around each attempt."""
-        return self._all_passed() if self.is_background else self._gates[0].passed()
-
     @asynccontextmanager
-    async def _all_passed(self) -> AsyncGenerator[None]:
+    async def attempt(self) -> AsyncGenerator[None]:
+        """Wait for a slot and for the minute, around each attempt."""
         async with AsyncExitStack() as stack:
             for gate in self._gates:
                 await stack.enter_async_context(gate.passed())
             yield
 
+    @asynccontextmanager
+    async def budgeted(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AsyncGenerator[StillFits]:
+        """Hold back the most that a call and its retries may take until it is counted.
+
+        `tokens` are those of the prompt, and of the reply unless `reply_tokens` are given. A failed attempt may have
+        been counted, so call the result before each retry. Raises `ModelBudgetError`, naming `what`, where that does
+        not fit into what is left of today's share, and `ModelBudgetTooSmallError` where it would fit into no day's.
+        """
+        taking = _Taking(tokens + reply_tokens, self._options.price.of(tokens, reply_tokens), what)
+        await self._fit(taking)
+        with self._usage.holding(taking.tokens, taking.cost):
+            yield partial(self._fit, taking, own=taking)
+
+    async def _fit(self, taking: _Taking, *, own: _Taking = _Taking(0, 0.0, "")) -> None:  # noqa: B008 it is immutable
+        """Raise unless the call fits. `own` is the part held back for this very call."""
+        usage, (tokens, cost, what) = self._usage, taking
+        most_tokens, most_cost = self._options.daily_token_budget, self._options.daily_cost_budget
+        if most_tokens or most_cost:
+            await usage.read(usage.today())  # the only await, so no other call can come between check and reservation
+        spent = usage.spent_by_now(usage.today())
+        if most_tokens:
+            left = int(most_tokens * self._share) - spent.tokens - (usage.held_tokens - own.tokens)
+            if tokens > left:
+                raise _too_much(
+                    f"{what} may take {tokens} tokens",
+                    f"(llm.daily_token_budget = {most_tokens}) has {max(0, left)} left",
+                    "llm.daily_token_budget" if tokens > int(most_tokens * self._share) else "",
+                )
+        if most_cost:
+            rest = most_cost * self._share - spent.cost - (usage.held_cost - own.cost)
+            if cost > rest:
+                raise _too_much(
+                    f"{what} may cost {cost:.4f}",
+                    f"(llm.daily_cost_budget = {most_cost:g}) has {max(0.0, rest):.4f} left",
+                    "llm.daily_cost_budget" if cost > most_cost * self._share else "",
+                )
+
 
 FAILURES = 8  # attempts; two calls with all their retries
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0  # seconds
 HEAD_START = 2.0  # seconds that answers have before the background may probe
-
-State = Literal["closed", "open", "half_open"]
 
 
 class Permit(NamedTuple):
@@ -264,12 +214,6 @@ class Breaker:
         """How many attempts it refused."""
         self.reason = ""
         """The error that opened it; empty while it is closed."""
-
-    def state(self, now: float) -> State:
-        """Return the state of the circuit."""
-        if self._until is None:
-            return "closed"
-        return "open" if now < self._until else "half_open"
 
     @property
     def held(self) -> Held | None:

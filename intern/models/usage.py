@@ -76,6 +76,14 @@ def metered() -> Generator[Meter]:
         _meters.reset(token)
 
 
+class Spent(NamedTuple):
+    """What calls took together."""
+
+    tokens: int
+    """Prompts and replies."""
+    cost: float
+
+
 class UsageStore(Protocol):
     """A store that keeps counts over restarts."""
 
@@ -83,12 +91,8 @@ class UsageStore(Protocol):
         """Add to the counts of a prompt on a day."""
         ...
 
-    async def spent(self, day: date, /) -> int:
-        """Return all tokens of a day, prompts and replies together."""
-        ...
-
-    async def cost(self, day: date, /) -> float:
-        """Return all money of a day."""
+    async def spent(self, day: date, /) -> Spent:
+        """Return all that was spent on a day."""
         ...
 
 
@@ -102,7 +106,6 @@ class Usage:
     def __init__(self, store: UsageStore | None = None, *, clock: Clock | None = None) -> None:
         self._store = store
         self._clock = clock or SystemClock()
-        self._counts: dict[tuple[date, str], Meter] = {}
         self._spent: dict[date, Meter] = {}
         self._others: dict[date, _Others] = {}
         self._owed: dict[tuple[date, str], Meter] = {}
@@ -118,10 +121,6 @@ class Usage:
     def today(self) -> date:
         """Return the current UTC day."""
         return self._clock.now().astimezone(UTC).date()
-
-    def of(self, prompt: str, day: date | None = None) -> Meter:
-        """Return a copy of the counts of this process for a prompt on a day (today)."""
-        return replace(self._counts.get((day or self.today(), prompt), Meter()))
 
     @contextmanager
     def holding(self, tokens: int, cost: float) -> Generator[None]:
@@ -153,7 +152,6 @@ class Usage:
         day = self.today()
         taken = Meter(1, prompt_tokens, completion_tokens, cost, cached_tokens)
         for meter in (
-            self._counts.setdefault((day, prompt), Meter()),
             self._owed.setdefault((day, prompt), Meter()),
             self._spent.setdefault(day, Meter()),
             *_meters.get(),
@@ -203,7 +201,7 @@ class Usage:
     async def _look(self, store: UsageStore, day: date) -> None:
         """Read the counts of other processes: all that is stored for a day, without ours. Raises KnowledgeError."""
         ours, at = replace(self._written.get(day, Meter())), self._clock.now()
-        tokens, cost = await store.spent(day), await store.cost(day)
+        tokens, cost = await store.spent(day)
         # What we stored in between may have been read or not. Then the next call looks again.
         is_quiet = not self._writing and ours == self._written.get(day, Meter())
         if is_quiet or day not in self._others:
@@ -222,23 +220,15 @@ class Usage:
                 # Not remembered as zero: the next question asks the store again.
                 _log.warning("usage_not_read", day=day.isoformat(), error=str(error))
 
-    def spent_by_now(self, day: date) -> int:
-        """Return all tokens of a day, as far as the store was read."""
-        return self._others.get(day, _NOTHING).tokens + self._spent.get(day, Meter()).tokens
+    def spent_by_now(self, day: date) -> Spent:
+        """Return all that was spent on a day, as far as the store was read."""
+        others, ours = self._others.get(day, _NOTHING), self._spent.get(day, Meter())
+        return Spent(others.tokens + ours.tokens, others.cost + ours.cost)
 
-    def cost_by_now(self, day: date) -> float:
-        """Return all money of a day, as far as the store was read."""
-        return self._others.get(day, _NOTHING).cost + self._spent.get(day, Meter()).cost
-
-    async def spent(self, day: date) -> int:
-        """Return all tokens of a day, with those of other processes."""
+    async def spent(self, day: date) -> Spent:
+        """Return all that was spent on a day, with that of other processes."""
         await self.read(day)
         return self.spent_by_now(day)
-
-    async def cost(self, day: date) -> float:
-        """Return all money of a day; as `spent`."""
-        await self.read(day)
-        return self.cost_by_now(day)
 
 
 class _Others(NamedTuple):

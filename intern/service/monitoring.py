@@ -414,8 +414,7 @@ class Standing:
 
     async def gauges(self) -> list[Gauge]:
         """All of it, as it is right now."""
-        now = current_time()
-        read = [*self._streams(), *self._circuits(now), *await self._budgets()]
+        read = [*self._streams(), *self._circuits(), *await self._budgets()]
         read += await run_sync(lambda: [*self._sources(), *self._captures()])
         # Tasks that never end show as a number that grows.
         read.append(Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())}))
@@ -429,13 +428,13 @@ class Standing:
         yield Gauge("stream_items", "What waits between actors", {s.name: s.waiting for s in streams}, name)
         yield Gauge("stream_capacity_items", "How much may wait", {s.name: s.size for s in streams}, name)
 
-    def _circuits(self, now: float) -> Iterable[Gauge]:
+    def _circuits(self) -> Iterable[Gauge]:
         circuits = self.breakers.items()
         name = "endpoint"
         yield Gauge(
             "model_circuit_open",
             "1 while an endpoint is left alone, or tried with single calls",
-            {section: float(breaker.state(now) != "closed") for section, breaker in circuits},
+            {section: float(breaker.held is not None) for section, breaker in circuits},
             name,
         )
         for what, told, values in (
@@ -449,7 +448,7 @@ class Standing:
         if self.usage is None:
             return ()
         today = self.usage.today()
-        tokens, cost = await self.usage.spent(today), await self.usage.cost(today)
+        tokens, cost = await self.usage.spent(today)
         money, currency = llm.currency, "currency"
         return (
             Gauge("model_budget_tokens", "Tokens that a day (UTC) may take; 0: no limit", {"": llm.daily_token_budget}),

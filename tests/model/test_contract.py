@@ -37,6 +37,7 @@ from intern.models.usage import Usage
 from intern.service.models import PROMPTS
 from intern.service.prompt_checks import full_example
 from tests.endpoint_double import retried_at_once
+from tests.fakes import calls_of
 from tests.model.serving import CONTEXT
 from tests.model.wire import Change, Wire, ruin, tighten
 
@@ -112,7 +113,7 @@ async def test_the_reply_to_every_prompt_has_its_type(
     (reply,) = ask.wire.replies
     called = bool(reply["choices"][0]["message"].get("tool_calls"))
     assert called == (structured_output == "function_calling")
-    assert ask.usage.of(prompt.name).tokens == reply["usage"]["total_tokens"] > 0
+    assert calls_of(ask.usage, prompt.name).tokens == reply["usage"]["total_tokens"] > 0
 
 
 @EACH_WAY
@@ -127,7 +128,7 @@ async def test_every_schema_is_taken_as_it_is_and_a_reply_that_is_cut_off_says_s
     (reply,) = ask.wire.replies
     assert reply["choices"][0]["finish_reason"] == "length"
     assert reply["usage"]["completion_tokens"] == 3
-    assert ask.usage.of(prompt.name).calls == 1
+    assert calls_of(ask.usage, prompt.name).calls == 1
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
@@ -141,7 +142,7 @@ async def test_the_connections_that_it_makes_itself_serve_one_call_after_another
             for _ in range(2):
                 with pytest.raises(ModelReplyCutError):
                     await model.ask(GATE, GIVEN)
-    assert usage.of("gate").calls == 2
+    assert calls_of(usage, "gate").calls == 2
 
 
 @EACH_WAY

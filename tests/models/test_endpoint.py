@@ -42,7 +42,7 @@ from intern.models.prompt import Prompt
 from intern.models.templates import Templates
 from intern.models.usage import Usage, metered
 from tests.endpoint_double import faults_of, retried_at_once, schema_of
-from tests.fakes import HandClock
+from tests.fakes import HandClock, calls_of
 
 pytestmark = pytest.mark.anyio
 
@@ -596,7 +596,11 @@ async def test_tokens_are_counted_by_prompt_also_for_replies_that_do_not_fit(end
             with pytest.raises(ModelReplyError):
                 await model.ask(ASK, GIVEN)
 
-    assert (usage.of("ask").calls, usage.of("ask").prompt_tokens, usage.of("ask").completion_tokens) == (3, 210, 21)
+    assert (
+        calls_of(usage, "ask").calls,
+        calls_of(usage, "ask").prompt_tokens,
+        calls_of(usage, "ask").completion_tokens,
+    ) == (3, 210, 21)
     assert (meter.calls, meter.tokens) == (3, 231)
 
 
@@ -609,8 +613,8 @@ async def test_tokens_are_estimated_where_the_endpoint_does_not_count(
     usage = Usage(clock=HandClock())
 
     assert await make(usage).ask(ASK, AskIn("x" * 3600)) == AskOut("because")
-    assert 1000 < usage.of("ask").prompt_tokens < 1200
-    assert usage.of("ask").completion_tokens == 6
+    assert 1000 < calls_of(usage, "ask").prompt_tokens < 1200
+    assert calls_of(usage, "ask").completion_tokens == 6
 
 
 @pytest.mark.parametrize(
@@ -637,7 +641,7 @@ async def test_tokens_from_the_cache_are_counted_as_the_endpoint_tells_them(
 
     await make(counts).ask(ASK, GIVEN)
 
-    assert counts.of("ask").cached_tokens == cached
+    assert calls_of(counts, "ask").cached_tokens == cached
 
 
 async def test_a_mad_token_count_cannot_eat_the_budget_for_ever(endpoint: Endpoint, make: Make) -> None:
@@ -647,7 +651,7 @@ async def test_a_mad_token_count_cannot_eat_the_budget_for_ever(endpoint: Endpoi
     usage = Usage(clock=HandClock())
     await make(usage).ask(ASK, GIVEN)
 
-    assert usage.of("ask").tokens == 10_000_000
+    assert calls_of(usage, "ask").tokens == 10_000_000
 
 
 @pytest.mark.usefixtures("no_pauses")
@@ -659,7 +663,7 @@ async def test_an_attempt_that_ran_out_of_time_costs_its_prompt_for_it_is_billed
     price = Price(model="small", input=1_000_000, output=5)
     with anyio.fail_after(5):
         await make(usage, timeout_seconds=0.05, max_retries=2, prices=(price,)).ask(ASK, AskIn("x" * 3600))
-    counted = usage.of("ask")
+    counted = calls_of(usage, "ask")
     assert counted.calls == 3
     assert 2000 < counted.prompt_tokens - 70 < 2400
     assert counted.completion_tokens == 7
@@ -674,8 +678,8 @@ async def test_a_call_that_nobody_waits_for_any_more_costs_its_prompt(endpoint: 
             tg.start_soon(make(usage).ask, ASK, AskIn("x" * 3600))
             await wait_all_tasks_blocked()
             tg.cancel_scope.cancel()
-    assert 1000 < usage.of("ask").prompt_tokens < 1200
-    assert meter.tokens == usage.of("ask").tokens
+    assert 1000 < calls_of(usage, "ask").prompt_tokens < 1200
+    assert meter.tokens == calls_of(usage, "ask").tokens
     assert usage.held_tokens == 0
 
 
@@ -689,7 +693,7 @@ async def test_a_reply_that_nobody_can_read_costs_its_prompt(
     usage = Usage(clock=HandClock())
     with pytest.raises(ModelReplyError):
         await make(usage).ask(ASK, AskIn("x" * 3600))
-    assert 1000 < usage.of("ask").prompt_tokens < 1200
+    assert 1000 < calls_of(usage, "ask").prompt_tokens < 1200
 
 
 @pytest.mark.usefixtures("no_pauses")
@@ -701,7 +705,7 @@ async def test_an_attempt_that_nobody_worked_on_costs_nothing(
     usage = Usage(clock=HandClock())
     with pytest.raises(ModelError):
         await make(usage, max_retries=0).ask(ASK, GIVEN)
-    assert usage.of("ask").calls == 0
+    assert calls_of(usage, "ask").calls == 0
 
 
 @pytest.mark.usefixtures("no_pauses")

@@ -27,6 +27,7 @@ from intern.models.templates import Templates
 from intern.models.usage import Usage
 from tests import endpoint_double as doubles
 from tests.endpoint_double import EndpointDouble, endpoint_double, retried_at_once
+from tests.fakes import calls_of
 
 pytestmark = pytest.mark.anyio
 
@@ -126,7 +127,7 @@ async def test_an_endpoint_that_never_answers_is_given_up(endpoint: EndpointDoub
             with pytest.raises(ModelUnavailableError, match="said nothing for"):
                 await asked.ask(GATE, GIVEN)
     assert len(endpoint.requests) == 2
-    assert usage.of("gate").calls == 2, "it had both, so both are billed"
+    assert calls_of(usage, "gate").calls == 2, "it had both, so both are billed"
 
 
 async def test_a_connection_that_never_stands_costs_nothing_but_time(templates: Templates) -> None:
@@ -139,7 +140,7 @@ async def test_a_connection_that_never_stands_costs_nothing_but_time(templates: 
             async with model(base_url, templates, usage, timeout_seconds=0.3, max_retries=0) as asked:
                 with pytest.raises(ModelUnavailableError, match="said nothing for"):
                     await asked.ask(GATE, GIVEN)
-    assert usage.of("gate").calls == 0
+    assert calls_of(usage, "gate").calls == 0
 
 
 async def test_a_wrong_key_is_refused_and_not_shown(endpoint: EndpointDouble, templates: Templates) -> None:

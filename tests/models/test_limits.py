@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from intern.core.errors import ModelBudgetError, ModelBudgetTooSmallError
 from intern.models.limits import Limits, Window
-from intern.models.options import Price
+from intern.models.options import LlmOptions, Price
 from intern.models.usage import Usage
 from tests.fakes import HandClock
 
@@ -19,12 +19,8 @@ pytestmark = pytest.mark.anyio
 
 
 def limits(in_flight: int = 4, per_minute: int = 0, tokens_a_day: int = 0, usage: Usage | None = None) -> Limits:
-    return Limits(
-        in_flight=in_flight,
-        per_minute=per_minute,
-        tokens_a_day=tokens_a_day,
-        usage=usage or Usage(clock=HandClock()),
-    )
+    options = LlmOptions(max_in_flight=in_flight, calls_per_minute=per_minute, daily_token_budget=tokens_a_day)
+    return Limits(options, usage or Usage(clock=HandClock()))
 
 
 class Callers:
@@ -84,7 +80,7 @@ async def test_a_cancelled_caller_leaves_its_place_to_the_next() -> None:
 def paid(usage: Usage, budget: float) -> Limits:
     """Limits of money alone: a token costs one."""
     price = Price(model="m", input=1_000_000, output=1_000_000)
-    return Limits(in_flight=4, per_minute=0, tokens_a_day=0, usage=usage, cost_a_day=budget, price=price)
+    return Limits(LlmOptions(model="m", prices=(price,), daily_cost_budget=budget), usage)
 
 
 async def test_a_call_starts_only_if_all_that_it_may_cost_fits_into_what_is_left_of_the_day() -> None:
@@ -173,7 +169,7 @@ def test_whatever_is_called_in_whatever_order_no_day_costs_more_than_its_budget(
                     await usage.add("answer", asked, 0, float(asked + most * percent // 100))
             except ModelBudgetError:
                 pass
-        return await usage.cost(usage.today())
+        return (await usage.spent(usage.today())).cost
 
     assert anyio.run(spend) <= 100.0
 

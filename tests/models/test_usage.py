@@ -10,10 +10,11 @@ import pytest
 
 from intern.core.errors import KnowledgeError, ModelBudgetError
 from intern.models.limits import Limits
-from intern.models.usage import Meter, Usage, estimated_tokens, metered
+from intern.models.options import LlmOptions
+from intern.models.usage import Meter, Spent, Usage, estimated_tokens, metered
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.usage import UsageLog
-from tests.fakes import HandClock
+from tests.fakes import HandClock, calls_of
 
 pytestmark = pytest.mark.anyio
 
@@ -35,13 +36,9 @@ class MemoryStore:
         self.tokens += counted.tokens
         self.paid += counted.cost
 
-    async def spent(self, day: date, /) -> int:
+    async def spent(self, day: date, /) -> Spent:
         await self._work()
-        return self.tokens
-
-    async def cost(self, day: date, /) -> float:
-        await self._work()
-        return self.paid
+        return Spent(self.tokens, self.paid)
 
     async def _work(self) -> None:
         await anyio.lowlevel.checkpoint()
@@ -58,11 +55,11 @@ async def test_calls_are_counted_by_prompt_and_by_utc_day() -> None:
     clock.turn(days=1)
     await usage.add("gate", 5, 0)
 
-    gate = usage.of("gate", DAY)
+    gate = calls_of(usage, "gate", DAY)
     assert (gate.calls, gate.prompt_tokens, gate.completion_tokens, gate.tokens) == (2, 30, 3, 33)
-    assert await usage.spent(DAY) == 363
-    assert usage.of("gate").tokens == 5
-    assert usage.of("select").calls == 0
+    assert (await usage.spent(DAY)).tokens == 363
+    assert calls_of(usage, "gate").tokens == 5
+    assert calls_of(usage, "select").calls == 0
 
 
 async def test_a_day_goes_on_after_a_restart() -> None:
@@ -70,9 +67,9 @@ async def test_a_day_goes_on_after_a_restart() -> None:
     usage = Usage(store, clock=HandClock())
     await usage.add("gate", 10, 1)
 
-    assert await usage.spent(DAY) == 1011
+    assert await usage.spent(DAY) == (1011, 0.0)
     assert store.rows == [(DAY, "gate", 1, 10, 1)]
-    assert await Usage(store, clock=HandClock()).spent(DAY) == 1011
+    assert await Usage(store, clock=HandClock()).spent(DAY) == (1011, 0.0)
 
 
 async def test_what_was_paid_goes_on_after_a_restart_too() -> None:
@@ -80,16 +77,15 @@ async def test_what_was_paid_goes_on_after_a_restart_too() -> None:
     usage = Usage(store, clock=HandClock())
     await usage.add("gate", 10, 1, 0.25)
 
-    assert await usage.cost(DAY) == 2.25
-    assert usage.of("gate").cost == 0.25
-    assert await Usage(store, clock=HandClock()).cost(DAY) == 2.25
+    assert await usage.spent(DAY) == (11, 2.25)
+    assert await Usage(store, clock=HandClock()).spent(DAY) == (11, 2.25)
 
 
 async def test_two_processes_on_one_folder_share_the_days_budget(tmp_path: Path) -> None:
     clock = HandClock()
 
     async def asked(usage: Usage) -> None:
-        limits = Limits(in_flight=4, per_minute=0, tokens_a_day=1000, usage=usage, cost_a_day=10.0)
+        limits = Limits(LlmOptions(daily_token_budget=1000, daily_cost_budget=10.0), usage)
         async with limits.budgeted(300, what="answer"):
             await usage.add("answer", 300, 0, 3.0)
         clock.turn(seconds=5)
@@ -104,8 +100,7 @@ async def test_two_processes_on_one_folder_share_the_days_budget(tmp_path: Path)
             for usage in (ask, bot):
                 with pytest.raises(ModelBudgetError, match="has 100 left"):
                     await asked(usage)
-                assert await usage.spent(DAY) == 900
-                assert await usage.cost(DAY) == 9.0
+                assert await usage.spent(DAY) == (900, 9.0)
 
 
 async def test_what_others_spend_is_looked_for_once_in_five_seconds_and_a_failure_forgets_nothing() -> None:
@@ -114,12 +109,12 @@ async def test_what_others_spend_is_looked_for_once_in_five_seconds_and_a_failur
     await usage.add("gate", 10, 1, 0.5)
     await store.add(DAY, "answer", Meter(1, 200, cost=0.25))
     clock.turn(seconds=4)
-    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 1.5)
+    assert await usage.spent(DAY) == (1011, 1.5)
     clock.turn(seconds=1)
     store.broken = True
-    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 1.5)
+    assert await usage.spent(DAY) == (1011, 1.5)
     store.broken = False
-    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1211, 1.75)
+    assert await usage.spent(DAY) == (1211, 1.75)
 
 
 async def test_each_call_is_told_to_who_counts_along() -> None:
@@ -129,7 +124,7 @@ async def test_each_call_is_told_to_who_counts_along() -> None:
         await usage.add("gate", 10, 1, 0.5, 8)
         await usage.add("answer", 20, 2)
     assert told == [("gate", 10, 1, 0.5, 8), ("answer", 20, 2, 0.0, 0)]
-    assert (meter.cached_tokens, usage.of("gate").cached_tokens) == (8, 8)
+    assert (meter.cached_tokens, calls_of(usage, "gate").cached_tokens) == (8, 8)
 
 
 async def test_a_store_out_of_order_costs_no_reply_and_is_asked_again() -> None:
@@ -137,11 +132,11 @@ async def test_a_store_out_of_order_costs_no_reply_and_is_asked_again() -> None:
     store.broken = True
     usage = Usage(store, clock=HandClock())
     await usage.add("gate", 10, 1)
-    assert await usage.spent(DAY) == 11
+    assert (await usage.spent(DAY)).tokens == 11
 
     store.broken = False
 
-    assert await usage.spent(DAY) == 1011
+    assert (await usage.spent(DAY)).tokens == 1011
 
 
 class Paused(MemoryStore):
@@ -167,9 +162,9 @@ async def test_what_is_being_stored_just_now_is_counted_once(seconds: int) -> No
             tg.start_soon(usage.add, "gate", 10, 1, 0.5)
             await store.written.wait()
             clock.turn(seconds=seconds)
-            assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 0.5)
+            assert await usage.spent(DAY) == (1011, 0.5)
             store.may_go_on.set()
-    assert (await usage.spent(DAY), await usage.cost(DAY)) == (1011, 0.5)
+    assert await usage.spent(DAY) == (1011, 0.5)
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["the first look", "a later one"])
@@ -180,7 +175,7 @@ async def test_who_reads_slowly_while_another_stores_counts_nothing_twice(is_kno
             self.readers = -1 if is_known else 0
             self.first, self.may_read = anyio.Event(), anyio.Event()
 
-        async def spent(self, day: date, /) -> int:
+        async def spent(self, day: date, /) -> Spent:
             self.readers += 1
             if self.readers == 1:
                 self.first.set()
@@ -199,7 +194,7 @@ async def test_who_reads_slowly_while_another_stores_counts_nothing_twice(is_kno
             await usage.add("gate", 10, 1)
             store.may_read.set()
     assert store.tokens == 1011
-    assert await usage.spent(DAY) == 1011
+    assert (await usage.spent(DAY)).tokens == 1011
 
 
 async def test_who_gives_up_while_it_is_stored_neither_loses_nor_doubles_a_count() -> None:
@@ -237,7 +232,7 @@ async def test_calls_wait_for_no_disk_where_somebody_keeps_their_count_now_and_t
         await usage.keep()
         clock.turn(seconds=1)
         await usage.add("gate", 10, 1)
-        assert usage.of("gate").calls == 1 + sum(row[2] for row in store.rows)
+        assert (await usage.spent(DAY)).tokens == 11 + sum(row[3] + row[4] for row in store.rows)
 
 
 @pytest.mark.parametrize(

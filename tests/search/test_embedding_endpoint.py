@@ -26,7 +26,7 @@ from intern.core.text.masking import Secret
 from intern.models.options import EmbeddingOptions, LlmOptions
 from intern.models.usage import Usage
 from intern.search.embedding_endpoint import EndpointEmbedder
-from tests.fakes import HandClock
+from tests.fakes import HandClock, calls_of
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +103,7 @@ async def test_each_text_gets_its_own_unit_vector_whatever_the_order_of_the_repl
     assert direction(long) == pytest.approx((4 / 17**0.5, 1 / 17**0.5))
     assert server.sent == [{"model": "embed-1", "input": ["abc", "abcd"], "encoding_format": "float"}]
     assert embedder.dimensions == 2
-    assert (usage.of("embeddings").calls, usage.of("embeddings").prompt_tokens) == (1, 9)
+    assert (calls_of(usage, "embeddings").calls, calls_of(usage, "embeddings").prompt_tokens) == (1, 9)
 
 
 async def test_each_call_is_told_with_what_became_of_it_and_what_is_known_is_none(make: Make, server: Server) -> None:
@@ -124,7 +124,7 @@ async def test_a_reply_without_vectors_costs_its_texts_all_the_same(make: Make, 
     server.planned = [httpx.Response(200, content=b"<html>hello</html>")]
     with fail_after(5), pytest.raises(ModelReplyError):
         await make(usage=usage).embed(["x" * 3600])
-    assert usage.of("embeddings").prompt_tokens == 1000
+    assert calls_of(usage, "embeddings").prompt_tokens == 1000
 
 
 async def test_many_texts_go_in_several_calls_and_the_same_text_goes_once(make: Make, server: Server) -> None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.ids import MessageId
-from intern.models.usage import Meter
+from intern.models.usage import Meter, Spent
 from intern.stores.sqlite.database import Database, Transaction
 from intern.stores.sqlite.store import IN, Store, Table, as_json, bare_ids, keep_first, reads, writes
 
@@ -82,15 +82,10 @@ class UsageLog(Store):
             (day.isoformat(), prompt, *astuple(counted)),
         )
 
-    async def spent(self, day: date, /) -> int:
-        """Return all tokens of a day, prompts and replies together."""
-        statement = "select sum(prompt_tokens + completion_tokens) from usage where day = ?"
-        return await self.db.number(statement, (day.isoformat(),))
-
-    async def cost(self, day: date, /) -> float:
-        """Return all costs of a day."""
-        row = await self.db.row("select total(cost) from usage where day = ?", (day.isoformat(),))
-        return msgspec.convert(row, tuple[float])[0]
+    async def spent(self, day: date, /) -> Spent:
+        """Return all tokens of a day, prompts and replies together, and all costs."""
+        sums = "coalesce(sum(prompt_tokens + completion_tokens), 0), coalesce(sum(cost), 0)"
+        return msgspec.convert(await self.db.row(f"select {sums} from usage where day = ?", (day.isoformat(),)), Spent)
 
     @reads
     def of(self, db: Transaction, day: date) -> tuple[PromptUsage, ...]:
