@@ -31,7 +31,7 @@ from intern.answering.selecting import entry_words
 from intern.core.messages import is_team
 from intern.core.records import Hit
 from intern.core.text.passages import GAP, passages
-from intern.core.text.words import Rarity, word_set, words
+from intern.core.text.words import Rarity, one_line, word_set, words
 from intern.search.finding import Embedder
 from intern.sources.markup import without_markup
 
@@ -137,12 +137,12 @@ def answer(given: prompts.AnswerIn) -> prompts.Draft:
 def verify(given: prompts.VerifyIn) -> prompts.Verification:
     """Each paragraph of the answer must stand in a source, but for white space and markup."""
     quoted = given.answer.removesuffix(NOTE).strip()
-    texts = [_flat(text) for source in given.sources for text in (*_readings(source), source.said or "")]
+    texts = [one_line(text) for source in given.sources for text in (*_readings(source), source.said or "")]
     parts = [part for part in quoted.removesuffix(GAP.strip()).split("\n\n") if part.strip()]
-    strange = [part for part in parts if not any(_flat(part.removesuffix(_FENCE)) in text for text in texts)]
+    strange = [part for part in parts if not any(one_line(part.removesuffix(_FENCE)) in text for text in texts)]
     return prompts.Verification(
         is_good_enough=bool(quoted) and not strange,
-        issues=tuple(f"this stands in no source: {_flat(part)[:200]}" for part in strange),
+        issues=tuple(f"this stands in no source: {one_line(part)[:200]}" for part in strange),
     )
 
 
@@ -240,10 +240,6 @@ def _without_heading(text: str) -> str:
     while lines and (not lines[0].strip() or re.match(r"#{1,6}\s", lines[0])):
         lines.pop(0)
     return "\n".join(lines).strip("\n")
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
 
 
 # Thanks in languages whose questions `_ASKS` knows; they may stand behind "ah brilliant,".

@@ -19,7 +19,7 @@ from intern.core.ids import SourceId
 from intern.core.messages import block_ids, is_team
 from intern.core.records import Hit, IndexEntry, SourceText
 from intern.core.text.passages import best_passages
-from intern.core.text.words import Rarity, Remembering, word_set, words
+from intern.core.text.words import Rarity, Remembering, one_line, word_set, words
 
 # Of a page in two formats (`git-add.txt`, `git-add.html`) three in four share 85% of their words or more; of two
 # different pages of one manual none shares 40%. In one format, two versions of a page share as many.
@@ -55,7 +55,7 @@ def shown_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> 
     shown = [
         ShownSource(
             source_id=source.source_id,
-            title=" ".join(source.title.split()),
+            title=one_line(source.title),
             text=best_passages(source.text, query, share),
             url=source.url,
             said=source.said,
@@ -81,7 +81,7 @@ class _Page(NamedTuple):
 
 def _page(source: SourceText) -> _Page:
     ending = PurePosixPath(source.source_id).suffix.lower()
-    return _Page(ending, " ".join(source.text.split()), frozenset(word_set(source.text[:_COMPARED])))
+    return _Page(ending, one_line(source.text), frozenset(word_set(source.text[:_COMPARED])))
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:
@@ -137,7 +137,7 @@ _all_words = Remembering(entry_words)
 
 def listable(nuggets: Iterable[IndexEntry], max_chars: int) -> tuple[IndexEntry, ...]:
     """As many nuggets, the best first, as fit into a quarter of the room: the index keeps the rest."""
-    entries = [IndexEntry(nugget.source_id, " ".join(nugget.description.split())) for nugget in nuggets]
+    entries = [IndexEntry(nugget.source_id, one_line(nugget.description)) for nugget in nuggets]
     return tuple(entries[: bisect_right([*accumulate(map(size, entries))], max_chars // 4)])
 
 
@@ -149,7 +149,7 @@ class Index:
 
     def __init__(self, entries: Iterable[IndexEntry]) -> None:
         self.entries = tuple(
-            IndexEntry(entry.source_id, " ".join(entry.description.split()))
+            IndexEntry(entry.source_id, one_line(entry.description))
             for entry in entries
             if str(entry.source_id).isprintable()
         )
@@ -309,9 +309,9 @@ def _passage(source: SourceText, hit: Hit, query: str) -> Shown | None:
 
 def _block_of(text: str, hit: Hit, query: str) -> tuple[str, str] | None:
     """Id and text of the block that a hit is of: the one that begins with its words, else the one that holds most."""
-    first, wanted = hit.text.partition("\n")[0], _flat(hit.text)
+    first, wanted = hit.text.partition("\n")[0], one_line(hit.text)
     for qa_id, block in _blocks(text) if first else ():
-        if f": {first}\n" in block and _flat(_SPEAKER.sub("", _said_by_whom(block))) == wanted:
+        if f": {first}\n" in block and one_line(_SPEAKER.sub("", _said_by_whom(block))) == wanted:
             return qa_id, block
     words, held = word_set(hit.text or query), dict(_blocks(text[-_MOST_SEARCHED:]))
     best = max(held, key=lambda qa_id: len(word_set(held[qa_id]) & words), default=None)
@@ -339,7 +339,7 @@ def _shown(source: SourceText, source_id: SourceId, text: str) -> Shown:
         alias="S1",
         source_id=source_id,
         label=name if kind in {"kb", "file"} else source_id,
-        title=" ".join(source.title.split()),
+        title=one_line(source.title),
         text=text,
         url=source.url,
         said=source.said,
@@ -359,7 +359,7 @@ def _around(text: str, hit: Hit) -> str:
             break
         end = end_of_next
     passage = text[start:end].strip()
-    heading = " ".join(hit.title.split())
+    heading = one_line(hit.title)
     return passage if not heading or heading in passage[:300] else f"{heading}\n\n{passage}"
 
 
@@ -372,7 +372,3 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 def _said_by_whom(block: str) -> str:
     """Return the turns of a block, each led by its speaker, without ids and times."""
     return _INDENT.sub("", _HEADER.sub("", block).strip())
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())

@@ -17,6 +17,7 @@ from intern.core.flow import AnswerRequest, Batch, CaptureRequest
 from intern.core.ids import ConversationId, MessageId, reply_conversation, thread_conversation
 from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext
 from intern.core.records import Capture, Turn
+from intern.core.text.words import one_line
 
 
 def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tuple[CaptureRequest, ...]:
@@ -67,7 +68,7 @@ def text_of(message: ChatMessage, image_texts: Sequence[str] = ()) -> str:
     seen = {image.id: text for image, text in zip(images, image_texts, strict=False) if text}
     lines = [message.text] if message.text else []
     lines += [
-        f"[{'image' if attachment.is_image else 'file'}: {_one_line(attachment.filename)}]"
+        f"[{'image' if attachment.is_image else 'file'}: {one_line(attachment.filename)}]"
         + (f" {seen[attachment.id]}" if attachment.id in seen else "")
         for attachment in message.attachments
         if attachment.is_image or not message.text.strip()
@@ -117,10 +118,6 @@ def capture_request(
         channel_id=batch.channel_id,
         messages=kept,
     )
-
-
-def _one_line(name: str) -> str:
-    return " ".join(name.split())
 
 
 _LEADING_MENTION = re.compile(r"\A\s*<@[!&]?\d+>[\s,:]*")

@@ -155,14 +155,9 @@ class Extractor:
                 model_used=self.model_name,
                 extracted_at=self.clock.now(),
             )
-            said = [
-                each.gone if isinstance(each, RefusedFact) else each.occurrence.fact_id
-                for each in outcome.facts
-                if isinstance(each, RefusedFact | RepeatedFact)
-            ]
-            applied = await self._keep(
-                segment.id, lambda: self.log.apply(outcome), [each for each in said if each is not None]
-            )
+            repeated = [each.occurrence.fact_id for each in outcome.facts if isinstance(each, RepeatedFact)]
+            gone = [each.gone for each in outcome.facts if isinstance(each, RefusedFact) and each.gone is not None]
+            applied = await self._keep(segment.id, lambda: self.log.apply(outcome), (*repeated, *gone))
         learned = applied.nuggets_extracted + applied.facts_extracted + applied.facts_updated
         _log.info(
             "extraction_finished",
@@ -281,20 +276,14 @@ class Extractor:
         done: list[T] = []
         # It takes little time, and a half change would leave the search wrong until the next start.
         with CancelScope(shield=True):
-            done.append(await self._kept(conversation_id, change, facts))
+            touched = _touched(await self.facts.by_ids(set(facts)))
+            nuggets = {each.id for each in await self.nuggets.of_conversation(conversation_id)}
+            touched |= _touched(await self.facts.of_conversation(conversation_id))
+            done.append(await change())
+            nuggets |= {each.id for each in await self.nuggets.of_conversation(conversation_id)}
+            touched |= _touched(await self.facts.of_conversation(conversation_id))
+            await self._show(nuggets, touched)
         return done[0]
-
-    async def _kept(
-        self, conversation_id: ConversationId, change: Callable[[], Awaitable[T]], also: Iterable[FactId]
-    ) -> T:
-        nuggets = {each.id for each in await self.nuggets.of_conversation(conversation_id)}
-        facts = _touched(await self.facts.of_conversation(conversation_id))
-        facts |= _touched(await self.facts.by_ids(set(also)))
-        changed = await change()
-        nuggets |= {each.id for each in await self.nuggets.of_conversation(conversation_id)}
-        facts |= _touched(await self.facts.of_conversation(conversation_id))
-        await self._show(nuggets, facts)
-        return changed
 
     async def _show(self, nugget_ids: Collection[NuggetId], fact_ids: Collection[FactId]) -> None:
         """Update the search documents of these; drop those of deleted items and secret facts."""

@@ -18,6 +18,7 @@ from intern.core.ids import NuggetId
 from intern.core.records import Fact, FactCategory, Nugget, NuggetStatus, Sentiment, Speaker, Visibility
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import even_share
+from intern.core.text.words import one_line
 from intern.facts.reconciling import Proposal
 from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment
 from intern.facts.visibility import of_account
@@ -182,10 +183,10 @@ class _Reader:
         """Return the checked nugget; None if it has no source, says nothing, or is not for all members."""
         sources = self._sources(said.source_message_ids)
         analysis = shortened(self._text(said.detailed_analysis), _MAX_ANALYSIS)
-        topic = shortened(_line(self._text(said.topic)), _MAX_TOPIC)
+        topic = shortened(one_line(self._text(said.topic)), _MAX_TOPIC)
         if not sources or not _says_something(analysis) or not _says_something(topic):
             return None
-        summary, keywords = _line(self._text(said.topic_summary)), self._keywords(said.keywords)
+        summary, keywords = one_line(self._text(said.topic_summary)), self._keywords(said.keywords)
         # Each field by itself: no sentence continues in the next field.
         if any(of_account(each) != "shared" for each in (topic, summary, analysis, " ".join(keywords))):
             self.hidden += 1
@@ -211,13 +212,13 @@ class _Reader:
     def proposal(self, said: FactOut) -> Proposal | None:
         """Return the checked proposal; None if it says nothing, or names no source."""
         sources = self._sources(said.source_message_ids)
-        content = _line(self._impersonal(said.content))
+        content = one_line(self._impersonal(said.content))
         if not sources or not _says_something(self._pseudonyms.conceal(_clean(said.content))):
             return None
         return Proposal(
             category=said.category,
             content=content,
-            summary=_line(self._impersonal(said.summary)),
+            summary=one_line(self._impersonal(said.summary)),
             visibility=said.visibility,
             confidence=said.confidence,
             sentiment=said.sentiment,
@@ -250,15 +251,15 @@ class _Reader:
     def _keywords(self, said: Sequence[str]) -> tuple[str, ...]:
         kept: dict[str, str] = {}
         for each in said:
-            keyword = _line(self._text(each))
+            keyword = one_line(self._text(each))
             if _says_something(keyword) and len(keyword) <= _MAX_KEYWORD:
                 kept.setdefault(keyword.casefold(), keyword)
         return tuple(kept.values())[:_MOST_KEYWORDS]
 
     def _snippet(self, sources: Sequence[int], note: str) -> str:
         """Quote the last source, followed by the model's note."""
-        said = shortened(_line(self._text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
-        noted = shortened(_line(self._text(note)), _MAX_SNIPPET // 2)
+        said = shortened(one_line(self._text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
+        noted = shortened(one_line(self._text(note)), _MAX_SNIPPET // 2)
         return f"{said} [{noted}]" if noted else said
 
     def _fact(self, said: str) -> str | None:
@@ -276,10 +277,6 @@ def _reachable_by_none(text: str) -> str:
 def _says_something(text: str) -> bool:
     """Whether the text says more than masked names."""
     return any(map(str.isalnum, LABEL.sub("", text).replace(NAMELESS, "")))
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _clean(text: str) -> str:

@@ -103,12 +103,7 @@ class _Deciding:
         content = proposal.content.strip()
         if not content:
             return RefusedFact(reason="empty")
-        visibility = visibility_of(
-            f"{content}\n{proposal.summary}",
-            proposal.category,
-            proposed=proposal.visibility,
-            rules=self._options.overrides,
-        )
+        visibility = _judged(proposal, proposal.visibility, self._options)
         if visibility == "secret" and not self._options.keep_secret:
             return RefusedFact(reason="secret", gone=self._given_away(proposal, content))
         for name in (proposal.duplicate_of, proposal.supersedes):
@@ -182,12 +177,7 @@ class _Deciding:
 
     def _raised(self, fact: Fact, visibility: Visibility) -> Visibility:
         """Return the visibility of a repeated fact: as strict as before, or stricter, unless a rule decides."""
-        return visibility_of(
-            f"{fact.content}\n{fact.summary}",
-            fact.category,
-            proposed=strictest(fact.visibility, visibility),
-            rules=self._options.overrides,
-        )
+        return _judged(fact, strictest(fact.visibility, visibility), self._options)
 
     def _repeated(self, proposal: Proposal, fact: Fact, visibility: Visibility) -> FactDecision:
         alike = wording(proposal.content) == wording(fact.content) or same_subject(fact.content, proposal.content)
@@ -270,14 +260,17 @@ def judged_again(fact: Fact, options: FactOptions) -> Fact | None:
 
     Only an operator's rule can make a fact visible to more readers: the model's first proposal was not stored.
     """
-    text = f"{fact.content}\n{fact.summary}"
-    visibility = visibility_of(text, fact.category, proposed=fact.visibility, rules=options.overrides)
+    visibility = _judged(fact, fact.visibility, options)
     if visibility == "secret":
         return replace(fact, visibility=visibility) if options.keep_secret else None
     if fact.visibility != "secret":
         return replace(fact, visibility=visibility)
     content, summary = mask_secrets(fact.content).text, mask_secrets(fact.summary).text
     return replace(fact, visibility=visibility, content=content, summary=summary)
+
+
+def _judged(said: Proposal | Fact, proposed: Visibility, options: FactOptions) -> Visibility:
+    return visibility_of(f"{said.content}\n{said.summary}", said.category, proposed=proposed, rules=options.overrides)
 
 
 def _numbers(text: str) -> set[str]:

@@ -35,7 +35,7 @@ from intern.core.records import (
     Turn,
     Withdrawn,
 )
-from intern.core.text.words import STOP_WORDS, Look, likeness_key, look_of
+from intern.core.text.words import STOP_WORDS, Look, likeness_key, look_of, one_line
 from intern.stores.blocks import only
 
 if TYPE_CHECKING:  # every command loads this module with the settings; its help needs no store
@@ -229,7 +229,7 @@ def others_in(text: str, names: Iterable[str]) -> tuple[str, ...]:
     the beginning of a line.
     """
     seen = look_of(text).text
-    return tuple(each for each in dict.fromkeys(map(_line, names)) if _is_telling(each) or _is_addressed(each, seen))
+    return tuple(each for each in dict.fromkeys(map(one_line, names)) if _is_telling(each) or _is_addressed(each, seen))
 
 
 def _is_telling(name: str) -> bool:
@@ -238,7 +238,7 @@ def _is_telling(name: str) -> bool:
 
 
 def _is_addressed(name: str, seen: str) -> bool:
-    spelled = _spelled(_line(look_of(name).text))
+    spelled = _spelled(one_line(look_of(name).text))
     if len(name) < _SHORTEST or not spelled:
         return False
     called = rf"(?im)^\s{{0,3}}{spelled}\s?[:,]|(?<![\w@/.`])@{spelled}(?!_?{_LETTER})"
@@ -247,7 +247,7 @@ def _is_addressed(name: str, seen: str) -> bool:
 
 def _forms(name: str, *, whole: bool) -> Iterator[str]:
     """Return a name, and its form without a tail such as `_` or `[m]`."""
-    name = _line(name)
+    name = one_line(name)
     for form in dict.fromkeys((name,) if whole else (name, _TAILS.sub("", name))):
         if len(form) >= (_SHORTEST if form == name else _SHORTEST_CORE) and not LABEL.fullmatch(form):
             yield form
@@ -266,7 +266,7 @@ def _replaced(pattern: re.Pattern[str], left: Callable[[re.Match[str]], str], te
 
 def _searched(names: Iterable[str]) -> re.Pattern[str] | None:
     """Compile a pattern that finds names by their look: in any case, except names that are also words."""
-    written = {_line(look_of(each).text) for each in names}
+    written = {one_line(look_of(each).text) for each in names}
     written = {each for each in written if any(map(str.isalnum, each))}
     strict = {each for each in written if len(each) <= _SHORTEST or each.casefold() in STOP_WORDS}
     return _any_of(_alternatives(written - strict), _alternatives(strict))
@@ -298,10 +298,6 @@ def _spelled(name: str) -> str:
 
 def _spaced(text: str) -> str:
     return re.escape(text).replace(r"\ ", r"\s+")
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:

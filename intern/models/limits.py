@@ -147,7 +147,7 @@ class Limits:
             await usage.read(usage.today())  # the only await, so no other call can come between check and reservation
         spent = usage.spent_by_now(usage.today())
         if most_tokens:
-            left = int(most_tokens * self._share) - spent.tokens - (usage.held_tokens - own.tokens)
+            left = int(most_tokens * self._share) - spent.tokens - (usage.held.tokens - own.tokens)
             if tokens > left:
                 raise _too_much(
                     f"{what} may take {tokens} tokens",
@@ -155,7 +155,7 @@ class Limits:
                     "llm.daily_token_budget" if tokens > int(most_tokens * self._share) else "",
                 )
         if most_cost:
-            rest = most_cost * self._share - spent.cost - (usage.held_cost - own.cost)
+            rest = most_cost * self._share - spent.cost - (usage.held.cost - own.cost)
             if cost > rest:
                 raise _too_much(
                     f"{what} may cost {cost:.4f}",

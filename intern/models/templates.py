@@ -58,16 +58,6 @@ class Rendered(NamedTuple):
         return "\n".join((self.system, *(turn for example in self.examples for turn in example), self.user))
 
 
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """A sandbox that knows our own inputs: their fields are for templates, so they need no look at what they are."""
-
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return an attribute that a template uses; called for each one of each entry in a prompt."""
-        if isinstance(obj, msgspec.Struct) and attribute in obj.__struct_fields__:
-            return getattr(obj, attribute)
-        return super().getattr(obj, attribute)
-
-
 class Templates:
     """The operator's templates over the shipped ones. Each is read once; a mistake in one is a `ConfigError`."""
 
@@ -76,7 +66,7 @@ class Templates:
             raise ConfigError(f"prompts.dir: {override_dir} is not a folder")
         self._folders: tuple[Traversable, ...] = (*((override_dir,) if override_dir else ()), *shipped())
         self._constants = {**_NO_CONSTANTS, **globals}
-        self._jinja = _Sandbox(
+        self._jinja = ImmutableSandboxedEnvironment(
             loader=jinja2.FunctionLoader(self._read),
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,

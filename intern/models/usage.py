@@ -107,15 +107,14 @@ class Usage:
         self._store = store
         self._clock = clock or SystemClock()
         self._spent: dict[date, Meter] = {}
-        self._others: dict[date, _Others] = {}
+        self._others: dict[date, Spent] = {}
+        self._looked_at: dict[date, datetime] = {}
         self._owed: dict[tuple[date, str], Meter] = {}
         self._written: dict[date, Meter] = {}
         self._writing = 0
         self._stored_at: datetime | None = None
-        self._held: list[tuple[int, float]] = []
-        self.counted: Callable[[str, int, int, float, int], object] = lambda _prompt, _asked, _said, _cost, _cached: (
-            None
-        )
+        self._held: list[Spent] = []
+        self.counted: Callable[[str, int, int, float, int], object] | None = None
         """Called with the arguments of each `count`; it must neither wait nor raise."""
 
     def today(self) -> date:
@@ -128,7 +127,7 @@ class Usage:
 
         A call is counted on the day on which it ends.
         """
-        held = tokens, cost
+        held = Spent(tokens, cost)
         self._held.append(held)
         try:
             yield
@@ -136,14 +135,9 @@ class Usage:
             self._held.remove(held)
 
     @property
-    def held_tokens(self) -> int:
-        """The tokens that all calls under way may take, at any endpoint."""
-        return sum(tokens for tokens, _ in self._held)
-
-    @property
-    def held_cost(self) -> float:
-        """As `held_tokens`, in money."""
-        return sum(cost for _, cost in self._held)
+    def held(self) -> Spent:
+        """What all calls under way may take, at any endpoint."""
+        return Spent(sum(each.tokens for each in self._held), sum(each.cost for each in self._held))
 
     def count(
         self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached_tokens: int = 0
@@ -157,7 +151,8 @@ class Usage:
             *_meters.get(),
         ):
             meter.take(taken)
-        self.counted(prompt, prompt_tokens, completion_tokens, cost, cached_tokens)
+        if self.counted:
+            self.counted(prompt, prompt_tokens, completion_tokens, cost, cached_tokens)
 
     async def add(
         self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached_tokens: int = 0
@@ -205,11 +200,11 @@ class Usage:
         # What we stored in between may have been read or not. Then the next call looks again.
         is_quiet = not self._writing and ours == self._written.get(day, Meter())
         if is_quiet or day not in self._others:
-            self._others[day] = _Others(tokens - ours.tokens, cost - ours.cost, at)
+            self._others[day], self._looked_at[day] = Spent(tokens - ours.tokens, cost - ours.cost), at
 
     def _looked_just_now(self, day: date) -> bool:
-        known = self._others.get(day)
-        return known is not None and timedelta(0) <= self._clock.now() - known.at < _READ_EVERY
+        at = self._looked_at.get(day)
+        return at is not None and timedelta(0) <= self._clock.now() - at < _READ_EVERY
 
     async def read(self, day: date) -> None:
         """Read the store's counts of a day, unless that was done within the last seconds."""
@@ -222,22 +217,10 @@ class Usage:
 
     def spent_by_now(self, day: date) -> Spent:
         """Return all that was spent on a day, as far as the store was read."""
-        others, ours = self._others.get(day, _NOTHING), self._spent.get(day, Meter())
+        others, ours = self._others.get(day, Spent(0, 0.0)), self._spent.get(day, Meter())
         return Spent(others.tokens + ours.tokens, others.cost + ours.cost)
 
     async def spent(self, day: date) -> Spent:
         """Return all that was spent on a day, with that of other processes."""
         await self.read(day)
         return self.spent_by_now(day)
-
-
-class _Others(NamedTuple):
-    """Counts of a day that other processes stored."""
-
-    tokens: int
-    cost: float
-    at: datetime
-    """When they were read."""
-
-
-_NOTHING = _Others(0, 0.0, datetime.min.replace(tzinfo=UTC))

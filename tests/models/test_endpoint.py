@@ -680,7 +680,7 @@ async def test_a_call_that_nobody_waits_for_any_more_costs_its_prompt(endpoint: 
             tg.cancel_scope.cancel()
     assert 1000 < calls_of(usage, "ask").prompt_tokens < 1200
     assert meter.tokens == calls_of(usage, "ask").tokens
-    assert usage.held_tokens == 0
+    assert usage.held.tokens == 0
 
 
 @pytest.mark.parametrize(

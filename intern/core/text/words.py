@@ -64,6 +64,11 @@ def plain_words(text: str) -> list[str]:
     return _ascii_words(text) if text.isascii() else _WORD.findall(text)
 
 
+def one_line(text: str) -> str:
+    """Make each stretch of white space one space."""
+    return " ".join(text.split())
+
+
 def wording(text: str) -> str:
     """Normalise a text to compare it word for word: case, Unicode forms, spaces, and full stops at the end."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(".!… ")
