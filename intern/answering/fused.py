@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from itertools import islice
 
 import anyio.to_thread
-from msgspec import Struct, structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.answering import prompts
 from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence
 from intern.answering.nearest import Near, apart, unnamed, without_mentions
 from intern.answering.offline import WORTH_A_CALL, is_chatter, worth
 from intern.answering.selecting import distinct, listed, near_best, shown_passages, whole_sources
-from intern.answering.working import Checked, Work, answer_link, checked, read_each, silence
+from intern.answering.working import Drafted, Work, checked, citation, read_each, silence
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.messages import AIResult, Citation, SilenceReason, is_team
+from intern.core.messages import AIResult, SilenceReason
 from intern.core.records import Hit, SourceText
 from intern.core.text.passages import best_passages
 from intern.core.text.words import words
@@ -61,16 +62,6 @@ class Selected(Struct, frozen=True, kw_only=True):
     """The score by `triage.worth`; None where a model is asked in any case."""
 
 
-class Drafted(Checked, frozen=True, kw_only=True):
-    """An answer with the lines that it quotes."""
-
-    quotes: tuple[tuple[prompts.Shown, str], ...] = ()
-    unnamed: tuple[str, ...] = ()
-    """What the question names and no passage does, for the second look."""
-    is_near: bool = True
-    """What it quotes comes so near to the question that rules would answer with it, as far as that can be told."""
-
-
 async def worked_out(work: Work) -> AIResult:
     """Answer a question, or return silence with its reason. Raises `InternError`."""
     if not work.asked.question or not gate(work):
@@ -84,7 +75,8 @@ async def worked_out(work: Work) -> AIResult:
     draft = await generate(work, shown)
     if draft.reason or not await verify(work, draft):
         return silence(draft.reason or "rejected")
-    citations = [await _citation(work, passage, draft) for passage in draft.cited]
+    quotes = {passage.source_id: line for passage, line in reversed(draft.quotes)}
+    citations = [await citation(work, SourceId(id_ := each.source_id), each, quotes.get(id_)) for each in draft.cited]
     return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
 
 
@@ -113,22 +105,20 @@ async def select(work: Work) -> Selected:
         # Who addresses the bot gets a word: a model tells a question that nothing fits from thanks.
         if hits is None or (work.asked.addressed and not hits):
             index = await anyio.to_thread.run_sync(listed, entries)
-            hits = [_unread(index.entries[n].source_id) for n in islice(index.ranked(query), prompts.MOST_SHOWN)]
+            hits = [Hit(source_id=index.entries[n].source_id) for n in islice(index.ranked(query), prompts.MOST_SHOWN)]
         learned = await work.knowledge.learned(query)
-        near = (*near_best(hits), *(_unread(nugget.source_id) for nugget in learned.nuggets[:1]))
+        best = learned.nuggets[:1]
+        near = (*near_best(hits), *(Hit(source_id=nugget.source_id) for nugget in best))
         known = {hit.source_id for hit in near}
         few = entries if len(entries) <= prompts.MOST_SHOWN else ()
-        best = [
-            Hit(source_id=each.source_id, title="", text=each.description, score=0.0, likeness=learned.likeness)
-            for each in learned.nuggets[:1]
-        ]
+        told = [Hit(source_id=each.source_id, text=each.description, likeness=learned.likeness) for each in best]
         judged = by_text and bool(hits) and not learned.facts and may_be_passed_over(work)
         selected = Selected(
             hits=near,
             others=tuple(entry.source_id for entry in few if entry.source_id not in known),
             is_all=bool(few),
             facts=learned.facts,
-            worth=worth(work.asked.question, query, (*best, *hits)) if judged else None,
+            worth=worth(work.asked.question, query, (*told, *hits)) if judged else None,
         )
         fields.update(
             selected_sources_count=len(selected.hits),
@@ -156,10 +146,6 @@ def wanted(work: Work) -> str:
     return "\n".join([*(line.removeprefix("asker: ")[:300] for line in lines[-1:]), question])
 
 
-def _unread(source_id: SourceId) -> Hit:
-    return Hit(source_id=source_id, title="", text="", score=0.0)
-
-
 async def load(work: Work, selected: Selected) -> tuple[tuple[prompts.Shown, ...], int]:
     """Read the sources as they are now and cut passages; return these and the number of sources that cannot be read."""
     with work.trace.step("loading") as fields:
@@ -181,7 +167,7 @@ def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple
     read_all = len(sources) == len({hit.source_id for hit in selected.hits}) + len(selected.others)
     if selected.is_all and read_all and (all_of_it := whole_sources(kept, room)):
         return all_of_it
-    facts = [_unread(fact.source_id) for fact in selected.facts]
+    facts = [Hit(source_id=fact.source_id) for fact in selected.facts]
     return shown_passages((*selected.hits, *facts), {each.source_id: each for each in kept}, wanted(work), room)
 
 
@@ -202,7 +188,7 @@ async def generate(work: Work, shown: tuple[prompts.Shown, ...]) -> Drafted:
         work.trace.steps["gate"].update(kind=decision.kind)
         draft = await anyio.to_thread.run_sync(drafted, work, decision, shown)
         if work.nearest is not None:
-            draft = structs.replace(draft, is_near=_is_near(draft, found))
+            draft = replace(draft, is_near=_is_near(draft, found))
         fields.update(
             answer_chars=len(draft.text),
             citations=tuple(passage.source_id for passage in draft.cited),
@@ -231,11 +217,7 @@ def drafted(work: Work, decision: prompts.Decision, shown: Sequence[prompts.Show
     of_quotes = {passage.alias for passage, _ in quotes}
     cited = tuple(passage for passage in shown if passage.alias in of_quotes or passage.alias in named)
     check = checked(work, answer_text(decision.answer), cited, is_cited=bool(quotes))
-    return Drafted(
-        **structs.asdict(check),
-        quotes=quotes,
-        unnamed=tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES]),
-    )
+    return replace(check, quotes=quotes, unnamed=tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES]))
 
 
 def _held(decision: prompts.Decision, shown: Sequence[prompts.Shown]) -> list[tuple[prompts.Shown, str]]:
@@ -304,11 +286,3 @@ def is_sure(work: Work, draft: Drafted) -> bool:
     said = set(words(draft.text))
     quoted = set(words("\n".join((*(passage.text for passage in draft.cited), work.asked.question))))
     return bool(said) and len(said & quoted) >= _SURE * len(said)
-
-
-async def _citation(work: Work, passage: prompts.ShownSource, draft: Drafted) -> Citation:
-    # The address of a page may hold a "#", too.
-    source_id = SourceId(passage.source_id)
-    url = await answer_link(work.knowledge, source_id) if is_team(source_id) else passage.url
-    quote = next((line for of, line in draft.quotes if of.source_id == source_id), None)
-    return Citation(source_id=source_id, title=passage.title, url=url, quote=quote)

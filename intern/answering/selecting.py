@@ -157,12 +157,8 @@ class Index:
         self._smallest_first = sorted(self.sizes)
         self._size = sum(self.sizes)
         self._places = {entry.source_id: n for n, entry in enumerate(self.entries)}
-        self._holding: dict[str, list[int]] = {}
-        held = list(map(set, _all_words(self.entries)))
-        self._rarity = Rarity(held)
-        for n, have in enumerate(held):
-            for word in have:
-                self._holding.setdefault(word, []).append(n)
+        self._held = list(map(set, _all_words(self.entries)))
+        self._rarity = Rarity(self._held)
 
     def fits(self, max_chars: int) -> bool:
         """Whether it can be shown whole."""
@@ -200,15 +196,12 @@ class Index:
         return iter(dict.fromkeys(chain(by_text, self._by_words(query), range(len(self.entries)))))
 
     def _by_words(self, query: str) -> list[int]:
-        scores: dict[int, float] = {}
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
-        for word in sorted(word_set(query)):
-            weight = self._rarity.weight(word)
-            if weight >= _TELLING:
-                for n in self._holding.get(word, ()):
-                    scores[n] = scores.get(n, 0.0) + weight
+        weights = [(word, self._rarity.weight(word)) for word in sorted(word_set(query))]
+        telling = [(word, weight) for word, weight in weights if weight >= _TELLING]
+        scores = [sum([weight for word, weight in telling if word in held]) for held in self._held]
         # The index's order decides between equals.
-        return nlargest(2 * MOST_RANKED, sorted(scores), key=scores.__getitem__)
+        return nlargest(2 * MOST_RANKED, (n for n, score in enumerate(scores) if score), key=scores.__getitem__)
 
 
 # An index changes seldom and is read for each question; the one before may still be in use. For thousands of entries it

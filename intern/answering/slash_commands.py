@@ -35,7 +35,7 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_of
 from intern.core.log import get_logger
-from intern.core.messages import AIResult, Button, Channel, ChatMessage, Citation, SilenceReason
+from intern.core.messages import AIResult, Button, Channel, ChatMessage, Citation
 from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
 
 _log = get_logger(__name__)
@@ -65,7 +65,7 @@ NO_MESSAGE = "That is neither a message id nor a link to a message."
 NO_ACCOUNT = "I hold nothing on that: I did not take it for a question to me, or it was too long ago."
 WHY_UNKNOWN = "I do not know any more how this answer came about; it was too long ago."
 
-_SILENCES: Final[Mapping[SilenceReason, str]] = {
+_REASONS: Final[Mapping[str, str]] = {
     "": "It was answered.",
     "not_a_question": "I did not take it for a question.",
     "not_answerable": "I took it for a question that I am not meant to answer.",
@@ -82,9 +82,6 @@ _SILENCES: Final[Mapping[SilenceReason, str]] = {
     "model_failed": "The model gave no usable reply, or could not be asked at all.",
     "knowledge_failed": "My knowledge could not be read.",
     "images_unavailable": "Its images could not be looked at.",
-}
-
-_OTHER_REASONS: Final[Mapping[str, str]] = {
     "asked too much": "Its asker had asked as much as one member may within an hour.",
     "shed": "Too many questions waited already.",
     "too old": "It was too old when I came to read it.",
@@ -302,8 +299,7 @@ class Commands:
 
 def explained(account: Trace, votes: Votes | None = None) -> str:
     """Explain to the team what became of a question, with the votes on its answer."""
-    known = {**{str(reason): words for reason, words in _SILENCES.items()}, **_OTHER_REASONS}
-    reason = known.get(account.reason, account.reason)
+    reason = _REASONS.get(account.reason, account.reason)
     lines = [f"Message {account.question_id}: **{_line(account.outcome)}**. {_line(reason)}"]
     if line := why_line(account.debug) if not account.reason else "":
         lines.append(f"- {line}")

@@ -23,13 +23,13 @@ from intern.answering.nearest import Nearest
 from intern.answering.prompts import AnsweringOptions
 from intern.answering.selecting import Chosen, chosen, distinct, listable, listed, shown_sources, size
 from intern.answering.working import (
-    Checked,
+    Drafted,
     Knowledge,
     Trace,
     Work,
-    answer_link,
     asked,
     checked,
+    citation,
     read_each,
     silence,
     start_of,
@@ -49,6 +49,7 @@ from intern.core.messages import (
     is_team,
 )
 from intern.core.records import SourceText
+from intern.learning.archiving import Images
 from intern.models.prompt import Model
 
 _log = get_logger(__name__)
@@ -183,14 +184,10 @@ async def load(work: Work, selection: Chosen, query: str) -> tuple[tuple[prompts
         return shown, failed
 
 
-class Drafted(Checked, frozen=True, kw_only=True):
-    """An answer with the ids that it cites."""
-
-    source_ids: tuple[SourceId, ...]
-
-
-async def generate(work: Work, query: str, shown: tuple[prompts.ShownSource, ...]) -> Drafted:
-    """Write the answer, and compare it with its sources as far as code can."""
+async def generate(
+    work: Work, query: str, shown: tuple[prompts.ShownSource, ...]
+) -> tuple[Drafted, tuple[SourceId, ...]]:
+    """Write the answer, and compare it with its sources as far as code can; return it, and the ids that it cites."""
     with work.trace.step("generation", prompts.ANSWER) as fields:
         given = prompts.AnswerIn(
             max_answer_chars=work.options.max_answer_chars,
@@ -205,20 +202,22 @@ async def generate(work: Work, query: str, shown: tuple[prompts.ShownSource, ...
         sources = [source for source in shown if source.source_id in of]
         is_cited = bool(sources) or not work.options.require_citations
         check = partial(checked, work, answer_text(reply.answer), sources, is_cited=is_cited)
-        draft = Drafted(**structs.asdict(await anyio.to_thread.run_sync(check)), source_ids=holding.source_ids)
+        draft = await anyio.to_thread.run_sync(check)
         fields.update(
             answer_chars=len(draft.text),
-            citations=draft.source_ids,
+            citations=holding.source_ids,
             dropped_citations_count=holding.dropped,
             strange_urls_count=len(draft.urls),
             strange_count=len(draft.strange),
             suspicions_count=len(draft.suspicions) - len(draft.strange),
         )
         work.trace.say("generation", strange_urls=draft.urls, strange=draft.strange)
-        return draft
+        return draft, holding.source_ids
 
 
-async def verify(work: Work, draft: Drafted, shown: tuple[prompts.ShownSource, ...]) -> bool:
+async def verify(
+    work: Work, draft: Drafted, source_ids: tuple[SourceId, ...], shown: tuple[prompts.ShownSource, ...]
+) -> bool:
     """Check the answer with a second call: right by its sources, clear, and safe to post.
 
     The model sees what the answer cites, and the team's word, which may gainsay it.
@@ -229,7 +228,7 @@ async def verify(work: Work, draft: Drafted, shown: tuple[prompts.ShownSource, .
             history=work.asked.history,
             question=work.asked.question,
             answer=draft.text,
-            citations=draft.source_ids,
+            citations=source_ids,
             suspicions=draft.suspicions,
         )
         verdict = await work.model.ask(prompts.VERIFY, given)
@@ -257,18 +256,15 @@ async def _worked_out(work: Work) -> AIResult:
     shown, failed = await load(work, selection, query)
     if not shown:
         return silence("sources_unreadable" if failed else "no_sources")
-    draft = await generate(work, query, shown)
-    if draft.reason or not await verify(work, draft, shown):
+    draft, source_ids = await generate(work, query, shown)
+    if draft.reason or not await verify(work, draft, source_ids, shown):
         return silence(draft.reason or "rejected")
-    citations = [await _citation(work.knowledge, source_id, draft) for source_id in draft.source_ids]
+    citations: list[Citation] = []
+    for source_id in source_ids:
+        source = next(each for each in draft.cited if each.source_id == source_of(source_id))
+        quote = await anyio.to_thread.run_sync(quote_of, draft.text, source_id, source)
+        citations.append(await citation(work, source_id, source, quote))
     return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
-
-
-async def _citation(knowledge: Knowledge, source_id: SourceId, draft: Drafted) -> Citation:
-    source = next(each for each in draft.cited if each.source_id == source_of(source_id))
-    url = source.url if source_id == source.source_id else await answer_link(knowledge, source_id)
-    quote = await anyio.to_thread.run_sync(quote_of, draft.text, source_id, source)
-    return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
 
 
 def refusal(decision: prompts.GateDecision) -> SilenceReason:
@@ -328,14 +324,6 @@ def _failure_reason(error: InternError) -> SilenceReason:
 # Endpoints take few; the newest show what the question is about.
 MOST_IMAGES = 4
 _SECONDS = 30.0
-
-
-class Images(Protocol):
-    """Fetches pictures; see `intern.platforms.discord.attachments`."""
-
-    async def image(self, attachment: Attachment, /) -> Image:
-        """Fetch the picture. Raises the ChatError family."""
-        ...
 
 
 class Answers(Protocol):

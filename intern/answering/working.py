@@ -23,11 +23,11 @@ from structlog.contextvars import get_contextvars
 from intern.answering.citing import strange_urls
 from intern.answering.grounding import grounding
 from intern.answering.nearest import Nearest
-from intern.answering.prompts import AnsweringOptions, ShownSource
+from intern.answering.prompts import AnsweringOptions, Shown, ShownSource
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
-from intern.core.messages import AIResult, Conversation, Image, Message, SilenceReason
+from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
 from intern.core.text.masking import masked_start
 from intern.models.endpoint import chat_request
@@ -239,7 +239,7 @@ class Work:
     trace: Trace
 
 
-class Checked(Struct, frozen=True, kw_only=True):
+class Drafted(Struct, frozen=True, kw_only=True):
     """An answer, compared with what it cites. With a `reason` it must not be posted."""
 
     reason: SilenceReason
@@ -251,9 +251,15 @@ class Checked(Struct, frozen=True, kw_only=True):
     """Commands and versions that are in nothing that it cites."""
     suspicions: tuple[str, ...] = ()
     """These, and numbers and other code, for the verifying model."""
+    quotes: tuple[tuple[Shown, str], ...] = ()
+    """Lines that it stands on, each with its passage. Of `fused`, as what follows."""
+    unnamed: tuple[str, ...] = ()
+    """What the question names and no passage does, for the second look."""
+    is_near: bool = True
+    """What it quotes comes so near to the question that rules would answer with it, as far as that can be told."""
 
 
-def checked(work: Work, text: str, cited: Sequence[ShownSource], *, is_cited: bool) -> Checked:
+def checked(work: Work, text: str, cited: Sequence[ShownSource], *, is_cited: bool) -> Drafted:
     """Check an answer as far as code can; may take a while, as answers and sources are text from strangers."""
     texts = [source.vouched for source in cited]
     urls = strange_urls(text, texts, [source.url for source in cited if source.url])
@@ -267,7 +273,7 @@ def checked(work: Work, text: str, cited: Sequence[ShownSource], *, is_cited: bo
         reason = "no_citations"
     elif urls or (work.options.strict_grounding and held.strange):
         reason = "ungrounded"
-    return Checked(
+    return Drafted(
         reason=reason,
         text=text,
         cited=tuple(cited),
@@ -286,13 +292,16 @@ async def read_each(knowledge: Knowledge, source_ids: Sequence[SourceId]) -> lis
     return [read for read in reads if isinstance(read, SourceText)]
 
 
-async def answer_link(knowledge: Knowledge, source_id: SourceId) -> str | None:
-    """Return the link to a team answer; None if there is none. A failure is logged, and does not affect the answer."""
-    try:
-        return await knowledge.citation_link(source_id)
-    except KnowledgeError as error:
-        _log.warning("citation_link_failed", source_id=source_id, error=str(error))
-        return None
+async def citation(work: Work, source_id: SourceId, source: ShownSource, quote: str | None) -> Citation:
+    """Cite a source, or one team answer of it. A link that cannot be found is logged, and harms no answer."""
+    url = source.url
+    if is_team(source_id) and "#" in source_id:  # the address of a page may hold one, too
+        try:
+            url = await work.knowledge.citation_link(source_id)
+        except KnowledgeError as error:
+            _log.warning("citation_link_failed", source_id=source_id, error=str(error))
+            url = None
+    return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
 
 
 def silence(reason: SilenceReason) -> AIResult:

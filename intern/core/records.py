@@ -475,11 +475,11 @@ class Hit(Struct, frozen=True, kw_only=True):
     """The passage of a source that fits a question best, and how well it does."""
 
     source_id: SourceId
-    title: str
+    title: str = ""
     """Of a document's passage, the headings above it; of a team answer, the question."""
-    text: str
+    text: str = ""
     """As it was indexed; of a team answer, what was said, without names and dates."""
-    score: float
+    score: float = 0.0
     """Orders the hits of one question; not comparable between questions."""
     likeness: float | None = None
     """From -1 to 1; None if it was not compared. Comparable between questions."""
