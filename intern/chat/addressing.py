@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
+from math import inf
 
 from msgspec import structs
 
@@ -61,6 +61,10 @@ def _opens(message: ChatMessage) -> bool:
     return not message.mentions and any(mark in message.text for mark in _QUESTION_MARKS)
 
 
+def _seconds(earlier: ChatMessage, later: ChatMessage) -> float:
+    return (later.at - earlier.at).total_seconds()
+
+
 class Talk:
     """What was said in a channel, as far as it was read."""
 
@@ -68,11 +72,7 @@ class Talk:
         self._said = sorted(messages, key=lambda message: position_of(message.id))
         self._ages = [position_of(message.id) for message in self._said]
         self._by_id = {message.id: message for message in self._said}
-        self._pause = timedelta(seconds=bounds.window_seconds)
-        self._mentioned_within = timedelta(seconds=bounds.mention_seconds)
-        self._named_follows_within = timedelta(seconds=bounds.named_follow_up_seconds)
-        self._asks_within = timedelta(seconds=bounds.question_seconds)
-        self._follows_within = timedelta(seconds=bounds.follow_up_seconds)
+        self._bounds = bounds
 
     def __len__(self) -> int:
         return len(self._said)
@@ -87,18 +87,18 @@ class Talk:
             return None
         named = named_by(message)
         if named is not None and not message.mentions_bot:  # a mention stays valid for longer
-            return self._said_to(message, named, self._mentioned_within)
+            return self._said_to(message, named, self._bounds.mention_seconds)
         return self.goes_on(message) or self._asked_before(message)
 
     def _asked_before(self, message: ChatMessage) -> ChatMessage | None:
         """Find the author's last message without addressee, if no answer came since."""
         if message.mentions or message.mentions_bot:
             return None
-        for earlier in self._before(message, self._asks_within):
+        for earlier in self._before(message, self._bounds.question_seconds):
             if earlier.author.id == message.author.id:
                 if earlier.reply_to is None and not earlier.mentions and not earlier.mentions_bot:
                     return earlier
-                if message.at - earlier.at < self._pause:  # it belongs to that, then
+                if _seconds(earlier, message) < self._bounds.window_seconds:  # it belongs to that, then
                     return None
             elif earlier.author.type == "team_member" and self._is_said_to(earlier, message.author.id):
                 return None
@@ -113,10 +113,12 @@ class Talk:
         if message.reply_to is not None or message.author.type != "team_member" or named is None:
             return None
         latest: ChatMessage | None = None
-        for earlier in self._before(message, self._mentioned_within):
+        for earlier in self._before(message, self._bounds.mention_seconds):
             if earlier.author.id != named:
                 continue
-            if earlier.author.type != "community_user" or (latest and latest.at - earlier.at > self._pause):
+            if earlier.author.type != "community_user" or (
+                latest and _seconds(earlier, latest) > self._bounds.window_seconds
+            ):
                 return None
             if self._asks(earlier):
                 return earlier
@@ -130,24 +132,29 @@ class Talk:
             return None
         if message.reply_to is not None:
             target = self._by_id.get(message.reply_to)
-            late = target is not None and message.at - target.at > self._named_follows_within
-            return target if target is not None and not late and self._is_said_to(target, author.id) else None
-        return None if named is None and _opens(message) else self._said_to(message, named, self._named_follows_within)
+            if target is None or _seconds(target, message) > self._bounds.named_follow_up_seconds:
+                return None
+            return target if self._is_said_to(target, author.id) else None
+        if named is None and _opens(message):
+            return None
+        return self._said_to(message, named, self._bounds.named_follow_up_seconds)
 
-    def _said_to(self, message: ChatMessage, named: UserId | None, within: timedelta) -> ChatMessage | None:
+    def _said_to(self, message: ChatMessage, named: UserId | None, within: float) -> ChatMessage | None:
         """Find the last message that the team, or the mentioned account, addressed to this author within a time."""
-        author, at = message.author, message.at
+        author, since = message.author, message
         for earlier in self._before(message):
-            if at - earlier.at > within:
+            if _seconds(earlier, since) > within:
                 break
             if earlier.author.id == author.id:
                 if named is None and earlier.reply_to is None and _opens(earlier):
                     break
-                at = earlier.at if self._asks(earlier) else at
+                since = earlier if self._asks(earlier) else since
             elif named in {None, earlier.author.id} and self._is_said_to(earlier, author.id):
                 return earlier
             elif named is None and earlier.author.type != "bot":
-                within = self._follows_within  # once others write, a message without addressee soon has another subject
+                within = (
+                    self._bounds.follow_up_seconds
+                )  # once others write, a message without addressee soon has another subject
         return None
 
     def _is_said_to(self, message: ChatMessage, user_id: UserId) -> bool:
@@ -160,7 +167,7 @@ class Talk:
         return here is not None and here.author.id == user_id
 
     def _line_before(self, message: ChatMessage) -> ChatMessage | None:
-        before = self._before(message, self._pause)
+        before = self._before(message, self._bounds.window_seconds)
         return next((earlier for earlier in before if earlier.author.id == message.author.id), None)
 
     def _asks(self, message: ChatMessage) -> bool:
@@ -172,11 +179,11 @@ class Talk:
             return False
         return target.author.id == message.author.id or target.author.is_self or target.author.type == "team_member"
 
-    def _before(self, message: ChatMessage, within: timedelta | None = None) -> Iterator[ChatMessage]:
+    def _before(self, message: ChatMessage, within: float = inf) -> Iterator[ChatMessage]:
         """Older messages, the newest first."""
         for at in range(bisect_left(self._ages, position_of(message.id)) - 1, -1, -1):
             earlier = self._said[at]
-            if within is not None and message.at - earlier.at > within:
+            if _seconds(earlier, message) > within:
                 return
             yield earlier
 
@@ -190,8 +197,6 @@ class Recent:
 
     def __init__(self, bounds: ContextBounds) -> None:
         self._bounds = bounds
-        self._within = timedelta(seconds=bounds.mention_seconds)
-        self._replied_within = timedelta(seconds=bounds.named_follow_up_seconds)
         self._places: OrderedDict[ChannelId, dict[MessageId, ChatMessage]] = OrderedDict()
         self._looked_back: set[ChannelId] = set()
         self._lines = 0
@@ -205,9 +210,8 @@ class Recent:
         if place not in self._looked_back:
             return True
         said = self._places[place]
-        lately = [
-            line for line in said.values() if line.author.type == "team_member" and first.at - line.at <= self._within
-        ]
+        team = [line for line in said.values() if line.author.type == "team_member"]
+        lately = [line for line in team if _seconds(line, first) <= self._bounds.mention_seconds]
         if not lately:
             return False
         talk = Talk(said.values(), self._bounds)
@@ -217,7 +221,7 @@ class Recent:
         return not all(map(_opens, batch.messages)) and any(
             line.reply_to not in said and line.reply_to_author == batch.author.id
             for line in lately
-            if first.at - line.at <= self._replied_within
+            if _seconds(line, first) <= self._bounds.named_follow_up_seconds
         )
 
     def look_back(self, place: ChannelId, messages: Iterable[ChatMessage]) -> None:

@@ -53,21 +53,17 @@ class Reading:
         self.read_to = channel.cursor if channel.late is None else min(channel.cursor, channel.late.previous)
         self.ended = False
         self.overtaken = False  # a message was heard of that should be on the page, and is not
-        self._after = self.read_to
+        self.after = self.read_to.id
+        """The page begins behind this."""
         self._held: set[Position] | None = None
         self._heard: set[Position] = set()
         self._changed: set[Position] = set()
 
-    @property
-    def after(self) -> MessageId:
-        """The page begins behind this."""
-        return self._after.id
-
     def received(self, page: Page) -> None:
         """Take in the page."""
         self._held = {position_of(message.id) for message in page.messages}
-        self.read_to = max(self._after, position_of(page.read_to))
-        self.ended = not page.more or self.read_to == self._after  # a page that leads nowhere is the last
+        before, self.read_to = self.read_to, max(self.read_to, position_of(page.read_to))
+        self.ended = not page.more or self.read_to == before  # a page that leads nowhere is the last
         if self.ended:
             # What we knew of before we asked, and did not get, is deleted.
             self.read_to = max(self.read_to, self.told)
@@ -108,18 +104,13 @@ class Unhandled(NamedTuple):
     """Behind, or with archived threads that are not listed yet."""
 
 
-class Listing:
+class Listing(NamedTuple):
     """A channel whose archived threads were not listed yet."""
 
-    def __init__(self, channel_id: ChannelId, guild: _Guild) -> None:
-        self.channel_id = channel_id
-        self.guild = guild
-        self._after = guild.until  # which stays until all are listed
-
-    @property
-    def after(self) -> MessageId:
-        """Threads without a message newer than this have nothing for us."""
-        return self._after.id
+    channel_id: ChannelId
+    guild: _Guild
+    after: MessageId
+    """Threads without a message newer than this have nothing for us."""
 
 
 class Checkpoints:
@@ -288,7 +279,7 @@ class Checkpoints:
             if seen.last_message_id:
                 self._see(guild, seen.channel.id, position_of(seen.last_message_id))
             if not seen.channel.is_thread:
-                guild.unlisted[seen.channel.id] = Listing(seen.channel.id, guild)
+                guild.unlisted[seen.channel.id] = Listing(seen.channel.id, guild, guild.until.id)
         self._stirred.add(guild)
 
     def unlisted(self) -> tuple[Listing, ...]:
@@ -355,9 +346,8 @@ class _Guild:
         self.channels: dict[ChannelId, _Channel] = {}
         self.unlisted: dict[ChannelId, Listing] = {}
         self.told: set[ChannelId] = set()  # channels that we know everything of since this session began
-        self.begun_at: Position | None = None  # all that is newer than this was made in this session
-        if guild_id is None:
-            self.begun_at = FIRST  # sessions do not tell of private messages
+        # All that is newer than this was made in this session; sessions do not tell of private messages.
+        self.begun_at: Position | None = FIRST if guild_id is None else None
         self.newest = FIRST  # that the gateway told
         self.told_before = FIRST  # the newest that it told in earlier sessions whose threads are all listed
         self.steady: Position | None = None  # what the gateway told first, once all archived threads were listed
@@ -394,15 +384,11 @@ class _Guild:
         if self.begun_at is None or self.steady is None or self.newest <= self.steady.after(PLENTY):
             return False
         # Who woke up a thread before the listing, which then left it out, was told of by now.
-        until = self.newest.before(LAG)
-        if until <= self.until:
-            return False
-        held = [channel.mark for channel in self.channels.values() if channel.work or channel.is_behind]
-        until = min((until, *held))
-        if until <= self.until:
-            return False
-        self.until = until
-        return True
+        held = [channel.mark for channel in self.channels.values() if not channel.is_idle]
+        until = min((self.newest.before(LAG), *held))
+        moves = until > self.until
+        self.until = max(until, self.until)
+        return moves
 
     def forget(self) -> list[ChannelId]:
         """Let go of the channels that stand no further than the server; they are given back."""
@@ -420,9 +406,8 @@ class _Channel:
         self.read_to = guild.until  # everything up to here was begun, is gone, or is not ours
         self.kept = guild.until  # the mark as it was last given away
         self.work: set[Position] = set()
-        self.done: dict[
-            Position, None
-        ] = {}  # settled, above the floor; in the order of settling, which is nearly theirs
+        # Settled, above the floor; in the order of settling, which is nearly theirs.
+        self.done: dict[Position, None] = {}
         self.is_untouched = True  # nothing was begun here
         self.is_behind = False
         self.target = FIRST  # while behind: the newest message that we know of

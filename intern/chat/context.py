@@ -107,14 +107,14 @@ async def gather(
         thread=thread,
         chains=chains,
         reply_authors={
-            message.reply_to: target.author if (target := reader.known(message, message.reply_to)) else None
+            message.reply_to: target.author if (target := reader.known(message)) else None
             for message in batch.messages
             if message.reply_to
         },
         answered={
             message.reply_to: await reader.answered(message)
             for message in batch.messages
-            if message.reply_to and _is_own(reader.known(message, message.reply_to), batch.author)
+            if message.reply_to and _is_own(reader.known(message), batch.author)
         },
         named={
             message.id: target.author
@@ -248,7 +248,10 @@ class _Reader:
                     if neighbour.id not in found:
                         found[neighbour.id] = neighbour
                         above.append(neighbour)
-            hop = [message for message in above if message.reply_to or self._may_aim(message)]
+            # In a channel, a message may answer another or follow it up.
+            hop = [
+                each for each in above if each.reply_to or (each.author.type != "bot" and not self._channel.is_thread)
+            ]
             if not hop or len(found) >= self._bounds.max_messages:
                 break
         self.cut = self.cut or any(message.reply_to for message in hop)
@@ -256,15 +259,11 @@ class _Reader:
             found |= self._branches(found)
         return in_order(found.values())
 
-    def _may_aim(self, message: ChatMessage) -> bool:
-        return not self._channel.is_thread and message.author.type != "bot"
-
     async def _aim(self, message: ChatMessage) -> ChatMessage | None:
         """Find the message that this one replies to, or in a channel answers or follows up."""
-        if message.reply_to:
+        if message.reply_to or not (talk := self.talk()):
             return await self._target(message)
-        talk = self.talk()
-        return talk.target(message) if talk else None
+        return talk.target(message)
 
     def _branches(self, chain: Mapping[MessageId, ChatMessage]) -> dict[MessageId, ChatMessage]:
         """Find what else the chain's members and others said to each other, until the batch.
@@ -289,7 +288,7 @@ class _Reader:
 
     async def answered(self, reply: ChatMessage) -> Author | None:
         """Find whom a reply to its author's own message answers: the one whom that, or its neighbours, replied to."""
-        target = self.known(reply, reply.reply_to) if reply.reply_to else None
+        target = self.known(reply)
         for _ in range(self._bounds.max_hops):
             if target is None or not _is_own(target, reply.author):
                 break
@@ -300,10 +299,10 @@ class _Reader:
             target = await self._target(outward) if outward else None
         return target.author if target else None
 
-    def known(self, reply: ChatMessage, target: MessageId) -> ChatMessage | None:
+    def known(self, reply: ChatMessage) -> ChatMessage | None:
         """Return a reply's target, if it was found."""
         place = self._place_of(reply)
-        return self._shelf(place).messages.get(position_of(target)) if place else None
+        return self._shelf(place).messages.get(position_of(reply.reply_to)) if place and reply.reply_to else None
 
     async def _target(self, reply: ChatMessage) -> ChatMessage | None:
         place = self._place_of(reply)
@@ -374,17 +373,18 @@ class _Reader:
             _log.warning("context_unreadable", channel_id=place, reason=str(error))
             page = ()
         else:
-            self._check_shown(place, page, cursor)
+            # Without the right to read history, Discord gives empty pages.
+            if (
+                self.teaches
+                and not page
+                and place == self._batch.channel_id
+                and cursor > position_of(self._batch.last.id)
+            ):
+                raise ChatRefusedError(f"channel {place} shows no history, not even what was just written there")
         self.calls += lookups.made
         self.cut = self.cut or lookups.refused
         self._shelf(place).put(page, position_of(page[0].id) if page else FIRST, cursor)
         return page
-
-    def _check_shown(self, place: ChannelId, page: Sequence[ChatMessage], cursor: Position) -> None:
-        # Without the right to read history, Discord gives empty pages.
-        expected = self.teaches and place == self._batch.channel_id and cursor > position_of(self._batch.last.id)
-        if expected and not page:
-            raise ChatRefusedError(f"channel {place} shows no history, not even what was just written there")
 
     def _shelf(self, place: ChannelId) -> _Shelf:
         return self._shelves.setdefault(place, _Shelf())

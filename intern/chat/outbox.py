@@ -275,11 +275,10 @@ class _Delivery:
 
     async def stands(self) -> bool:
         """Whether a part of it stands on Discord already."""
-        return any(part.message_id for part in self.begun.parts) or await self._stands_unheard()
-
-    async def _stands_unheard(self) -> bool:
-        """Whether an earlier try posted the beginning and got no confirmation, so that it cannot be taken back."""
         begun = self.begun
+        if any(part.message_id for part in begun.parts):
+            return True
+        # An earlier try may have posted the beginning and got no confirmation; then it cannot be taken back.
         place = begun.channel_id if begun.target == "in_place" else begun.thread_id
         if self.fresh or not begun.parts or place is None:
             return False
@@ -335,8 +334,10 @@ class _Delivery:
         """Look at the question's channel for what forbids posting it now."""
         question_id = self.begun.question_id
         asked = {question_id, *self.begun.covers, *(reply.settles if reply else ())}
-        if reason := await self._bar():
-            return await self.drop(reason)
+        if not self.begun.parts:
+            return await self.drop("empty")
+        if not await self.to.admits(self.begun.channel_id):
+            return await self.drop("not_public")
         said = await self._said(asked)
         question = next((message for message in said if message.id == question_id), None)
         if question is None:
@@ -347,12 +348,6 @@ class _Delivery:
         if newest and (waited_for is None or position_of(waited_for) < position_of(newest)):
             return PostOutcome(status="held", reason="asker_goes_on", newest=newest)
         return None
-
-    async def _bar(self) -> str:
-        """Return a reason that takes no look at the channel, or an empty text."""
-        if not self.begun.parts:
-            return "empty"
-        return "" if await self.to.admits(self.begun.channel_id) else "not_public"
 
     async def _said(self, asked: Collection[MessageId]) -> Sequence[ChatMessage]:
         """Read from the first message of the question on, at least a page from its last."""
@@ -382,15 +377,12 @@ class _Delivery:
         return False
 
     async def _team_speaks_in(self, thread: ChannelId, asker: UserId) -> bool:
-        # It hangs on a message, whose id it has: nothing in it is older.
-        said = await self._after(thread, MessageId(thread))
-        return any(_is_of_team(message, asker) for message in said)
-
-    async def _after(self, channel: ChannelId, message_id: MessageId) -> Sequence[ChatMessage]:
         try:
-            return await self.to.history.after(channel, message_id, limit=PAGE)
-        except ChatRefusedError:
-            return ()  # the channel is gone, or closed to us
+            # It hangs on a message, whose id it has: nothing in it is older.
+            said = await self.to.history.after(thread, MessageId(thread), limit=PAGE)
+        except ChatRefusedError:  # it is gone, or closed to us
+            return False
+        return any(_is_of_team(message, asker) for message in said)
 
     async def _place(self, question: str | None) -> ChannelId | None:
         """Find the place for the parts; None where there is none, and no notice is due."""
