@@ -135,6 +135,13 @@ class _Shelf:
     def __init__(self) -> None:
         self.messages: dict[Position, ChatMessage] = {}
         self._ranges: list[tuple[Position, Position]] = []  # [from, to), sorted, apart from each other
+        self._order: list[Position] = []
+
+    def order(self) -> list[Position]:
+        """Return the positions of all messages, the lowest first."""
+        if len(self._order) < len(self.messages):  # none is ever removed
+            self._order = sorted(self.messages)
+        return self._order
 
     def put(self, messages: Iterable[ChatMessage], start: Position, end: Position) -> None:
         for message in messages:
@@ -347,7 +354,7 @@ class _Reader:
         gap = shelf.gap_below(start, end)
         if gap is not None:
             await self._page(message.channel_id, gap)
-        positions = sorted(shelf.messages)
+        positions = shelf.order()
         at = bisect_left(positions, position)
         for other in reversed(positions[:at]) if step < 0 else positions[at + 1 :]:
             candidate = shelf.messages[other]

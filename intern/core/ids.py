@@ -6,6 +6,7 @@ Ids are text, as a platform writes them. The id of a message also tells its `Pos
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import NewType
 
 from msgspec import Struct
@@ -99,6 +100,7 @@ LAST = Position((1 << 63) - 1)
 """The place after all messages."""
 
 
+@lru_cache(4096)  # sorting messages asks for the same ones again and again
 def position_of(message_id: str) -> Position:
     """Return where a message stands. Only this and the platform read an id. Channels have ids of the same kind."""
     is_position = message_id.isascii() and message_id.isdigit()

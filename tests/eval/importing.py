@@ -38,22 +38,35 @@ class Measured(NamedTuple):
 
 
 def settings_in(folder: Path) -> Settings:
-    """Without a model, and without masking, so that texts stay what they are."""
-    return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "llm": {"provider": "offline"}})
+    """Without a model, and without what takes long and changes no block: vectors, and learning from what was filed."""
+    return load_settings(
+        environ={},
+        overrides={
+            "data": {"dir": str(folder)},
+            "llm": {"provider": "offline"},
+            "embeddings": {"provider": "none"},
+            "extraction": {"auto": False},
+        },
+    )
 
 
 async def measure(folder: Path) -> Measured:
     """Import all of it into a folder, and look at what survives."""
     exported = export(folder)
-    settings = settings_in(folder / "data")
     begun = time.process_time()
-    done = await import_history(settings, Wanted(files=exported.files, team_ids=exported.team_ids))
+    done = await imported(folder, exported)
     cpu = time.process_time() - begun
-    return _measured(done, _surviving(settings), exported, cpu)
+    return _measured(done, surviving(folder), exported, cpu)
 
 
-def _surviving(settings: Settings) -> list[frozenset[MessageId]]:
+async def imported(folder: Path, exported: Exported) -> Imported:
+    """Import the files into a folder."""
+    return await import_history(settings_in(folder / "data"), Wanted(files=exported.files, team_ids=exported.team_ids))
+
+
+def surviving(folder: Path) -> list[frozenset[MessageId]]:
     """The messages of each block that stands in a topic."""
+    settings = settings_in(folder / "data")
     archive, topics = Archive(settings.paths.raw), TopicLibrary(settings.paths.topics)
     pairs = [archive.get(block.qa_id) for name in topics.names() for block in topics.read(name)]
     return [frozenset(pair.message_ids) for pair in pairs if pair is not None]

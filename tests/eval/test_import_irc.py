@@ -8,6 +8,7 @@ import pytest
 
 from tests.eval import importing
 from tests.eval.chats import EVAL
+from tests.eval.irc_export import export
 
 pytestmark = [
     pytest.mark.anyio,
@@ -24,5 +25,6 @@ async def test_nearly_every_answered_question_stands_whole_in_one_block_of_its_o
     assert found.exchange_share >= importing.SHARE_BAR
     assert found.done.skipped.keys() <= {"team replies that answer no member"}
 
-    again = await importing.measure(tmp_path)
-    assert (again.done.archived, again.done.joined, again.blocks) == (0, 0, found.blocks)
+    again = await importing.imported(tmp_path, export(tmp_path))
+    assert (again.captured, again.archived, again.joined) == (found.done.captured, 0, 0)
+    assert len(importing.surviving(tmp_path)) == found.blocks
