@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 
 from msgspec import Struct
 
@@ -140,19 +141,10 @@ def strange_urls(answer: str, texts: Sequence[str], own: Iterable[str]) -> list[
 
     One without its scheme stands there if it does so with or without, or as the site of another.
     """
-    named, bare = set(urls(answer)), bare_addresses(answer)
-    if not named and not bare:
-        return []  # as most: to look for them in the sources takes a while
-    allowed = set(own)
-    for cited_text in texts:
-        allowed.update(urls(cited_text))
-    strange = named - allowed
-    if bare:
-        known = {part for url in allowed for part in _without_scheme(url)}
-        for cited_text in texts:
-            known.update(map(_plain, bare_addresses(cited_text)))
-        strange.update(each for each in bare if _plain(each) not in known)
-    return sorted(strange)
+    allowed = {*own, *chain.from_iterable(map(urls, texts))}
+    known = {part for url in allowed for part in _without_scheme(url)}
+    known.update(_plain(each) for text in texts for each in bare_addresses(text))
+    return sorted({*urls(answer)} - allowed | {each for each in bare_addresses(answer) if _plain(each) not in known})
 
 
 def bare_addresses(text: str) -> list[str]:

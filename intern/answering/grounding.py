@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -162,26 +161,11 @@ class _Known:
     """Texts to look in."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = [*texts]
-        self._whole = "\n".join(self._texts)
-
-    # Each read when it is first asked for: most answers ask for little.
-    @cached_property
-    def _flat(self) -> str:
-        return f" {_flat(self._whole)} "
-
-    @cached_property
-    def _outside(self) -> str:
-        outside = "\n".join(map(_undressed, self._texts))
-        return f" {_flat(outside)} "
-
-    @cached_property
-    def _versions(self) -> frozenset[str]:
-        return frozenset(_version(found[0]) for found in _VERSION.finditer(self._whole))
-
-    @cached_property
-    def _numbers(self) -> frozenset[str]:
-        return frozenset(_number(found[0]) for found in _NUMBER.finditer(self._whole))
+        held = [*texts]
+        whole, outside = "\n".join(held), "\n".join(map(_undressed, held))
+        self._flat, self._outside = f" {_flat(whole)} ", f" {_flat(outside)} "
+        self._versions = {_version(found[0]) for found in _VERSION.finditer(whole)}
+        self._numbers = {_number(found[0]) for found in _NUMBER.finditer(whole)}
 
     def holds(self, code: str) -> bool:
         """Whether a piece of code stands there, not as part of a longer word."""

@@ -30,7 +30,7 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply
 from intern.core.ids import MessageId, RoleId, UserId
 from intern.core.log import get_logger
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason, is_team
 from intern.models.templates import MISTAKES, shipped
 from intern.stores.sqlite.traces import TraceStore
 
@@ -180,6 +180,7 @@ def _line_of(error: Exception) -> str:
 
 
 _MOST_NAMED = 4
+_LEARNED = {"nugget": "a conversation", "fact": "a fact from conversations"}
 _QA_DATE = re.compile(r"#qa_(\d{4})(\d\d)(\d\d)_")
 
 
@@ -197,40 +198,30 @@ def why_line(debug: Mapping[str, Any]) -> str:
 
 
 def _named(source_ids: Sequence[str]) -> str:
-    documents: list[str] = []
-    pages: list[str] = []
-    dates: list[str] = []
-    others: list[str] = []
-    team = 0
-    for source_id in source_ids:
-        kind, _, name = source_id.partition(":")
-        if kind == "team":
-            team += 1
-            if date := _QA_DATE.search(source_id):
-                dates.append("-".join(date.groups()))
-        elif kind in {"nugget", "fact"}:
-            others.append("a conversation" if kind == "nugget" else "a fact from conversations")
-        elif re.match(r"https?://", name):
-            pages.append(_code(name))
-        else:
-            documents.append(_code(name or source_id))
+    team = [each for each in source_ids if is_team(each)]
+    days = sorted({"-".join(date.groups()) for each in team if (date := _QA_DATE.search(each))})
+    others = dict.fromkeys(_LEARNED[kind] for each in source_ids if (kind := each.partition(":")[0]) in _LEARNED)
+    names = [
+        each.partition(":")[2] or each for each in source_ids if not each.startswith(("team:", "nugget:", "fact:"))
+    ]
+    pages = [name for name in names if re.match(r"https?://", name)]
+    documents = [name for name in names if name not in pages]
     parts = [
         *_list("docs", documents),
         *_list("the page" if len(pages) == 1 else "the pages", pages),
-        *_team_answers(team, dates),
-        *dict.fromkeys(others),
+        *_team_answers(len(team), days),
+        *others,
     ]
     return _joined(parts)
 
 
-def _team_answers(count: int, dates: Sequence[str]) -> list[str]:
-    days = sorted(set(dates))
+def _team_answers(count: int, days: Sequence[str]) -> list[str]:
     of = f" of {_joined(_few(days))}" if days else ""
     return [] if not count else [f"a team answer{of}" if count == 1 else f"{count} team answers{of}"]
 
 
 def _list(what: str, names: Sequence[str]) -> list[str]:
-    return [f"{what} {_joined(_few(names))}"] if names else []
+    return [f"{what} {_joined(_few([f'`{plain_line(name)}`' for name in names]))}"] if names else []
 
 
 def _few(names: Sequence[str]) -> list[str]:
@@ -270,10 +261,6 @@ def _texts(value: object) -> list[str]:
 
 def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _code(name: str) -> str:
-    return f"`{plain_line(name)}`"
 
 
 def _joined(parts: Sequence[str], last: str = " and ") -> str:
