@@ -30,7 +30,7 @@ from intern.core.records import (
     Visibility,
 )
 from intern.core.text.words import key_terms
-from intern.facts.prompts import EXTRACT, given, read
+from intern.facts.prompts import EXTRACT, Reading, given
 from intern.facts.reconciling import decide, judged_again, rules_hash
 from intern.facts.segments import ExtractionOptions, Segment, named, standing_segment
 from intern.facts.visibility import FactOptions
@@ -139,7 +139,7 @@ class Extractor:
             raise
         except ModelError as error:
             return await self.give_up(segment, str(error), entry, parked=segment.origin == "note")
-        reading = await run_sync(read, reply, segment, pseudonyms, known)
+        reading = await run_sync(Reading, reply, segment, pseudonyms, known)
         conversation = segment.distilled(AGENT)
         async with self._keeping:
             now = await standing()

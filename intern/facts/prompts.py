@@ -110,36 +110,9 @@ _NOT_SHOWN = "not shown"
 _ROLES: Mapping[Speaker, str] = {"Team": "team", "User": "member"}
 
 
-class Reading(Struct, frozen=True, kw_only=True):
-    """The accepted part of a reply."""
-
-    nuggets: tuple[Nugget, ...] = ()
-    proposals: tuple[Proposal, ...] = ()
-    unknown_ids: int = 0
-    """Message ids that are not in the conversation. They were left out."""
-    refused: int = 0
-    """Nuggets and facts that say nothing, or that name no source message."""
-    hidden: int = 0
-    """Nuggets that would show all members what not all may read."""
-
-
 def given(segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> ExtractIn:
     """Build the prompt from the conversation and the facts that it may repeat or update, best match first."""
     return ExtractIn(transcript=_transcript(segment, pseudonyms), existing_facts="\n".join(_lines(known, pseudonyms)))
-
-
-def read(reply: ExtractOut, segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> Reading:
-    """Check a reply against what the model was shown."""
-    reader = _Reader(segment, pseudonyms, known)
-    nuggets = [reader.nugget(each, n) for n, each in enumerate(reply.nuggets)]
-    proposals = [reader.proposal(each) for each in reply.facts]
-    return Reading(
-        nuggets=tuple(each for each in nuggets if each is not None),
-        proposals=tuple(each for each in proposals if each is not None),
-        unknown_ids=reader.unknown_ids,
-        refused=nuggets.count(None) + proposals.count(None) - reader.hidden,
-        hidden=reader.hidden,
-    )
 
 
 def _transcript(segment: Segment, pseudonyms: Pseudonyms) -> str:
@@ -166,20 +139,27 @@ def _lines(known: Sequence[Fact], pseudonyms: Pseudonyms) -> Iterable[str]:
         yield f"f{n} {fact.last_seen_at:%Y-%m-%d} {fact.category} {retired}{content}"
 
 
-class _Reader:
-    """Checks a reply against one conversation."""
+class Reading:
+    """The accepted part of a reply, checked against what the model was shown."""
 
-    def __init__(self, segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> None:
+    def __init__(self, reply: ExtractOut, segment: Segment, pseudonyms: Pseudonyms, known: Sequence[Fact]) -> None:
         self.unknown_ids = 0
+        """Message ids that are not in the conversation. They were left out."""
         self.hidden = 0
+        """Nuggets that would show all members what not all may read."""
         self._segment = segment
         self._pseudonyms = pseudonyms
         places = dict(enumerate(segment.message_ids))
         # By the names in the prompt, and by the real ids, in case the model knows them from elsewhere.
         self._places = {f"m{n + 1}": n for n in places} | {message_id: n for n, message_id in places.items()}
         self._facts = {f"f{n}": fact.id for n, fact in enumerate(known, 1)} | {fact.id: fact.id for fact in known}
+        self.nuggets = tuple(each for n, said in enumerate(reply.nuggets) if (each := self._nugget(said, n)))
+        self.proposals = tuple(filter(None, map(self._proposal, reply.facts)))
+        said, kept = len(reply.nuggets) + len(reply.facts), len(self.nuggets) + len(self.proposals)
+        self.refused = said - kept - self.hidden
+        """Nuggets and facts that say nothing, or that name no source message."""
 
-    def nugget(self, said: NuggetOut, n: int) -> Nugget | None:
+    def _nugget(self, said: NuggetOut, n: int) -> Nugget | None:
         """Return the checked nugget; None if it has no source, says nothing, or is not for all members."""
         sources = self._sources(said.source_message_ids)
         analysis = shortened(self._text(said.detailed_analysis), _MAX_ANALYSIS)
@@ -209,7 +189,7 @@ class _Reader:
             channel_id=segment.channel_id,
         )
 
-    def proposal(self, said: FactOut) -> Proposal | None:
+    def _proposal(self, said: FactOut) -> Proposal | None:
         """Return the checked proposal; None if it says nothing, or names no source."""
         sources = self._sources(said.source_message_ids)
         content = one_line(self._impersonal(said.content))

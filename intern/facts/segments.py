@@ -117,8 +117,8 @@ class Pseudonyms:
             person = _by_id(author) if author else f"unknown {turn.speaker}"
             labels.append(self._label(person))
             self._speakers.setdefault(labels[-1], turn.speaker)
-            for mentioned in _mentioned(turn.text, called):
-                self._label(_by_id(mentioned.text) if mentioned.is_id else self._know(mentioned.text))
+            for _, name, is_id in _mentioned(turn.text, called):
+                self._label(_by_id(name) if is_id else self._know(name))
         self.labels = tuple(labels)
         """Of each turn's author."""
         ids = {*(names or {}), *author_ids} - {""}
@@ -190,12 +190,6 @@ class _Name(NamedTuple):
     person: str
 
 
-class _Mentioned(NamedTuple):
-    at: int
-    text: str
-    is_id: bool
-
-
 def _by_id(author: str) -> str:
     return f"id {author}"
 
@@ -204,21 +198,24 @@ def _by_name(name: str) -> str:
     return f"name {name.casefold()}"
 
 
-def _mentioned(text: str, called: re.Pattern[str] | None) -> list[_Mentioned]:
-    """Find who is addressed, by id or name, in order. `called` finds known names, also of several words."""
-    found = [_Mentioned(match.start(), match[1], is_id=True) for match in _MENTION.finditer(text)]
+def _mentioned(text: str, called: re.Pattern[str] | None) -> list[tuple[int, str, bool]]:
+    """Find who is addressed, in order: where, by what, and whether that is an id.
+
+    `called` finds known names, also of several words.
+    """
+    found = [(match.start(), match[1], True) for match in _MENTION.finditer(text)]
     outside = text
     for taken in (_MENTION, _CODE):
         outside = taken.sub(lambda match: " " * len(match[0]), outside)
     for match in called.finditer(outside) if called is not None else ():
         if match[0].startswith("@"):
-            found.append(_Mentioned(match.start(), match[0].lstrip("@"), is_id=False))
+            found.append((match.start(), match[0].lstrip("@"), False))
             outside = outside[: match.start()] + " " * len(match[0]) + outside[match.end() :]
     for pattern in (_AT_NAME, _ADDRESSED):
         for match in pattern.finditer(outside):
             name = match["name"]
             if name.casefold() not in {"everyone", "here"} and not LABEL.fullmatch(name):
-                found.append(_Mentioned(match.start(), name, is_id=False))
+                found.append((match.start(), name, False))
     return sorted(found)
 
 

@@ -230,15 +230,13 @@ def _of_sentence(sentence: str) -> Visibility:
         return "secret"
     if _ACCOUNT_NUMBER.search(sentence) or _SUFFERS.search(sentence):
         return "secret"
-    if _SOMEBODY.search(sentence) and (_ILLNESS.search(sentence) or _tells_pay(sentence)):
+    if _SOMEBODY.search(sentence) and (
+        _ILLNESS.search(sentence) or (_PAY.search(sentence) and re.search(r"\d", sentence))
+    ):
         return "secret"
     if any(found["name"] not in _NO_NAMES for found in (*_HAS.finditer(sentence), *_OWN_MONEY.finditer(sentence))):
         return "secret"
     return "private" if _NOT_PUBLIC.search(sentence) else "shared"
-
-
-def _tells_pay(sentence: str) -> bool:
-    return bool(_PAY.search(sentence) and re.search(r"\d", sentence))
 
 
 def _is_value(found: re.Match[str]) -> bool:

@@ -340,15 +340,9 @@ def joined(body: bytes, *, what: str) -> Joined:
                 if function.name and function.name not in name:  # some servers repeat it with each piece
                     name.append(function.name)
                 arguments.append(function.text)
-    message = {
-        "content": "".join(content),
-        "refusal": "".join(refusal) or None,
-        "tool_calls": [
-            {"function": {"name": "".join(name), "arguments": "".join(arguments)}}
-            for _, (name, arguments) in sorted(calls.items())
-        ],
-    }
-    whole = {"choices": [{"message": message, "finish_reason": finish_reason}], "usage": usage, "timings": timings}
+    functions = [_Function("".join(name), "".join(arguments)) for _, (name, arguments) in sorted(calls.items())]
+    message = Message("".join(content), "".join(refusal) or None, [_ToolCall(function=each) for each in functions])
+    whole = _Body([_Choice(message, finish_reason)], usage, timings)
     # A gateway whose model died may still send the last event.
     is_whole = finish_reason is not None or (is_done and any((*content, *refusal, *calls)))
     return Joined(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_whole)

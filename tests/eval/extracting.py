@@ -14,7 +14,7 @@ from intern.core.errors import ModelReplyError
 from intern.core.ids import ChannelId, ConversationId, MessageId, UserId
 from intern.core.records import Capture, Turn
 from intern.core.text.words import STOP_WORDS
-from intern.facts.prompts import EXTRACT, ExtractOut, Reading, given, read
+from intern.facts.prompts import EXTRACT, ExtractOut, Reading, given
 from intern.facts.segments import LABEL, NAMELESS, Segment, named as with_names, segment_of
 from intern.learning.archiving import Rehearsal, names_of
 from intern.models.prompt import Model
@@ -81,7 +81,7 @@ async def measured_with(model: Model, asked: Sequence[Segment]) -> Measured:
             reply = ExtractOut(nuggets=(), facts=())
             valid -= 1
         valid += 1
-        reading = read(reply, segment, pseudonyms, ())
+        reading = Reading(reply, segment, pseudonyms, ())
         dropped += reading.unknown_ids
         texts += _texts(reading)
         given_away = [text for text in texts if _gives_away(text, theirs)]

@@ -20,7 +20,6 @@ from intern.facts.prompts import (
     NuggetOut,
     Reading,
     given,
-    read,
 )
 from intern.facts.segments import Segment, without_withdrawn
 from intern.models.prompt import narrowed, reply_schema
@@ -92,7 +91,7 @@ def fact(text: str = "The spool is purged by hand.", *, sources: tuple[str, ...]
 
 
 def reading(*nuggets: NuggetOut, facts: tuple[FactOut, ...] = (), of: Segment = TALK) -> Reading:
-    return read(ExtractOut(nuggets=nuggets, facts=facts), of, of.pseudonyms(), [KNOWN])
+    return Reading(ExtractOut(nuggets=nuggets, facts=facts), of, of.pseudonyms(), [KNOWN])
 
 
 def test_a_model_sees_no_name_mention_or_id_and_no_text_begins_a_message_of_its_own() -> None:
@@ -113,7 +112,7 @@ def test_nobody_is_reached_by_what_is_kept() -> None:
     got = reading(
         nugget("Write to mia.bright@example.org."), facts=(fact("Ask mia.bright@example.org about purging."),)
     )
-    kept = msgspec.json.encode(got).decode()
+    kept = msgspec.json.encode((got.nuggets, got.proposals)).decode()
     assert len(got.nuggets) == len(got.proposals) == 1
     assert "bright" not in kept
     assert "example.org" not in kept
