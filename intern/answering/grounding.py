@@ -292,14 +292,10 @@ def _parts(command: str, known: _Known) -> list[str]:
     """Return what a source must hold: the whole line, or else each command of a chain, without a comment."""
     if known.holds(command):
         return [command]
-    silent = next((each for each in _COMMENT.finditer(command) if _is_even(command[: each.start()])), None)
-    said = command[: silent.start()] if silent else command
+    ends = [command[: found.start()] for found in _COMMENT.finditer(command)]
+    # The first comment that begins where all quotation marks are closed.
+    said = next((end for end in ends if end.count('"') % 2 == end.count("'") % 2 == 0), command)
     return [said] if known.holds(said) else [part for part in _CHAINED.split(said) if part]
-
-
-def _is_even(before: str) -> bool:
-    """Whether all quotation marks are closed."""
-    return before.count('"') % 2 == 0 and before.count("'") % 2 == 0
 
 
 def _numbers(bare: str) -> Iterator[str]:

@@ -300,13 +300,10 @@ def apart(found: Iterable[Near], most: int) -> list[Near]:
     for near in found:
         if len(kept) == most:
             break
-        if not any(near.passage == other.passage and _overlap(near, other) for other in kept):
+        own = (other for other in kept if other.passage == near.passage)
+        if not any(near.line in other.text or other.line in near.text for other in own):
             kept.append(near)
     return kept
-
-
-def _overlap(one: Near, other: Near) -> bool:
-    return one.line in other.text or other.line in one.text
 
 
 def _quotable(passage: Shown) -> Iterator[Near]:

@@ -33,7 +33,7 @@ from intern.core.flow import (
     UnknownInteraction,
     WhyCommand,
 )
-from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_of
+from intern.core.ids import GuildId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Button, Channel, ChatMessage, Citation
 from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
@@ -273,7 +273,9 @@ class Commands:
             return NOT_PUBLIC if channel is None else NOT_SPEAKING
         answer.shared = True  # before the first wait: who presses twice shares once
         try:
-            await self._speak(channel.id, ticket_id, answer.parts)
+            for n, part in enumerate(answer.parts, 1):
+                buttons = answer_buttons(MessageId(ticket_id)) if n == len(answer.parts) else ()
+                await self.outlet.send(channel.id, part, f"s{ticket_id}-{n}", buttons=buttons)
         except ChatRefusedError as refusal:
             _log.info("share_refused", channel_id=channel.id, reason=str(refusal))
             answer.shared = False
@@ -282,11 +284,6 @@ class Commands:
             answer.shared = False  # pressing again goes on where this ended: the nonces are the same
             raise
         return SHARED
-
-    async def _speak(self, channel_id: ChannelId, ticket_id: str, parts: Sequence[str]) -> None:
-        for n, part in enumerate(parts, 1):
-            buttons = answer_buttons(MessageId(ticket_id)) if n == len(parts) else ()
-            await self.outlet.send(channel_id, part, f"s{ticket_id}-{n}", buttons=buttons)
 
     async def _open_channel(self, ticket: InteractionTicket) -> Channel | None:
         """Where it was used; None where not everybody may read, or where we may not look."""

@@ -326,7 +326,8 @@ class RepeatingModel:
         asked = _plain(given)
         if asked is None or images:
             return await self._model.ask(prompt, given, images=images)
-        key, question_id = self._key_of(prompt, asked), _question_id()
+        key, found = self._key_of(prompt, asked), get_contextvars().get("message_id")
+        question_id = MessageId(str(found)) if found else None
         recalled: Recalled | None = None
         try:
             recalled = await self._store.recall(key, question_id)
@@ -370,8 +371,3 @@ def _plain(given: object) -> Struct | None:
         return None
     fields = cast("Any", given)
     return None if fields.history else structs.replace(given, question=normalised(fields.question))
-
-
-def _question_id() -> MessageId | None:
-    found = get_contextvars().get("message_id")
-    return MessageId(str(found)) if found else None

@@ -75,7 +75,8 @@ class Batches:
                 self._created(message, now, written=now)
                 return None
             case MessageRead(message=message):
-                self._pass(message.channel_id, now - age)
+                for batch in [each for each in self._past.get(message.channel_id, ()) if each.ends <= now - age]:
+                    self._close(batch, batch.ends)
                 self._created(message, now, written=now - age)
                 return None
             case ChannelRead(channel_id=channel_id):
@@ -115,7 +116,8 @@ class Batches:
             return
         key = (message.channel_id, message.author.id)
         batch = self._open.get(key)
-        if batch is not None and (batch.ends <= written or self._parted(batch, message)):
+        # Messages that arrive together may have been written far apart: after an outage.
+        if batch and (batch.ends <= written or (message.at - batch.newest.at).total_seconds() > self._wait):
             self._close(batch, now)
             batch = None
         if batch is None:
@@ -128,15 +130,6 @@ class Batches:
         self._set_deadline(batch, batch.ends if written == now else now + self._wait)
         if len(batch.messages) >= self._max_messages:
             self._close(batch, now)
-
-    def _parted(self, batch: _OpenBatch, message: ChatMessage) -> bool:
-        # Messages that arrive together may have been written far apart: after an outage.
-        return (message.at - batch.newest.at).total_seconds() > self._wait
-
-    def _pass(self, channel_id: ChannelId, written: float) -> None:
-        """Close the batches whose window ended before a message of that time was read."""
-        for batch in [each for each in self._past.get(channel_id, ()) if each.ends <= written]:
-            self._close(batch, batch.ends)
 
     def _channel_read(self, channel_id: ChannelId) -> None:
         """Let the clock end the windows: nothing older than now follows."""

@@ -62,6 +62,9 @@ Came = Literal["extracted", "nothing", "unchanged", "too short", "withdrawn", "u
 """The result for a conversation. `nothing`: it was read, and teaches nothing. `unchanged`: it was read before.
 `unknown`: no topic has it, and nothing was learned from it. `failed`: the model call failed."""
 
+Standing = Callable[[], Awaitable[Segment | None]]
+"""Reads a conversation as it is now; None where it is gone."""
+
 Pace = Callable[[], Awaitable[None]]
 """Waits until the model may be called."""
 
@@ -106,7 +109,7 @@ class Extractor:
 
         segment = await standing()
         if segment is None or len(segment.turns) < self.options.min_turns:
-            came = await self._withdraw(conversation_id, standing)
+            came = await self.withdraw(conversation_id, standing)
             return "too short" if segment is not None and came == "unknown" else came
         if not learns:
             entry = await self.log.entry(conversation_id)
@@ -122,7 +125,7 @@ class Extractor:
 
         return await self.read(note, still)
 
-    async def read(self, segment: Segment, standing: Callable[[], Awaitable[Segment | None]]) -> Came:
+    async def read(self, segment: Segment, standing: Standing) -> Came:
         """Learn from a conversation, unless that was done before. `standing` reads it again after the model call."""
         entry = await self.log.entry(segment.id)
         if entry is not None and entry.content_hash == segment.content_hash:
@@ -192,13 +195,17 @@ class Extractor:
         if segment is not None:
             await self.give_up(segment, why, await self.log.entry(conversation_id), parked=True)
 
-    async def withdraw(self, conversation_id: ConversationId) -> Came:
-        """Delete what was learned from a conversation, also from the search."""
-
-        async def gone() -> None:
-            return None
-
-        return await self._withdraw(conversation_id, gone)
+    async def withdraw(self, conversation_id: ConversationId, standing: Standing | None = None) -> Came:
+        """Delete what was learned from a conversation, also from the search, unless enough of it is `standing`."""
+        async with self._keeping:
+            if await self.log.conversation(conversation_id) is None:
+                return "unknown"
+            now = await standing() if standing else None
+            if now is not None and len(now.turns) >= self.options.min_turns:
+                return "unknown"
+            await self._keep(conversation_id, lambda: self.log.withdraw((conversation_id,)))
+        _log.info("extraction_withdrawn", conversation_id=conversation_id)
+        return "withdrawn"
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Delete these messages and everything made from them. Safe to repeat; raises KnowledgeError.
@@ -255,19 +262,6 @@ class Extractor:
             any_of(asked.words), wanted, self.options.existing_facts, holding=unspaced[:16]
         )
         return (*retired, *found)
-
-    async def _withdraw(
-        self, conversation_id: ConversationId, standing: Callable[[], Awaitable[Segment | None]]
-    ) -> Came:
-        async with self._keeping:
-            if await self.log.conversation(conversation_id) is None:
-                return "unknown"
-            now = await standing()
-            if now is not None and len(now.turns) >= self.options.min_turns:
-                return "unknown"
-            await self._keep(conversation_id, lambda: self.log.withdraw((conversation_id,)))
-        _log.info("extraction_withdrawn", conversation_id=conversation_id)
-        return "withdrawn"
 
     async def _keep(
         self, conversation_id: ConversationId, change: Callable[[], Awaitable[T]], facts: Iterable[FactId] = ()

@@ -289,12 +289,8 @@ def _longest_first(names: Collection[str]) -> list[str]:
 
 def _spelled(name: str) -> str:
     """Make a pattern of a name, with any space between words and any form of initials (`J. R.`, `J.R.`, `JR`)."""
-    parts = enumerate(_INITIAL.split(name))
-    return "".join(rf"{re.escape(part)}\.?\s*" if n % 2 else _spaced(part) for n, part in parts)
-
-
-def _spaced(text: str) -> str:
-    return re.escape(text).replace(r"\ ", r"\s+")
+    parts = enumerate(map(re.escape, _INITIAL.split(name)))
+    return "".join(rf"{part}\.?\s*" if n % 2 else part.replace(r"\ ", r"\s+") for n, part in parts)
 
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:

@@ -202,13 +202,10 @@ class Usage:
         if is_quiet or day not in self._others:
             self._others[day], self._looked_at[day] = Spent(tokens - ours.tokens, cost - ours.cost), at
 
-    def _looked_just_now(self, day: date) -> bool:
-        at = self._looked_at.get(day)
-        return at is not None and timedelta(0) <= self._clock.now() - at < _READ_EVERY
-
     async def read(self, day: date) -> None:
         """Read the store's counts of a day, unless that was done within the last seconds."""
-        if self._store is not None and not self._looked_just_now(day):
+        at, now = self._looked_at.get(day), self._clock.now()
+        if self._store is not None and (at is None or not timedelta(0) <= now - at < _READ_EVERY):
             try:
                 await self._look(self._store, day)
             except KnowledgeError as error:
