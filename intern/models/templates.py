@@ -78,11 +78,6 @@ class Templates:
         filters = cast("dict[str, Callable[..., Any]]", self._jinja.filters)
         filters["fenced"] = fenced
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all templates, shipped and the operator's own, sorted."""
-        found = {file.name for folder in self._folders for file in folder.iterdir()}
-        return tuple(sorted(name.removesuffix(_SUFFIX) for name in found if _FILE_NAME.fullmatch(name)))
-
     def check(self, prompts: Iterable[Prompt[Any, Any]]) -> None:
         """Find faults at start-up: missing templates, bad syntax, unknown variables."""
         for prompt in prompts:

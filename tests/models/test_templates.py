@@ -77,21 +77,11 @@ def test_what_a_variable_holds_is_never_read_as_a_template(folder: Path, hostile
 
 
 def test_an_operators_template_hides_the_shipped_one_and_the_others_stay(folder: Path) -> None:
-    shipped = Templates().names()
-    write(folder, name="ask")
-
-    assert set(shipped) < set(Templates(folder).names())
-    assert "classify" in shipped
     write(folder, name="classify", user="mine")
     classify = Prompt("classify", takes=Given, gives=Reply)
     assert Templates(folder).render(classify, GIVEN).user == "mine"
-
-
-def test_hidden_and_foreign_files_are_no_templates(folder: Path) -> None:
-    for name in (".ask.md.j2", "ask.md", "a b.md.j2", "ask.md.j2~"):
-        (folder / name).write_text("x", encoding="utf-8")
-
-    assert Templates(folder).names() == Templates().names()
+    gate = Prompt("gate", takes=Given, gives=Reply)
+    assert Templates(folder).source(gate) == Templates().source(gate)
 
 
 @pytest.mark.parametrize("at", ["start", "render"])
