@@ -21,8 +21,39 @@ R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
 StoreT = TypeVar("StoreT", bound="Store")
 
-IN = "in (select value from json_each(?))"
+
+def items(array: str) -> str:
+    """Return the subquery of the values in a JSON array: a column, or `?`."""
+    return f"(select value from json_each({array}))"
+
+
+IN = f"in {items('?')}"
 """Is one of the values of a JSON array, which `listed`, `as_json` and `bare_ids` make."""
+
+NO_LIMIT = 1 << 62
+"""What `limit ?` takes where all rows are wanted."""
+
+WITHOUT_COMMUNITY = frozenset(
+    {
+        "conversations",
+        "extraction_log",
+        "fact_occurrences",
+        "facts",
+        "image_texts",
+        "jobs",
+        "member_names",
+        "member_roles",
+        "model_replies",
+        "nuggets",
+        "posted_answers",
+        "search_documents",
+        "traces",
+        "unanswered",
+        "usage",
+        "vector_memory",
+    }
+)
+"""Tables that have no column `community` yet. Take a table out with the change that gives it one."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -73,21 +104,26 @@ class Table(Generic[S]):
         self.names: tuple[str, ...] = kind.__struct_fields__
         self.columns = ", ".join(self.names)
         self.select = f"select {self.columns} from {name}"
-        self.insert = f"insert into {name} ({self.columns}) values ({', '.join('?' * len(self.names))})"
+        places = ", ".join("?" * len(self.names))
+        self.insert = f"insert into {name} (community, {self.columns}) values (:community, {places})"
+        self._key: tuple[str, ...] = ("community",)
+        if name in WITHOUT_COMMUNITY:
+            self.insert = f"insert into {name} ({self.columns}) values ({places})"
+            self._key = ()
         self._kind = kind
         self._millis = frozenset(millis)
         self._json = frozenset(json)
 
     def upsert(self, *key: str) -> str:
-        """Return the statement that inserts a row, or replaces the one with the same key."""
-        return f"{self.insert} on conflict ({', '.join(key)}) do update set {self.replacing(*key)}"
+        """Return the statement that inserts a row, or replaces the community's row with the same key."""
+        return f"{self.insert} on conflict ({', '.join((*self._key, *key))}) do update set {self.replacing(*key)}"
 
     def replacing(self, *key: str) -> str:
         """Return the assignments of such a statement."""
         return ", ".join(f"{each} = excluded.{each}" for each in self.names if each not in key)
 
     def all(self, db: Transaction, rest: str = "", values: Sequence[Value] = ()) -> tuple[S, ...]:
-        """Select structs; `rest` is the statement from `where` on."""
+        """Select structs; `rest` is the statement from `where community = :community` on."""
         return tuple(map(self.struct, db.rows(f"{self.select} {rest}", values)))
 
     def first(self, db: Transaction, rest: str, values: Sequence[Value] = ()) -> S | None:
@@ -164,15 +200,19 @@ def as_json(values: Iterable[object]) -> str:
 def conditions(*wanted: tuple[str, Value]) -> tuple[str, tuple[Value, ...]]:
     """Return the conditions whose value is not None, joined by `and`, and their values."""
     given = [(condition, value) for condition, value in wanted if value is not None]
-    return " and ".join(["1", *(condition for condition, _ in given)]), tuple(value for _, value in given)
+    return " and ".join(["true", *(condition for condition, _ in given)]), tuple(value for _, value in given)
 
 
 def keep_newest(db: Transaction, table: str, most: int) -> None:
-    """Delete all but the rows whose `rid` is among the `most` newest ones that were ever given."""
-    db.run(f"delete from {table} where rid <= (select max(rid) from {table}) - ?", (most,))
+    """Delete all rows of the community but the `most` newest ones by `rid`."""
+    keep_first(db, table, "rid", "rid desc", most)
 
 
 def keep_first(db: Transaction, table: str, key: str, order: str, most: int) -> None:
-    """Delete all rows but the first `most` in this order."""
-    doomed = f"select {key} from {table} order by {order} limit -1 offset ?"
-    db.run(f"delete from {table} where ({key}) in ({doomed})", (most,))
+    """Delete all rows of the community but the first `most` in this order.
+
+    An index by community and order makes this a walk over `most` entries where nothing is to be deleted.
+    """
+    ours = "true" if table in WITHOUT_COMMUNITY else "community = :community"
+    doomed = f"select {key} from {table} where {ours} order by {order} limit ? offset ?"
+    db.run(f"delete from {table} where {ours} and ({key}) in ({doomed})", (NO_LIMIT, most))
