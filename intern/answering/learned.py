@@ -21,8 +21,8 @@ from intern.facts.segments import Segment, standing_segment
 from intern.search.finding import Finder, Found, best_found
 from intern.sources.library import DISCORD, message_link
 from intern.stores.archive import Archive
+from intern.stores.database import Database
 from intern.stores.decisions import DecisionLog
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
 from intern.stores.sqlite.search_index import SqliteSearchStore

@@ -54,10 +54,10 @@ from intern.settings.loading import Settings
 from intern.sources import descriptions as offline_indexing
 from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, describe_by_rules
 from intern.stores.archive import Archive
+from intern.stores.database import Database
 from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
 from intern.stores.library import TopicLibrary
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.usage import FormLog, UsageLog, VectorMemory
 
 _log = get_logger(__name__)

@@ -43,8 +43,8 @@ from intern.service.models import PROMPTS
 from intern.service.status import sources_of
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
+from intern.stores.database import Database
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.maintenance import write_heartbeat
 from intern.stores.sqlite.traces import Unanswered
 

@@ -35,7 +35,7 @@ from intern.service.status import SHED, SourceStatus, sources_of
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.library import message_link
-from intern.stores.sqlite.database import Database
+from intern.stores.database import Database
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.traces import Counts, FeedbackStore, Trace, TraceStore, UnansweredQuestion

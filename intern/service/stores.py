@@ -19,11 +19,11 @@ from intern.sources.files import SourceFolder
 from intern.sources.library import PageCopies
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
+from intern.stores.database import Database
 from intern.stores.decisions import DecisionLog, recover_state
 from intern.stores.files import FileLayer
 from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.chat import NameStore, RoleStore
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains, copied, problems
 from intern.stores.sqlite.outbox import CitedStore, Outbox
 from intern.stores.sqlite.search_index import SqliteSearchStore

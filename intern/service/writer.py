@@ -41,10 +41,10 @@ from intern.sources.pages import OpenWeb
 from intern.sources.refresh import Refreshed
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Erased
+from intern.stores.database import Database
 from intern.stores.files import FileLayer
 from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.chat import AnsweredThreads
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
 from intern.stores.sqlite.search_index import SqliteSearchStore

@@ -28,8 +28,9 @@ from intern.service.intern import open_intern
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings
 from intern.sources.refresh import Refreshed
+from intern.stores.database import Transaction
 from intern.stores.sqlite.chat import AnsweredThreads
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.search_index import SqliteSearchStore

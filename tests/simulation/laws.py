@@ -15,9 +15,10 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.records import Filed, Parked
 from intern.learning.classifying import MOST_ATTEMPTS
 from intern.stores.archive import Archive
+from intern.stores.database import Row
 from intern.stores.decisions import DecisionLog
 from intern.stores.library import TopicLibrary
-from intern.stores.sqlite.database import Database, Row
+from intern.stores.sqlite.database import Database
 from tests.simulation.community import Community
 from tests.simulation.people import People, Said
 

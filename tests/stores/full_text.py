@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.database import Database, Transaction
 
 
 async def check(db: Database) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from intern.stores.database import Transaction
 from intern.stores.sqlite.changes import Change, changes_after, log_changes
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.database import Database
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,8 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 from intern.core.errors import KnowledgeError
-from intern.stores.sqlite.database import SCHEMA_VERSION, Database, Transaction
+from intern.stores.database import SCHEMA_VERSION, Transaction
+from intern.stores.sqlite.database import Database, SqliteTransaction
 
 pytestmark = pytest.mark.anyio
 
@@ -132,7 +133,7 @@ def count_commits(commits: list[int], tx: Transaction) -> None:
         commits.append(1)
         return False
 
-    cast("apsw.Connection", tx._db).set_commit_hook(committed)
+    cast("SqliteTransaction", tx)._db.set_commit_hook(committed)
 
 
 async def test_a_group_has_a_largest_size(tmp_path: Path) -> None:
@@ -321,7 +322,7 @@ from pathlib import Path
 
 import anyio
 
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.database import Database, SqliteTransaction, Transaction
 
 
 def add(n: int, db: Transaction) -> None:

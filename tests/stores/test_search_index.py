@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.records import Match, SearchDocument, SearchFilter
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import NOON, document, opened, vector
 from tests.stores.full_text import check

@@ -14,8 +14,9 @@ from hypothesis import given, settings, strategies as st
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId
+from intern.stores.database import Transaction
 from intern.stores.sqlite import traces as traces_module
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import MAX_DEBUG_CHARS, Counts, Trace, TraceStore, bounded
 from tests import samples

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from intern.stores.sqlite.database import Transaction
+from intern.stores.database import Transaction
 from intern.stores.sqlite.store import IN, listed
 
 

@@ -20,7 +20,7 @@ from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import MemberRoles
 from intern.core.text.words import likeness_key
 from intern.stores.blocks import bare
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.store import (
     IN,
     Store,

@@ -6,15 +6,11 @@ on trio, and several processes may hold the file open at once. `schema.sql` has 
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from copy import copy
-from functools import lru_cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
 
 import anyio
@@ -24,82 +20,36 @@ from anyio.lowlevel import EventLoopToken, current_token
 
 from intern.core.errors import KnowledgeError
 from intern.core.log import get_logger
+from intern.stores import database
+from intern.stores.database import DEFAULT_COMMUNITY, SCHEMA_VERSION, Row, Transaction, Value, positional
 
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-Value: TypeAlias = str | int | float | bytes | None
-Row: TypeAlias = tuple[Value, ...]
-
-
 _Connection: TypeAlias = Any
 """An `apsw.Connection`. Its own stubs need Python 3.12 for their `Buffer`."""
 
 
-DEFAULT_COMMUNITY = "default"
-"""The one community of a data folder."""
-
-
-_PLACEHOLDER = re.compile(r"'[^']*'|\?|:community\b")
-
-
-@lru_cache(maxsize=2048)
-def _positional(statement: str) -> tuple[str, tuple[int, ...]]:
-    """Return the statement with `?` alone, and which of these are `:community`, by number."""
-    marks = [each for each in _PLACEHOLDER.findall(statement) if not each.startswith("'")]
-    plain = _PLACEHOLDER.sub(lambda found: "?" if found[0] == ":community" else found[0], statement)
-    return plain, tuple(n for n, each in enumerate(marks) if each == ":community")
-
-
-class Transaction:
-    """What a piece of work may do inside its transaction. Statements are run to their end, so none outlives it.
-
-    `:community` in a statement stands for the community that the store is bound to; `?` for the values, in order.
-    """
+class SqliteTransaction(Transaction):
+    """A transaction on a connection of SQLite."""
 
     def __init__(self, db: _Connection, community: str = DEFAULT_COMMUNITY) -> None:
+        super().__init__(community)
         self._db = db
-        self._community = community
 
     def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
-        """Return all rows that the statement gives."""
-        plain, places = _positional(statement)
+        plain, places = positional(statement)
         rows: list[Row] = self._db.execute(plain, self._with_community(values, places)).fetchall()
         return rows
 
-    def row(self, statement: str, values: Sequence[Value] = ()) -> Row | None:
-        """Return the first row that the statement gives, or None."""
-        return next(iter(self.rows(statement, values)), None)
-
-    def texts(self, statement: str, values: Sequence[Value] = ()) -> list[str]:
-        """Return the first column of all rows, as texts."""
-        return [str(row[0]) for row in self.rows(statement, values)]
-
-    def number(self, statement: str, values: Sequence[Value] = ()) -> int:
-        """Return the one number that the statement gives; 0 where it gives none."""
-        return next((int(cast("int", row[0] or 0)) for row in self.rows(statement, values)), 0)
-
     def run(self, statement: str, values: Sequence[Value] = ()) -> int:
-        """Return how many rows the statement (insert, update or delete) touched."""
         self.rows(statement, values)
         return int(self._db.changes())
 
     def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
-        """Run the statement once for each set of values."""
-        plain, places = _positional(statement)
+        plain, places = positional(statement)
         self._db.executemany(plain, (self._with_community(each, places) for each in values)).fetchall()
 
-    def _with_community(self, values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
-        if not places:
-            return values
-        given = list(values)
-        for place in places:
-            given.insert(place, self._community)
-        return given
-
-
-SCHEMA_VERSION = 1
-"""Another one for each change of `schema.sql` that a database made before does not have."""
 
 _SCHEMA = Path(__file__).with_name("schema.sql")
 
@@ -116,16 +66,13 @@ _READERS = 4
 _CLOSE_SECONDS = 30
 
 
-class Database:
-    """One open file, bound to a community. Belongs to the event loop that opened it.
-
-    Close it there, also after an error.
-    """
+class Database(database.Database):
+    """One open file. Several callers' writes may share a commit, never the fate."""
 
     def __init__(self, path: Path, writer: _Connection, token: EventLoopToken) -> None:
+        super().__init__()
         self._path = path
         self._token = token
-        self.community = DEFAULT_COMMUNITY
         # Holds no more than one operation per task, as each waits for its own.
         self._queue: SimpleQueue[_Operation[object] | None] = SimpleQueue()
         self._idle_readers: list[_Connection] = []
@@ -144,63 +91,16 @@ class Database:
         writer = await to_thread.run_sync(_opened, path, schema)
         return cls(path, writer, current_token())
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` in a transaction on the writer thread; once this returns, its changes survive any crash.
-
-        Other callers' work may share the commit, never the fate: what `work` raises undoes its own changes only and
-        is raised here. Where the caller is cancelled, the work is still done, or not at all. `work` does not commit.
-        Raises KnowledgeError when the file is busy, damaged, full or unwritable.
-        """
         return await self._done(_Operation(work, self.community))
 
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        """Run `work` on a worker thread against one unchanging view of what is committed. It cannot write.
-
-        Unless it is `steady`, what it reads may change between two statements: one alone needs no more, and a
-        transaction takes as long as a look at some rows. Raises KnowledgeError when the file is damaged or cannot be
-        read.
-        """
         if self._closing.is_set():
             raise RuntimeError(f"{self._path} is closed")
         return await to_thread.run_sync(self._read, work, steady, limiter=self._limiter)
 
     def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        """Read as `read` does, in the calling thread, which must be a worker thread. Blocks."""
         return self._read(work, steady)
-
-    def of(self, community: str) -> Self:
-        """Return the same file, bound to another community."""
-        other = copy(self)
-        other.community = community
-        return other
-
-    async def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
-        """Read all rows that one statement gives. Raises KnowledgeError as `read` does."""
-        return await self.read(lambda db: db.rows(statement, values))
-
-    async def row(self, statement: str, values: Sequence[Value] = ()) -> Row | None:
-        """Read the first row that one statement gives, or None. Raises KnowledgeError as `read` does."""
-        return await self.read(lambda db: db.row(statement, values))
-
-    async def texts(self, statement: str, values: Sequence[Value] = ()) -> list[str]:
-        """Read the first column that one statement gives, as texts. Raises KnowledgeError as `read` does."""
-        return await self.read(lambda db: db.texts(statement, values))
-
-    async def number(self, statement: str, values: Sequence[Value] = ()) -> int:
-        """Read the one number that one statement gives. Raises KnowledgeError as `read` does."""
-        return await self.read(lambda db: db.number(statement, values))
-
-    async def run(self, statement: str, values: Sequence[Value] = ()) -> int:
-        """Run one statement as `write` does, and return how many rows it touched."""
-        return await self.write(lambda db: db.run(statement, values))
 
     async def scrub(self) -> None:
         """Leave nothing on disk of what was deleted or overwritten, in the file or in its log.
@@ -211,7 +111,6 @@ class Database:
         await self._done(_Scrubbing(self._path.parent))
 
     async def close(self) -> None:
-        """Finish what is queued, then let the file go. Harmless when repeated."""
         if not self._closing.is_set():
             self._closing.set()
             self._queue.put(None)
@@ -240,7 +139,7 @@ class Database:
             try:
                 if steady:
                     reader.execute("begin")
-                return work(Transaction(reader, self.community))
+                return work(SqliteTransaction(reader, self.community))
             finally:
                 if reader.in_transaction:
                     reader.execute("rollback")
@@ -313,7 +212,7 @@ class _Operation(Generic[T]):
         """Do the work under a savepoint. Raises only when the whole transaction is lost."""
         db.execute("savepoint operation")
         try:
-            self.value = self._work(Transaction(db, self._community))
+            self.value = self._work(SqliteTransaction(db, self._community))
             db.execute("release operation")
         except BaseException as error:  # any error belongs to the caller, not to this thread
             self.error = error

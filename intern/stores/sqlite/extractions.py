@@ -30,8 +30,8 @@ from intern.core.records import (
     takes_occurrence,
 )
 from intern.stores.blocks import bare
+from intern.stores.database import Transaction
 from intern.stores.sqlite import facts
-from intern.stores.sqlite.database import Transaction
 from intern.stores.sqlite.store import IN, Store, Table, bare_ids, carried, listed, reads, writes
 
 _NUGGETS = Table("nuggets", Nugget, millis=("timestamp",), json=("keywords", "source_message_ids", "user_ids_involved"))

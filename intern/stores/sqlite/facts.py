@@ -27,7 +27,7 @@ from intern.core.records import (
     is_retired_by_word,
 )
 from intern.core.text.words import wording
-from intern.stores.sqlite.database import Transaction, Value
+from intern.stores.database import Transaction, Value
 from intern.stores.sqlite.store import IN, Store, Table, carried, conditions, listed, millis, moment, reads, writes
 
 _FACTS = Table("facts", Fact, millis=("first_seen_at", "last_seen_at", "retired_at"))

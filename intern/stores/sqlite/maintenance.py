@@ -28,7 +28,8 @@ from intern.core.progress import tell
 from intern.core.records import Capture
 from intern.core.text.masking import mask_secrets
 from intern.stores.blocks import bare, only
-from intern.stores.sqlite.database import Database, Transaction, explained, has_tables
+from intern.stores.database import Database, Transaction
+from intern.stores.sqlite.database import SqliteTransaction, explained, has_tables
 from intern.stores.sqlite.outbox import COUNT_OUTDATED
 from intern.stores.sqlite.store import IN, Store, listed, reads, writes
 
@@ -136,7 +137,7 @@ def at_rest(path: Path) -> Generator[Transaction | None]:
         db: Any = apsw.Connection(f"{uri}?immutable=1" if alone else uri, flags=_READ_ONLY)
         try:
             db.set_busy_timeout(5_000)
-            yield Transaction(db) if has_tables(db, path) else None
+            yield SqliteTransaction(db) if has_tables(db, path) else None
         finally:
             db.close()
     except apsw.Error as error:

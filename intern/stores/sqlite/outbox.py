@@ -20,7 +20,7 @@ from intern.core.flow import Reply, ReplyTarget
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId, UserId
 from intern.core.messages import Button
 from intern.core.text.masking import mask_secrets
-from intern.stores.sqlite.database import Database, Transaction, Value
+from intern.stores.database import Database, Transaction, Value
 from intern.stores.sqlite.store import Store, Table, as_json, bare_ids, keep_newest, reads, writes
 from intern.stores.sqlite.traces import presentable
 

@@ -23,7 +23,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.records import Match, Scored, SearchDocument, SearchFilter, SearchKind, SearchPart
 from intern.core.text.words import plain_words, unspaced_runs
-from intern.stores.sqlite.database import Row, Transaction, Value
+from intern.stores.database import Row, Transaction, Value
 from intern.stores.sqlite.store import IN, Store, Table, as_json, carried, conditions, reads, sortable, writes
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from intern.core.clock import Clock, SystemClock
 from intern.core.ids import MessageId
 from intern.stores.blocks import bare
-from intern.stores.sqlite.database import Database, Row, Transaction, Value
+from intern.stores.database import Database, Row, Transaction, Value
 
 P = ParamSpec("P")
 R = TypeVar("R")

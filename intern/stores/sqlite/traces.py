@@ -24,7 +24,7 @@ from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.messages import ChatMessage
 from intern.core.text.masking import mask_secrets, masked_start
 from intern.stores.blocks import bare
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.store import IN, Store, Table, keep_first, keep_newest, listed, reads, writes
 from intern.stores.sqlite.usage import drop_replies
 

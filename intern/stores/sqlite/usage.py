@@ -18,7 +18,7 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.ids import MessageId
 from intern.models.usage import Meter, Spent
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.store import IN, Store, Table, as_json, bare_ids, keep_first, reads, writes
 
 Taken = tuple[int, bool, bool]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from intern.core.ids import SourceId
 from intern.core.records import SearchFilter
-from intern.stores.sqlite.database import Row, Transaction
+from intern.stores.database import Row, Transaction
 from intern.stores.sqlite.store import IN, as_json
 
 Floats: TypeAlias = NDArray[np.float32]

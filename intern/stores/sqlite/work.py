@@ -26,7 +26,7 @@ from intern.core.log import get_logger
 from intern.core.messages import AuthorType, ChatMessage
 from intern.core.records import PairDecision, Parked
 from intern.core.text.masking import encoded, whole
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.store import IN, Store, Table, keep_newest, listed, reads, writes
 
 _log = get_logger(__name__)

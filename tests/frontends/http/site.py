@@ -35,9 +35,10 @@ from intern.service.running import Running
 from intern.service.writer import Writer
 from intern.settings.loading import PageOptions, Settings
 from intern.sources.library import Library
+from intern.stores.database import Transaction
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import replace_nuggets
 from intern.stores.sqlite.facts import add_fact, add_update
 from intern.stores.sqlite.traces import Counts, TraceStore

@@ -17,8 +17,8 @@ from anyio.to_thread import current_default_thread_limiter
 
 from intern.core.errors import KnowledgeError
 from intern.service.monitoring import Check, Health, HealthChecks
+from intern.stores.database import Database
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.database import Database
 from tests.fakes import HandClock
 from tests.frontends.http.site import site
 

@@ -1,0 +1,149 @@
+"""What stores see of a database: transactions, and one statement at a time. Each engine has a subclass of both.
+
+Statements are the SQL that SQLite and PostgreSQL share; `intern/stores/postgres/dialect.py` translates the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from functools import lru_cache
+from types import TracebackType
+from typing import Self, TypeAlias, TypeVar, cast
+
+T = TypeVar("T")
+Value: TypeAlias = str | int | float | bytes | None
+Row: TypeAlias = tuple[Value, ...]
+
+DEFAULT_COMMUNITY = "default"
+"""The one community of a data folder."""
+
+SCHEMA_VERSION = 1
+"""Another one for each change of `schema.sql` that a database made before does not have."""
+
+_PLACEHOLDER = re.compile(r"'[^']*'|\?|:community\b")
+
+
+@lru_cache(maxsize=2048)
+def positional(statement: str) -> tuple[str, tuple[int, ...]]:
+    """Return the statement with `?` alone, and which of these are `:community`, by number."""
+    marks = [each for each in _PLACEHOLDER.findall(statement) if not each.startswith("'")]
+    plain = _PLACEHOLDER.sub(lambda found: "?" if found[0] == ":community" else found[0], statement)
+    return plain, tuple(n for n, each in enumerate(marks) if each == ":community")
+
+
+class Transaction(ABC):
+    """What a piece of work may do inside its transaction. Statements are run to their end, so none outlives it.
+
+    `:community` in a statement stands for the community that the store is bound to; `?` for the values, in order.
+    """
+
+    def __init__(self, community: str = DEFAULT_COMMUNITY) -> None:
+        self._community = community
+
+    @abstractmethod
+    def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        """Return all rows that the statement gives."""
+
+    def row(self, statement: str, values: Sequence[Value] = ()) -> Row | None:
+        """Return the first row that the statement gives, or None."""
+        return next(iter(self.rows(statement, values)), None)
+
+    def texts(self, statement: str, values: Sequence[Value] = ()) -> list[str]:
+        """Return the first column of all rows, as texts."""
+        return [str(row[0]) for row in self.rows(statement, values)]
+
+    def number(self, statement: str, values: Sequence[Value] = ()) -> int:
+        """Return the one number that the statement gives; 0 where it gives none."""
+        return next((int(cast("int", row[0] or 0)) for row in self.rows(statement, values)), 0)
+
+    @abstractmethod
+    def run(self, statement: str, values: Sequence[Value] = ()) -> int:
+        """Return how many rows the statement (insert, update or delete) touched."""
+
+    @abstractmethod
+    def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
+        """Run the statement once for each set of values."""
+
+    def _with_community(self, values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
+        if not places:
+            return values
+        given = list(values)
+        for place in places:
+            given.insert(place, self._community)
+        return given
+
+
+class Database(ABC):
+    """One open database, bound to a community. Belongs to the event loop that opened it.
+
+    Close it there, also after an error. A write that returned survives any crash; a write that raised left no trace.
+    """
+
+    def __init__(self) -> None:
+        self.community = DEFAULT_COMMUNITY
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def of(self, community: str) -> Self:
+        """Return the same database, bound to another community."""
+        other = copy(self)
+        other.community = community
+        return other
+
+    @abstractmethod
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in a transaction; once this returns, its changes survive any crash.
+
+        What `work` raises undoes its own changes only and is raised here. Where the caller is cancelled, the work is
+        still done, or not at all. `work` does not commit, and may be run again after a conflict or a lost connection.
+        Raises KnowledgeError when the database cannot be reached, or is busy, damaged, full or unwritable.
+        """
+
+    @abstractmethod
+    async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        """Run `work` on a worker thread against one unchanging view of what is committed. It cannot write.
+
+        Unless it is `steady`, what it reads may change between two statements: one alone needs no more, and a
+        transaction takes as long as a look at some rows. Raises KnowledgeError as `write` does.
+        """
+
+    @abstractmethod
+    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        """Read as `read` does, in the calling thread, which must be a worker thread. Blocks."""
+
+    async def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        """Read all rows that one statement gives. Raises KnowledgeError as `read` does."""
+        return await self.read(lambda db: db.rows(statement, values))
+
+    async def row(self, statement: str, values: Sequence[Value] = ()) -> Row | None:
+        """Read the first row that one statement gives, or None. Raises KnowledgeError as `read` does."""
+        return await self.read(lambda db: db.row(statement, values))
+
+    async def texts(self, statement: str, values: Sequence[Value] = ()) -> list[str]:
+        """Read the first column that one statement gives, as texts. Raises KnowledgeError as `read` does."""
+        return await self.read(lambda db: db.texts(statement, values))
+
+    async def number(self, statement: str, values: Sequence[Value] = ()) -> int:
+        """Read the one number that one statement gives. Raises KnowledgeError as `read` does."""
+        return await self.read(lambda db: db.number(statement, values))
+
+    async def run(self, statement: str, values: Sequence[Value] = ()) -> int:
+        """Run one statement as `write` does, and return how many rows it touched."""
+        return await self.write(lambda db: db.run(statement, values))
+
+    @abstractmethod
+    async def scrub(self) -> None:
+        """Leave nothing of what was deleted or overwritten in the files of the database. Takes long; writes wait."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish what is under way, then let the database go. Harmless when repeated."""
