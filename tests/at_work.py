@@ -13,11 +13,11 @@ from intern.actors.events import Events
 from intern.core.flow import AnswerRequest, Batch, Filing, Reply
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Decision
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
 from intern.sources.refresh import Refreshed
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 T = TypeVar("T")
 

@@ -42,9 +42,9 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage, Page
 from intern.learning.review import Approvals
-from intern.platforms.memory.chat import Sandbox
 from intern.stores.sqlite.chat import StoredCheckpoints
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

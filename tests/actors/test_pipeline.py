@@ -18,7 +18,6 @@ from intern.actors.pipeline import ACTORS, SHUTDOWN_SECONDS, WIRES, Wire
 from intern.core.errors import ConfigError, InternError
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
-from intern.platforms.memory.chat import Sandbox
 from intern.platforms.memory.commands import SandboxCommands
 from intern.runtime.bot import _NoImages, open_sandbox
 from intern.runtime.parts import Platform, parts_around
@@ -27,6 +26,7 @@ from tests.at_work import Watching, at_work, settings_in
 from tests.endpoint_double import endpoint_double, never
 from tests.fakes import HandClock
 from tests.leaping import all_quiet, leap, leaping
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

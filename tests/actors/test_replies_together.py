@@ -25,11 +25,12 @@ from intern.core.errors import KnowledgeError
 from intern.core.flow import AnswerRequest, Batch, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import AIResult, ChatMessage, Conversation, RequestContext, SilenceReason
-from intern.platforms.memory.chat import Sandbox, Sent
+from intern.platforms.memory.chat import Sent
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox, Post
 from intern.stores.sqlite.traces import TraceStore
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,6 @@ from intern.core.records import CapturedPair
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.templates import Templates
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.sources.descriptions import SUMMARIZE_TOPIC
 from intern.sources.refresh import Refreshed
@@ -34,6 +33,7 @@ from intern.stores.sqlite.usage import KEPT_REPLIES, MAX_AGE_REPLIES, ReplyStore
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

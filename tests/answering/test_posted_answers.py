@@ -20,7 +20,6 @@ from intern.core.messages import ChatMessage, Citation
 from intern.core.records import CapturedPair, Hit, Turn
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
-from intern.platforms.memory.chat import Sandbox
 from intern.service.doctor import LocalChecks
 from intern.service.models import offline_rules
 from intern.service.status import status_of
@@ -31,6 +30,7 @@ from intern.stores.sqlite.traces import TraceStore
 from tests import samples
 from tests.at_work import settings_in
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -25,10 +25,10 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId, position_at
 from intern.core.messages import AIResult, Author, ChatMessage, Citation, Conversation, RequestContext, SilenceReason
 from intern.core.text.masking import Secret
-from intern.platforms.memory.chat import Sandbox
 from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
 from tests.fakes import HandClock
 from tests.samples import START
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

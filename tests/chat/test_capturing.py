@@ -16,8 +16,8 @@ from intern.core.flow import Batch, CaptureRequest
 from intern.core.ids import ChannelId, reply_conversation
 from intern.core.messages import Attachment, Author, ChatMessage
 from intern.core.records import Turn
-from intern.platforms.memory.chat import Sandbox
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

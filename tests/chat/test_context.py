@@ -21,8 +21,8 @@ from intern.core.errors import (
 from intern.core.flow import Batch
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Author, ChatMessage, Lookups
-from intern.platforms.memory.chat import Sandbox
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

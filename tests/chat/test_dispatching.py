@@ -12,10 +12,10 @@ from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import ChannelId, GuildId, UserId
 from intern.core.messages import ChatMessage
-from intern.platforms.memory.chat import Sandbox
 from intern.stores.sqlite.chat import Greeted
 from intern.stores.sqlite.outbox import Outbox
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

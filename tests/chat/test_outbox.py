@@ -31,11 +31,12 @@ from intern.core.errors import (
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
 from intern.core.messages import Button, Channel, ChatMessage, Citation, Conversation, RequestContext
-from intern.platforms.memory.chat import Sandbox, Sent
+from intern.platforms.memory.chat import Sent
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox, Post
 from tests.fakes import HandClock
 from tests.samples import batch, channel
+from tests.sandbox import Sandbox
 
 LOST = ChatUnknownOutcomeError("the reply was lost")
 DOWN = ChatUnavailableError("down")

@@ -13,8 +13,8 @@ from intern.chat.reply_text import reply_parts, thread_name, unlinked
 from intern.core.flow import Reply
 from intern.core.ids import SourceId
 from intern.core.messages import Citation
-from intern.platforms.memory.chat import Sandbox
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
 

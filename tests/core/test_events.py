@@ -21,7 +21,6 @@ from intern.core.messages import AIResult, Image
 from intern.core.records import CapturedPair, Filed, Parked
 from intern.learning.prompts import CLASSIFY, INTEGRATE
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import open_intern
 from intern.service.models import Models, offline_rules
@@ -31,6 +30,7 @@ from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -15,13 +15,13 @@ from anyio import sleep
 from intern.actors.events import Events
 from intern.core.ids import MessageId
 from intern.core.messages import Author, ChatMessage
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.library import TopicLibrary
 from tests.eval.chats import ChatLine, Exchange, chat_lines, exchanges, rows
 from tests.eval.irc_export import Role
+from tests.sandbox import Sandbox
 from tests.simulation.machine import SimulatedTime, run_seed
 
 WHOLE_BAR: Mapping[str, float] = {"all": 0.90, "unmentioned": 0.70}

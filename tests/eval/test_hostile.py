@@ -27,7 +27,6 @@ from intern.core.ids import ConversationId, MessageId, QAId, SourceId
 from intern.core.messages import AIResult, Citation
 from intern.core.records import Filed, IndexEntry, Skipped, TopicBlock, Turn
 from intern.core.text.words import topic_name
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox, run_on_discord
 from intern.settings.loading import load_settings
 from intern.sources.catalogue import Catalogue
@@ -45,6 +44,7 @@ from tests.eval.hostile import STRINGS, Attack, attacks, strings
 from tests.eval.links import uncited
 from tests.fakes import HandClock, ScriptedModel
 from tests.samples import START, answer_request, capture, message
+from tests.sandbox import Sandbox
 
 pytestmark = [
     pytest.mark.anyio,

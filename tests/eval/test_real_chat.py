@@ -39,7 +39,6 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage
 from intern.learning.message_changes import MessageChanges
 from intern.models.prompt import OfflineModel
-from intern.platforms.memory.chat import Sandbox
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
@@ -48,6 +47,7 @@ from intern.stores.sqlite.database import Database
 from tests.eval.chats import EVAL, ChatLine, Exchange, chat_lines, exchanges
 from tests.fakes import HandClock, Uncounted
 from tests.learners import NoPictures
+from tests.sandbox import Sandbox
 
 pytestmark = [
     pytest.mark.anyio,

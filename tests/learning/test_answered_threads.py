@@ -22,7 +22,6 @@ from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, Nugget
 from intern.facts.segments import ExtractionOptions
 from intern.learning.forgetting import Forget
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import open_intern
 from intern.service.models import Models, offline_rules
@@ -38,6 +37,7 @@ from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.fakes import HandClock, ScriptedModel
 from tests.leaping import all_quiet
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

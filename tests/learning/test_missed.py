@@ -17,10 +17,10 @@ from intern.core.messages import ChatMessage, Lookups
 from intern.core.records import CapturedPair
 from intern.learning import message_changes as missed_module
 from intern.learning.message_changes import DAYS, MissedChanges
-from intern.platforms.memory.chat import Sandbox
 from intern.platforms.memory.history import Call
 from intern.stores.archive import Archive
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

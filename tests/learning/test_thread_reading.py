@@ -8,8 +8,8 @@ from intern.core.errors import ChatRefusedError
 from intern.core.ids import ChannelId, UserId
 from intern.core.messages import Author
 from intern.learning.answered_threads import ThreadReader
-from intern.platforms.memory.chat import Sandbox
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

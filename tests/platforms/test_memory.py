@@ -24,8 +24,9 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, MessageId, RoleId, position_of
 from intern.core.messages import Button, Page
 from intern.core.text.masking import Secret
-from intern.platforms.memory.chat import NONCE_LIFETIME, Sandbox
+from intern.platforms.memory.chat import NONCE_LIFETIME
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

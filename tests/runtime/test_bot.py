@@ -12,7 +12,6 @@ from intern.core.flow import Batch, Filing
 from intern.core.ids import ChannelId, GuildId
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed, Skipped
-from intern.platforms.memory.chat import Sandbox
 from intern.service.intern import open_intern
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.database import Database
@@ -20,6 +19,7 @@ from intern.stores.sqlite.work import JobOutcome, Jobs
 from tests import samples
 from tests.at_work import Watching, at_work, settings_in
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

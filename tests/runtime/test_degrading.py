@@ -16,7 +16,6 @@ from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed, Parked
 from intern.models.limits import FAILURES
 from intern.models.usage import Meter
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings
 from intern.sources.refresh import Refreshed
@@ -25,6 +24,7 @@ from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import endpoint_double, never, refuse, sensible
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,6 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed
-from intern.platforms.memory.chat import Sandbox
 from intern.service.status import status_of
 from intern.stores.decisions import DecisionLog
 from tests.at_work import Watching, at_work, settings_in
@@ -17,6 +16,7 @@ from tests.double.discord import DiscordDouble
 from tests.fakes import HandClock
 from tests.leaping import all_quiet
 from tests.runtime.test_on_discord import UNKNOWN, Stage
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,6 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Attachment, ChatMessage
 from intern.core.records import CapturedPair, Filed
 from intern.platforms.discord.attachments import AttachedImages
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.service.status import status_of
 from intern.settings.loading import Settings
@@ -27,6 +26,7 @@ from tests.at_work import Watching, settings_in
 from tests.cdn_double import CdnDouble, Served, cdn_double
 from tests.endpoint_double import EndpointDouble, endpoint_double, refuse, text_of
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

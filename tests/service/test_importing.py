@@ -17,7 +17,6 @@ from intern.core.ids import ConversationId, MessageId, UserId, position_at
 from intern.core.messages import ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import Capture, CapturedPair, Filed, Turn, Withdrawn
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.service.importing import Imported, Wanted, import_history
 from intern.service.intern import open_intern
@@ -28,6 +27,7 @@ from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.database import Database
 from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,6 @@ from intern.core.messages import Conversation, Message
 from intern.core.records import CapturedPair
 from intern.learning.filing import Tally
 from intern.learning.regenerating import Regenerated
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import Intern, open_intern
 from intern.settings.loading import Settings, load_settings
@@ -32,6 +31,7 @@ from intern.stores.sqlite.work import Job, Jobs
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,6 @@ from intern.actors.events import Events
 from intern.core.clock import Clock
 from intern.core.messages import ChatMessage, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings
@@ -21,6 +20,7 @@ from intern.stores.archive import Archive
 from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import settings_in
+from tests.sandbox import Sandbox
 from tests.simulation.machine import SimulatedTime, run_seed
 
 WAIT = 60.0  # the batch wait; what is captured settles in five of them

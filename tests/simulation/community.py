@@ -22,10 +22,10 @@ from intern.core.flow import AskCommand, ButtonPressed, Interaction, Interaction
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.core.messages import Author, ChatMessage
 from intern.core.text.masking import Secret
-from intern.platforms.memory.chat import Sandbox
 from intern.platforms.memory.history import Call
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
+from tests.sandbox import Sandbox
 from tests.simulation.machine import SimulatedTime
 from tests.simulation.people import MEMBERS, TEAM, Act, Change, People, Said, write_documents
 from tests.simulation.shaky import LATENCY, ShakyModels, ShakyResponses

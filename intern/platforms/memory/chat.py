@@ -5,29 +5,21 @@ Deterministic: ids come from its clock. People act through plain methods, the bo
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from re import compile as pattern
-from typing import TypeVar
 
 import anyio
-from anyio.lowlevel import checkpoint
 from msgspec import Struct, structs
 
 from intern.chat.platform import Capabilities
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError
 from intern.core.flow import (
-    APPROVES,
-    Approval,
     ChannelSeen,
     GatewayEvent,
-    Interaction,
     MessageCreated,
     MessageEdited,
-    MessagesDeleted,
     SessionStarted,
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at, position_of
@@ -42,9 +34,7 @@ from intern.core.messages import (
     MemberRoles,
     Page,
 )
-from intern.platforms.memory.history import Call, MemoryHistory, demand, found_in
-
-_T = TypeVar("_T")
+from intern.platforms.memory.history import MemoryHistory, demand, found_in
 
 NONCE_LIFETIME = timedelta(minutes=3)  # Discord remembers a nonce for "the past few minutes"
 _NONCE_LIMIT = 25
@@ -75,21 +65,14 @@ class Sandbox(MemoryHistory):
         self._people: dict[str, Author] = {}
         self._nonces: dict[tuple[ChannelId, str], tuple[datetime, MessageId]] = {}
         self._last: dict[ChannelId, MessageId] = {}
-        self._archived: set[ChannelId] = set()
-        self._private: set[ChannelId] = set()
         self._listeners: list[Callable[[GatewayEvent], None]] = []
-        self._missed: list[GatewayEvent] | None = None
         self._changed = anyio.Event()
         self.capabilities = Capabilities()
         self.is_open = True
-        self.calls: Counter[Call] = Counter()
-        self._failures: dict[Call, deque[tuple[ChatError, bool]]] = {}
         self.sent: dict[MessageId, Sent] = {}
         """By the bot, also where it was deleted since."""
         self.typed_in: list[ChannelId] = []
         """Where the bot was seen typing, in order."""
-        self.listed: set[ChannelId] = set()
-        """Channels where the bot works though they are private."""
         self.guild_id = GuildId(self._next_id())
         self.bot = Author(id=UserId(self._next_id()), name="intern", type="bot", is_self=True)
         self._mention = pattern(rf"@intern\b|<@!?{self.bot.id}>")
@@ -100,16 +83,6 @@ class Sandbox(MemoryHistory):
     def add_channel(self, name: str) -> ChannelId:
         """Add a text channel."""
         return self._add(ChannelId(self._next_id()), "channel", name, None)
-
-    def add_direct(self) -> ChannelId:
-        """Add a channel for private messages, on no server."""
-        channel_id = self._add(ChannelId(self._next_id()), "channel", "", None)
-        self._channels[channel_id] = structs.replace(self._channels[channel_id], guild_id=None)
-        return channel_id
-
-    def set_private(self, channel_id: ChannelId, private: bool = True) -> None:  # noqa: FBT001, FBT002 - it is the point
-        """From now on not everybody can read there, or everybody can again; its threads are as private as it is."""
-        (self._private.add if private else self._private.discard)(channel_id)
 
     def author(self, name: str) -> Author:
         """Return the person of that name; always the same one."""
@@ -147,26 +120,8 @@ class Sandbox(MemoryHistory):
         )
         self._messages[place.id].append(message)
         self._last[place.id] = message.id
-        self._archived.discard(place.id)
         self._happened(MessageCreated(message=message))
         return message
-
-    def open_post(self, author: Author | str, title: str, text: str) -> ChatMessage:
-        """Open a post in a forum; its first message has the post's own id."""
-        forum = next((place.id for place in self._channels.values() if place.name == "forum"), None)
-        message_id = MessageId(self._next_id())
-        post = self._add(ChannelId(message_id), "post", title, forum or self.add_channel("forum"))
-        return self.say(author, text, channel_id=post, message_id=message_id)
-
-    def open_private_thread(self, channel_id: ChannelId, name: str) -> ChannelId:
-        """Open a thread on no message, for invited members; the bot is one."""
-        thread = self._add(ChannelId(self._next_id()), "thread", name, channel_id)
-        self._channels[thread] = structs.replace(self._channels[thread], private=True)
-        return thread
-
-    def archive(self, thread: ChannelId) -> None:
-        """Archive a thread; the next message there wakes it up."""
-        self._archived.add(thread)
 
     def open_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
         """Open the thread on a message, with the message's id, unless there is one."""
@@ -191,50 +146,6 @@ class Sandbox(MemoryHistory):
         self._happened(MessageEdited(message=edited))
         return edited
 
-    def delete(self, channel_id: ChannelId, *message_ids: MessageId) -> None:
-        """Delete messages; a thread on one of them stays."""
-        for message_id in message_ids:
-            del self._messages[channel_id][self._locate(channel_id, message_id)[0]]
-        guild_id = self._channels[channel_id].guild_id
-        self._happened(MessagesDeleted(guild_id=guild_id, channel_id=channel_id, message_ids=tuple(message_ids)))
-
-    def react(self, who: Author | str, message: ChatMessage, emoji: str = APPROVES) -> None:
-        """Put an emoji on a message. Only the team's approval is an event."""
-        reacting = self.author(who) if isinstance(who, str) else who
-        if emoji == APPROVES and reacting.type == "team_member" and message.guild_id is not None:
-            place = message.channel_id
-            self._happened(Approval(guild_id=message.guild_id, channel_id=place, message_id=message.id, by=reacting.id))
-
-    def interact(self, interaction: Interaction) -> None:
-        """Use a command or press a button."""
-        self._happened(interaction)
-
-    # What the connection does.
-
-    @asynccontextmanager
-    async def offline(self, *, resumes: bool = False) -> AsyncGenerator[None]:
-        """Close the gateway for the time of the block, but not REST.
-
-        Then a new session starts, and the events of the block are history. If it `resumes`, they are delivered instead.
-        """
-        self._missed = []
-        connected = tuple(self._listeners) if resumes else ()
-        try:
-            yield
-        finally:
-            missed, self._missed = self._missed, None
-            for deliver in tuple(self._listeners):
-                # Only who was there before has anything to resume.
-                for event in missed if deliver in connected else (self._session(),):
-                    deliver(event)
-            self._tell()
-
-    def lose_session(self) -> None:
-        """Start a new session right now."""
-        for deliver in tuple(self._listeners):
-            deliver(self._session())
-        self._tell()
-
     # What there is to see.
 
     def messages(self, channel_id: ChannelId | None = None) -> tuple[ChatMessage, ...]:
@@ -254,33 +165,17 @@ class Sandbox(MemoryHistory):
         """Everything that the bot has written, oldest first."""
         return tuple(message for message in self.messages() if message.author.is_self)
 
-    async def posted(
-        self, wanted: Callable[[ChatMessage], bool] = lambda _: True, *, within: float = 5.0
-    ) -> ChatMessage:
-        """Wait for the bot's first message that is `wanted`. Raises TimeoutError after `within` seconds."""
-        with anyio.fail_after(within):
-            while True:
-                found = next(filter(wanted, self.posts()), None)
-                if found is not None:
-                    return found
-                await self._changed.wait()
-
     async def wait_ready(self) -> None:
         """Wait for a listener."""
         while not self._listeners:
             await self._changed.wait()
-
-    def fail(self, call: Call, error: ChatError, *, done: bool = False) -> None:
-        """Let the next call of that name raise `error`; with `done`, after its work was done."""
-        self._failures.setdefault(call, deque()).append((error, done))
 
     # The bot's side: the port.
 
     async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
         """Call `deliver` for a new session and each event from now on, in order, until cancelled."""
         self._listeners.append(deliver)
-        if self._missed is None:
-            deliver(self._session())
+        self._greet(deliver)
         self._tell()
         try:
             await anyio.sleep_forever()
@@ -291,11 +186,8 @@ class Sandbox(MemoryHistory):
         """Wait until the server was told of; here it always was."""
 
     def admits(self, channel: Channel) -> bool:
-        """Whether everybody can read there, or it is listed."""
-        places = {channel.id, channel.parent_id}
-        if channel.id in self.listed or (channel.parent_id in self.listed and not channel.private):
-            return True
-        return channel.guild_id is not None and not channel.private and self._private.isdisjoint(places)
+        """Whether everybody can read there."""
+        return channel.guild_id is not None and not channel.private
 
     @property
     def guild_ids(self) -> tuple[GuildId, ...]:
@@ -332,16 +224,9 @@ class Sandbox(MemoryHistory):
         return await self._call("page", work)
 
     async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
-        """List the channel's public archived threads whose newest message is newer than `after`."""
-
-        def work() -> Sequence[ChannelSeen]:
-            here = [thread for thread in self.threads(self._place(channel_id).id) if thread.id in self._archived]
-            seen = [self._seen(thread) for thread in here if not thread.private]
-            return [
-                one for one in seen if one.last_message_id and position_of(one.last_message_id) > position_of(after)
-            ]
-
-        return await self._call("archived_since", work)
+        """Return none: no thread is ever archived here."""
+        del channel_id, after
+        return ()
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
         """Open the thread on a message, unless there is one. Raises ChatRefusedError where Discord would refuse."""
@@ -411,30 +296,18 @@ class Sandbox(MemoryHistory):
             demand(len(button.label) <= _LABEL_LIMIT, "a button's label has at most 80 characters")
 
     def _session(self) -> SessionStarted:
-        there = [place for place in self._channels.values() if place.guild_id and place.id not in self._archived]
+        there = [place for place in self._channels.values() if place.guild_id]
         return SessionStarted(guild_id=self.guild_id, channels=tuple(self._seen(place) for place in there))
 
     def _seen(self, place: Channel) -> ChannelSeen:
         return ChannelSeen(channel=place, last_message_id=self._last.get(place.id))
 
-    async def _call(self, call: Call, work: Callable[[], _T]) -> _T:
-        await checkpoint()
-        self.calls[call] += 1
-        planned = self._failures.get(call)
-        error, done = planned.popleft() if planned else (None, True)
-        if error and not done:
-            raise error
-        result = work()
-        if error:
-            raise error
-        return result
+    def _greet(self, deliver: Callable[[GatewayEvent], None]) -> None:
+        deliver(self._session())
 
     def _happened(self, event: GatewayEvent) -> None:
-        if self._missed is None:
-            for deliver in tuple(self._listeners):
-                deliver(event)
-        else:
-            self._missed.append(event)
+        for deliver in tuple(self._listeners):
+            deliver(event)
         self._tell()
 
     def _tell(self) -> None:

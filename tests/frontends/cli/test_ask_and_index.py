@@ -17,7 +17,6 @@ import pytest
 from anyio import Event, fail_after
 
 from intern.actors.events import Events
-from intern.platforms.memory.chat import Sandbox
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import open_intern
 from intern.settings.loading import load_settings
@@ -26,6 +25,7 @@ from tests import samples
 from tests.endpoint_double import Reply, endpoint_double, prompt_of, refuse, sensible
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, command, environment, process
+from tests.sandbox import Sandbox
 
 PORT = "Which port does the relay listen on?"
 TEAM_ANSWER = "Stop the relay, then run `lumen-relay spool purge`. The agents send again what they still hold."

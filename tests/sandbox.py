@@ -1,0 +1,186 @@
+"""The platform in memory with all that can happen on Discord: outages, deletions, private places, calls that fail."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import anyio
+from anyio.lowlevel import checkpoint
+from msgspec import structs
+
+from intern.core.clock import Clock
+from intern.core.errors import ChatError
+from intern.core.flow import (
+    APPROVES,
+    Approval,
+    ChannelSeen,
+    GatewayEvent,
+    Interaction,
+    MessageCreated,
+    MessagesDeleted,
+    SessionStarted,
+)
+from intern.core.ids import ChannelId, MessageId, position_of
+from intern.core.messages import Author, Channel, ChatMessage
+from intern.platforms.memory import chat
+from intern.platforms.memory.history import Call
+
+_T = TypeVar("_T")
+
+
+class Sandbox(chat.Sandbox):
+    """What the bot asks for is counted in `calls`. While it is offline, what happens is history."""
+
+    def __init__(self, clock: Clock, team: Collection[str] = ()) -> None:
+        self._missed: list[GatewayEvent] | None = None
+        self._private: set[ChannelId] = set()
+        self._archived: set[ChannelId] = set()
+        self._failures: dict[Call, deque[tuple[ChatError, bool]]] = {}
+        self.calls: Counter[Call] = Counter()
+        self.listed: set[ChannelId] = set()
+        """Channels where the bot works though they are private."""
+        super().__init__(clock, team)
+
+    # What people do.
+
+    def add_direct(self) -> ChannelId:
+        """Add a channel for private messages, on no server."""
+        channel_id = self._add(ChannelId(self._next_id()), "channel", "", None)
+        self._channels[channel_id] = structs.replace(self._channels[channel_id], guild_id=None)
+        return channel_id
+
+    def set_private(self, channel_id: ChannelId, private: bool = True) -> None:  # noqa: FBT001, FBT002 - it is the point
+        """From now on not everybody can read there, or everybody can again; its threads are as private as it is."""
+        (self._private.add if private else self._private.discard)(channel_id)
+
+    def open_post(self, author: Author | str, title: str, text: str) -> ChatMessage:
+        """Open a post in a forum; its first message has the post's own id."""
+        forum = next((place.id for place in self._channels.values() if place.name == "forum"), None)
+        message_id = MessageId(self._next_id())
+        post = self._add(ChannelId(message_id), "post", title, forum or self.add_channel("forum"))
+        return self.say(author, text, channel_id=post, message_id=message_id)
+
+    def open_private_thread(self, channel_id: ChannelId, name: str) -> ChannelId:
+        """Open a thread on no message, for invited members; the bot is one."""
+        thread = self._add(ChannelId(self._next_id()), "thread", name, channel_id)
+        self._channels[thread] = structs.replace(self._channels[thread], private=True)
+        return thread
+
+    def archive(self, thread: ChannelId) -> None:
+        """Archive a thread; the next message there wakes it up."""
+        self._archived.add(thread)
+
+    def delete(self, channel_id: ChannelId, *message_ids: MessageId) -> None:
+        """Delete messages; a thread on one of them stays."""
+        for message_id in message_ids:
+            del self._messages[channel_id][self._locate(channel_id, message_id)[0]]
+        guild_id = self._channels[channel_id].guild_id
+        self._happened(MessagesDeleted(guild_id=guild_id, channel_id=channel_id, message_ids=tuple(message_ids)))
+
+    def react(self, who: Author | str, message: ChatMessage, emoji: str = APPROVES) -> None:
+        """Put an emoji on a message. Only the team's approval is an event."""
+        reacting = self.author(who) if isinstance(who, str) else who
+        if emoji == APPROVES and reacting.type == "team_member" and message.guild_id is not None:
+            place = message.channel_id
+            self._happened(Approval(guild_id=message.guild_id, channel_id=place, message_id=message.id, by=reacting.id))
+
+    def interact(self, interaction: Interaction) -> None:
+        """Use a command or press a button."""
+        self._happened(interaction)
+
+    # What the connection does.
+
+    @asynccontextmanager
+    async def offline(self, *, resumes: bool = False) -> AsyncGenerator[None]:
+        """Close the gateway for the time of the block, but not REST.
+
+        Then a new session starts, and the events of the block are history. If it `resumes`, they are delivered instead.
+        """
+        self._missed = []
+        connected = tuple(self._listeners) if resumes else ()
+        try:
+            yield
+        finally:
+            missed, self._missed = self._missed, None
+            for deliver in tuple(self._listeners):
+                # Only who was there before has anything to resume.
+                for event in missed if deliver in connected else (self._session(),):
+                    deliver(event)
+            self._tell()
+
+    def lose_session(self) -> None:
+        """Start a new session right now."""
+        for deliver in tuple(self._listeners):
+            deliver(self._session())
+        self._tell()
+
+    # What there is to see.
+
+    async def posted(
+        self, wanted: Callable[[ChatMessage], bool] = lambda _: True, *, within: float = 5.0
+    ) -> ChatMessage:
+        """Wait for the bot's first message that is `wanted`. Raises TimeoutError after `within` seconds."""
+        with anyio.fail_after(within):
+            while True:
+                found = next(filter(wanted, self.posts()), None)
+                if found is not None:
+                    return found
+                await self._changed.wait()
+
+    def fail(self, call: Call, error: ChatError, *, done: bool = False) -> None:
+        """Let the next call of that name raise `error`; with `done`, after its work was done."""
+        self._failures.setdefault(call, deque()).append((error, done))
+
+    # Instead of what it is without all that.
+
+    def admits(self, channel: Channel) -> bool:
+        """Whether everybody can read there, or it is listed."""
+        places = {channel.id, channel.parent_id}
+        if channel.id in self.listed or (channel.parent_id in self.listed and not channel.private):
+            return True
+        return super().admits(channel) and self._private.isdisjoint(places)
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
+        """List the channel's public archived threads whose newest message is newer than `after`."""
+
+        def work() -> Sequence[ChannelSeen]:
+            here = [thread for thread in self.threads(self._place(channel_id).id) if thread.id in self._archived]
+            seen = [self._seen(thread) for thread in here if not thread.private]
+            return [
+                one for one in seen if one.last_message_id and position_of(one.last_message_id) > position_of(after)
+            ]
+
+        return await self._call("archived_since", work)
+
+    async def _call(self, call: Call, work: Callable[[], _T]) -> _T:
+        await checkpoint()
+        self.calls[call] += 1
+        planned = self._failures.get(call)
+        error, done = planned.popleft() if planned else (None, True)
+        if error and not done:
+            raise error
+        result = work()
+        if error:
+            raise error
+        return result
+
+    def _session(self) -> SessionStarted:
+        session = super()._session()
+        there = tuple(seen for seen in session.channels if seen.channel.id not in self._archived)
+        return structs.replace(session, channels=there)
+
+    def _greet(self, deliver: Callable[[GatewayEvent], None]) -> None:
+        if self._missed is None:
+            super()._greet(deliver)
+
+    def _happened(self, event: GatewayEvent) -> None:
+        if isinstance(event, MessageCreated):
+            self._archived.discard(event.message.channel_id)
+        if self._missed is None:
+            super()._happened(event)
+        else:
+            self._missed.append(event)
+            self._tell()
