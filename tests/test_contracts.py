@@ -11,7 +11,7 @@ TREE = Path(__file__).parents[1] / "intern"
 _ADAPTER = "intern.platforms.discord"
 _WORDS = re.compile(r"discord|hikari|snowflake", re.IGNORECASE)
 
-SETTINGS = frozenset({"discord", "DiscordOptions", "DiscordSection", "_discord", "_discord_ids"})
+SETTINGS = frozenset({"discord", "DiscordOptions", "_discord", "_discord_ids"})
 """The table `[discord]` keeps its name."""
 KNOWN: dict[str, frozenset[str]] = {
     # The start of the program chooses the platform.

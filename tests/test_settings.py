@@ -234,7 +234,7 @@ def test_channels_have_modes_and_any_id_may_be_a_number() -> None:
         "[discord]\nlisted_channel_ids = [7]\nhandoff_role_id = 8\ndefault_mode = 'mention_only'\n"
         "[[discord.channels]]\nid = 5\nmode = 'off'\n[[discord.channels]]\nid = '6'\nmode = 'answer'"
     )
-    assert settings.conversations.modes == {"5": "off", "6": "answer"}
+    assert {rule.id: rule.mode for rule in settings.conversations.channels} == {"5": "off", "6": "answer"}
     assert settings.conversations.default_mode == "mention_only"
     assert (settings.discord.listed_channel_ids, settings.discord.handoff_role_id) == (("7",), "8")
 
@@ -414,7 +414,7 @@ def test_a_variable_may_hold_channels_and_a_single_id() -> None:
         INTERN__DISCORD__HANDOFF_ROLE_ID="8",
         INTERN__DISCORD__DEFAULT_MODE="capture_only",
     )
-    assert settings.conversations.modes == {"5": "off"}
+    assert {rule.id: rule.mode for rule in settings.conversations.channels} == {"5": "off"}
     assert (settings.discord.handoff_role_id, settings.discord.default_mode) == ("8", "capture_only")
 
 

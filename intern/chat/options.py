@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Final, Literal
 
@@ -47,21 +46,30 @@ class ContextBounds(Struct, frozen=True, kw_only=True):
     """REST calls in all. Discord allows a channel about one read a second before it makes us wait."""
 
 
+class ChannelRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What intern does in one channel or thread; threads follow the channel that they hang in."""
+
+    id: ChannelId
+    mode: ChannelMode
+
+
 class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the conversations room takes from the settings."""
+    """How conversations are read, and where."""
 
     message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
-    mention_reply_window: Annotated[float, Meta(ge=0)] = 900.0
-    """Seconds after a question in which a team member's message that mentions its author counts as a reply to it."""
+    """Messages of one author in one channel that follow each other within this pause are one."""
+    mention_reply_window: Annotated[float, Meta(ge=0, le=86_400)] = 900.0
+    """A team member's message that mentions one member counts as a reply to that member's question of the last so many
+    seconds. 0: only Discord's replies count."""
     max_history_messages: Annotated[int, Meta(ge=0)] = 50
     """Context messages that go to a model with a question."""
     max_history_chars: Annotated[int, Meta(ge=1)] = 12_000
     """Of the question and its context together."""
-    modes: Mapping[ChannelId, ChannelMode] = {}
-    """Of the channels and threads that have one of their own."""
+    channels: tuple[ChannelRule, ...] = ()
+    """Where intern does something else than `default_mode` says."""
     default_mode: ChannelMode = "answer"
     max_question_age: Annotated[float, Meta(gt=0)] = 3600.0
-    """Seconds; older questions are passed over."""
+    """Seconds after which a question is not answered any more. The team's answers are captured at any age."""
 
     @property
     def bounds(self) -> ContextBounds:
@@ -74,7 +82,5 @@ class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def mode_of(self, channel: Channel) -> ChannelMode:
         """Return the mode of a channel. A thread without a mode of its own follows its channel."""
-        for place in (channel.id, channel.parent_id):
-            if place is not None and place in self.modes:
-                return self.modes[place]
-        return self.default_mode
+        modes: dict[ChannelId | None, ChannelMode] = {rule.id: rule.mode for rule in self.channels}
+        return modes.get(channel.id) or modes.get(channel.parent_id) or self.default_mode

@@ -85,13 +85,6 @@ class DataSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     dir: Path = Path("data")
 
 
-class DiscordSection(DiscordOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[discord]`: the connection, and how conversations are read."""
-
-    max_history_messages: Annotated[int, Meta(ge=0)] = 50
-    max_history_chars: Annotated[int, Meta(ge=1)] = 12_000
-
-
 class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[kb]`: where knowledge lies, and how it is filed and indexed. Empty paths stand below `data.dir`."""
 
@@ -138,7 +131,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings."""
 
     data: DataSection = DataSection()
-    discord: DiscordSection = DiscordSection()
+    discord: DiscordOptions = DiscordOptions()
     llm: LlmOptions = LlmOptions()
     llm_kb: LlmOptions | None = None
     """`[llm]` with `[llm.kb]` laid over it: the model for capture and indexing; None where it is the same."""
@@ -159,16 +152,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def conversations(self) -> ConversationOptions:
-        """The options of `chat`."""
-        return ConversationOptions(
-            message_batch_wait_seconds=self.discord.message_batch_wait_seconds,
-            mention_reply_window=self.discord.mention_reply_window,
-            max_history_messages=self.discord.max_history_messages,
-            max_history_chars=self.discord.max_history_chars,
-            modes={rule.id: rule.mode for rule in self.discord.channels},
-            default_mode=self.discord.default_mode,
-            max_question_age=self.discord.max_question_age,
-        )
+        """How conversations are read: a part of `[discord]`."""
+        return self.discord
 
     @property
     def learning(self) -> LearningOptions:

@@ -115,7 +115,8 @@ class Shape:
 def tables_of(kind: type[Struct]) -> dict[str, Any]:
     """Return for each field its type, or a table of its own."""
     hints = get_type_hints(kind)
-    fields = {name: hints[name] for name in kind.__struct_fields__}
+    # Its own before those that it inherits: the first one is named as an example.
+    fields = {name: hints[name] for name in (*kind.__annotations__, *kind.__struct_fields__)}
     return {name: tables_of(hint) if _is_struct(hint) else hint for name, hint in fields.items()}
 
 

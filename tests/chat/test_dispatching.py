@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from intern.chat.dispatching import PRIVATE_NOTE, Allowance, Dispatcher, PrivateNotes
-from intern.chat.options import ChannelMode, ConversationOptions
+from intern.chat.options import ChannelMode, ChannelRule, ConversationOptions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import ChannelId, GuildId, UserId
@@ -68,7 +68,10 @@ class Stage:
         self.dispatcher = Dispatcher(
             self.sandbox,
             self.ledger,
-            ConversationOptions(modes=modes or {}, default_mode=default_mode),
+            ConversationOptions(
+                channels=tuple(ChannelRule(id=place, mode=mode) for place, mode in (modes or {}).items()),
+                default_mode=default_mode,
+            ),
             guild_ids=[self.sandbox.guild_id] if guild_ids is None else guild_ids,
             admits=self.sandbox.admits,
             clock=self.clock,

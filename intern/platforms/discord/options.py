@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from intern.chat.options import ChannelMode
+from intern.chat.options import ConversationOptions
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.text.masking import Secret, settings_repr
 
 
-class ChannelRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What intern does in one channel or thread; threads follow the channel that they hang in."""
-
-    id: ChannelId
-    mode: ChannelMode
-
-
-class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One bot account, the servers it serves, and who their team is."""
 
     token: Secret = Secret()
@@ -28,21 +21,11 @@ class DiscordOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     team_member_ids: tuple[UserId, ...] = ()
     team_role_ids: tuple[RoleId, ...] = ()
     """Members with one of these roles are team members, too."""
-    message_batch_wait_seconds: Annotated[float, Meta(ge=0)] = 60.0
-    """Messages of one author in one channel that follow each other within this pause are one."""
-    mention_reply_window: Annotated[float, Meta(ge=0, le=86_400)] = 900.0
-    """A team member's message that mentions one member counts as a reply to that member's question of the last so many
-    seconds. 0: only Discord's replies count."""
     listed_channel_ids: tuple[ChannelId, ...] = ()
     """Channels that not everyone can read, and threads in them or private ones, where intern works all the same."""
-    channels: tuple[ChannelRule, ...] = ()
-    """Where intern does something else than `default_mode` says."""
-    default_mode: ChannelMode = "answer"
     max_questions_per_user_per_hour: Annotated[int, Meta(ge=0)] = 20
     """Batches of one member that go to a model within an hour, whether or not they turn out to be questions; 0: no
     limit."""
-    max_question_age: Annotated[float, Meta(gt=0)] = 3600.0
-    """Seconds after which a question is not answered any more. The team's answers are captured at any age."""
     first_lookback: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
     """Seconds of history that are read when a server is met for the first time."""
     handoff_role_id: RoleId = RoleId("")
