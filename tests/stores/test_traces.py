@@ -152,11 +152,11 @@ class TestTraces:
     async def test_only_the_newest_are_kept(self, store: TraceStore, db: Database) -> None:
         def fill(tx: Transaction) -> None:
             tx.run_each(
-                "insert into traces (rid, question_id, channel_id, at, outcome, reason, debug)"
-                " values (?, ?, '200', '2026-01-01T00:00:00+00:00', 'silent', '', '{}')",
+                "insert into traces (community, rid, question_id, channel_id, at, outcome, reason, debug)"
+                " values (:community, ?, ?, '200', '2026-01-01T00:00:00+00:00', 'silent', '', '{}')",
                 [(n, str(n)) for n in range(1000, 1000 + traces_module.KEPT)],
             )
-            tx.run("insert into trace_messages select question_id, rid from traces")
+            tx.run("insert into trace_messages select community, question_id, rid from traces")
 
         with anyio.fail_after(20):
             await db.write(fill)

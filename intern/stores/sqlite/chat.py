@@ -23,6 +23,7 @@ from intern.stores.blocks import bare
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.store import (
     IN,
+    NO_LIMIT,
     Store,
     Table,
     bare_ids,
@@ -66,11 +67,11 @@ class CheckpointStore(Store):
     def open(self, db: Transaction, guild_ids: Collection[GuildId], first: MessageId) -> StoredCheckpoints:
         """Return the stored checkpoints. A server without one gets `first`."""
         db.run_each(
-            "insert into attended (guild_id, until) values (?, ?) on conflict do nothing",
+            "insert into attended (community, guild_id, until) values (:community, ?, ?) on conflict do nothing",
             [(guild_id, int(first)) for guild_id in guild_ids],
         )
-        attended = db.rows("select guild_id, cast(until as text) from attended")
-        marks = db.rows("select channel_id, guild_id, cast(mark as text) from marks")
+        attended = db.rows("select guild_id, cast(until as text) from attended where community = :community")
+        marks = db.rows("select channel_id, guild_id, cast(mark as text) from marks where community = :community")
         return StoredCheckpoints(
             attended=dict(msgspec.convert(attended, list[tuple[GuildId, MessageId]])),
             channels={
@@ -87,22 +88,23 @@ class CheckpointStore(Store):
     @writes
     def _keep(self, db: Transaction, moved: StoredCheckpoints) -> None:
         db.run_each(
-            "insert into marks (channel_id, guild_id, mark) values (?, ?, ?)"
-            " on conflict (channel_id) do update set guild_id = excluded.guild_id, mark = excluded.mark",
+            "insert into marks (community, channel_id, guild_id, mark) values (:community, ?, ?, ?)"
+            " on conflict (community, channel_id) do update set guild_id = excluded.guild_id, mark = excluded.mark",
             [(channel_id, mark.guild_id, int(mark.settled_to)) for channel_id, mark in moved.channels.items()],
         )
         until = [(guild_id, int(settled_to)) for guild_id, settled_to in moved.attended.items()]
         db.run_each(
-            "insert into attended (guild_id, until) values (?, ?)"
-            " on conflict (guild_id) do update set until = max(until, excluded.until)",
+            "insert into attended (community, guild_id, until) values (:community, ?, ?)"
+            " on conflict (community, guild_id) do update set until = excluded.until"
+            " where attended.until < excluded.until",
             until,
         )
-        db.run_each("delete from marks where guild_id = ? and mark <= ?", until)
+        db.run_each("delete from marks where community = :community and guild_id = ? and mark <= ?", until)
 
 
 _NOW = moment(0)  # long due
-_LOOK_AT = "update answered_threads set look_at = ? where thread_id = ?"
-_LET_GO = "update thread_messages set is_held = 0 where thread_id = ?"
+_LOOK_AT = "update answered_threads set look_at = ? where community = :community and thread_id = ?"
+_LET_GO = "update thread_messages set is_held = 0 where community = :community and thread_id = ?"
 
 
 class ThreadMessage(Struct, frozen=True, kw_only=True):
@@ -129,8 +131,10 @@ class AnsweredThreads(Store):
 
     async def load(self) -> None:
         """Learn which threads were read before; until then, none was."""
-        self._read.update(map(ChannelId, await self.db.texts("select distinct thread_id from thread_messages")))
-        outside = await self.db.rows("select message_id, thread_id from thread_messages where is_outside = 1")
+        read = "select distinct thread_id from thread_messages where community = :community"
+        self._read.update(map(ChannelId, await self.db.texts(read)))
+        statement = "select message_id, thread_id from thread_messages where community = :community and is_outside = 1"
+        outside = await self.db.rows(statement)
         self._outside.update(msgspec.convert(outside, list[tuple[MessageId, ChannelId]]))
 
     def holds(self, channel_id: ChannelId, message_id: MessageId) -> bool:
@@ -171,15 +175,18 @@ class AnsweredThreads(Store):
     def add(self, db: Transaction, threads: Mapping[ChannelId, datetime]) -> None:
         """Add threads with an answer, each with the time to look at it. A known time can only become later."""
         db.run_each(
-            "insert into answered_threads (thread_id, look_at) values (?, ?) on conflict (thread_id) do update"
-            " set look_at = max(coalesce(look_at, 0), excluded.look_at)",
+            "insert into answered_threads (community, thread_id, look_at) values (:community, ?, ?)"
+            " on conflict (community, thread_id) do update set look_at = excluded.look_at"
+            " where answered_threads.look_at is null or answered_threads.look_at < excluded.look_at",
             [(each, millis(at)) for each, at in threads.items()],
         )
 
     async def next(self) -> tuple[ChannelId, datetime] | None:
         """Return the thread to look at first, and when; None where no thread waits."""
-        statement = "select thread_id, look_at from answered_threads where look_at is not null order by look_at, rid"
-        row = await self.db.row(f"{statement} limit 1")
+        row = await self.db.row(
+            "select thread_id, look_at from answered_threads where community = :community and look_at is not null"
+            " order by look_at, rid limit 1"
+        )
         return None if row is None else (ChannelId(str(row[0])), moment(msgspec.convert(row[1], int)))
 
     async def looked(self, thread_id: ChannelId, again_at: datetime | None) -> None:
@@ -198,8 +205,8 @@ class AnsweredThreads(Store):
     def _keep(self, db: Transaction, thread_id: ChannelId, held: Iterable[ThreadMessage]) -> None:
         db.run(_LET_GO, (thread_id,))
         db.run_each(
-            "insert into thread_messages (thread_id, message_id, author_id, is_outside, is_held)"
-            " values (?, ?, ?, ?, 1) on conflict (thread_id, message_id) do update"
+            "insert into thread_messages (community, thread_id, message_id, author_id, is_outside, is_held)"
+            " values (:community, ?, ?, ?, ?, 1) on conflict (community, thread_id, message_id) do update"
             " set author_id = excluded.author_id, is_outside = excluded.is_outside, is_held = 1",
             [(thread_id, each.id, each.author_id, int(each.is_outside)) for each in held],
         )
@@ -210,17 +217,23 @@ class AnsweredThreads(Store):
 
     async def held(self, thread_id: ChannelId) -> tuple[MessageId, ...]:
         """Return the messages that a thread held when it was read last."""
-        statement = "select message_id from thread_messages where thread_id = ? and is_held = 1"
+        statement = (
+            "select message_id from thread_messages where community = :community and thread_id = ? and is_held = 1"
+            " order by message_id"
+        )
         return tuple(map(MessageId, await self.db.texts(statement, (thread_id,))))
 
     async def holding(self, message_ids: Collection[MessageId]) -> tuple[ChannelId, ...]:
         """Return the threads that hold, or once held, one of these messages."""
-        statement = f"select distinct thread_id from thread_messages where message_id {IN} order by thread_id"
+        statement = (
+            "select distinct thread_id from thread_messages"
+            f" where community = :community and message_id {IN} order by thread_id"
+        )
         return tuple(map(ChannelId, await self.db.texts(statement, (bare_ids(message_ids),))))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that were ever read with a thread."""
-        statement = "select message_id from thread_messages where author_id = ?"
+        statement = "select message_id from thread_messages where community = :community and author_id = ?"
         return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
@@ -235,7 +248,8 @@ class AnsweredThreads(Store):
     @writes
     def _forget(self, db: Transaction, threads: Iterable[ChannelId], message_ids: Collection[MessageId]) -> None:
         db.run_each(_LOOK_AT, [(millis(_NOW), each) for each in threads])
-        db.run(f"delete from thread_messages where message_id {IN}", (bare_ids(message_ids),))
+        gone = f"delete from thread_messages where community = :community and message_id {IN}"
+        db.run(gone, (bare_ids(message_ids),))
 
 
 class Greeted(Store):
@@ -243,14 +257,14 @@ class Greeted(Store):
 
     async def add(self, user_id: UserId) -> bool:
         """Add a member; return whether they were not among these before."""
-        if await self.db.row("select 1 from greeted where user_id = ?", (user_id,)):
+        if await self.db.row("select 1 from greeted where community = :community and user_id = ?", (user_id,)):
             return False  # a member who goes on writing costs no write
-        added = "insert into greeted (user_id, at) values (?, ?) on conflict do nothing"
+        added = "insert into greeted (community, user_id, at) values (:community, ?, ?) on conflict do nothing"
         return bool(await self.db.run(added, (user_id, self.now())))
 
     async def drop(self, user_id: UserId) -> None:
         """Take a member out: the notice was not sent after all."""
-        await self.db.run("delete from greeted where user_id = ?", (user_id,))
+        await self.db.run("delete from greeted where community = :community and user_id = ?", (user_id,))
 
 
 BELIEVED = timedelta(days=1)
@@ -259,9 +273,9 @@ BELIEVED = timedelta(days=1)
 _FINE = timedelta(hours=1)  # a member who goes on writing costs one write in this time
 
 _KEEP = (
-    "insert into member_roles (guild_id, user_id, roles, seen_at) values (?1, ?2, ?3, ?4)"
-    " on conflict (guild_id, user_id) do update set roles = excluded.roles, seen_at = excluded.seen_at"
-    " where roles <> excluded.roles or seen_at < ?5"
+    "insert into member_roles (community, guild_id, user_id, roles, seen_at) values (:community, ?, ?, ?, ?)"
+    " on conflict (community, guild_id, user_id) do update set roles = excluded.roles, seen_at = excluded.seen_at"
+    " where member_roles.roles <> excluded.roles or member_roles.seen_at < ?"
 )
 _ROLES = Table("member_roles", MemberRoles, json=("roles",))
 
@@ -282,28 +296,29 @@ class RoleStore(Store):
         now = self.clock.now()
         fine = (millis(now), millis(now - _FINE))
         if sum(db.run(_KEEP, (each.guild_id, each.user_id, listed(each.roles), *fine)) for each in seen):
-            db.run("delete from member_roles where seen_at < ?", (millis(now - BELIEVED),))
+            db.run("delete from member_roles where community = :community and seen_at < ?", (millis(now - BELIEVED),))
             keep_first(db, "member_roles", "guild_id, user_id", "seen_at desc", self.most)
 
     @reads
     def known(self, db: Transaction) -> tuple[MemberRoles, ...]:
         """Return the roles that are not too old, the last seen last."""
-        return _ROLES.all(db, "where seen_at >= ? order by seen_at", (millis(self.clock.now() - BELIEVED),))
+        rest = "where community = :community and seen_at >= ? order by seen_at"
+        return _ROLES.all(db, rest, (millis(self.clock.now() - BELIEVED),))
 
     async def forget_author(self, user_id: UserId) -> None:
         """Forget a member's roles."""
-        await self.db.run("delete from member_roles where user_id = ?", (user_id,))
+        await self.db.run("delete from member_roles where community = :community and user_id = ?", (user_id,))
 
 
 _MOST_OF_ONE = 10
 _LONGEST = 100  # signs; Discord's names have 32
 
-_NOTE = "insert into member_names (author_id, name, look) values (?, ?, ?)"
+_NOTE = "insert into member_names (community, author_id, name, look) values (:community, ?, ?, ?)"
 _PRUNE_ONE = (
-    "delete from member_names where rid in"
-    " (select rid from member_names where author_id = ? order by rid desc limit -1 offset ?)"
+    "delete from member_names where community = :community and rid in (select rid from member_names"
+    " where community = :community and author_id = ? order by rid desc limit ? offset ?)"
 )
-_NAMES = "select author_id, name from member_names where"
+_NAMES = "select author_id, name from member_names where community = :community and"
 
 
 class NameStore(Store):
@@ -324,7 +339,7 @@ class NameStore(Store):
     def _note(self, db: Transaction, wanted: Iterable[tuple[UserId, str]]) -> None:
         for author, name in _unknown(db, wanted):
             db.run(_NOTE, (author, name, likeness_key(name)))
-            db.run(_PRUNE_ONE, (author, _MOST_OF_ONE))
+            db.run(_PRUNE_ONE, (author, NO_LIMIT, _MOST_OF_ONE))
         keep_first(db, "member_names", "rid", "rid desc", self.most)
 
     async def of(self, author_ids: Collection[UserId]) -> Mapping[UserId, tuple[str, ...]]:
@@ -336,14 +351,15 @@ class NameStore(Store):
 
     async def in_text(self, text: str) -> tuple[tuple[UserId, str], ...]:
         """Return the members and names that occur in a text, within words or across them."""
-        return await self._select("instr(?, look) > 0", carried(likeness_key(text)))
+        sought = carried(likeness_key(text))
+        return await self._select("replace(?, look, '') <> ?", sought, sought)
 
     async def forget_author(self, user_id: UserId) -> None:
         """Forget a member's names."""
-        await self.db.run("delete from member_names where author_id = ?", (user_id,))
+        await self.db.run("delete from member_names where community = :community and author_id = ?", (user_id,))
 
-    async def _select(self, condition: str, value: str) -> tuple[tuple[UserId, str], ...]:
-        rows = await self.db.rows(f"{_NAMES} {condition} order by rid desc", (value,))
+    async def _select(self, condition: str, *values: str) -> tuple[tuple[UserId, str], ...]:
+        rows = await self.db.rows(f"{_NAMES} {condition} order by rid desc", values)
         return msgspec.convert(rows, tuple[tuple[UserId, str], ...])
 
 

@@ -21,7 +21,7 @@ from intern.core.ids import ChannelId, MessageId, RoleId, SourceId, UserId
 from intern.core.messages import Button
 from intern.core.text.masking import mask_secrets
 from intern.stores.database import Database, Transaction, Value
-from intern.stores.sqlite.store import Store, Table, as_json, bare_ids, keep_newest, reads, writes
+from intern.stores.sqlite.store import IN, Store, Table, as_json, bare_ids, keep_newest, reads, writes
 from intern.stores.sqlite.traces import presentable
 
 KEPT = 5_000
@@ -80,22 +80,28 @@ class CitedStore(Store):
 
     async def sources(self) -> tuple[tuple[SourceId, bool], ...]:
         """Return every source that a posted answer cites, and whether some citation of it was never compared."""
-        statement = f"select source_id, max(digest = '') from posted_citations where {_POSTED} group by source_id"
+        statement = (
+            "select source_id, max(case when digest = '' then 1 else 0 end) from posted_citations"
+            f" where {_POSTED} group by source_id"
+        )
         return msgspec.convert(await self.db.rows(statement), tuple[tuple[SourceId, bool], ...], strict=False)
 
     @reads
     def citing(self, db: Transaction, source_id: SourceId) -> tuple[Cited, ...]:
         """Return the citations of a source."""
-        return _CITED.all(db, f"where source_id = ? and {_POSTED}", (source_id,))
+        return _CITED.all(db, f"where {_POSTED} and source_id = ?", (source_id,))
 
     @writes
     def compared(self, db: Transaction, results: Iterable[Cited]) -> None:
         """Keep source, digest and state of citations that were compared with their source, and since when."""
         db.run_each(
-            "update posted_citations set source_id = ?1, digest = ?2, state = ?3,"
-            " since = case when ?3 = '' then null when state = ?3 then since else ?4 end"
-            " where question_id = ?5 and n = ?6",
-            [(each.source_id, each.digest, each.state, self.now(), each.question_id, each.n) for each in results],
+            "update posted_citations set source_id = ?, digest = ?, state = ?,"
+            " since = case when ? = '' then null when state = ? then since else ? end"
+            " where community = :community and question_id = ? and n = ?",
+            [
+                (each.source_id, each.digest, *[each.state] * 3, self.now(), each.question_id, each.n)
+                for each in results
+            ],
         )
 
     async def count(self) -> int:
@@ -113,60 +119,68 @@ class CitedStore(Store):
         A conversation that merely went on is no reason.
         """
         statement = (
-            "select question_id from posted_answers join posts using (question_id)"
-            " where state = 'finished' and (retracted = 'open' or (retracted = '' and exists"
-            " (select 1 from posted_citations where posted_citations.question_id = posted_answers.question_id"
+            "select question_id from posted_answers join posts using (community, question_id)"
+            " where community = :community and state = 'finished' and (retracted = 'open' or (retracted = '' and exists"
+            " (select 1 from posted_citations where community = :community"
+            " and posted_citations.question_id = posted_answers.question_id"
             " and posted_citations.state in ('changed', 'gone') and since <= ?))) order by at"
         )
         return tuple(map(MessageId, await self.db.texts(statement, (before.isoformat(),))))
 
     async def retract(self, question_id: MessageId, how: Retracted) -> None:
         """Keep how far the retraction of an answer is."""
-        await self.db.run("update posted_answers set retracted = ? where question_id = ?", (how, question_id))
+        statement = "update posted_answers set retracted = ? where community = :community and question_id = ?"
+        await self.db.run(statement, (how, question_id))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that were answered."""
         statement = (
-            "select message_id from post_messages where question_id in"
-            " (select question_id from posted_answers where author_id = ?)"
+            "select message_id from post_messages where community = :community and question_id in"
+            " (select question_id from posted_answers where community = :community and author_id = ?)"
         )
         return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
 
     async def drop(self, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of the answers to these messages."""
-        await self.db.run(_DROP, (bare_ids(message_ids),))
+        await self.db.run(_DROP, [bare_ids(message_ids)] * 2)
 
     @writes
     def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of the answers to these messages, and no quote of anybody's: it may be of one of them."""
-        db.run(_DROP, (bare_ids(message_ids),))
+        db.run(_DROP, [bare_ids(message_ids)] * 2)
         db.run(_UNQUOTE)
 
 
-_POSTED = "question_id in (select question_id from posts where state = 'finished')"
-
-
-_OUTDATED = (
-    "posts.state = 'finished' and exists (select 1 from posted_citations"
-    " where posted_citations.question_id = posted_answers.question_id and posted_citations.state <> '')"
+_POSTED = (
+    "community = :community and question_id in"
+    " (select question_id from posts where community = :community and state = 'finished')"
 )
 
 
-COUNT_OUTDATED = f"select count(*) from posted_answers join posts using (question_id) where {_OUTDATED}"
+_OUTDATED = (
+    "community = :community and posts.state = 'finished' and exists (select 1 from posted_citations"
+    " where community = :community and posted_citations.question_id = posted_answers.question_id"
+    " and posted_citations.state <> '')"
+)
+
+
+COUNT_OUTDATED = f"select count(*) from posted_answers join posts using (community, question_id) where {_OUTDATED}"
 """A retracted answer counts as long as it is watched."""
 
 
 _OUTDATED_ANSWERS = (
     "select question_id, coalesce(thread_id, channel_id), coalesce((select message_id from post_parts"
-    " where post_parts.question_id = posts.question_id and message_id is not null order by n limit 1), question_id),"
-    " asked, at, retracted from posted_answers join posts using (question_id)"
+    " where community = :community and post_parts.question_id = posts.question_id and message_id is not null"
+    " order by n limit 1), question_id),"
+    " asked, at, retracted from posted_answers join posts using (community, question_id)"
     f" where {_OUTDATED} order by at desc, question_id desc limit ?"
 )
 
 
 _UNQUOTE = (
     "update posted_citations set quote = '', title = ''"
-    " where source_id glob 'team:*' or source_id glob 'nugget:*' or source_id glob 'fact:*'"
+    " where community = :community"
+    " and (substr(source_id, 1, 5) in ('team:', 'fact:') or substr(source_id, 1, 7) = 'nugget:')"
 )
 
 
@@ -174,13 +188,14 @@ _CITED = Table("posted_citations", Cited)
 
 
 _DROP = (
-    "with gone as (select value from json_each(?)) delete from posted_answers where question_id in gone"
-    " or question_id in (select question_id from post_messages where message_id in gone)"
+    f"delete from posted_answers where community = :community and (question_id {IN}"
+    f" or question_id in (select question_id from post_messages where community = :community and message_id {IN}))"
 )
 
 
 def _outdated(db: Transaction, row: Sequence[Value]) -> OutdatedAnswer:
-    cited = _CITED.all(db, "where question_id = ? and state <> '' order by n", (row[0],))
+    rest = "where community = :community and question_id = ? and state <> '' order by n"
+    cited = _CITED.all(db, rest, (row[0],))
     return msgspec.convert(dict(zip(OutdatedAnswer.__struct_fields__, (*row, cited), strict=True)), OutdatedAnswer)
 
 
@@ -248,16 +263,16 @@ class Outbox(Store):
         if known is not None:
             return known
         db.run(
-            "insert into posts (question_id, channel_id, target, thread_id, changed_at, called, notice,"
-            " buttons, mention_role, state, reason) values (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '')",
+            "insert into posts (community, question_id, channel_id, target, thread_id, changed_at, called, notice,"
+            " buttons, mention_role, state, reason) values (:community, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', '')",
             (
                 question_id,
                 channel_id,
                 reply.target,
                 channel_id if reply.target == "in_place" else None,
                 self.now(),
-                reply.called,
-                reply.notice,
+                int(reply.called),
+                int(reply.notice),
                 as_json(reply.buttons),
                 reply.mention_role,
             ),
@@ -268,7 +283,8 @@ class Outbox(Store):
         # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
         db.run_each(_DROP_UNSEEN, [(each,) for each in reply.settles if each != question_id])
         db.run_each(
-            "insert into post_messages (message_id, question_id) values (?, ?) on conflict do nothing",
+            "insert into post_messages (community, message_id, question_id) values (:community, ?, ?)"
+            " on conflict do nothing",
             [(message_id, question_id) for message_id in (*reply.settles, question_id)],
         )
         return _posts(db, "question_id = ?", question_id)[0]
@@ -281,7 +297,7 @@ class Outbox(Store):
         place = ", target = 'in_place', thread_id = channel_id" if in_place else ""
         self._set(db, question_id, f", notice = 1, buttons = '[]', mention_role = null, reason = ?{place}", reason)
         for table in ("post_parts", "posted_answers"):
-            db.run(f"delete from {table} where question_id = ?", (question_id,))
+            db.run(f"delete from {table} where community = :community and question_id = ?", (question_id,))
         _add_parts(db, question_id, parts)
         return _posts(db, "question_id = ?", question_id)[0]
 
@@ -292,7 +308,7 @@ class Outbox(Store):
     @writes
     def part_sent(self, db: Transaction, question_id: MessageId, n: int, message_id: MessageId) -> None:
         """Keep the message that part `n` became."""
-        sent = "update post_parts set message_id = ? where question_id = ? and n = ?"
+        sent = "update post_parts set message_id = ? where community = :community and question_id = ? and n = ?"
         _update(db, sent, (message_id, question_id, n))
         self._set(db, question_id)
 
@@ -307,7 +323,7 @@ class Outbox(Store):
     async def recalled(self, question_id: MessageId) -> None:
         """Delete a post before any of it was sent, as if it had never begun. Harmless where it did not."""
         # Parts and messages go with it.
-        await self.db.run("delete from posts where question_id = ?", (question_id,))
+        await self.db.run("delete from posts where community = :community and question_id = ?", (question_id,))
 
     @reads
     def get(self, db: Transaction, question_id: MessageId) -> Post | None:
@@ -316,7 +332,7 @@ class Outbox(Store):
 
     async def holds(self, message_id: MessageId) -> bool:
         """Return whether a message of ours is known as a part of any reply."""
-        statement = "select 1 from post_parts where message_id = ?"
+        statement = "select 1 from post_parts where community = :community and message_id = ?"
         return await self.db.row(statement, (message_id,)) is not None
 
     async def done_with(self, question_id: MessageId) -> bool:
@@ -335,7 +351,8 @@ class Outbox(Store):
         at, _, rid = (position or "").partition(" ")
         values = (at, int(rid) if rid.isascii() and rid.isdigit() else 0, limit)
         ends = db.rows(
-            "select question_id, changed_at, rid from posts where state = 'finished' and not notice"
+            "select question_id, changed_at, rid from posts"
+            " where community = :community and state = 'finished' and notice = 0"
             " and (changed_at, rid) > (?, ?) order by changed_at, rid limit ?",
             values,
         )
@@ -344,14 +361,18 @@ class Outbox(Store):
     async def asked_in(self, thread_id: ChannelId) -> tuple[tuple[ChannelId, MessageId], ...]:
         """Return the messages that were answered in a thread, each with its channel, oldest answer first."""
         statement = (
-            "select posts.channel_id, post_messages.message_id from posts join post_messages using (question_id)"
-            " where thread_id = ? and state = 'finished' and not notice order by posts.rid, post_messages.message_id"
+            "select posts.channel_id, post_messages.message_id"
+            " from posts join post_messages using (community, question_id)"
+            " where community = :community and thread_id = ? and state = 'finished' and notice = 0"
+            " order by posts.rid, post_messages.message_id"
         )
         return msgspec.convert(await self.db.rows(statement, (thread_id,)), tuple[tuple[ChannelId, MessageId], ...])
 
     async def answered_in(self, thread_id: ChannelId) -> bool:
         """Return whether an answer of ours was finished in this thread (not merely in the channel around it)."""
-        statement = "select 1 from posts where state = 'finished' and thread_id = ? and not notice"
+        statement = (
+            "select 1 from posts where community = :community and state = 'finished' and thread_id = ? and notice = 0"
+        )
         return await self.db.row(statement, (thread_id,)) is not None
 
     @writes
@@ -359,25 +380,27 @@ class Outbox(Store):
         self._set(db, question_id, more, *values)
 
     def _set(self, db: Transaction, question_id: MessageId, more: str = "", *values: str) -> None:
-        statement = f"update posts set changed_at = ?{more} where question_id = ?"
+        statement = f"update posts set changed_at = ?{more} where community = :community and question_id = ?"
         _update(db, statement, (self.now(), *values, question_id))
 
     def _cite(self, db: Transaction, reply: Reply) -> None:
         """Keep what an answer cites, together with the reply itself; the oldest answers make room."""
         question, asked = reply.question, presentable(reply.asked, emails=self._emails)
         db.run(
-            "insert into posted_answers (question_id, author_id, asked, at, retracted) values (?, ?, ?, ?, '')",
+            "insert into posted_answers (community, question_id, author_id, asked, at, retracted)"
+            " values (:community, ?, ?, ?, ?, '')",
             (question.id, question.author.id, asked, self.now()),
         )
         db.run_each(
-            "insert into posted_citations (question_id, n, source_id, title, quote, digest, state)"
-            " values (?, ?, ?, ?, ?, '', '')",
+            "insert into posted_citations (community, question_id, n, source_id, title, quote, digest, state)"
+            " values (:community, ?, ?, ?, ?, ?, '', '')",
             [
                 (question.id, n, each.source_id, self._masked(each.title), self._masked(each.quote or ""))
                 for n, each in enumerate(reply.citations)
             ],
         )
-        db.run("delete from posted_answers where at < ?", ((self.clock.now() - MAX_AGE).isoformat(),))
+        old = "delete from posted_answers where community = :community and at < ?"
+        db.run(old, ((self.clock.now() - MAX_AGE).isoformat(),))
         keep_newest(db, "posted_answers", KEPT)
 
     def _masked(self, text: str) -> str:
@@ -393,7 +416,7 @@ def nonce_of(question_id: MessageId, n: int) -> str:
 
 def _add_parts(db: Transaction, question_id: MessageId, parts: Sequence[str]) -> None:
     db.run_each(
-        "insert into post_parts (question_id, n, text, nonce) values (?, ?, ?, ?)",
+        "insert into post_parts (community, question_id, n, text, nonce) values (:community, ?, ?, ?, ?)",
         [(question_id, n, text, nonce_of(question_id, n)) for n, text in enumerate(parts)],
     )
 
@@ -405,25 +428,27 @@ def _update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
 
 # An existing thread may contain an unconfirmed part; but far more likely, the reply was held back.
 _DROP_UNSEEN = (
-    "delete from posts where question_id = ? and state = 'open' and (thread_id is null or target = 'in_place')"
-    " and not exists (select 1 from post_parts"
-    " where post_parts.question_id = posts.question_id and message_id is not null)"
+    "delete from posts where community = :community and question_id = ? and state = 'open'"
+    " and (thread_id is null or target = 'in_place') and not exists (select 1 from post_parts"
+    " where community = :community and post_parts.question_id = posts.question_id and message_id is not null)"
 )
 
 
 def _post_of(db: Transaction, message_id: MessageId) -> Post | None:
-    found = _posts(db, "question_id = ?", message_id) or _posts(
-        db, "question_id = (select question_id from post_messages where message_id = ?)", message_id
-    )
+    covering = "question_id = (select question_id from post_messages where community = :community and message_id = ?)"
+    found = _posts(db, "question_id = ?", message_id) or _posts(db, covering, message_id)
     return found[0] if found else None
 
 
+_COVERS = "select message_id from post_messages where community = :community and question_id = ? order by message_id"
 _PARTS = Table("post_parts", Part)
 _OF_POSTS = tuple(each for each in Post.__struct_fields__ if each not in {"parts", "covers"})
 
 
 def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
-    rows = db.rows(f"select {', '.join(_OF_POSTS)} from posts where {condition} order by rid", values)
+    rows = db.rows(
+        f"select {', '.join(_OF_POSTS)} from posts where community = :community and {condition} order by rid", values
+    )
     return tuple(_post(db, dict(zip(_OF_POSTS, row, strict=True))) for row in rows)
 
 
@@ -431,8 +456,8 @@ def _post(db: Transaction, row: dict[str, Value]) -> Post:
     question = (row["question_id"],)
     decoded = {
         **row,
-        "covers": db.texts("select message_id from post_messages where question_id = ?", question),
+        "covers": db.texts(_COVERS, question),
         "buttons": msgspec.json.decode(str(row["buttons"])),
-        "parts": _PARTS.all(db, "where question_id = ? order by n", question),
+        "parts": _PARTS.all(db, "where community = :community and question_id = ? order by n", question),
     }
     return msgspec.convert(decoded, Post, strict=False)  # SQLite's truth is a number

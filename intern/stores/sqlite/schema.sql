@@ -19,7 +19,8 @@ create index changes_by_position on changes (community, position);
 -- Replies: what is to be posted, which messages it is for, and what posted answers cite.
 create table posts (
     rid integer primary key,
-    question_id text not null unique,
+    community text not null,
+    question_id text not null,
     channel_id text not null,
     target text not null,
     thread_id text,
@@ -29,36 +30,47 @@ create table posts (
     notice integer not null default 0,
     buttons text not null default '[]',
     mention_role text,
-    called integer not null default 0
+    called integer not null default 0,
+    unique (community, question_id)
 ) strict;
-create index posts_of_thread on posts (thread_id) where state = 'finished';
-create index posts_in_work on posts (rid) where state = 'open';
-create index posts_by_end on posts (changed_at, rid) where state = 'finished';
+create index posts_of_thread on posts (community, thread_id) where state = 'finished';
+create index posts_in_work on posts (community, rid) where state = 'open';
+create index posts_by_end on posts (community, changed_at, rid) where state = 'finished';
 create table post_parts (
-    question_id text not null references posts (question_id) on delete cascade,
+    community text not null,
+    question_id text not null,
     n integer not null,
     text text not null,
     nonce text not null,
     message_id text,
-    primary key (question_id, n)
+    primary key (community, question_id, n),
+    foreign key (community, question_id) references posts (community, question_id) on delete cascade
 ) strict, without rowid;
-create index parts_by_message on post_parts (message_id) where message_id is not null;
+create index parts_by_message on post_parts (community, message_id) where message_id is not null;
 create table post_messages (
-    message_id text primary key,
-    question_id text not null references posts (question_id) on delete cascade
+    community text not null,
+    message_id text not null,
+    question_id text not null,
+    primary key (community, message_id),
+    foreign key (community, question_id) references posts (community, question_id) on delete cascade
 ) strict, without rowid;
-create index messages_of_post on post_messages (question_id);
+create index messages_of_post on post_messages (community, question_id);
 create table posted_answers (
-    rid integer primary key autoincrement,
-    question_id text not null unique references posts (question_id) on delete cascade,
+    rid integer primary key,
+    community text not null,
+    question_id text not null,
     author_id text not null,
     asked text not null,
     at text not null,
-    retracted text not null check (retracted in ('', 'open', 'retracted', 'dropped'))
+    retracted text not null check (retracted in ('', 'open', 'retracted', 'dropped')),
+    unique (community, rid),
+    unique (community, question_id),
+    foreign key (community, question_id) references posts (community, question_id) on delete cascade
 ) strict;
-create index answers_of_author on posted_answers (author_id);
+create index answers_of_author on posted_answers (community, author_id);
 create table posted_citations (
-    question_id text not null references posted_answers (question_id) on delete cascade,
+    community text not null,
+    question_id text not null,
     n integer not null,
     source_id text not null,
     title text not null,
@@ -66,72 +78,90 @@ create table posted_citations (
     digest text not null,
     state text not null check (state in ('', 'changed', 'extended', 'gone')),
     since text,
-    primary key (question_id, n)
+    primary key (community, question_id, n),
+    foreign key (community, question_id) references posted_answers (community, question_id) on delete cascade
 ) strict, without rowid;
-create index citations_of_source on posted_citations (source_id);
+create index citations_of_source on posted_citations (community, source_id);
 
 -- Accounts of questions, with a row for each message that an account covers; votes; counts by day.
 create table traces (
     rid integer primary key,
-    question_id text not null unique,
+    community text not null,
+    question_id text not null,
     channel_id text not null,
     at text not null,
     outcome text not null,
     reason text not null,
-    debug text not null
+    debug text not null,
+    unique (community, rid),
+    unique (community, question_id)
 ) strict;
-create index traces_of_channel on traces (channel_id, at);
+create index traces_of_channel on traces (community, channel_id, at);
 create table trace_messages (
-    message_id text primary key,
-    trace integer not null references traces (rid) on delete cascade
+    community text not null,
+    message_id text not null,
+    trace integer not null,
+    primary key (community, message_id),
+    foreign key (community, trace) references traces (community, rid) on delete cascade
 ) strict, without rowid;
-create index messages_of_trace on trace_messages (trace);
+create index messages_of_trace on trace_messages (community, trace);
 create table feedback (
+    community text not null,
     question_id text not null,
     user_id text not null,
     vote text not null check (vote in ('up', 'down')),
     at text not null,
-    primary key (question_id, user_id)
+    primary key (community, question_id, user_id)
 ) strict, without rowid;
 create table counts (
+    community text not null,
     day text not null,
     name text not null,
     number integer not null,
-    primary key (day, name)
+    primary key (community, day, name)
 ) strict, without rowid;
 
 -- Questions without an answer, in their own words, for the operator.
 create table unanswered (
     rid integer primary key,
-    question_id text not null unique,
+    community text not null,
+    question_id text not null,
     message_ids text not null,
     author_id text not null,
     channel_id text not null,
     at text not null,
     reason text not null,
-    text text not null
+    text text not null,
+    unique (community, rid),
+    unique (community, question_id)
 ) strict;
-create index unanswered_of_author on unanswered (author_id);
+create index unanswered_of_author on unanswered (community, author_id);
 
 -- Replies of the model to whole requests, and the questions that they were used for.
 create table model_replies (
-    key text primary key,
+    community text not null,
+    key text not null,
     reply blob not null,
     made_at text not null,
-    used_at text not null
+    used_at text not null,
+    primary key (community, key)
 ) strict, without rowid;
-create index replies_by_use on model_replies (used_at);
+create index replies_by_use on model_replies (community, used_at, key);
 create table reply_uses (
+    community text not null,
     message_id text not null,
     key text not null,
     at text not null,
-    primary key (message_id, key)
+    primary key (community, message_id, key)
 ) strict, without rowid;
-create index uses_by_age on reply_uses (at);
-create table reply_drops (count integer not null) strict;
-insert into reply_drops values (0);
+create index uses_by_age on reply_uses (community, at);
+create table reply_drops (
+    community text primary key,
+    count integer not null
+) strict, without rowid;
 
--- What endpoints accept in a request; what calls cost, in the currency of the prices at that time.
+-- What endpoints accept in a request, whichever community asks; what calls cost, in the currency of the prices at that
+-- time.
 create table endpoint_forms (
     endpoint text primary key,
     streaming integer not null check (streaming between 0 and 2),
@@ -139,6 +169,7 @@ create table endpoint_forms (
     bounds integer not null
 ) strict, without rowid;
 create table usage (
+    community text not null,
     day text not null,
     prompt text not null,
     calls integer not null,
@@ -146,37 +177,44 @@ create table usage (
     completion_tokens integer not null,
     cost real not null default 0,
     cached_tokens integer not null default 0,
-    primary key (day, prompt)
+    primary key (community, day, prompt)
 ) strict, without rowid;
 
 -- How far each server and each channel was read, as ids of messages.
 create table attended (
-    guild_id text primary key,
-    until integer not null
+    community text not null,
+    guild_id text not null,
+    until integer not null,
+    primary key (community, guild_id)
 ) strict, without rowid;
 create table marks (
-    channel_id text primary key,
+    community text not null,
+    channel_id text not null,
     guild_id text not null,
-    mark integer not null
+    mark integer not null,
+    primary key (community, channel_id)
 ) strict, without rowid;
 
 -- Threads with an answer: when to look at each again, and who wrote the messages that were read there.
 create table answered_threads (
     rid integer primary key,
-    thread_id text not null unique,
-    look_at integer
+    community text not null,
+    thread_id text not null,
+    look_at integer,
+    unique (community, thread_id)
 ) strict;
-create index answered_by_look on answered_threads (look_at) where look_at is not null;
+create index answered_by_look on answered_threads (community, look_at, rid) where look_at is not null;
 create table thread_messages (
+    community text not null,
     thread_id text not null,
     message_id text not null,
     author_id text not null,
     is_outside integer not null,
     is_held integer not null,
-    primary key (thread_id, message_id)
+    primary key (community, thread_id, message_id)
 ) strict, without rowid;
-create index thread_messages_by_id on thread_messages (message_id);
-create index thread_messages_by_author on thread_messages (author_id);
+create index thread_messages_by_id on thread_messages (community, message_id);
+create index thread_messages_by_author on thread_messages (community, author_id);
 
 -- Captures that wait for descriptions of their images, and the descriptions that are known.
 create table pending_captures (
@@ -231,24 +269,29 @@ create index jobs_by_state on jobs (state, id);
 
 -- Members: who has seen the notice about private messages; names, with the form that is searched; roles.
 create table greeted (
-    user_id text primary key,
-    at text not null
+    community text not null,
+    user_id text not null,
+    at text not null,
+    primary key (community, user_id)
 ) strict, without rowid;
 create table member_names (
     rid integer primary key,
+    community text not null,
     author_id text not null,
     name text not null,
     look text not null,
-    unique (author_id, name)
+    unique (community, author_id, name),
+    unique (community, rid)
 ) strict;
 create table member_roles (
+    community text not null,
     guild_id text not null,
     user_id text not null,
     roles text not null,
     seen_at integer not null,
-    primary key (guild_id, user_id)
+    primary key (community, guild_id, user_id)
 ) strict, without rowid;
-create index roles_by_age on member_roles (seen_at);
+create index roles_by_age on member_roles (community, seen_at);
 
 -- Documents that can be searched. Texts have a `rid` below 2^40, descriptions one from there on, so that a search for
 -- texts need not score descriptions. VACUUM leaves `rid` alone.
@@ -347,11 +390,13 @@ end;
 
 -- Vectors by the hash of model and text, so that an endpoint is not paid twice; `used_at` is in seconds since 1970.
 create table vector_memory (
-    key text primary key,
+    community text not null,
+    key text not null,
     vector blob not null,
-    used_at integer not null
+    used_at integer not null,
+    primary key (community, key)
 ) strict, without rowid;
-create index vectors_by_use on vector_memory (used_at);
+create index vectors_by_use on vector_memory (community, used_at);
 
 -- Conversations that were read, and what was learned from each. `first_at` is the first time that the conversation said
 -- so, however often it was read since.

@@ -41,16 +41,8 @@ WITHOUT_COMMUNITY = frozenset(
         "facts",
         "image_texts",
         "jobs",
-        "member_names",
-        "member_roles",
-        "model_replies",
         "nuggets",
-        "posted_answers",
         "search_documents",
-        "traces",
-        "unanswered",
-        "usage",
-        "vector_memory",
     }
 )
 """Tables that have no column `community` yet. Take a table out with the change that gives it one."""

@@ -25,7 +25,7 @@ from intern.core.messages import ChatMessage
 from intern.core.text.masking import mask_secrets, masked_start
 from intern.stores.blocks import bare
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.store import IN, Store, Table, keep_first, keep_newest, listed, reads, writes
+from intern.stores.sqlite.store import IN, Store, Table, conditions, keep_first, keep_newest, listed, reads, writes
 from intern.stores.sqlite.usage import drop_replies
 
 KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
@@ -75,7 +75,8 @@ class TraceStore(Store):
         short = (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], bounded(debug or {}))
         trace = db.number(f"{_TRACES.insert} returning rid", (question_id, channel_id, self.now(), *short))
         db.run_each(
-            "insert into trace_messages (message_id, trace) values (?, ?) on conflict do nothing",
+            "insert into trace_messages (community, message_id, trace) values (:community, ?, ?)"
+            " on conflict do nothing",
             [(each, trace) for each in (*others, question_id)],
         )
         keep_first(db, "traces", "rid", "rid desc", KEPT)
@@ -86,36 +87,38 @@ class TraceStore(Store):
         Harmless where nothing was kept of the question.
         """
         await self.db.run(
-            "update traces set outcome = ?, reason = coalesce(nullif(?, ''), reason), at = ? where question_id = ?",
+            "update traces set outcome = ?, reason = coalesce(nullif(?, ''), reason), at = ?"
+            " where community = :community and question_id = ?",
             (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], self.now(), question_id),
         )
 
     @reads
     def of(self, db: Transaction, message_id: MessageId) -> Trace | None:
         """Return the account of a question, by any of its messages or of the reply's."""
-        asked = "where rid = (select trace from trace_messages where message_id = ?)"
-        replied = "where question_id = (select question_id from post_parts where message_id = ?)"
+        asked = f"{_OURS} and rid = (select trace from trace_messages where community = :community and message_id = ?)"
+        ours = "select question_id from post_parts where community = :community and message_id = ?"
+        replied = f"{_OURS} and question_id = ({ours})"
         return _TRACES.first(db, asked, (message_id,)) or _TRACES.first(db, replied, (message_id,))
 
     @reads
     def newest_in(self, db: Transaction, channel_id: ChannelId) -> Trace | None:
         """Return the newest account in a channel or thread, or of the message that a thread hangs on."""
         # A thread that hangs on a message has the message's id.
-        rest = "where channel_id = ?1 or question_id = ?1 order by at desc, rid desc limit 1"
-        return _TRACES.first(db, rest, (channel_id,))
+        rest = "where community = :community and (channel_id = ? or question_id = ?) order by at desc, rid desc limit 1"
+        return _TRACES.first(db, rest, (channel_id, channel_id))
 
     @reads
     def newest(self, db: Transaction, limit: int, offset: int = 0) -> tuple[Trace, ...]:
         """Return the newest accounts, newest first."""
-        return _TRACES.all(db, "order by at desc, rid desc limit ? offset ?", (limit, offset))
+        return _TRACES.all(db, f"{_OURS} order by at desc, rid desc limit ? offset ?", (limit, offset))
 
     async def count(self) -> int:
         """Return how many accounts there are."""
-        return await self.db.number("select count(*) from traces")
+        return await self.db.number(f"select count(*) from traces {_OURS}")
 
     async def having(self, message_ids: Collection[MessageId]) -> frozenset[MessageId]:
         """Return those of these messages that an account covers."""
-        statement = f"select message_id from trace_messages where message_id {IN}"
+        statement = f"select message_id from trace_messages where community = :community and message_id {IN}"
         return frozenset(map(MessageId, await self.db.texts(statement, (listed(message_ids),))))
 
 
@@ -143,19 +146,21 @@ class Counts(Store):
     @writes
     def _store(self, db: Transaction, rows: Sequence[tuple[str, str, int]]) -> None:
         db.run_each(
-            "insert into counts (day, name, number) values (?, ?, ?)"
-            " on conflict (day, name) do update set number = number + excluded.number",
+            "insert into counts (community, day, name, number) values (:community, ?, ?, ?)"
+            " on conflict (community, day, name) do update set number = counts.number + excluded.number",
             rows,
         )
 
     async def of(self, day: date) -> dict[str, int]:
         """Return the stored counts of a day, by name."""
-        rows = await self.db.rows("select name, number from counts where day = ? order by name", (day.isoformat(),))
+        statement = "select name, number from counts where community = :community and day = ? order by name"
+        rows = await self.db.rows(statement, (day.isoformat(),))
         return dict(msgspec.convert(rows, list[tuple[str, int]]))
 
     async def since(self, day: date) -> dict[date, dict[str, int]]:
         """Return the stored counts of each day from `day` on, by name; days without any are left out."""
-        rows = await self.db.rows("select day, name, number from counts where day >= ?", (day.isoformat(),))
+        statement = "select day, name, number from counts where community = :community and day >= ?"
+        rows = await self.db.rows(statement, (day.isoformat(),))
         days: dict[date, dict[str, int]] = {}
         for at, name, number in msgspec.convert(rows, list[tuple[date, str, int]]):
             days.setdefault(at, {})[name] = number
@@ -200,24 +205,27 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+_OURS = "where community = :community"
 _TRACES = Table("traces", Trace, json=("debug",))
 # Of snowflakes, the longer one is the newer one.
 _RENAME = """
     update traces set question_id = (
-        select message_id from trace_messages where trace = rid
+        select message_id from trace_messages
+        where community = :community and trace = traces.rid
         order by length(message_id) desc, message_id desc limit 1
-    ) where rid = ?
+    ) where community = :community and rid = ?
 """
+_TAKE = "delete from trace_messages where community = :community and message_id = ? returning trace"
 
 
 def _release(db: Transaction, message_ids: Sequence[MessageId]) -> None:
     """Take these messages out of their accounts. The newest message that is left names an account from now on."""
     for message_id in message_ids:
-        for (trace,) in db.rows("delete from trace_messages where message_id = ? returning trace", (message_id,)):
-            if db.row("select 1 from trace_messages where trace = ?", (trace,)):
+        for (trace,) in db.rows(_TAKE, (message_id,)):
+            if db.row("select 1 from trace_messages where community = :community and trace = ?", (trace,)):
                 db.run(_RENAME, (trace,))
             else:
-                db.run("delete from traces where rid = ?", (trace,))
+                db.run("delete from traces where community = :community and rid = ?", (trace,))
 
 
 KEPT_UNANSWERED = 2_000  # questions; a community that leaves more open within MAX_AGE finds its gaps among these, too
@@ -295,31 +303,40 @@ class Unanswered(Store):
     def _store(self, db: Transaction, questions: Collection[UnansweredQuestion]) -> None:
         db.run_each(_UNANSWERED.upsert("question_id"), map(_UNANSWERED.row, questions))
         keep_newest(db, "unanswered", KEPT_UNANSWERED)
-        db.run("delete from unanswered where at < ?", (self._oldest(),))
+        db.run(f"delete from unanswered {_OURS} and at < ?", (self._oldest(),))
 
     @reads
     def all(self, db: Transaction) -> tuple[UnansweredQuestion, ...]:
         """Return those on disk, newest first."""
-        return _UNANSWERED.all(db, "where at >= ? order by at desc, rid desc", (self._oldest(),))
+        return _UNANSWERED.all(db, f"{_OURS} and at >= ? order by at desc, rid desc", (self._oldest(),))
 
     def _oldest(self) -> str:
         return (self.clock.now() - MAX_AGE).isoformat()
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages among these questions."""
-        statement = "select value from unanswered, json_each(message_ids) where author_id = ?"
-        held = map(MessageId, await self.db.texts(statement, (user_id,)))
+        statement = "select message_ids from unanswered where community = :community and author_id = ?"
+        held = map(_ids, await self.db.texts(statement, (user_id,)))
         fresh = (each.message_ids for each in self._fresh.values() if each.author_id == user_id)
-        return frozenset(held).union(*fresh)
+        return frozenset[MessageId]().union(*held, *fresh)
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Take questions out that hold any of these messages."""
         gone = frozenset(map(bare, message_ids))
         self._fresh = {key: each for key, each in self._fresh.items() if gone.isdisjoint(each.message_ids)}
-        await self.db.run(
-            f"delete from unanswered where exists (select 1 from json_each(message_ids) as each where each.value {IN})",
-            (listed(gone),),
-        )
+        await self._forget(gone)
+
+    @writes
+    def _forget(self, db: Transaction, gone: Collection[str]) -> None:
+        rows = db.rows("select question_id, message_ids from unanswered where community = :community")
+        doomed = [str(question_id) for question_id, ids in rows if not _ids(str(ids)).isdisjoint(gone)]
+        if doomed:
+            statement = f"delete from unanswered where community = :community and question_id {IN}"
+            db.run(statement, (listed(doomed),))
+
+
+def _ids(array: str) -> frozenset[MessageId]:
+    return msgspec.json.decode(array, type=frozenset[MessageId])
 
 
 def presentable(text: str, *, emails: bool) -> str:
@@ -346,9 +363,9 @@ class FeedbackStore(Store):
         An answer with a vote against it is not repeated.
         """
         db.run(
-            "insert into feedback (question_id, user_id, vote, at) values (?, ?, ?, ?)"
-            " on conflict (question_id, user_id) do update set vote = excluded.vote, at = excluded.at"
-            " where vote <> excluded.vote",
+            "insert into feedback (community, question_id, user_id, vote, at) values (:community, ?, ?, ?, ?)"
+            " on conflict (community, question_id, user_id) do update set vote = excluded.vote, at = excluded.at"
+            " where feedback.vote <> excluded.vote",
             (question_id, user_id, "up" if up else "down", self.now()),
         )
         if not up:
@@ -356,6 +373,7 @@ class FeedbackStore(Store):
 
     async def of(self, question_id: MessageId | None = None) -> Votes:
         """Return the votes on all answers, or on the answer to one question."""
-        statement = "select vote, count(*) from feedback where ?1 is null or question_id = ?1 group by vote"
-        rows = await self.db.rows(statement, (question_id,))
+        where, values = conditions(("question_id = ?", question_id))
+        statement = f"select vote, count(*) from feedback where community = :community and {where} group by vote"
+        rows = await self.db.rows(statement, values)
         return msgspec.convert(dict(msgspec.convert(rows, list[tuple[str, int]])), Votes)

@@ -40,7 +40,7 @@ class FormLog(Store):
             "insert into endpoint_forms (endpoint, streaming, temperature, bounds) values (?, ?, ?, ?)"
             " on conflict (endpoint) do update set streaming = excluded.streaming,"
             " temperature = excluded.temperature, bounds = excluded.bounds",
-            (_key(endpoint), *taken),
+            (_key(endpoint), *map(int, taken)),
         )
 
 
@@ -75,29 +75,33 @@ class UsageLog(Store):
 
     async def add(self, day: date, prompt: str, counted: Meter) -> None:
         """Add to the counts of a prompt on a day."""
-        sums = ", ".join(f"{each} = {each} + excluded.{each}" for each in _USAGE.names[1:])
+        sums = ", ".join(f"{each} = usage.{each} + excluded.{each}" for each in _USAGE.names[1:])
         await self.db.run(
-            f"insert into usage (day, {_USAGE.columns}) values (?, ?, ?, ?, ?, ?, ?)"
-            f" on conflict (day, prompt) do update set {sums}",
+            f"insert into usage (community, day, {_USAGE.columns}) values (:community, ?, ?, ?, ?, ?, ?, ?)"
+            f" on conflict (community, day, prompt) do update set {sums}",
             (day.isoformat(), prompt, *astuple(counted)),
         )
 
     async def spent(self, day: date, /) -> Spent:
         """Return all tokens of a day, prompts and replies together, and all costs."""
-        sums = "coalesce(sum(prompt_tokens + completion_tokens), 0), coalesce(sum(cost), 0)"
-        return msgspec.convert(await self.db.row(f"select {sums} from usage where day = ?", (day.isoformat(),)), Spent)
+        row = await self.db.row(
+            "select cast(coalesce(sum(prompt_tokens + completion_tokens), 0) as bigint), coalesce(sum(cost), 0)"
+            " from usage where community = :community and day = ?",
+            (day.isoformat(),),
+        )
+        return msgspec.convert(row, Spent)
 
     @reads
     def of(self, db: Transaction, day: date) -> tuple[PromptUsage, ...]:
         """Return the counts of a day, by prompt."""
-        return _USAGE.all(db, "where day = ? order by prompt", (day.isoformat(),))
+        return _USAGE.all(db, "where community = :community and day = ? order by prompt", (day.isoformat(),))
 
 
-_RECALL = f"select key, vector from vector_memory where key {IN}"
-_USED = f"update vector_memory set used_at = ? where key {IN} and used_at < ?"
+_RECALL = f"select key, vector from vector_memory where community = :community and key {IN}"
+_USED = f"update vector_memory set used_at = ? where community = :community and key {IN} and used_at < ?"
 _REMEMBER = (
-    "insert into vector_memory (key, vector, used_at) values (?, ?, ?)"
-    " on conflict (key) do update set vector = excluded.vector, used_at = excluded.used_at"
+    "insert into vector_memory (community, key, vector, used_at) values (:community, ?, ?, ?)"
+    " on conflict (community, key) do update set vector = excluded.vector, used_at = excluded.used_at"
 )
 _DAY = 86_400
 
@@ -120,7 +124,7 @@ class VectorMemory(Store):
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Delete all vectors: each says something about its text, and the author of that text is not stored."""
         if message_ids:
-            await self.db.run("delete from vector_memory")
+            await self.db.run("delete from vector_memory where community = :community")
 
     @writes
     def remember(self, db: Transaction, vectors: Mapping[str, bytes], /) -> None:
@@ -161,14 +165,16 @@ class ReplyStore(Store):
         return found if found.reply is None else await self._use(key, question_id)
 
     def _look(self, db: Transaction, key: str) -> Recalled:
-        row = db.row("select reply from model_replies where key = ? and made_at >= ?", (key, self._oldest()))
+        statement = "select reply from model_replies where community = :community and key = ? and made_at >= ?"
+        row = db.row(statement, (key, self._oldest()))
         return Recalled(None if row is None else msgspec.convert(row, tuple[bytes])[0], _drops(db))
 
     @writes
     def _use(self, db: Transaction, key: str, question_id: MessageId | None) -> Recalled:
         found = self._look(db, key)
         if found.reply is not None:
-            db.run("update model_replies set used_at = ? where key = ?", (self.now(), key))
+            statement = "update model_replies set used_at = ? where community = :community and key = ?"
+            db.run(statement, (self.now(), key))
             self._note_use(db, key, question_id)
         return found
 
@@ -184,11 +190,13 @@ class ReplyStore(Store):
     @writes
     def _keep(self, db: Transaction, key: str, reply: bytes, question_id: MessageId | None, drops: int) -> None:
         if _drops(db) == drops:
-            db.run("delete from model_replies where key = ? or made_at < ?", (key, self._oldest()))
-            db.run("delete from reply_uses where at < ?", (self._oldest(),))
+            stale = "delete from model_replies where community = :community and (key = ? or made_at < ?)"
+            db.run(stale, (key, self._oldest()))
+            db.run("delete from reply_uses where community = :community and at < ?", (self._oldest(),))
             now = self.now()
             db.run(
-                "insert into model_replies (key, reply, made_at, used_at) values (?, ?, ?, ?)", (key, reply, now, now)
+                "insert into model_replies (community, key, reply, made_at, used_at) values (:community, ?, ?, ?, ?)",
+                (key, reply, now, now),
             )
             self._note_use(db, key, question_id)
             keep_first(db, "model_replies", "key", "used_at desc, key", KEPT_REPLIES)
@@ -210,9 +218,10 @@ class ReplyStore(Store):
 
     @writes
     def _forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
-        db.run("delete from model_replies")
+        db.run("delete from model_replies where community = :community")
         db.run(_COUNT_DROP)
-        db.run(f"delete from reply_uses where message_id {IN}", (bare_ids(message_ids),))
+        uses = f"delete from reply_uses where community = :community and message_id {IN}"
+        db.run(uses, (bare_ids(message_ids),))
 
     def _oldest(self) -> str:
         return (self.clock.now() - MAX_AGE_REPLIES).isoformat()
@@ -220,21 +229,28 @@ class ReplyStore(Store):
     def _note_use(self, db: Transaction, key: str, question_id: MessageId | None) -> None:
         # It outlives the reply: what speaks against an answer speaks against a later one to the same request, too.
         if question_id is not None:
-            statement = "insert into reply_uses (message_id, key, at) values (?, ?, ?) on conflict do nothing"
-            db.run(statement, (question_id, key, self.now()))
+            db.run(
+                "insert into reply_uses (community, message_id, key, at) values (:community, ?, ?, ?)"
+                " on conflict do nothing",
+                (question_id, key, self.now()),
+            )
 
 
 def drop_replies(db: Transaction, message_ids: Collection[MessageId]) -> None:
     """Drop the replies that were used for these questions, in the caller's own transaction."""
     db.run(
-        f"delete from model_replies where key in (select key from reply_uses where message_id {IN})",
+        "delete from model_replies where community = :community and key in"
+        f" (select key from reply_uses where community = :community and message_id {IN})",
         (bare_ids(message_ids),),
     )
     db.run(_COUNT_DROP)
 
 
 def _drops(db: Transaction) -> int:
-    return db.number("select count from reply_drops")
+    return db.number("select count from reply_drops where community = :community")
 
 
-_COUNT_DROP = "update reply_drops set count = count + 1"
+_COUNT_DROP = (
+    "insert into reply_drops (community, count) values (:community, 1)"
+    " on conflict (community) do update set count = reply_drops.count + 1"
+)
