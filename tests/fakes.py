@@ -8,8 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 from inspect import isawaitable
 from typing import Any
 
+from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ModelRefusedError
-from intern.core.ids import QAId
+from intern.core.ids import ChannelId, GuildId, MessageId, QAId
 from intern.core.messages import Image
 from intern.core.records import PairDecision
 from intern.models.prompt import InT, OutT, Prompt
@@ -32,6 +33,12 @@ class HandClock:
 def calls_of(usage: Usage, prompt: str, day: date | None = None) -> Meter:
     """What a usage without a store counted for a prompt."""
     return usage._owed.get((day or usage.today(), prompt), Meter())
+
+
+def mark_of(checkpoints: Checkpoints, channel_id: ChannelId, guild_id: GuildId | None = None) -> MessageId:
+    """Where a channel stands; one without recent messages stands where its server does."""
+    channel = checkpoints._channels.get(channel_id)
+    return (channel.mark if channel else checkpoints._guild(guild_id).until).id
 
 
 class ScriptedModel:

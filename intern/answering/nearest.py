@@ -237,34 +237,30 @@ class Nearest:
     async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
         """Rank the pieces, nearest first; of equals the shortest. They overlap. Only the best by words are compared."""
         pieces = [piece for passage in shown for piece in _quotable(passage)]
-        if (
-            self._embedder is not None
-            and (found := await self._by_likeness(self._embedder, question, pieces)) is not None
-        ):
-            return found
+        if self._embedder is not None:
+            try:
+                return await self._by_likeness(self._embedder, question, pieces)
+            except ModelError as error:
+                _log.warning("nearest_by_words_only", reason=str(error))
         # What stands above it is part of its meaning.
         fits = fit_each(question, [words(each.meaning) for each in pieces], drops_common=False)
         return _sorted(replace(each, covered=fit.covered) for each, fit in zip(pieces, fits, strict=True))
 
-    async def _by_likeness(self, embedder: Embedder, question: str, pieces: Sequence[Near]) -> list[Near] | None:
+    async def _by_likeness(self, embedder: Embedder, question: str, pieces: Sequence[Near]) -> list[Near]:
         # Beside likeness, what stands above a piece outweighs what it says if it is counted as words, too. The passages
         # were chosen by their words, so those that most pieces hold tell too little.
         fits = fit_each(question, [words(each.text) for each in pieces])
         order = sorted(range(len(pieces)), key=lambda n: (-fits[n].covered, -fits[n].rank, len(pieces[n].text)))
         best = [replace(pieces[n], covered=fits[n].covered) for n in order[:_MOST_EMBEDDED]]
         likes = await self._likeness(embedder, question, [each.meaning for each in best]) if best else []
-        return None if likes is None else _sorted(replace(e, like=like) for e, like in zip(best, likes, strict=True))
+        return _sorted(replace(each, like=like) for each, like in zip(best, likes, strict=True))
 
-    async def _likeness(self, embedder: Embedder, question: str, texts: Sequence[str]) -> list[float] | None:
-        """Return the cosine of each text and the question; None if the embedder fails."""
+    async def _likeness(self, embedder: Embedder, question: str, texts: Sequence[str]) -> list[float]:
+        """Return the cosine of each text and the question."""
         wanted = dict.fromkeys((question, *texts))
         known = {text: self._vectors[text] for text in wanted if text in self._vectors}
         new = [text for text in wanted if text not in known]
-        try:
-            vectors = await embedder.embed(new) if new else ()
-        except ModelError as error:
-            _log.warning("nearest_by_words_only", reason=str(error))
-            return None
+        vectors = await embedder.embed(new) if new else ()
         known |= {text: memoryview(vector).cast("f") for text, vector in zip(new, vectors, strict=True)}
         kept = {text: vector for text, vector in self._vectors.items() if text not in known}
         self._vectors = dict([*kept.items(), *((text, known[text]) for text in texts)][-_REMEMBERED:])

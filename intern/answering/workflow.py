@@ -72,12 +72,7 @@ class Answerer:
         `addressed` says that the question is meant for the bot, so source selection starts before the gate is done.
         Raises no `InternError`.
         """
-        asked_where = {
-            "platform": context.platform,
-            "channel_id": context.channel_id,
-            "thread_id": context.thread_id,
-            "message_id": context.message_id,
-        }
+        asked_where = {name: value for name, value in structs.asdict(context).items() if name != "guild_id"}
         log = _log.bind(**asked_where)
         trace = Trace(log)
         result = AIResult(should_reply=False, reason="timeout")
@@ -295,13 +290,8 @@ async def _side_by_side(work: Work) -> tuple[prompts.GateDecision, Chosen | None
         decided.append(await _held(gate(work)))
         if isinstance(decided[0], Exception) or refusal(decided[0]):
             tg.cancel_scope.cancel()
-    [decision] = decided
-    if isinstance(decision, Exception):
-        raise decision
-    [selection] = found if not refusal(decision) else [None]
-    if isinstance(selection, Exception):
-        raise selection
-    return decision, selection
+    decision = _taken(decided[0])
+    return decision, None if refusal(decision) else _taken(found[0])
 
 
 async def _held(call: Awaitable[T]) -> T | Exception:
@@ -310,6 +300,12 @@ async def _held(call: Awaitable[T]) -> T | Exception:
         return await call
     except Exception as error:  # noqa: BLE001 a bug, too: it is raised by who takes it
         return error
+
+
+def _taken(held: T | Exception) -> T:
+    if isinstance(held, Exception):
+        raise held
+    return held
 
 
 def _failure_reason(error: InternError) -> SilenceReason:
@@ -353,13 +349,8 @@ class Seeing:
         return await self._answers.answer(conversation, context, addressed=addressed)
 
     async def _seen(self, conversation: Conversation) -> Conversation:
-        place = conversation.asked
-        wanted = [
-            (n, each)
-            for n in range(place.start, place.stop)
-            for each in conversation.messages[n].attachments
-            if each.is_image
-        ][-MOST_IMAGES:]
+        question = [*enumerate(conversation.messages)][conversation.asked]
+        wanted = [(n, each) for n, said in question for each in said.attachments if each.is_image][-MOST_IMAGES:]
         images: list[Image | ChatError] = [ChatError(f"an image was not there within {_SECONDS:g} s")] * len(wanted)
 
         async def fetch(n: int, attachment: Attachment) -> None:

@@ -162,11 +162,6 @@ class Checkpoints:
                 channel.settle(position_of(message_id))
             self._stirred.add(channel.guild)
 
-    @property
-    def unsettled(self) -> int:
-        """How many messages are in work."""
-        return sum(len(channel.work) for channel in self._channels.values())
-
     def unhandled(self) -> Unhandled:
         """Count the unfinished work. Checkpoints do not tell it: those of quiet channels do not move."""
         busy = [channel.work for channel in self._channels.values() if channel.work]
@@ -178,11 +173,6 @@ class Checkpoints:
         )
 
     # Checkpoints.
-
-    def mark(self, channel_id: ChannelId, guild_id: GuildId | None = None) -> MessageId:
-        """Everything up to here is settled. A channel without recent messages stands where its server does."""
-        channel = self._channels.get(channel_id)
-        return (channel.mark if channel else self._guild(guild_id).until).id
 
     def moved(self) -> StoredCheckpoints:
         """Return the marks that moved since the last call."""

@@ -43,7 +43,7 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage, Page
 from intern.learning.review import Approvals
 from intern.stores.sqlite.chat import StoredCheckpoints
-from tests.fakes import HandClock
+from tests.fakes import HandClock, mark_of
 from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
@@ -163,7 +163,7 @@ async def test_what_was_said_while_nobody_listened_is_read_in_order_and_the_chan
         ]
         live = desk.sandbox.say("alice", "live")
         assert await taken(heard) == [MessageCreated(message=live)]
-        assert desk.checkpoints.unsettled == 251
+        assert desk.checkpoints.unhandled().messages == 251
 
 
 async def test_what_a_lost_session_did_not_tell_is_read_and_nothing_twice() -> None:
@@ -218,7 +218,7 @@ async def test_a_channel_that_is_refused_holds_up_no_other_and_its_mark_stays() 
     async with desk.open(pages=refused, backoff=partial(repeat, 1e9)) as heard:
         assert texts(await taken(heard)) == ["read"]
         assert desk.checkpoints.behind() == (desk.sandbox.general,)
-        assert int(desk.checkpoints.mark(desk.sandbox.general, desk.sandbox.guild_id)) <= int(desk.sandbox.general)
+        assert int(mark_of(desk.checkpoints, desk.sandbox.general, desk.sandbox.guild_id)) <= int(desk.sandbox.general)
 
 
 async def test_a_channel_that_stays_refused_longer_than_patience_lasts_is_given_up(
@@ -239,7 +239,7 @@ async def test_backfill_waits_for_room_and_what_was_not_taken_stays_unsettled() 
     async with desk.open(size=0) as heard:
         assert await heard.receive() == MessageRead(message=said[0])
         desk.checkpoints.settle(desk.sandbox.general, [said[0].id])
-    assert int(said[0].id) <= int(desk.checkpoints.mark(desk.sandbox.general)) < int(said[1].id)
+    assert int(said[0].id) <= int(mark_of(desk.checkpoints, desk.sandbox.general)) < int(said[1].id)
 
 
 async def test_archived_threads_are_listed_and_read() -> None:

@@ -31,7 +31,7 @@ from intern.core.messages import Channel, ChatMessage, Page
 from intern.core.text.masking import Secret
 from intern.learning.review import Approvals
 from intern.stores.sqlite.chat import StoredCheckpoints
-from tests.fakes import HandClock
+from tests.fakes import HandClock, mark_of
 from tests.samples import CHANNEL, GUILD, START, author, channel, message
 
 pytestmark = pytest.mark.anyio
@@ -133,7 +133,7 @@ SAID = tuple(message(f"m{n}", n=n) for n in range(1, 4))
 async def test_events_are_handed_on_in_order_and_the_streams_close_when_the_listener_is_stopped() -> None:
     all_ends, heard = await heard_by(session(), *created(*SAID), deleted(SAID[0]))
     assert heard == [*created(*SAID), deleted(SAID[0])]
-    assert all_ends.checkpoints.unsettled == 3
+    assert all_ends.checkpoints.unhandled().messages == 3
 
 
 async def test_a_message_told_twice_is_handed_on_once() -> None:
@@ -169,7 +169,7 @@ async def test_a_session_with_something_untold_nudges_backfill() -> None:
 async def test_what_was_missed_where_intern_is_not_admitted_is_not_read() -> None:
     all_ends, _ = await heard_by(session(SAID[0].id), admits=lambda _: False)
     assert all_ends.checkpoints.behind() == ()
-    assert all_ends.checkpoints.mark(CHANNEL) == SAID[0].id
+    assert mark_of(all_ends.checkpoints, CHANNEL) == SAID[0].id
 
 
 async def test_edits_of_what_is_still_to_be_read_are_left_to_the_reading_but_deletions_are_told() -> None:

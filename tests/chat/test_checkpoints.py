@@ -13,6 +13,7 @@ from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId, position_at
 from intern.core.messages import Author, Channel, ChannelKind, ChatMessage, Page
 from intern.stores.sqlite.chat import Checkpoint, StoredCheckpoints
+from tests.fakes import mark_of
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 GUILD = GuildId("5")
@@ -76,7 +77,7 @@ def test_quiet_channels_leave_nothing_to_do_though_their_marks_stand_still() -> 
     assert checkpoints.begin(asked)
     assert checkpoints.unhandled() == (1, asked.id, 0)
     checkpoints.settle(GENERAL, [asked.id])
-    assert int(checkpoints.mark(HELP)) <= int(BASELINE)
+    assert int(mark_of(checkpoints, HELP)) <= int(BASELINE)
     assert checkpoints.unhandled() == (0, None, 0)
 
 
@@ -112,13 +113,13 @@ def test_a_mark_stays_below_the_oldest_message_in_work_whatever_is_settled_above
     first, second, third = message(1), message(2), message(3)
     for each in (first, second, third):
         assert checkpoints.begin(each)
-    assert int(checkpoints.mark(GENERAL)) < int(first.id)
+    assert int(mark_of(checkpoints, GENERAL)) < int(first.id)
     checkpoints.settle(GENERAL, [third.id])
-    assert int(checkpoints.mark(GENERAL)) < int(first.id)
+    assert int(mark_of(checkpoints, GENERAL)) < int(first.id)
     checkpoints.settle(GENERAL, [first.id])
-    assert int(first.id) <= int(checkpoints.mark(GENERAL)) < int(second.id)
+    assert int(first.id) <= int(mark_of(checkpoints, GENERAL)) < int(second.id)
     checkpoints.settle(GENERAL, [second.id])
-    assert checkpoints.mark(GENERAL) == third.id
+    assert mark_of(checkpoints, GENERAL) == third.id
 
 
 def test_only_marks_that_moved_are_told() -> None:
@@ -141,7 +142,7 @@ def test_a_message_is_begun_once_before_and_after_it_is_settled_and_after_a_rest
     assert not checkpoints.begin(message(1))
     again = Checkpoints(StoredCheckpoints(attended={GUILD: BASELINE}).then(checkpoints.moved()), baseline=BASELINE)
     assert not again.begin(message(1))
-    assert again.mark(GENERAL) == message(1).id
+    assert mark_of(again, GENERAL) == message(1).id
     assert again.moved() == StoredCheckpoints()
 
 
@@ -150,9 +151,9 @@ def test_messages_out_of_order_are_begun_and_hold_the_mark() -> None:
     checkpoints.begin(message(2))
     checkpoints.settle(GENERAL, [message(2).id])
     assert checkpoints.begin(message(1))
-    assert int(checkpoints.mark(GENERAL)) < int(message(1).id)
+    assert int(mark_of(checkpoints, GENERAL)) < int(message(1).id)
     checkpoints.settle(GENERAL, [message(1).id])
-    assert checkpoints.mark(GENERAL) == message(2).id
+    assert mark_of(checkpoints, GENERAL) == message(2).id
 
 
 def test_a_mark_that_went_back_to_where_its_server_stands_is_told() -> None:
@@ -227,7 +228,7 @@ def test_a_server_moves_on_though_no_session_lasts_as_long_as_another_channel_ma
         checkpoints.begin(message(second))
         checkpoints.settle(GENERAL, [message(second).id])
         checkpoints.moved()
-    assert checkpoints.mark(HELP, GUILD) == snowflake(3501 - 600)
+    assert mark_of(checkpoints, HELP, GUILD) == snowflake(3501 - 600)
 
 
 def test_a_server_does_not_pass_what_a_thread_missed_that_woke_up_untold_before_the_listing() -> None:
@@ -309,7 +310,7 @@ def test_a_newest_message_that_is_deleted_does_not_keep_a_channel_behind() -> No
     assert read(checkpoints, GENERAL, page(message(1))) == [message(1)]
     assert not checkpoints.is_behind(GENERAL)
     checkpoints.settle(GENERAL, [message(1).id])
-    assert checkpoints.mark(GENERAL) == message(5).id
+    assert mark_of(checkpoints, GENERAL) == message(5).id
 
 
 def test_a_page_of_system_messages_is_not_the_end() -> None:
@@ -331,7 +332,7 @@ def test_a_message_without_room_comes_back_from_history_with_those_after_it() ->
     checkpoints.begin(message(1))
     checkpoints.settle(GENERAL, [message(1).id])
     assert checkpoints.fall_behind(message(2))
-    assert checkpoints.mark(GENERAL) == message(1).id
+    assert mark_of(checkpoints, GENERAL) == message(1).id
     assert not checkpoints.fall_behind(message(3))
     assert read(checkpoints, GENERAL, page(message(1), message(2), message(3))) == [message(2), message(3)]
 
@@ -344,7 +345,7 @@ def test_an_older_message_told_after_its_page_was_made_is_read_by_another_page()
         checkpoints.fall_behind(message(2))
         assert checkpoints.begin(message(3))
         checkpoints.settle(GENERAL, [message(1).id, message(3).id])
-        assert int(checkpoints.mark(GENERAL)) < int(message(2).id)
+        assert int(mark_of(checkpoints, GENERAL)) < int(message(2).id)
         assert not checkpoints.caught_up(reading)
     assert read(checkpoints, GENERAL, page(message(1), message(2), message(3))) == [message(2)]
     assert not checkpoints.is_behind(GENERAL)
@@ -380,7 +381,7 @@ def test_a_mark_stays_below_an_older_message_that_the_page_does_not_reach() -> N
     checkpoints.fall_behind(message(3))
     read(checkpoints, GENERAL, page(message(1), message(2), more=True))
     checkpoints.settle(GENERAL, [message(2).id])
-    assert int(checkpoints.mark(GENERAL)) < int(message(3).id)
+    assert int(mark_of(checkpoints, GENERAL)) < int(message(3).id)
     assert read(checkpoints, GENERAL, page(message(3), message(4))) == [message(3)]
 
 
@@ -452,7 +453,7 @@ def test_a_channel_that_vanishes_is_given_up_and_holds_nothing_back() -> None:
     checkpoints = attending(seen(GENERAL, message(5).id))
     checkpoints.give_up(GENERAL)
     assert checkpoints.behind() == ()
-    assert checkpoints.mark(GENERAL) == message(5).id
+    assert mark_of(checkpoints, GENERAL) == message(5).id
     assert checkpoints.begin(message(6)), "should it come back"
 
 
@@ -463,7 +464,7 @@ def test_what_was_said_where_intern_is_not_admitted_is_passed_over() -> None:
         reading.received(page(message(1)))
         assert reading.is_stale(message(1)), "closed while it was read"
     assert checkpoints.behind() == ()
-    assert checkpoints.mark(GENERAL) == checkpoints.mark(HELP) == message(5).id
+    assert mark_of(checkpoints, GENERAL) == mark_of(checkpoints, HELP) == message(5).id
 
 
 def test_a_clock_that_runs_fast_at_the_first_start_hides_nothing() -> None:
@@ -819,7 +820,7 @@ class Discord:
         self.keep()
         for channel, written in self.written.items():
             spoken = [one.number for one in written if not one.deleted and not one.system]
-            assert int(self.checkpoints.mark(channel, GUILD)) >= max(spoken, default=0)
+            assert int(mark_of(self.checkpoints, channel, GUILD)) >= max(spoken, default=0)
 
 
 @pytest.mark.parametrize("seed", range(0, 400, 40))

@@ -349,7 +349,7 @@ class Town(People):
         if self._life.parts is None:
             return False
         checkpoints = self._life.parts.checkpoints
-        return not (checkpoints.behind() or checkpoints.unlisted() or checkpoints.unsettled)
+        return not (checkpoints.behind() or checkpoints.unlisted() or checkpoints.unhandled().messages)
 
     # What may happen.
 
