@@ -14,7 +14,7 @@ from textwrap import shorten, wrap
 
 import tomli
 
-from intern.actors.pipeline import WIRES
+from intern.actors.pipeline import STREAMS
 
 TREE = Path(__file__).parents[1]
 PICTURE = TREE / "docs" / "images" / "map.svg"
@@ -37,11 +37,11 @@ text { font: 13px system-ui, 'DejaVu Sans', sans-serif; fill: #1f2933 }
 .box { fill: #eef4fb; stroke: #3e6b9e }
 .row { fill: #f5f7fa }
 .dot { fill: #3e6b9e }
-.wire { fill: none; stroke: #7b8794; stroke-width: 1.2 }
+.stream { fill: none; stroke: #7b8794; stroke-width: 1.2 }
 @media (prefers-color-scheme: dark) {
   svg { background: #10161d }
   text { fill: #e4e7eb } .quiet, .small { fill: #a9b4c0 }
-  .box { fill: #1b2a3a; stroke: #7fb0e6 } .row { fill: #161e27 } .dot { fill: #7fb0e6 } .wire { stroke: #8896a5 }
+  .box { fill: #1b2a3a; stroke: #7fb0e6 } .row { fill: #161e27 } .dot { fill: #7fb0e6 } .stream { stroke: #8896a5 }
 }"""
 
 
@@ -111,21 +111,21 @@ def _streams(top: int) -> tuple[list[str], int]:
         for at, name in enumerate(names)
     }
     lines = [_text(_LEFT, top, "Streams between actors: bounded, one type each; all else is on disk", "title")]
-    for wire in WIRES:
-        x2, y2 = place[wire.to][0] + _BOX[0] / 2, place[wire.to][1]
-        for source in wire.source:
+    for stream in STREAMS:
+        x2, y2 = place[stream.to][0] + _BOX[0] / 2, place[stream.to][1]
+        for source in stream.source:
             x1, y1 = place[source][0] + _BOX[0] / 2, place[source][1] + _BOX[1]
             bend = (y2 - y1) / 2
             curve = f"M{x1} {y1} C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2}"
-            title = f"<title>{escape(wire.name)}</title>"
-            lines.append(f'<path class="wire" marker-end="url(#end)" d="{curve}">{title}</path>')
+            title = f"<title>{escape(stream.name)}</title>"
+            lines.append(f'<path class="stream" marker-end="url(#end)" d="{curve}">{title}</path>')
     for name, (x, y) in place.items():
         lines.append(f'<rect class="box" x="{x}" y="{y}" width="{_BOX[0]}" height="{_BOX[1]}" rx="5"/>')
         lines.append(f'<text class="name" text-anchor="middle" x="{x + _BOX[0] / 2}" y="{y + 20}">{name}</text>')
     y = top + 40
-    for wire in WIRES:
-        lines.append(_text(_MATRIX, y, wire.name, "strong"))
-        for line in wrap(f"{' or '.join(wire.kinds)}; at most {wire.size} waiting", 70):
+    for stream in STREAMS:
+        lines.append(_text(_MATRIX, y, stream.name, "strong"))
+        for line in wrap(f"{' or '.join(stream.kinds)}; at most {stream.size} waiting", 70):
             y += 16
             lines.append(_text(_MATRIX + 12, y, line, "small"))
         y += 24
@@ -136,10 +136,10 @@ def _levels() -> dict[str, int]:
     """Return the row of each actor: below all actors that send to it."""
     senders: dict[str, set[str]] = {}
     takers: dict[str, set[str]] = {}
-    for wire in WIRES:
-        senders.setdefault(wire.to, set()).update(wire.source)
-        for source in wire.source:
-            takers.setdefault(source, set()).add(wire.to)
+    for stream in STREAMS:
+        senders.setdefault(stream.to, set()).update(stream.source)
+        for source in stream.source:
+            takers.setdefault(source, set()).add(stream.to)
 
     def below(name: str) -> int:
         return 1 + max((below(each) for each in senders.get(name, ())), default=-1)

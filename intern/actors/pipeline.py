@@ -50,26 +50,26 @@ class Fill:
     """How full each stream is; nothing before the pipeline was opened."""
 
     def __init__(self) -> None:
-        self._streams: dict[str, tuple[Wire[Any], MemoryObjectSendStream[Any]]] = {}
+        self._streams: dict[str, tuple[Stream[Any], MemoryObjectSendStream[Any]]] = {}
 
-    def watch(self, wire: Wire[Any], stream: MemoryObjectSendStream[Any]) -> None:
-        """Remember the stream that was opened for a wire."""
+    def watch(self, stream: Stream[Any], sends: MemoryObjectSendStream[Any]) -> None:
+        """Remember the end of an opened stream."""
         # A clone of its own would keep the stream open: only its statistics are ever read, closed or not.
-        self._streams[wire.name] = (wire, stream)
+        self._streams[stream.name] = (stream, sends)
 
     def now(self) -> tuple[StreamFill, ...]:
-        """Return every stream, in the order of `WIRES`."""
-        return tuple(_filled(wire, stream.statistics()) for wire, stream in self._streams.values())
+        """Return every stream, in the order of `STREAMS`."""
+        return tuple(_filled(stream, sends.statistics()) for stream, sends in self._streams.values())
 
 
-def _filled(wire: Wire[Any], seen: MemoryObjectStreamStatistics) -> StreamFill:
+def _filled(stream: Stream[Any], seen: MemoryObjectStreamStatistics) -> StreamFill:
     taking: Taking = "waits" if seen.tasks_waiting_receive else "busy" if seen.open_receive_streams else "gone"
     return StreamFill(
-        name=wire.name,
-        kinds=wire.kinds,
+        name=stream.name,
+        kinds=stream.kinds,
         waiting=seen.current_buffer_used,
-        size=wire.size,
-        to=wire.to,
+        size=stream.size,
+        to=stream.to,
         taking=taking,
     )
 
@@ -88,7 +88,7 @@ class StreamFill:
 
 
 @dataclass(frozen=True)
-class Wire(Generic[T]):
+class Stream(Generic[T]):
     """One bounded stream of one type between two actors."""
 
     carries: object
@@ -117,78 +117,78 @@ class Wire(Generic[T]):
         return sends, receives
 
 
-EVENTS = Wire[Heard](
+EVENTS = Stream[Heard](
     Heard,
     source=("listener", "backfill"),
     to="batcher",
     size=1000,
     reason="A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind.",
 )
-BEHIND = Wire[FellBehind](
+BEHIND = Stream[FellBehind](
     FellBehind, ("listener",), "backfill", 1, reason="A wakeup: checkpoints holds which channels are behind."
 )
-INTERACTIONS = Wire[Interaction](
+INTERACTIONS = Stream[Interaction](
     Interaction,
     source=("listener",),
     to="interactions",
     size=64,
     reason="Discord waits 3 s for a sign; as many as are in work may queue, more could not be served in time.",
 )
-APPROVED = Wire[Approval](
+APPROVED = Stream[Approval](
     Approval, ("listener",), "reviewer", 1, reason="A wakeup: `Approvals` holds what was approved."
 )
-BATCHES = Wire[Batch | LateChange](
+BATCHES = Stream[Batch | LateChange](
     Batch | LateChange,
     source=("batcher",),
     to="router",
     size=16,
     reason="The router works on several at once; batches here would otherwise wait in a quiet window.",
 )
-ANSWERS = Wire[AnswerRequest | Withdrawal](
+ANSWERS = Stream[AnswerRequest | Withdrawal](
     AnswerRequest | Withdrawal,
     source=("router",),
     to="responder",
     size=16,
     reason="A late answer is useless: questions beyond this are shed, named and counted.",
 )
-CAPTURES = Wire[CaptureRequest](
+CAPTURES = Stream[CaptureRequest](
     CaptureRequest,
     source=("router", "interactions"),
     to="capturer",
     size=16,
     reason="An append takes a millisecond; the router waits when the disk is slower.",
 )
-PENDING = Wire[CapturePending](
+PENDING = Stream[CapturePending](
     CapturePending, ("capturer",), "captioner", 1, reason="A wakeup: the table of pending captures holds the rest."
 )
-WITHDRAWALS = Wire[Withdrawal](
+WITHDRAWALS = Stream[Withdrawal](
     Withdrawal, ("router",), "integrator", 16, reason="Written down at once, even while a model is busy."
 )
-ARCHIVED = Wire[Archived](
+ARCHIVED = Stream[Archived](
     Archived,
     source=("capturer", "captioner", "reviewer", "job_worker"),
     to="classifier",
     size=1,
     reason="A wakeup: the archive holds the rest.",
 )
-FILINGS = Wire[Filing](
+FILINGS = Stream[Filing](
     Filing,
     source=("classifier",),
     to="integrator",
     size=0,
     reason="None ahead: a pair is classified knowing the topics that those before it opened.",
 )
-CHANGES = Wire[SourceChanged](
+CHANGES = Stream[SourceChanged](
     SourceChanged,
     source=("integrator", "scout", "job_worker"),
     to="indexer",
     size=1,
     reason="A wakeup: files, topics and the index cache hold the rest.",
 )
-DECIDED = Wire[Decided](
+DECIDED = Stream[Decided](
     Decided, ("integrator", "job_worker"), "extractor", 1, reason="A wakeup: the decisions hold the rest."
 )
-REPLIES = Wire[Reply](
+REPLIES = Stream[Reply](
     Reply,
     source=("responder", "router"),
     to="poster",
@@ -196,7 +196,7 @@ REPLIES = Wire[Reply](
     reason="Replies are few and small; one that waits for Discord must not hold up a model call that is done.",
 )
 
-WIRES: tuple[Wire[Any], ...] = (
+STREAMS: tuple[Stream[Any], ...] = (
     EVENTS,
     BEHIND,
     INTERACTIONS,
@@ -228,7 +228,7 @@ class Actor(NamedTuple):
     leaves: Literal["first", "when done", "last"]
     """`first`: it takes no more once the bot is to stop. `when done`: once its work is done, within SHUTDOWN_SECONDS.
     `last`: it follows a log, and may be stopped anywhere, for it continues where it was."""
-    streams: tuple[Wire[Any], ...] = ()
+    streams: tuple[Stream[Any], ...] = ()
 
 
 ACTORS: Mapping[str, Actor] = {
@@ -316,10 +316,10 @@ async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> Non
 def _opened(fill: Fill) -> Mapping[tuple[str, str], Any]:
     """Return each end of each stream, by its actor's name and the stream's."""
     ends: dict[tuple[str, str], Any] = {}
-    for wire in WIRES:
-        sends, ends[wire.to, wire.name] = wire.open(fill)
+    for stream in STREAMS:
+        sends, ends[stream.to, stream.name] = stream.open(fill)
         with sends:
-            ends |= {(name, wire.name): sends.clone() for name in wire.source}
+            ends |= {(name, stream.name): sends.clone() for name in stream.source}
     return ends
 
 

@@ -14,7 +14,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from intern.actors import pipeline
 from intern.actors.events import Events
-from intern.actors.pipeline import ACTORS, SHUTDOWN_SECONDS, WIRES, Wire
+from intern.actors.pipeline import ACTORS, SHUTDOWN_SECONDS, STREAMS, Stream
 from intern.core.errors import ConfigError, InternError
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
@@ -38,13 +38,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return leaping(request.param)
 
 
-def on_page() -> dict[str, Wire[Any]]:
-    return {name: each for name, each in vars(pipeline).items() if isinstance(each, Wire)}
+def on_page() -> dict[str, Stream[Any]]:
+    return {name: each for name, each in vars(pipeline).items() if isinstance(each, Stream)}
 
 
 def test_every_actor_is_given_the_ends_that_the_page_names_and_no_other() -> None:
-    for wire in WIRES:
-        assert {name for name, actor in ACTORS.items() if wire in actor.streams} == {*wire.source, wire.to}
+    for stream in STREAMS:
+        assert {name for name, actor in ACTORS.items() if stream in actor.streams} == {*stream.source, stream.to}
 
 
 async def test_every_actor_takes_its_streams_in_the_order_of_the_table(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ async def test_every_actor_takes_its_streams_in_the_order_of_the_table(tmp_path:
 
 def test_no_message_can_come_back_to_where_it_came_from() -> None:
     behind: dict[str, set[str]] = {}
-    for wire in WIRES:
-        for source in wire.source:
-            behind.setdefault(source, set()).add(wire.to)
+    for stream in STREAMS:
+        for source in stream.source:
+            behind.setdefault(source, set()).add(stream.to)
 
     def reached_from(actor: str, seen: frozenset[str] = frozenset()) -> set[str]:
         direct = behind.get(actor, set()) - seen
@@ -71,8 +71,8 @@ def test_no_message_can_come_back_to_where_it_came_from() -> None:
 
 
 def test_every_stream_is_on_the_page_and_bounded() -> None:
-    assert list(on_page().values()) == list(WIRES)
-    assert all(0 <= wire.size <= 1000 for wire in WIRES)
+    assert list(on_page().values()) == list(STREAMS)
+    assert all(0 <= stream.size <= 1000 for stream in STREAMS)
 
 
 async def taught(folder: Path, events: Watching) -> None:

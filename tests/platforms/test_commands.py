@@ -33,10 +33,10 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import AIResult, Button, Conversation, RequestContext
 from intern.core.text.masking import Secret
 from intern.platforms.discord.commands import COMMANDS, HikariCommands, interaction_of, same_commands
+from intern.platforms.discord.events import Cache, Team
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.rest import HikariRest
-from intern.platforms.discord.wire import Memory, Team
 from intern.stores.sqlite.traces import FeedbackStore, TraceStore, Votes
 from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
@@ -91,8 +91,8 @@ def team_of(discord: DiscordDouble) -> Team:
     return Team(UserId(discord.bot_id), role_ids=frozenset({RoleId(discord.team_role.id)}))
 
 
-def understood(discord: DiscordDouble, used: Used, memory: Memory | None = None) -> Interaction:
-    interaction = interaction_of(used.payload, team_of(discord), memory)
+def understood(discord: DiscordDouble, used: Used, cache: Cache | None = None) -> Interaction:
+    interaction = interaction_of(used.payload, team_of(discord), cache)
     assert interaction is not None
     return interaction
 
@@ -170,10 +170,10 @@ async def test_private_use_has_no_server_and_still_a_user() -> None:
 
 async def test_the_team_is_known_by_role_and_remembered_for_messages_that_name_no_roles() -> None:
     async with connected() as (discord, _):
-        memory = Memory()
+        cache = Cache()
         answer = await discord.say(discord.tess, "like this")
-        understood(discord, await double.why(discord, discord.tess), memory)
-        learn = understood(discord, await double.use_on(discord, discord.alice, "Learn from this", answer), memory)
+        understood(discord, await double.why(discord, discord.tess), cache)
+        learn = understood(discord, await double.use_on(discord, discord.alice, "Learn from this", answer), cache)
         assert isinstance(learn, LearnCommand)
         assert (learn.user.type, learn.on.author.type) == ("community_user", "team_member")
 

@@ -23,10 +23,10 @@ from intern.core.errors import (
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at
 from intern.core.messages import Button, Page
 from intern.core.text.masking import Secret
+from intern.platforms.discord.events import Cache, ChannelsSeen
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawChannel
 from intern.platforms.discord.rest import HikariRest, in_seconds
-from intern.platforms.discord.wire import ChannelsSeen, Memory
 from intern.runtime.parts import open_message
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, User
@@ -56,13 +56,13 @@ def options(discord: DiscordDouble, **over: Any) -> DiscordOptions:
 
 @asynccontextmanager
 async def connected(
-    *, check: bool = True, max_retries: int = 0, memory: Memory | None = None, **over: Any
+    *, check: bool = True, max_retries: int = 0, cache: Cache | None = None, **over: Any
 ) -> AsyncGenerator[tuple[DiscordDouble, HikariRest]]:
     """A double and REST on it; whatever is not done within ten seconds fails (hikari paces itself in seconds)."""
     with fail_after(10):
         async with DiscordDouble(check=check) as discord:
             before = asyncio.all_tasks()
-            async with HikariRest(options(discord, **over), memory, max_retries=max_retries) as rest:
+            async with HikariRest(options(discord, **over), cache, max_retries=max_retries) as rest:
                 yield discord, rest
             assert {task.get_name() for task in asyncio.all_tasks() - before if "discord: " in task.get_name()} == set()
 
@@ -324,9 +324,9 @@ async def test_channels_threads_and_posts_are_told_apart_and_asked_for_once() ->
 
 
 async def test_what_the_gateway_told_is_not_asked_for() -> None:
-    memory = Memory()
-    memory.take(ChannelsSeen((RawChannel(id=ChannelId("7"), type=0, guild_id=GuildId("1"), name="told"),)))
-    async with connected(memory=memory) as (discord, rest):
+    cache = Cache()
+    cache.take(ChannelsSeen((RawChannel(id=ChannelId("7"), type=0, guild_id=GuildId("1"), name="told"),)))
+    async with connected(cache=cache) as (discord, rest):
         assert (await rest.channel(ChannelId("7"))).name == "told"
         assert discord.requests == []
 
@@ -523,9 +523,9 @@ async def test_archived_threads_that_cannot_be_listed_are_not_none() -> None:
 
 
 async def test_a_place_where_no_thread_can_hang_is_not_asked() -> None:
-    memory = Memory()
-    memory.take(ChannelsSeen((RawChannel(id=ChannelId("7"), type=2, guild_id=GuildId("1"), name="voice"),)))
-    async with connected(memory=memory) as (discord, rest):
+    cache = Cache()
+    cache.take(ChannelsSeen((RawChannel(id=ChannelId("7"), type=2, guild_id=GuildId("1"), name="voice"),)))
+    async with connected(cache=cache) as (discord, rest):
         assert list(await rest.archived_since(ChannelId("7"), MessageId("0"))) == []
         assert discord.requests == []
 
@@ -698,8 +698,8 @@ async def test_a_thread_that_is_there_is_found_where_the_server_has_no_code_for_
 
 
 async def test_where_nothing_says_whether_there_are_more_archived_threads_the_next_page_does() -> None:
-    memory = Memory()
-    async with connected(check=False, memory=memory) as (discord, rest):
+    cache = Cache()
+    async with connected(check=False, cache=cache) as (discord, rest):
         threads = [await discord.create_thread(f"t{n}", author=discord.bob, channel=discord.help) for n in range(3)]
         for n, thread in enumerate(threads):
             thread.archived, thread.archived_at = True, discord.world.now() - timedelta(hours=n)

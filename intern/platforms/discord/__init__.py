@@ -1,1 +1,1 @@
-"""Discord: wire format, gateway, REST and exports."""
+"""Discord: payloads, gateway, REST and exports."""

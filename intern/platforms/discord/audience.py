@@ -18,10 +18,10 @@ from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.messages import Channel
 from intern.core.progress import tell
+from intern.platforms.discord.events import channel_of
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import FORUMS, RawApplication, RawChannel, RawMember, fitted, ids, readable
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest
-from intern.platforms.discord.wire import channel_of
 
 ADMINISTRATOR: Final = 1 << 3
 VIEW_CHANNEL: Final = 1 << 10

@@ -30,6 +30,7 @@ from intern.core.ids import ChannelId, GuildId
 from intern.core.log import get_logger
 from intern.core.messages import Author, Button, ChatMessage
 from intern.core.text.masking import Secret, whole
+from intern.platforms.discord.events import Cache, Team, author_of, message_of
 from intern.platforms.discord.payloads import (
     ChannelField,
     GuildField,
@@ -45,7 +46,6 @@ from intern.platforms.discord.payloads import (
     ids,
 )
 from intern.platforms.discord.rest import HikariRest
-from intern.platforms.discord.wire import Memory, Team, author_of, message_of
 
 _log = get_logger(__name__)
 
@@ -184,7 +184,7 @@ class HikariCommands:
                 raise type(error)(str(error).replace(_token(ticket), "***")) from None
 
 
-def interaction_of(payload: Mapping[str, Any], team: Team, memory: Memory | None = None) -> Interaction | None:
+def interaction_of(payload: Mapping[str, Any], team: Team, cache: Cache | None = None) -> Interaction | None:
     """Read the payload of an INTERACTION_CREATE, from any server or none; None where no answer is expected.
 
     What can be answered but not understood is an UnknownInteraction. Raises msgspec.ValidationError for a payload
@@ -193,7 +193,7 @@ def interaction_of(payload: Mapping[str, Any], team: Team, memory: Memory | None
     raw = msgspec.convert(payload, _Raw)
     if raw.type in _UNANSWERABLE:
         return None
-    memory = memory or Memory()
+    cache = cache or Cache()
     ticket = InteractionTicket(
         id=raw.id,
         token=Secret(raw.token),
@@ -202,7 +202,7 @@ def interaction_of(payload: Mapping[str, Any], team: Team, memory: Memory | None
         channel_id=raw.place,
     )
     try:
-        known = _understood(raw, ticket, _user_of(raw, team, memory), team, memory)
+        known = _understood(raw, ticket, _user_of(raw, team, cache), team, cache)
     except msgspec.ValidationError as error:
         return UnknownInteraction(interaction=ticket, what=f"unreadable: {error}")
     return known or UnknownInteraction(interaction=ticket, what=f"of type {raw.type}")
@@ -289,10 +289,10 @@ class _Component(Struct, frozen=True):
     custom_id: str
 
 
-def _understood(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, memory: Memory) -> Interaction | None:
+def _understood(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, cache: Cache) -> Interaction | None:
     match raw.type:
         case 2:
-            return _command(raw, ticket, user, team, memory)
+            return _command(raw, ticket, user, team, cache)
         case 3:
             component, held = msgspec.convert(raw.data, _Component), msgspec.convert(raw.message, RawSent)
             return ButtonPressed(interaction=ticket, user=user, button=component.custom_id, message_id=held.id)
@@ -300,9 +300,9 @@ def _understood(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, 
             return None
 
 
-def _command(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, memory: Memory) -> Interaction | None:
+def _command(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, cache: Cache) -> Interaction | None:
     command = msgspec.convert(raw.data, _Command)
-    on = _target(raw, command, team, memory)
+    on = _target(raw, command, team, cache)
     why = next((option for option in command.options if option.name == _WHY), None)
     match command.type, command.name:
         case 1, "ask":
@@ -322,22 +322,22 @@ def _text(options: Sequence[_Option], name: str) -> str:
     return whole(value.strip()) if isinstance(value, str) else ""
 
 
-def _target(raw: _Raw, command: _Command, team: Team, memory: Memory) -> ChatMessage | None:
+def _target(raw: _Raw, command: _Command, team: Team, cache: Cache) -> ChatMessage | None:
     """Read the message that a menu entry was used on; None for a notice of Discord's, and where there is none."""
     if command.target_id not in command.resolved.messages:
         return None
     found = fitted(command.resolved.messages[command.target_id], RawMessage)
     message = msgspec.structs.replace(found, guild_id=raw.guild_id)
     # Discord names no roles of its author here.
-    return message_of(message, team, memory.roles(raw.guild_id, found.author.id) if raw.guild_id else None, memory)
+    return message_of(message, team, cache.roles(raw.guild_id, found.author.id) if raw.guild_id else None, cache)
 
 
-def _user_of(raw: _Raw, team: Team, memory: Memory) -> Author:
+def _user_of(raw: _Raw, team: Team, cache: Cache) -> Author:
     member = fitted(raw.member, RawMember) if raw.member is not None else None
     user = fitted(member.user if member else raw.user, RawUser)
     roles = member.role_ids if member else None
     if raw.guild_id and roles is not None:
-        memory.note_roles(raw.guild_id, user.id, roles)
+        cache.note_roles(raw.guild_id, user.id, roles)
     return author_of(user, member, roles or (), team, is_bots=user.is_bots)
 
 

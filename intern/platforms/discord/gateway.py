@@ -1,7 +1,7 @@
 """The connection that delivers Discord's events, by hikari's gateway. asyncio only.
 
-hikari hands on raw payloads, `wire` reads them; nothing is cached but what `Memory` and `Audience` hold. hikari resumes
-and reconnects by itself; what it takes for the end although Discord does not is begun anew here.
+hikari hands on raw payloads, `events` reads them; only `Cache` and `Audience` keep something. hikari resumes and
+reconnects by itself; what it takes for the end although Discord does not is begun anew here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.platforms.discord.audience import Audience, own_roles, session_of
 from intern.platforms.discord.commands import interaction_of
+from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, event_of
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawUser, fitted
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest
-from intern.platforms.discord.wire import ChannelGone, ChannelsSeen, Memory, event_of
 
 _log = get_logger(__name__)
 # Discord resets the token of a bot that begins more than 1,000 sessions within 24 hours (its reference, "Gateway",
@@ -238,13 +238,13 @@ class HikariDiscord(HikariRest):
         """With `reactions`, a ✅ of a team member becomes an Approval."""
         if not options.guild_ids:
             raise ConfigError('discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]')
-        super().__init__(options, Memory(), max_retries=max_retries)
+        super().__init__(options, Cache(), max_retries=max_retries)
         self._options = options
         self._intents = INTENTS | REACTIONS if reactions else INTENTS
         self.guild_ids = tuple(options.guild_ids)  # no set: what a payload compares with them may be anything
         self._audience = Audience(options.listed_channel_ids)
         self.admits, self.told = self._audience.admits, self._audience.told
-        self.noted_roles, self.recall_roles = self._memory.noted_roles, self._memory.recall_roles
+        self.noted_roles, self.recall_roles = self._cache.noted_roles, self._cache.recall_roles
         self._first_pause = first_pause
         self._starts = SessionStarts(first_pause)
         self._ready = asyncio.Event()
@@ -381,7 +381,7 @@ class HikariDiscord(HikariRest):
                 return
             if name == "INTERACTION_CREATE":
                 # From wherever it comes, it wants an answer.
-                if interaction := interaction_of(payload, self.team, self._memory):
+                if interaction := interaction_of(payload, self.team, self._cache):
                     self._hand_on(interaction)
                 return
             place = msgspec.convert(payload or {}, _Place)
@@ -406,9 +406,9 @@ class HikariDiscord(HikariRest):
             team = self.team
             roles = team.bot_roles | own_roles(payload, team.bot_id)
             self.team = msgspec.structs.replace(team, bot_roles=roles)
-        event = event_of(name, payload, self.team, self._memory)
+        event = event_of(name, payload, self.team, self._cache)
         if isinstance(event, ChannelsSeen | ChannelGone):
-            self._memory.take(event)
+            self._cache.take(event)
         elif event is not None and (server is None or server in self._told):
             # What comes before its server is history by the time that the server comes.
             self._hand_on(event)

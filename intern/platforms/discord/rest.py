@@ -1,7 +1,7 @@
 """Reading and writing on Discord over REST, through hikari's rate limits and retries. asyncio only.
 
 No call is ever cancelled: hikari 2.7 breaks a route for good when a call that waits in its rate-limit queue is. Each
-runs in a task of its own; its caller may give up waiting. Replies are read as raw JSON by `wire`, which insists on
+runs in a task of its own; its caller may give up waiting. Replies are read as raw JSON by `events`, which insists on
 less than hikari's own types do.
 """
 
@@ -38,6 +38,7 @@ from intern.core.flow import ChannelSeen
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
+from intern.platforms.discord.events import Cache, Team, message_of
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import (
     RawChannel,
@@ -53,7 +54,6 @@ from intern.platforms.discord.payloads import (
     read,
     readable,
 )
-from intern.platforms.discord.wire import Memory, Team, message_of
 
 _log = get_logger(__name__)
 _Kind = TypeVar("_Kind")
@@ -143,11 +143,11 @@ class HikariRest:
     will), else ChatUnavailableError (ChatUnauthorizedError until the token is replaced).
     """
 
-    def __init__(self, options: DiscordOptions, memory: Memory | None = None, *, max_retries: int = 3) -> None:
+    def __init__(self, options: DiscordOptions, cache: Cache | None = None, *, max_retries: int = 3) -> None:
         self.capabilities = Capabilities()
         self.team = team_of(options)
         """Who is who. The gateway corrects the bot's id; until then it may be unknown (""), or what the token tells."""
-        self._memory = memory or Memory()
+        self._cache = cache or Cache()
         self._token = options.token
         self._app = RESTApp(url=options.rest_url.rstrip("/"), max_retries=max_retries)
         self._app._bucket_manager = Buckets(max_rate_limit=_LONGEST_LIMIT)  # noqa: SLF001 there is no other way in
@@ -189,7 +189,7 @@ class HikariRest:
 
     async def channel(self, channel_id: ChannelId) -> Channel:
         """Return a channel or thread, as the gateway told it, else asked for and remembered."""
-        return self._memory.channel(channel_id) or await self._remembered(await self._channel(channel_id))
+        return self._cache.channel(channel_id) or await self._remembered(await self._channel(channel_id))
 
     async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """Read a message; None where it is deleted, may not be read, or is one of Discord's own."""
@@ -241,7 +241,7 @@ class HikariRest:
 
     async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
         """List the channel's public archived threads that hold, or may hold, a message newer than `after`."""
-        if self._memory.holds_threads(channel_id) is False:
+        if self._cache.holds_threads(channel_id) is False:
             return ()
         # Writing wakes a thread up, so one that was archived before `after` was written holds nothing newer.
         horizon = position_of(ids(message=after)["message"]).time
@@ -360,7 +360,7 @@ class HikariRest:
         for item in page:
             try:
                 raw = msgspec.structs.replace(fitted(item, RawMessage), guild_id=guild_id)
-                message = message_of(raw, team, await self._roles(raw, lookups), self._memory)
+                message = message_of(raw, team, await self._roles(raw, lookups), self._cache)
             except msgspec.ValidationError as error:
                 _log.warning("discord_message_unreadable", channel_id=channel_id, problem=str(error))
                 continue
@@ -375,12 +375,12 @@ class HikariRest:
             return ()
         if author in team.member_ids or author == team.bot_id:
             return ()
-        known = self._memory.roles(raw.guild_id, author)
+        known = self._cache.roles(raw.guild_id, author)
         if known is None:
             if lookups is not None and not lookups.take():
                 return ()
             known = tuple(await self._member_roles(raw.guild_id, author))
-            self._memory.note_roles(raw.guild_id, author, known)
+            self._cache.note_roles(raw.guild_id, author, known)
         return known
 
     async def _member_roles(self, guild_id: GuildId, user_id: UserId) -> Collection[RoleId]:
@@ -397,11 +397,11 @@ class HikariRest:
 
     async def _remembered(self, raw: RawChannel) -> Channel:
         """Remember a channel, or a thread with its parent, which may have to be asked for."""
-        self._memory.keep(raw)
-        known = self._memory.told(raw)
+        self._cache.keep(raw)
+        known = self._cache.told(raw)
         if known is None and raw.parent_id:
-            self._memory.keep(await self._channel(raw.parent_id))
-            known = self._memory.told(raw)
+            self._cache.keep(await self._channel(raw.parent_id))
+            known = self._cache.told(raw)
         if known is None:
             raise ChatNotFoundError(f"thread {raw.id} has no channel that it hangs in")
         return known

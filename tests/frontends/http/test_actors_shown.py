@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.pipeline import FILINGS, WITHDRAWALS, Fill, StreamFill, Wire
+from intern.actors.pipeline import FILINGS, WITHDRAWALS, Fill, Stream, StreamFill
 from intern.core.flow import SourceChanged
 from intern.service.running import Actor
 
 pytestmark = pytest.mark.anyio
 
-WIRE = Wire[SourceChanged](SourceChanged, ("scout",), "indexer", 1)
+STREAM = Stream[SourceChanged](SourceChanged, ("scout",), "indexer", 1)
 
 
 async def test_who_takes_waits_for_more_or_is_busy_or_has_left() -> None:
     fill = Fill()
-    sends, receives = WIRE.open(fill)
+    sends, receives = STREAM.open(fill)
     with fail_after(5), sends:
         async with receives, create_task_group() as tg:
             sends.send_nowait(SourceChanged())
@@ -44,7 +44,7 @@ def test_who_takes_from_several_is_busy_where_one_of_them_has_to_wait(
     filings: str, withdrawals: str, state: str
 ) -> None:
     takes = [
-        StreamFill(name=wire.name, kinds=wire.kinds, waiting=0, size=wire.size, to=wire.to, taking=taking)  # type: ignore[arg-type]
-        for wire, taking in ((FILINGS, filings), (WITHDRAWALS, withdrawals))
+        StreamFill(name=stream.name, kinds=stream.kinds, waiting=0, size=stream.size, to=stream.to, taking=taking)  # type: ignore[arg-type]
+        for stream, taking in ((FILINGS, filings), (WITHDRAWALS, withdrawals))
     ]
     assert Actor(name="integrator", takes=tuple(takes)).state == state

@@ -15,7 +15,7 @@ import pytest
 from anyio import Event, create_task_group, fail_after
 from msgspec.structs import replace
 
-from intern.actors.pipeline import WIRES, Parts, run_pipeline
+from intern.actors.pipeline import STREAMS, Parts, run_pipeline
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
 from intern.core.messages import AIResult
@@ -75,7 +75,7 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
                     while UNKNOWN not in (await client.get("/unanswered")).text:
                         pass  # it is written down with the marks, once a second
                     text = (await client.get("/")).text
-                    assert all(wire.name in text for wire in WIRES)
+                    assert all(stream.name in text for stream in STREAMS)
                     assert "none since the start" not in text
                     stop.set()
             with pytest.raises(httpx.ConnectError):

@@ -14,7 +14,7 @@ from anyio import Event, create_task_group, current_time, fail_after
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from intern.actors.pipeline import BATCHES, WIRES, Fill, run_pipeline
+from intern.actors.pipeline import BATCHES, STREAMS, Fill, run_pipeline
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
 from intern.frontends.http.server import metrics_of, page_beside, text_of
@@ -118,7 +118,7 @@ def names_nobody(text: str, ids: set[str]) -> None:
     assert found["intern_discord_requests_total", (("outcome", "ok"),)] > 0
     assert found["intern_last_message_timestamp_seconds", ()] == HandClock().now().timestamp()
     assert {dict(labels)["stream"] for name, labels in found if name == "intern_stream_items"} == {
-        wire.name for wire in WIRES
+        stream.name for stream in STREAMS
     }
     assert {dict(labels)["prompt"] for name, labels in found if name == "intern_model_calls_total"} == {
         EMBEDDINGS,

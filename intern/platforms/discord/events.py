@@ -1,4 +1,4 @@
-"""Discord's payloads as messages, events and channels; `Memory` keeps what the gateway told. Pure but for that.
+"""Discord's payloads as messages, events and channels; `Cache` keeps what the gateway told. Pure but for that.
 
 Only the ids and the author are insisted on. Any other field may be missing or null, and one of a wrong type is left out
 by itself. A payload that cannot be read raises `msgspec.ValidationError`, which names the field and never its value.
@@ -109,7 +109,7 @@ class _Latest(Generic[_Key, _Value]):
         return entries
 
 
-class Memory:
+class Cache:
     """What the gateway told, so that REST need not be asked: channels, roles, edits.
 
     Bounded: a thread goes as it is archived, or with the next session where that happened between two; else the one
@@ -205,34 +205,34 @@ _OfServer = TypeVar("_OfServer", RawMessage, RawDeleted)
 
 
 def event_of(
-    name: str, payload: Mapping[str, Any], team: Team, memory: Memory | None = None
+    name: str, payload: Mapping[str, Any], team: Team, cache: Cache | None = None
 ) -> MessageEvent | Approval | ChannelEvent | None:
     """Read a gateway dispatch; None for the kinds that we do not use, and for Discord's notices.
 
-    `memory` learns authors' roles, stands in for a `member` that is missing, and tells edits from mere updates.
+    `cache` learns authors' roles, stands in for a `member` that is missing, and tells edits from mere updates.
     Raises msgspec.ValidationError for a payload that cannot be read.
     """
-    memory = memory or Memory()
+    cache = cache or Cache()
     match name:
         case "MESSAGE_CREATE":
-            message = _told(payload, team, memory)
+            message = _told(payload, team, cache)
             return MessageCreated(message=message) if message else None
         case "MESSAGE_UPDATE":
-            return _edited(payload, team, memory)
+            return _edited(payload, team, cache)
         case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
             return _deleted(payload)
         case "MESSAGE_REACTION_ADD":
-            return _approval(fitted(payload, RawReaction), team, memory)
+            return _approval(fitted(payload, RawReaction), team, cache)
         case _:
             return _channel_event(name, payload)
 
 
 def message_of(
-    raw: RawMessage, team: Team, roles: Collection[RoleId] | None = None, memory: Memory | None = None
+    raw: RawMessage, team: Team, roles: Collection[RoleId] | None = None, cache: Cache | None = None
 ) -> ChatMessage | None:
     """Return the message; None for a notice of Discord's. `roles` are the author's if the payload has no `member`.
 
-    `memory` tells who of the mentioned is of the team, where the payload does not.
+    `cache` tells who of the mentioned is of the team, where the payload does not.
     """
     if not raw.is_written:
         return None
@@ -254,7 +254,7 @@ def message_of(
         reply_to_author=replied.author.id if reference and replied and replied.author else None,
         attachments=tuple(_attachment(file) for file in readable(_files(raw), RawAttachment)),
         mentions_bot=_mentions(raw, text, team),
-        mentioned_staff=frozenset(_mentioned_staff(raw, team, memory)),
+        mentioned_staff=frozenset(_mentioned_staff(raw, team, cache)),
         thread_id=_thread_of(raw),
     )
 
@@ -274,14 +274,14 @@ def author_of(
     )
 
 
-def _told(payload: Mapping[str, Any], team: Team, memory: Memory) -> ChatMessage | None:
+def _told(payload: Mapping[str, Any], team: Team, cache: Cache) -> ChatMessage | None:
     raw = _of_server(fitted(payload, RawMessage), payload)
     if raw.guild_id is None:
         return message_of(raw, team)
     roles = raw.member.role_ids if raw.member else None
     if roles is not None and not raw.is_bots:
-        memory.note_roles(raw.guild_id, raw.author.id, roles)
-    return message_of(raw, team, memory.roles(raw.guild_id, raw.author.id), memory)
+        cache.note_roles(raw.guild_id, raw.author.id, roles)
+    return message_of(raw, team, cache.roles(raw.guild_id, raw.author.id), cache)
 
 
 def _of_server(raw: _OfServer, payload: Mapping[str, Any]) -> _OfServer:
@@ -291,12 +291,12 @@ def _of_server(raw: _OfServer, payload: Mapping[str, Any]) -> _OfServer:
     return raw
 
 
-def _edited(payload: Mapping[str, Any], team: Team, memory: Memory) -> MessageEdited | None:
+def _edited(payload: Mapping[str, Any], team: Team, cache: Cache) -> MessageEdited | None:
     # Discord sends MESSAGE_UPDATE also for an embed that was unfurled, a pin, a thread that was begun.
     # A time that cannot be read is the time of an edit all the same.
     told_at = payload.get("edited_timestamp")
-    message = None if told_at is None else _told(payload, team, memory)
-    if message is None or not memory.is_new_edit(message.id, message.edited_at or repr(told_at)[:100]):
+    message = None if told_at is None else _told(payload, team, cache)
+    if message is None or not cache.is_new_edit(message.id, message.edited_at or repr(told_at)[:100]):
         return None
     return MessageEdited(message=message)
 
@@ -310,12 +310,12 @@ def _deleted(payload: Mapping[str, Any]) -> MessagesDeleted | None:
     return MessagesDeleted(guild_id=raw.guild_id, channel_id=raw.channel_id, message_ids=ids) if ids else None
 
 
-def _approval(raw: RawReaction, team: Team, memory: Memory) -> Approval | None:
+def _approval(raw: RawReaction, team: Team, cache: Cache) -> Approval | None:
     # A variation selector asks for the coloured picture, which this emoji has anyway.
     if raw.emoji.id is not None or (raw.emoji.name or "").rstrip("\ufe0f") != APPROVES or raw.guild_id is None:
         return None
     member = RawMember() if raw.member is None else fitted(raw.member, RawMember)
-    roles = memory.roles(raw.guild_id, raw.user_id) if member.role_ids is None else member.role_ids
+    roles = cache.roles(raw.guild_id, raw.user_id) if member.role_ids is None else member.role_ids
     is_bot = raw.user_id == team.bot_id or (member.user is not None and member.user.is_bots)
     if is_bot or not _is_of_team(raw.user_id, roles or (), team):
         return None
@@ -354,11 +354,11 @@ def _mentions(raw: RawMessage, text: str, team: Team) -> bool:
     return any(role in role_ids_of(raw.mention_roles or ()) and f"<@&{role}>" in text for role in team.bot_roles)
 
 
-def _mentioned_staff(raw: RawMessage, team: Team, memory: Memory | None) -> Iterator[UserId]:
+def _mentioned_staff(raw: RawMessage, team: Team, cache: Cache | None) -> Iterator[UserId]:
     for user in readable(raw.mentions, RawMentioned):
         roles = user.member.role_ids if user.member else None
-        if roles is None and memory and raw.guild_id:
-            roles = memory.roles(raw.guild_id, user.id)
+        if roles is None and cache and raw.guild_id:
+            roles = cache.roles(raw.guild_id, user.id)
         if user.bot or user.id == team.bot_id or _is_of_team(user.id, roles or (), team):
             yield user.id
 

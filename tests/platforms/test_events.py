@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 from intern.core.flow import Approval, MessageCreated, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.messages import Channel, ChatMessage, MemberRoles
+from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, Team, channel_of, event_of, message_of
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawChannel, RawMessage
-from intern.platforms.discord.wire import ChannelGone, ChannelsSeen, Memory, Team, channel_of, event_of, message_of
 
 Json = dict[str, Any]
 
@@ -46,8 +46,8 @@ def payload(**over: Any) -> Json:
     return {key: value for key, value in told.items() if value is not ...}
 
 
-def created(memory: Memory | None = None, /, **over: Any) -> ChatMessage:
-    event = event_of("MESSAGE_CREATE", payload(**over), US, memory)
+def created(cache: Cache | None = None, /, **over: Any) -> ChatMessage:
+    event = event_of("MESSAGE_CREATE", payload(**over), US, cache)
     assert isinstance(event, MessageCreated)
     return event.message
 
@@ -164,25 +164,25 @@ def test_an_optional_field_of_a_wrong_type_costs_nothing_beside_it(place: tuple[
 
 
 def test_roles_that_are_sent_as_objects_are_the_roles_and_an_edit_with_them_is_heard() -> None:
-    memory = Memory()
+    cache = Cache()
     told = payload(member={"roles": [{"id": TEAM_ROLE, "name": "Team"}, {"name": "no id"}]}, edited_timestamp=NOW)
-    event = event_of("MESSAGE_UPDATE", told, US, memory)
+    event = event_of("MESSAGE_UPDATE", told, US, cache)
     assert isinstance(event, MessageEdited)
     assert event.message.author.type == "team_member"
-    assert memory.roles(GUILD, ALICE) == (TEAM_ROLE,)
+    assert cache.roles(GUILD, ALICE) == (TEAM_ROLE,)
 
 
 def test_of_roles_that_cannot_be_read_what_was_seen_before_holds() -> None:
-    memory = Memory()
-    created(memory, member={"roles": [TEAM_ROLE]})
-    assert created(memory, member={"roles": "900"}).author.type == "team_member"
+    cache = Cache()
+    created(cache, member={"roles": [TEAM_ROLE]})
+    assert created(cache, member={"roles": "900"}).author.type == "team_member"
 
 
 def test_an_edit_whose_time_cannot_be_read_is_told_once() -> None:
-    memory = Memory()
+    cache = Cache()
     told = payload(edited_timestamp="a while ago")
-    assert isinstance(event_of("MESSAGE_UPDATE", told, US, memory), MessageEdited)
-    assert event_of("MESSAGE_UPDATE", told, US, memory) is None
+    assert isinstance(event_of("MESSAGE_UPDATE", told, US, cache), MessageEdited)
+    assert event_of("MESSAGE_UPDATE", told, US, cache) is None
 
 
 def test_numbers_and_truth_values_that_are_written_as_another_type_are_read() -> None:
@@ -360,10 +360,10 @@ def test_the_role_that_discord_made_for_the_bot_is_a_name_of_it(text: str, roles
 
 
 def test_of_the_mentioned_it_is_told_who_is_a_bot_or_of_the_team() -> None:
-    memory, mentioned = Memory(), [{"id": BOT}, {"id": "302"}, {"id": "6", "bot": True}, {"id": TESS}, {"id": ALICE}]
-    memory.note_roles(GUILD, TESS, [TEAM_ROLE])
+    cache, mentioned = Cache(), [{"id": BOT}, {"id": "302"}, {"id": "6", "bot": True}, {"id": TESS}, {"id": ALICE}]
+    cache.note_roles(GUILD, TESS, [TEAM_ROLE])
     mentioned += [{"id": "8", "member": {"roles": [TEAM_ROLE]}}, {"id": "9", "member": {"roles": ["1"]}}, "strange"]
-    message = message_of(msgspec.convert(payload(mentions=mentioned), RawMessage), US, memory=memory)
+    message = message_of(msgspec.convert(payload(mentions=mentioned), RawMessage), US, cache=cache)
     assert message is not None
     assert message.mentioned_staff == {BOT, "302", "6", TESS, "8"}
 
@@ -401,8 +401,8 @@ def reaction(**over: Any) -> Json:
     return {key: value for key, value in (told | over).items() if value is not ...}
 
 
-def approved(memory: Memory | None = None, **over: Any) -> Any:
-    return event_of("MESSAGE_REACTION_ADD", reaction(**over), US, memory)
+def approved(cache: Cache | None = None, **over: Any) -> Any:
+    return event_of("MESSAGE_REACTION_ADD", reaction(**over), US, cache)
 
 
 APPROVAL = Approval(guild_id=GUILD, channel_id=HELP, message_id=MessageId("1400000000000000000"), by=TESS)
@@ -422,66 +422,66 @@ def test_a_team_member_s_check_mark_is_an_approval(over: Json) -> None:
 
 
 def test_a_thread_is_forgotten_as_it_is_archived_and_known_again_once_it_wakes() -> None:
-    memory = Memory()
+    cache = Cache()
 
     def told(name: str, **more: object) -> None:
-        event = event_of(name, {"id": "70", "type": 11, "guild_id": GUILD, "parent_id": "60", **more}, US, memory)
+        event = event_of(name, {"id": "70", "type": 11, "guild_id": GUILD, "parent_id": "60", **more}, US, cache)
         assert isinstance(event, ChannelsSeen)
-        memory.take(event)
+        cache.take(event)
 
-    memory.keep(RawChannel(id=ChannelId("60"), type=0, guild_id=GuildId(GUILD)))
+    cache.keep(RawChannel(id=ChannelId("60"), type=0, guild_id=GuildId(GUILD)))
     told("THREAD_CREATE", thread_metadata={"archived": False})
-    assert memory.channel(ChannelId("70"))
+    assert cache.channel(ChannelId("70"))
     told("THREAD_UPDATE", thread_metadata={"archived": True})
-    assert memory.channel(ChannelId("70")) is None
+    assert cache.channel(ChannelId("70")) is None
     told("THREAD_UPDATE", thread_metadata={"archived": False})
-    assert memory.channel(ChannelId("70"))
+    assert cache.channel(ChannelId("70"))
 
 
 def test_of_many_channels_those_stay_known_that_were_needed_last() -> None:
-    memory = Memory(limit=2)
+    cache = Cache(limit=2)
     for n in ("1", "2"):
-        memory.keep(RawChannel(id=ChannelId(n), type=0))
-    assert memory.channel(ChannelId("1"))
-    memory.keep(RawChannel(id=ChannelId("3"), type=0))
-    assert memory.channel(ChannelId("1"))
-    assert memory.channel(ChannelId("2")) is None
+        cache.keep(RawChannel(id=ChannelId(n), type=0))
+    assert cache.channel(ChannelId("1"))
+    cache.keep(RawChannel(id=ChannelId("3"), type=0))
+    assert cache.channel(ChannelId("1"))
+    assert cache.channel(ChannelId("2")) is None
 
 
 def test_archived_threads_push_nothing_else_out_and_the_last_that_were_asked_for_stay_known() -> None:
-    memory = Memory(limit=2, archived=2)
-    memory.keep(RawChannel(id=ChannelId("60"), type=0))
+    cache = Cache(limit=2, archived=2)
+    cache.keep(RawChannel(id=ChannelId("60"), type=0))
     for n in ("70", "71", "72"):
         raw = {"id": n, "type": 11, "parent_id": "60", "thread_metadata": {"archived": True}}
-        memory.keep(msgspec.convert(raw, RawChannel))
-    assert [n for n in ("60", "70", "71", "72") if memory.channel(ChannelId(n))] == ["60", "71", "72"]
-    memory.take(ChannelGone(ChannelId("72")))
-    assert memory.channel(ChannelId("72")) is None
+        cache.keep(msgspec.convert(raw, RawChannel))
+    assert [n for n in ("60", "70", "71", "72") if cache.channel(ChannelId(n))] == ["60", "71", "72"]
+    cache.take(ChannelGone(ChannelId("72")))
+    assert cache.channel(ChannelId("72")) is None
 
 
 def test_what_was_learned_of_roles_is_told_once_and_what_an_earlier_start_had_learned_is_believed() -> None:
-    memory = Memory(limit=2)
-    memory.recall_roles([MemberRoles(GUILD, TESS, (TEAM_ROLE,))])
-    assert memory.roles(GUILD, TESS) == (TEAM_ROLE,)
-    assert memory.noted_roles() == ()
+    cache = Cache(limit=2)
+    cache.recall_roles([MemberRoles(GUILD, TESS, (TEAM_ROLE,))])
+    assert cache.roles(GUILD, TESS) == (TEAM_ROLE,)
+    assert cache.noted_roles() == ()
     for n in range(3):
-        memory.note_roles(GUILD, UserId(f"{n}"), [TEAM_ROLE])
-    memory.note_roles(GUILD, UserId("2"), [])
+        cache.note_roles(GUILD, UserId(f"{n}"), [TEAM_ROLE])
+    cache.note_roles(GUILD, UserId("2"), [])
     noted = (MemberRoles(GUILD, UserId("1"), (TEAM_ROLE,)), MemberRoles(GUILD, UserId("2"), ()))
-    assert memory.noted_roles() == noted
-    assert memory.noted_roles() == ()
-    assert memory.roles(GUILD, UserId("2")) == ()
+    assert cache.noted_roles() == noted
+    assert cache.noted_roles() == ()
+    assert cache.roles(GUILD, UserId("2")) == ()
 
 
 def test_the_team_is_known_by_id_and_by_what_was_told_of_its_roles_before() -> None:
     named = approved(user_id="302", member=...)
     assert isinstance(named, Approval)
     assert named.by == "302"
-    memory = Memory()
-    assert approved(memory, member=...) is None
-    memory.note_roles(GUILD, TESS, [TEAM_ROLE])
-    assert approved(memory, member=...) == APPROVAL
-    assert approved(memory, member={"roles": []}) is None
+    cache = Cache()
+    assert approved(cache, member=...) is None
+    cache.note_roles(GUILD, TESS, [TEAM_ROLE])
+    assert approved(cache, member=...) == APPROVAL
+    assert approved(cache, member={"roles": []}) is None
 
 
 @pytest.mark.parametrize(
@@ -521,12 +521,12 @@ EDITED = "2026-02-01T03:12:00+00:00"
 
 
 def test_an_edit_is_told_once() -> None:
-    memory = Memory()
+    cache = Cache()
     change = payload(content="how exactly?", edited_timestamp=EDITED)
 
-    event = event_of("MESSAGE_UPDATE", change, US, memory)
-    unfurled = event_of("MESSAGE_UPDATE", {**change, "embeds": [{"type": "link"}]}, US, memory)
-    again = event_of("MESSAGE_UPDATE", {**change, "edited_timestamp": "2026-02-01T03:13:00+00:00"}, US, memory)
+    event = event_of("MESSAGE_UPDATE", change, US, cache)
+    unfurled = event_of("MESSAGE_UPDATE", {**change, "embeds": [{"type": "link"}]}, US, cache)
+    again = event_of("MESSAGE_UPDATE", {**change, "edited_timestamp": "2026-02-01T03:13:00+00:00"}, US, cache)
 
     assert isinstance(event, MessageEdited)
     assert event.message.text == "how exactly?"
@@ -541,10 +541,10 @@ def test_an_embed_or_a_thread_that_came_to_a_message_is_no_edit(edited: Any) -> 
 
 
 def test_an_edit_without_a_member_finds_the_roles_that_were_seen() -> None:
-    memory = Memory()
-    created(memory, member={"roles": [TEAM_ROLE]})
+    cache = Cache()
+    created(cache, member={"roles": [TEAM_ROLE]})
 
-    event = event_of("MESSAGE_UPDATE", payload(member=..., edited_timestamp=EDITED), US, memory)
+    event = event_of("MESSAGE_UPDATE", payload(member=..., edited_timestamp=EDITED), US, cache)
 
     assert isinstance(event, MessageEdited)
     assert event.message.author.type == "team_member"
@@ -566,10 +566,10 @@ def test_what_is_no_concern_of_ours_is_nothing() -> None:
     assert event_of("TYPING_START", {"channel_id": HELP}, US) is None
 
 
-def seen(memory: Memory, name: str, told: Json) -> None:
-    event = event_of(name, told, US, memory)
+def seen(cache: Cache, name: str, told: Json) -> None:
+    event = event_of(name, told, US, cache)
     assert isinstance(event, ChannelsSeen | ChannelGone)
-    memory.take(event)
+    cache.take(event)
 
 
 def guild(**over: Any) -> Json:
@@ -589,31 +589,31 @@ def guild(**over: Any) -> Json:
 
 
 def test_a_server_tells_its_channels_and_threads() -> None:
-    memory = Memory()
-    seen(memory, "GUILD_CREATE", guild())
+    cache = Cache()
+    seen(cache, "GUILD_CREATE", guild())
 
-    assert memory.channel(HELP) == Channel(id=HELP, guild_id=GUILD, kind="channel", name="help")
-    assert memory.channel(ChannelId("4000")) == Channel(
+    assert cache.channel(HELP) == Channel(id=HELP, guild_id=GUILD, kind="channel", name="help")
+    assert cache.channel(ChannelId("4000")) == Channel(
         id=ChannelId("4000"), guild_id=GUILD, kind="thread", name="t", parent_id=HELP
     )
-    post = memory.channel(ChannelId("4001"))
+    post = cache.channel(ChannelId("4001"))
     assert post is not None
     assert (post.kind, post.is_thread, post.parent_id) == ("post", True, "3000")
-    assert memory.channel(ChannelId("5")) is None
+    assert cache.channel(ChannelId("5")) is None
 
 
 def test_what_was_archived_or_deleted_while_no_session_was_there_is_forgotten_with_the_next() -> None:
-    memory = Memory()
-    memory.keep(RawChannel(id=ChannelId("9"), type=0, guild_id=GuildId("elsewhere")))
-    seen(memory, "GUILD_CREATE", guild())
-    seen(memory, "CHANNEL_CREATE", {"id": "2001", "type": 0, "guild_id": GUILD, "name": "short-lived"})
+    cache = Cache()
+    cache.keep(RawChannel(id=ChannelId("9"), type=0, guild_id=GuildId("elsewhere")))
+    seen(cache, "GUILD_CREATE", guild())
+    seen(cache, "CHANNEL_CREATE", {"id": "2001", "type": 0, "guild_id": GUILD, "name": "short-lived"})
     threads = [{"id": "4000", "type": 11, "name": "t", "parent_id": HELP}]
-    seen(memory, "GUILD_CREATE", {"id": GUILD, "unavailable": True})
-    seen(memory, "THREAD_LIST_SYNC", {"guild_id": GUILD, "channel_ids": [HELP], "threads": threads, "members": []})
-    assert all(memory.channel(ChannelId(known)) for known in ("9", HELP, "2001", "4000", "4001"))
-    seen(memory, "GUILD_CREATE", guild(threads=threads))
-    assert all(memory.channel(ChannelId(known)) for known in ("9", HELP, "4000"))
-    assert not any(memory.channel(ChannelId(gone)) for gone in ("2001", "4001"))
+    seen(cache, "GUILD_CREATE", {"id": GUILD, "unavailable": True})
+    seen(cache, "THREAD_LIST_SYNC", {"guild_id": GUILD, "channel_ids": [HELP], "threads": threads, "members": []})
+    assert all(cache.channel(ChannelId(known)) for known in ("9", HELP, "2001", "4000", "4001"))
+    seen(cache, "GUILD_CREATE", guild(threads=threads))
+    assert all(cache.channel(ChannelId(known)) for known in ("9", HELP, "4000"))
+    assert not any(cache.channel(ChannelId(gone)) for gone in ("2001", "4001"))
 
 
 def test_an_unavailable_server_tells_nothing() -> None:
@@ -621,36 +621,36 @@ def test_an_unavailable_server_tells_nothing() -> None:
 
 
 def test_threads_come_change_and_go() -> None:
-    memory = Memory()
-    seen(memory, "GUILD_CREATE", guild(threads=None))
+    cache = Cache()
+    seen(cache, "GUILD_CREATE", guild(threads=None))
     thread = {"id": "4000", "type": 11, "guild_id": GUILD, "parent_id": HELP, "name": "t"}
 
     def name() -> str | None:
-        channel = memory.channel(ChannelId("4000"))
+        channel = cache.channel(ChannelId("4000"))
         return channel.name if channel else None
 
-    seen(memory, "THREAD_CREATE", {**thread, "newly_created": True})
+    seen(cache, "THREAD_CREATE", {**thread, "newly_created": True})
     assert name() == "t"
-    seen(memory, "THREAD_UPDATE", {**thread, "name": "renamed"})
+    seen(cache, "THREAD_UPDATE", {**thread, "name": "renamed"})
     assert name() == "renamed"
-    seen(memory, "THREAD_DELETE", {"id": "4000", "guild_id": GUILD, "parent_id": HELP, "type": 11})
+    seen(cache, "THREAD_DELETE", {"id": "4000", "guild_id": GUILD, "parent_id": HELP, "type": 11})
     assert name() is None
-    seen(memory, "THREAD_LIST_SYNC", {"guild_id": GUILD, "channel_ids": [HELP], "threads": [thread], "members": []})
+    seen(cache, "THREAD_LIST_SYNC", {"guild_id": GUILD, "channel_ids": [HELP], "threads": [thread], "members": []})
     assert name() == "t"
-    seen(memory, "CHANNEL_UPDATE", {"id": HELP, "type": 5, "guild_id": GUILD, "name": "news"})
-    news = memory.channel(HELP)
+    seen(cache, "CHANNEL_UPDATE", {"id": HELP, "type": 5, "guild_id": GUILD, "name": "news"})
+    news = cache.channel(HELP)
     assert news is not None
     assert news.name == "news"
-    seen(memory, "CHANNEL_CREATE", {"id": "2001", "type": 0, "guild_id": GUILD, "name": "new"})
-    assert memory.channel(ChannelId("2001")) is not None
-    seen(memory, "CHANNEL_DELETE", {"id": HELP, "type": 0, "guild_id": GUILD})
-    assert memory.channel(HELP) is None
+    seen(cache, "CHANNEL_CREATE", {"id": "2001", "type": 0, "guild_id": GUILD, "name": "new"})
+    assert cache.channel(ChannelId("2001")) is not None
+    seen(cache, "CHANNEL_DELETE", {"id": HELP, "type": 0, "guild_id": GUILD})
+    assert cache.channel(HELP) is None
 
 
 def test_a_thread_whose_parent_is_unknown_is_not_guessed_at() -> None:
-    memory = Memory()
-    seen(memory, "THREAD_CREATE", {"id": "4000", "type": 11, "guild_id": GUILD, "parent_id": HELP})
-    assert memory.channel(ChannelId("4000")) is None
+    cache = Cache()
+    seen(cache, "THREAD_CREATE", {"id": "4000", "type": 11, "guild_id": GUILD, "parent_id": HELP})
+    assert cache.channel(ChannelId("4000")) is None
 
 
 def test_media_channels_hold_posts_too() -> None:
@@ -673,31 +673,31 @@ def test_the_newest_of_a_forum_is_no_message() -> None:
 
 @pytest.mark.parametrize(("kind", "holds"), [(0, True), (5, True), (15, True), (16, True), (2, False), (11, False)])
 def test_memory_knows_where_threads_can_hang(kind: int, *, holds: bool) -> None:
-    memory = Memory()
-    assert memory.holds_threads(ChannelId("4")) is None
-    memory.take(ChannelsSeen((RawChannel(id=ChannelId("4"), type=kind),)))
-    assert memory.holds_threads(ChannelId("4")) is holds
+    cache = Cache()
+    assert cache.holds_threads(ChannelId("4")) is None
+    cache.take(ChannelsSeen((RawChannel(id=ChannelId("4"), type=kind),)))
+    assert cache.holds_threads(ChannelId("4")) is holds
 
 
 def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
-    memory = Memory(limit=2)
+    cache = Cache(limit=2)
     for n in "123":
-        memory.note_roles(GUILD, UserId(n), [TEAM_ROLE])
-        memory.take(ChannelsSeen((RawChannel(id=ChannelId(n), type=0),)))
-    assert memory.roles(GUILD, UserId("1")) is None
-    assert memory.roles(GUILD, UserId("3")) == (TEAM_ROLE,)
-    assert memory.channel(ChannelId("1")) is None
-    assert memory.channel(ChannelId("2")) is not None
+        cache.note_roles(GUILD, UserId(n), [TEAM_ROLE])
+        cache.take(ChannelsSeen((RawChannel(id=ChannelId(n), type=0),)))
+    assert cache.roles(GUILD, UserId("1")) is None
+    assert cache.roles(GUILD, UserId("3")) == (TEAM_ROLE,)
+    assert cache.channel(ChannelId("1")) is None
+    assert cache.channel(ChannelId("2")) is not None
     at = datetime(2026, 2, 1, tzinfo=UTC)
-    assert memory.is_new_edit(MessageId("1"), at)
-    assert not memory.is_new_edit(MessageId("1"), at)
-    assert memory.is_new_edit(MessageId("1"), at + timedelta(seconds=1))
+    assert cache.is_new_edit(MessageId("1"), at)
+    assert not cache.is_new_edit(MessageId("1"), at)
+    assert cache.is_new_edit(MessageId("1"), at + timedelta(seconds=1))
 
 
 def test_roles_of_one_server_say_nothing_about_another() -> None:
-    memory = Memory()
-    created(memory, member={"roles": [TEAM_ROLE]})
-    assert memory.roles(GuildId("1001"), ALICE) is None
+    cache = Cache()
+    created(cache, member={"roles": [TEAM_ROLE]})
+    assert cache.roles(GuildId("1001"), ALICE) is None
 
 
 @pytest.mark.parametrize(
