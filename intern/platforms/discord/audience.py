@@ -20,8 +20,8 @@ from intern.core.messages import Channel
 from intern.core.progress import tell
 from intern.platforms.discord.events import channel_of
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.payloads import FORUMS, RawApplication, RawChannel, RawMember, fitted, ids, readable
-from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest
+from intern.platforms.discord.payloads import FORUMS, RawApplication, RawChannel, RawMember, fitted, readable
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest, to
 
 ADMINISTRATOR: Final = 1 << 3
 VIEW_CHANNEL: Final = 1 << 10
@@ -379,9 +379,7 @@ async def _looked(rest: HikariRest, options: DiscordOptions) -> SetUp:
         for user_id in options.team_member_ids
         if not any(
             [
-                await _exists(
-                    rest, f"look up member {user_id}", routes.GET_GUILD_MEMBER.compile(**ids(guild=each, user=user_id))
-                )
+                await _exists(rest, f"look up member {user_id}", to(routes.GET_GUILD_MEMBER, guild=each, user=user_id))
                 for each in servers
             ]
         )
@@ -391,8 +389,7 @@ async def _looked(rest: HikariRest, options: DiscordOptions) -> SetUp:
     lost_channels = [
         each
         for each in dict.fromkeys((*(rule.id for rule in options.channels), *options.listed_channel_ids))
-        if each not in there
-        and not await _exists(rest, "look up a channel", routes.GET_CHANNEL.compile(**ids(channel=each)))
+        if each not in there and not await _exists(rest, "look up a channel", to(routes.GET_CHANNEL, channel=each))
     ]
     return msgspec.structs.replace(found, lost_members=tuple(lost_members), lost_channels=tuple(lost_channels))
 
@@ -410,22 +407,21 @@ async def _application(rest: HikariRest) -> RawApplication:
 
 
 async def _server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> Server | None:
-    where, what = ids(guild=guild_id), f"look at server {guild_id}"
+    what = f"look at server {guild_id}"
     try:
-        guild = await rest.get(what, routes.GET_GUILD.compile(**where), _Guild)
-        member = routes.GET_GUILD_MEMBER.compile(**where, **ids(user=bot_id))
-        held = (await rest.get(what, member, RawMember)).role_ids or ()
+        guild = await rest.get(what, to(routes.GET_GUILD, guild=guild_id), _Guild)
+        member = await rest.get(what, to(routes.GET_GUILD_MEMBER, guild=guild_id, user=bot_id), RawMember)
     except ChatRefusedError:
         return None
-    roles = await rest.get(what, routes.GET_GUILD_ROLES.compile(**where), list[Any])
-    channels = await rest.get(what, routes.GET_GUILD_CHANNELS.compile(**where), list[Any])
+    roles = await rest.get(what, to(routes.GET_GUILD_ROLES, guild=guild_id), list[Any])
+    channels = await rest.get(what, to(routes.GET_GUILD_CHANNELS, guild=guild_id), list[Any])
     return Server(
         id=guild.id,
         name=guild.name,
         roles={role.id: role for role in readable(roles, NamedRole)},
         channels=tuple(readable(channels, NamedChannel)),
         bot_id=bot_id,
-        held=held,
+        held=member.role_ids or (),
     )
 
 

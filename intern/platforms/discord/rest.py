@@ -136,6 +136,11 @@ def team_of(options: DiscordOptions) -> Team:
     )
 
 
+def to(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:
+    """Put ids into a route. Raises ChatNotFoundError for what is none."""
+    return route.compile(**ids(**snowflakes))
+
+
 class HikariRest:
     """Discord's history, and the way to write there; open it with `async with`.
 
@@ -202,9 +207,8 @@ class HikariRest:
     async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
         """Read a message; None only where Discord says that the channel has none of that id."""
         what = f"read message {message_id} in channel {channel_id}"
-        route = routes.GET_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
         try:
-            raw = await self.ask(what, route)
+            raw = await self.ask(what, to(routes.GET_CHANNEL_MESSAGE, channel=channel_id, message=message_id))
         except ChatNotFoundError as error:
             cause = error.__cause__
             if isinstance(cause, hikari.HTTPResponseError) and cause.code == _UNKNOWN_MESSAGE:
@@ -280,10 +284,10 @@ class HikariRest:
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
         """Open the message's thread and give its id; a thread that is there already is as good."""
-        route = routes.POST_MESSAGE_THREADS.compile(**ids(channel=channel_id, message=message_id))
+        what = f"start a thread at message {message_id} in channel {channel_id}"
         body = {"name": name, "auto_archive_duration": _ONE_DAY}
         try:
-            await self.ask(f"start a thread at message {message_id} in channel {channel_id}", route, body=body)
+            await self.ask(what, to(routes.POST_MESSAGE_THREADS, channel=channel_id, message=message_id), body=body)
         except ChatRefusedError as refusal:
             if not await self._is_there(refusal, ChannelId(message_id)):
                 raise
@@ -306,20 +310,18 @@ class HikariRest:
         """
         what = f"send a message to channel {channel_id}"
         body = content(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
-        route = routes.POST_CHANNEL_MESSAGES.compile(**ids(channel=channel_id))
-        sent = await self.ask(what, route, body=body, otherwise=ChatUnknownOutcomeError)
-        return read(what, sent, RawSent, otherwise=ChatUnknownOutcomeError).id
+        unsure, route = ChatUnknownOutcomeError, to(routes.POST_CHANNEL_MESSAGES, channel=channel_id)
+        sent = await self.ask(what, route, body=body, otherwise=unsure)
+        return read(what, sent, RawSent, otherwise=unsure).id
 
     async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
         """Replace a message of ours by a text that previews no links and pings no one, without buttons."""
-        route = routes.PATCH_CHANNEL_MESSAGE.compile(**ids(channel=channel_id, message=message_id))
-        what = f"edit message {message_id} in channel {channel_id}"
-        await self.ask(what, route, body=content(text, (), None))
+        what, body = f"edit message {message_id} in channel {channel_id}", content(text, (), None)
+        await self.ask(what, to(routes.PATCH_CHANNEL_MESSAGE, channel=channel_id, message=message_id), body=body)
 
     async def typing(self, channel_id: ChannelId) -> None:
         """Show that we are typing, for ten seconds or until we write."""
-        route = routes.POST_CHANNEL_TYPING.compile(**ids(channel=channel_id))
-        await self.ask(f"type in channel {channel_id}", route)
+        await self.ask(f"type in channel {channel_id}", to(routes.POST_CHANNEL_TYPING, channel=channel_id))
 
     # How it is done
 
@@ -336,20 +338,16 @@ class HikariRest:
             return False
 
     async def _raw_page(self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int) -> list[Any]:
-        query = data_binding.StringMapBuilder()
-        query.put("limit", max(1, min(limit, PAGE)))
+        query = {"limit": str(max(1, min(limit, PAGE)))}
         if message_id is not None:
-            query.put(side, ids(message=message_id)["message"])
-        route = routes.GET_CHANNEL_MESSAGES.compile(**ids(channel=channel_id))
-        return await self.get(f"read messages of channel {channel_id}", route, list[Any], query=query)
+            query[side] = ids(message=message_id)["message"]
+        what = f"read messages of channel {channel_id}"
+        return await self.get(what, to(routes.GET_CHANNEL_MESSAGES, channel=channel_id), list[Any], query=query)
 
     async def _archived(self, channel_id: ChannelId, before: datetime | None) -> RawThreads:
-        query = data_binding.StringMapBuilder()
-        query.put("limit", PAGE)
-        if before is not None:
-            query.put("before", before.isoformat())
-        route = routes.GET_PUBLIC_ARCHIVED_THREADS.compile(**ids(channel=channel_id))
-        return await self.get(f"list archived threads of channel {channel_id}", route, RawThreads, query=query)
+        query = {"limit": str(PAGE)} | ({"before": before.isoformat()} if before else {})
+        what = f"list archived threads of channel {channel_id}"
+        return await self.get(what, to(routes.GET_PUBLIC_ARCHIVED_THREADS, channel=channel_id), RawThreads, query=query)
 
     async def _messages(
         self, channel_id: ChannelId, page: Sequence[Any], lookups: Lookups | None = None
@@ -384,16 +382,15 @@ class HikariRest:
         return known
 
     async def _member_roles(self, guild_id: GuildId, user_id: UserId) -> Collection[RoleId]:
-        route = routes.GET_GUILD_MEMBER.compile(**ids(guild=guild_id, user=user_id))
+        what = f"look up member {user_id} of server {guild_id}"
         try:
-            member = await self.get(f"look up member {user_id} of server {guild_id}", route, RawMember)
+            member = await self.get(what, to(routes.GET_GUILD_MEMBER, guild=guild_id, user=user_id), RawMember)
         except ChatNotFoundError:
             return ()  # they have left, and their roles with them
         return member.role_ids or ()
 
     async def _channel(self, channel_id: ChannelId) -> RawChannel:
-        route = routes.GET_CHANNEL.compile(**ids(channel=channel_id))
-        return await self.get(f"look up channel {channel_id}", route, RawChannel)
+        return await self.get(f"look up channel {channel_id}", to(routes.GET_CHANNEL, channel=channel_id), RawChannel)
 
     async def _remembered(self, raw: RawChannel) -> Channel:
         """Remember a channel, or a thread with its parent, which may have to be asked for."""
@@ -407,12 +404,7 @@ class HikariRest:
         return known
 
     async def get(
-        self,
-        what: str,
-        route: routes.CompiledRoute,
-        kind: type[_Kind],
-        *,
-        query: data_binding.StringMapBuilder | None = None,
+        self, what: str, route: routes.CompiledRoute, kind: type[_Kind], *, query: Mapping[str, str] | None = None
     ) -> _Kind:
         """Return what `ask` does, as `kind`."""
         return read(what, await self.ask(what, route, query=query), kind)
@@ -422,7 +414,7 @@ class HikariRest:
         what: str,
         route: routes.CompiledRoute,
         *,
-        query: data_binding.StringMapBuilder | None = None,
+        query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | Sequence[Any] | None = None,
         otherwise: type[ChatError] = ChatUnavailableError,
     ) -> object:
@@ -433,7 +425,11 @@ class HikariRest:
         if self._client is None:
             raise ChatUnavailableError(f"could not {what}: the connection is closed")
         # hikari's public methods insist on fields that we do not need, and fail a whole page for one of them.
-        request = self._client._request(route, query=query, json=cast("data_binding.JSONObjectBuilder | None", body))  # noqa: SLF001
+        request = self._client._request(  # noqa: SLF001
+            route,
+            query=cast("data_binding.StringMapBuilder | None", query),
+            json=cast("data_binding.JSONObjectBuilder | None", body),
+        )
         call = asyncio.create_task(request, name=f"discord: {what}")
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
