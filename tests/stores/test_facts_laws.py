@@ -190,7 +190,6 @@ class Story:
         for minute in (*range(-1, 11), *range(1000, 1014), 99_999):
             believed = await self._facts.all(FactFilter(as_of=at(minute), secret=True))
             assert {fact.id for fact in believed} == self._told.believed(at(minute)), minute
-        await self._db.write(lambda db: db.run("insert into facts_fts (facts_fts, rank) values ('integrity-check', 1)"))
         for content in {fact.content for fact in facts.values()}:
             found = await self._facts.search_facts(
                 any_of(terms_of(content).words), FactFilter(active=None, secret=True), 100

@@ -124,7 +124,8 @@ async def test_only_the_latest_outcomes_are_kept(jobs: Jobs, db: Database) -> No
         waiting = await jobs.submit("index", b"", "waits for ever")
         await db.write(
             lambda tx: tx.run_each(
-                "insert into jobs (kind, key, payload, state, exit_code) values ('index', ?, x'', 'finished', 0)",
+                "insert into jobs (community, kind, key, payload, state, exit_code)"
+                " values (:community, 'index', ?, x'', 'finished', 0)",
                 [(str(n),) for n in range(1500)],
             )
         )

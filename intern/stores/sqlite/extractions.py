@@ -32,7 +32,20 @@ from intern.core.records import (
 from intern.stores.blocks import bare
 from intern.stores.database import Transaction
 from intern.stores.sqlite import facts
-from intern.stores.sqlite.store import IN, Store, Table, bare_ids, carried, listed, reads, writes
+from intern.stores.sqlite.store import (
+    BEGINS,
+    IN,
+    NO_LIMIT,
+    Store,
+    Table,
+    bare_ids,
+    beginning,
+    conditions,
+    items,
+    listed,
+    reads,
+    writes,
+)
 
 _NUGGETS = Table("nuggets", Nugget, millis=("timestamp",), json=("keywords", "source_message_ids", "user_ids_involved"))
 
@@ -42,44 +55,50 @@ class NuggetStore(Store):
 
     @reads
     def all(
-        self, db: Transaction, status: NuggetStatus | None = None, *, limit: int = -1, offset: int = 0
+        self, db: Transaction, status: NuggetStatus | None = None, *, limit: int = NO_LIMIT, offset: int = 0
     ) -> tuple[Nugget, ...]:
-        """Return nuggets, newest first; at most so many, unless the limit is below 0."""
-        rest = "where ?1 is null or status = ?1 order by timestamp desc, id limit ?2 offset ?3"
-        return _NUGGETS.all(db, rest, (status, limit, offset))
+        """Return nuggets, newest first."""
+        where, values = conditions(("status = ?", status))
+        rest = f"where community = :community and {where} order by timestamp desc, id limit ? offset ?"
+        return _NUGGETS.all(db, rest, (*values, limit, offset))
 
     async def count(self) -> int:
         """Return how many there are."""
-        return await self.db.number("select count(*) from nuggets")
+        return await self.db.number("select count(*) from nuggets where community = :community")
 
     @reads
     def stamps(self, db: Transaction) -> Mapping[NuggetId, str]:
         """Return a stamp of each nugget that changes with it."""
-        return {each.id: each.stamp for each in _NUGGETS.all(db)}
+        return {each.id: each.stamp for each in _NUGGETS.all(db, "where community = :community")}
 
     @reads
     def by_ids(self, db: Transaction, ids: Collection[NuggetId]) -> tuple[Nugget, ...]:
         """Return those of these that still exist, newest first."""
-        return _NUGGETS.all(db, f"where id {IN} order by timestamp desc, id", (listed(ids),))
+        rest = f"where community = :community and id {IN} order by timestamp desc, id"
+        return _NUGGETS.all(db, rest, (listed(ids),))
 
     @reads
     def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[Nugget, ...]:
         """Return the nuggets of a conversation, in the order of their making."""
-        return _NUGGETS.all(db, "where conversation_id = ? order by rid", (conversation_id,))
+        rest = "where community = :community and conversation_id = ? order by rid"
+        return _NUGGETS.all(db, rest, (conversation_id,))
 
     @reads
     def beginning(self, db: Transaction, prefix: str) -> tuple[Nugget, ...]:
         """Return the nuggets whose id begins with `prefix`, by id."""
-        return _NUGGETS.all(db, "where substr(id, 1, length(?1)) = ?1 order by id", (carried(prefix).lower(),))
+        return _NUGGETS.all(db, f"where community = :community and {BEGINS} order by id", beginning(prefix))
 
 
 def replace_nuggets(db: Transaction, conversation_id: ConversationId, nuggets: Sequence[Nugget]) -> None:
     """Replace all nuggets of a conversation."""
-    db.run("delete from nuggets where conversation_id = ?", (conversation_id,))
+    db.run("delete from nuggets where community = :community and conversation_id = ?", (conversation_id,))
     db.run_each(_NUGGETS.insert, map(_NUGGETS.row, nuggets))
 
 
-_HOLDING = f"exists (select 1 from json_each(message_ids) where value {IN})"
+_HOLDING = (
+    "select id from conversations where community = :community"
+    f" and exists (select 1 from {items('message_ids')} as held where value {IN})"
+)
 
 
 class Extraction(Struct, frozen=True, kw_only=True):
@@ -104,6 +123,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
 
 
 _CONVERSATIONS = Table("conversations", Distilled, millis=("last_message_at",), json=("message_ids",))
+_OF_ID = "where community = :community and id = ?"
 _LOG = Table("extraction_log", Extraction, millis=("extracted_at", "next_at"))
 
 
@@ -187,18 +207,22 @@ class ExtractionLog(Store):
     @reads
     def entries(self, db: Transaction) -> tuple[Extraction, ...]:
         """Return the whole log, oldest first."""
-        return _LOG.all(db, "order by extracted_at")
+        return _LOG.all(db, "where community = :community order by extracted_at, conversation_id")
 
     @reads
     def failed(self, db: Transaction) -> tuple[Extraction, ...]:
         """Return the entries of captures that are to be tried again, in the order in which they are due."""
-        captured = "select 1 from conversations where id = conversation_id and origin = 'capture'"
-        return _LOG.all(db, f"where error is not null and next_at is not null and exists ({captured}) order by next_at")
+        captured = "select id from conversations where community = :community and origin = 'capture'"
+        return _LOG.all(
+            db,
+            "where community = :community and error is not null and next_at is not null"
+            f" and conversation_id in ({captured}) order by next_at, conversation_id",
+        )
 
     @reads
     def conversation(self, db: Transaction, conversation_id: ConversationId) -> Distilled | None:
         """Return a conversation as it was read last, with the ids of all messages it ever had; None if it was not."""
-        return _CONVERSATIONS.first(db, "where id = ? and is_withdrawn = 0", (conversation_id,))
+        return _CONVERSATIONS.first(db, f"{_OF_ID} and is_withdrawn = 0", (conversation_id,))
 
     @writes
     def keep(self, db: Transaction, conversation: Distilled) -> None:
@@ -217,8 +241,10 @@ class ExtractionLog(Store):
             said = facts.take_back_occurrences(db, conversation_id)
             facts.tidy_occurrences(db, conversation_id)
             facts.settle(db, said, self.clock.now())
-            db.run("delete from extraction_log where conversation_id = ?", (conversation_id,))
-            db.run("update conversations set is_withdrawn = 1 where id = ?", (conversation_id,))
+            db.run(
+                "delete from extraction_log where community = :community and conversation_id = ?", (conversation_id,)
+            )
+            db.run(f"update conversations set is_withdrawn = 1 {_OF_ID}", (conversation_id,))
 
     @writes
     def forget(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
@@ -227,56 +253,62 @@ class ExtractionLog(Store):
         The rest of such a conversation counts as never read, and is due until `looked` is called: a follower of the
         decisions may have passed it, and would not come back.
         """
-        now, gone = self.clock.now(), bare_ids(message_ids)
-        conversations = db.texts(f"select id from conversations where {_HOLDING}", (gone,))
+        now = self.clock.now()
+        conversations = db.texts(_HOLDING, (bare_ids(message_ids),))
         said = facts.delete_occurrences(db, conversations)
         facts.settle(db, said, now)
         facts.date_beliefs(db, said)
         db.run(
-            "insert or ignore into extractions_due (conversation_id)"
-            f" select id from conversations where id {IN} and origin = 'capture'",
+            "insert into extractions_due (community, conversation_id) select community, id from conversations"
+            f" where community = :community and id {IN} and origin = 'capture' on conflict do nothing",
             (listed(conversations),),
         )
         for table in ("nuggets", "extraction_log"):
-            db.run(f"delete from {table} where conversation_id {IN}", (listed(conversations),))
-        db.run(f"delete from conversations where id {IN}", (listed(conversations),))
+            of_these = f"delete from {table} where community = :community and conversation_id {IN}"
+            db.run(of_these, (listed(conversations),))
+        db.run(f"delete from conversations where community = :community and id {IN}", (listed(conversations),))
 
     @reads
     def touched(self, db: Transaction, message_ids: Collection[MessageId]) -> Touched:
         """Return the nuggets and facts from conversations with these messages, and the facts that those replaced."""
-        held = f"select id from conversations where {_HOLDING}"
-        said = f"select fact_id from fact_occurrences where conversation_id in ({held})"
-        replaced = f"select supersedes from facts where id in ({said}) and supersedes is not null"
+        held = f"where community = :community and conversation_id in ({_HOLDING})"
+        said = f"select fact_id from fact_occurrences {held}"
+        replaced = (
+            f"select supersedes from facts where community = :community and supersedes is not null and id in ({said})"
+        )
         gone = (bare_ids(message_ids),)
-        nuggets = db.texts(f"select id from nuggets where conversation_id in ({held})", gone)
+        nuggets = db.texts(f"select id from nuggets {held}", gone)
         known = dict.fromkeys(db.texts(said, gone) + db.texts(replaced, gone))
         return Touched(nuggets=tuple(map(NuggetId, nuggets)), facts=tuple(map(FactId, known)))
 
     async def due(self) -> ConversationId | None:
         """Return the first conversation that became due, independent of the decisions."""
-        due = await self.db.texts("select conversation_id from extractions_due order by rid limit 1")
+        due = await self.db.texts(
+            "select conversation_id from extractions_due where community = :community order by rid limit 1"
+        )
         return ConversationId(due[0]) if due else None
 
     async def looked(self, conversation_id: ConversationId) -> None:
         """Note that a conversation was looked at; it is not due any more."""
-        where = "from extractions_due where conversation_id = ?"
+        where = "from extractions_due where community = :community and conversation_id = ?"
         if await self.db.row(f"select 1 {where}", (conversation_id,)) is not None:
             await self.db.run(f"delete {where}", (conversation_id,))
 
     async def holding(self, message_ids: Collection[MessageId]) -> tuple[ConversationId, ...]:
         """Return the conversations that hold, or once held, one of these messages."""
-        statement = f"select id from conversations where {_HOLDING} order by rid"
-        return tuple(map(ConversationId, await self.db.texts(statement, (bare_ids(message_ids),))))
+        found = await self.db.texts(f"{_HOLDING} order by rid", (bare_ids(message_ids),))
+        return tuple(map(ConversationId, found))
 
     async def position(self, follower: str) -> str | None:
         """Return how far a follower has read; None where it has not begun."""
-        return next(iter(await self.db.texts("select position from positions where follower = ?", (follower,))), None)
+        statement = "select position from positions where community = :community and follower = ?"
+        return next(iter(await self.db.texts(statement, (follower,))), None)
 
     async def move(self, follower: str, position: str) -> None:
         """Keep how far a follower has read."""
         await self.db.run(
-            "insert into positions (follower, position) values (?, ?)"
-            " on conflict (follower) do update set position = excluded.position",
+            "insert into positions (community, follower, position) values (:community, ?, ?)"
+            " on conflict (community, follower) do update set position = excluded.position",
             (follower, position),
         )
 
@@ -315,16 +347,16 @@ def _repeat(db: Transaction, agent_id: str, decision: RepeatedFact) -> FactRefus
 
 def _keep_conversation(db: Transaction, conversation: Distilled) -> None:
     """Note a conversation, with the ids of messages that it once had: what was learned may say what they said."""
-    known = "select value from conversations, json_each(message_ids) where conversations.id = ? order by key"
-    ids = dict.fromkeys([*db.texts(known, (conversation.id,)), *map(bare, conversation.message_ids)])
+    known = _CONVERSATIONS.first(db, _OF_ID, (conversation.id,))
+    ids = dict.fromkeys([*(known.message_ids if known else ()), *map(bare, conversation.message_ids)])
     kept = replace(conversation, message_ids=tuple(map(MessageId, ids)))
     db.run(f"{_CONVERSATIONS.upsert('id')}, is_withdrawn = 0", _CONVERSATIONS.row(kept))
 
 
 def _log(db: Transaction, entry: Extraction, names: Sequence[str]) -> None:
     changed = ", ".join(f"{each} = excluded.{each}" for each in names)
-    db.run(f"{_LOG.insert} on conflict (conversation_id) do update set {changed}", _LOG.row(entry))
+    db.run(f"{_LOG.insert} on conflict (community, conversation_id) do update set {changed}", _LOG.row(entry))
 
 
 def _entry(db: Transaction, conversation_id: ConversationId) -> Extraction | None:
-    return _LOG.first(db, "where conversation_id = ?", (conversation_id,))
+    return _LOG.first(db, "where community = :community and conversation_id = ?", (conversation_id,))

@@ -32,6 +32,7 @@ from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.database import SqliteTransaction, explained, has_tables
 from intern.stores.sqlite.outbox import COUNT_OUTDATED
 from intern.stores.sqlite.store import IN, Store, listed, reads, writes
+from intern.stores.sqlite.work import RETRIES
 
 _log = get_logger(__name__)
 
@@ -94,7 +95,7 @@ def problems(path: Path, most: int) -> tuple[str, ...]:
             integrity = [str(row[0]) for row in db.execute(f"pragma integrity_check({most})").fetchall()]
             wrong = [] if integrity == ["ok"] else integrity
             for table, rid, parent, _ in db.execute("pragma foreign_key_check").fetchall()[:most]:
-                wrong.append(f"row {rid} of {table} points to nothing in {parent}")
+                wrong.append(f"{'a row' if rid is None else f'row {rid}'} of {table} points to nothing in {parent}")
             return tuple(wrong[:most])
         except (apsw.CorruptError, apsw.NotADBError) as error:
             return (str(error),)
@@ -148,20 +149,20 @@ _READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 _FIGURES = {
     "counts": "select day, name, number from counts",
-    "retries": "select qa_id, tries, next_at from retries",
+    "retries": RETRIES,
     "spent": "select day, sum(prompt_tokens + completion_tokens), sum(cost) from usage group by day",
     "votes": "select vote, count(*) from feedback group by vote",
-    "pending_images": "select since, reason from pending_captures order by rid",
+    "pending_images": "select since, reason from pending_captures where community = :community order by rid",
     "attended": "select guild_id, until, (select count(*) from marks where marks.guild_id = attended.guild_id),"
     " max(until, coalesce((select max(mark) from marks where marks.guild_id = attended.guild_id), 0))"
     " from attended order by guild_id",
     "vectors": "select model, count(*) from search_vectors group by model",
 }
 _NUMBERS = {
-    "secret_facts": "select sum(facts_secret) from extraction_log",
+    "secret_facts": "select sum(facts_secret) from extraction_log where community = :community",
     "outdated_answers": COUNT_OUTDATED,
     "pending_posts": "select count(*) from posts where state = 'open'",
-    "waiting_jobs": "select count(*) from jobs where state <> 'finished'",
+    "waiting_jobs": "select count(*) from jobs where community = :community and state <> 'finished'",
     "documents": "select count(*) from search_documents",
 }
 
@@ -218,7 +219,10 @@ def discovered_in(path: Path) -> tuple[DiscoveredFile, ...]:
 
 async def write_heartbeat(db: Database, at: datetime) -> None:
     """Write a row, to learn whether the disk takes what is written."""
-    statement = "insert into heartbeat (one, at) values (1, ?) on conflict (one) do update set at = excluded.at"
+    statement = (
+        "insert into heartbeat (community, at) values (:community, ?)"
+        " on conflict (community) do update set at = excluded.at"
+    )
     await db.write(lambda tx: tx.run(statement, (at.isoformat(),)))
 
 
@@ -226,7 +230,7 @@ LeftOutKind = Literal["document", "link"]
 
 _MOST_LOGGED = 50  # at once; a folder of pictures has thousands
 
-_ALL = "select kind, place, reason, since from left_out order by kind, place"
+_ALL = "select kind, place, reason, since from left_out where community = :community order by kind, place"
 
 
 class LeftOut(NamedTuple):
@@ -256,16 +260,19 @@ class LeftOutStore(Store):
         if kind == "link":  # these reasons quote the lines
             found = {place: mask_secrets(reason).text for place, reason in found.items()}
         self._tell(kind, found)
-        rows = await self.db.rows("select place, reason from left_out where kind = ?", (kind,))
+        known = "select place, reason from left_out where community = :community and kind = ?"
+        rows = await self.db.rows(known, (kind,))
         if dict(msgspec.convert(rows, list[tuple[str, str]])) != found:
             await self._keep(kind, found)
 
     @writes
     def _keep(self, db: Transaction, kind: LeftOutKind, found: Mapping[str, str]) -> None:
-        db.run(f"delete from left_out where kind = ? and place not {IN}", (kind, listed(found)))
+        gone = f"delete from left_out where community = :community and kind = ? and place not {IN}"
+        db.run(gone, (kind, listed(found)))
         db.run_each(
-            "insert into left_out (kind, place, reason, since) values (?, ?, ?, ?) on conflict (kind, place)"
-            " do update set reason = excluded.reason, since = excluded.since where reason <> excluded.reason",
+            "insert into left_out (community, kind, place, reason, since) values (:community, ?, ?, ?, ?)"
+            " on conflict (community, kind, place) do update set reason = excluded.reason, since = excluded.since"
+            " where left_out.reason <> excluded.reason",
             [(kind, place, reason, self.now()) for place, reason in found.items()],
         )
 
@@ -292,7 +299,10 @@ def left_out_in(path: Path) -> tuple[LeftOut, ...]:
 S = TypeVar("S", bound=Struct)
 
 
-_CAPTURES = "select id, kind, state, payload, coalesce(result, x'') from jobs where kind in ('capture', 'import')"
+_CAPTURES = (
+    "select id, kind, state, payload, result from jobs"
+    " where community = :community and kind in ('capture', 'import') order by id"
+)
 
 
 _NOTHING = b"null"
@@ -304,7 +314,8 @@ class Remains(Store):
     @reads
     def written_by(self, db: Transaction, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that are on their way to the archive, or were brought there by a command."""
-        requests = _readable(db, "select request from pending_captures", CaptureRequest)
+        waiting_requests = "select request from pending_captures where community = :community"
+        requests = _readable(db, waiting_requests, CaptureRequest)
         waiting = {each.id for request in requests for each in request.messages if each.author.id == user_id}
         captures = [each for job in _jobs(db) for each in _captures_in(job.payload) or ()]
         written = (pair for each in captures for pair in zip(each.message_ids, each.author_ids, strict=False))
@@ -334,7 +345,7 @@ class Remains(Store):
                 # Of an import, the result is numbers; of a capture, it is the pair.
                 result = job.result if job.kind == "import" else _NOTHING
                 db.run(
-                    "update jobs set payload = ?, result = ? where id = ?",
+                    "update jobs set payload = ?, result = ? where community = :community and id = ?",
                     (payload, result if job.state == "finished" else None, job.id),
                 )
 
@@ -354,7 +365,7 @@ _TRACES = f"rid in (select trace from trace_messages where message_id {IN})"
 _ABOUT = (
     f"select 1 from traces where {_TRACES}",
     f"select 1 from posts where {_POSTS}",
-    f"select 1 from pending_messages where message_id {IN}",
+    f"select 1 from pending_messages where community = :community and message_id {IN}",
 )
 
 
@@ -381,7 +392,7 @@ class _Job(NamedTuple):
     kind: str
     state: str
     payload: bytes
-    result: bytes
+    result: bytes | None
 
 
 def _jobs(db: Transaction) -> list[_Job]:
@@ -391,7 +402,7 @@ def _jobs(db: Transaction) -> list[_Job]:
 _DECODER: msgspec.json.Decoder[Capture | list[Capture] | None] = msgspec.json.Decoder(Capture | list[Capture] | None)
 
 
-def _captures_in(data: bytes) -> Sequence[Capture] | None:
+def _captures_in(data: bytes | None) -> Sequence[Capture] | None:
     """Return the captures in a payload or result; None where it cannot be decoded."""
     try:
         found = _DECODER.decode(data or b"[]")
@@ -400,11 +411,11 @@ def _captures_in(data: bytes) -> Sequence[Capture] | None:
     return found if isinstance(found, list) else [found] if found else ()
 
 
-def _names(data: bytes, gone: AbstractSet[str]) -> bool:
+def _names(data: bytes | None, gone: AbstractSet[str]) -> bool:
     """Return whether one of these messages is in a job's payload or result."""
     captures = _captures_in(data)
     if captures is None:
-        return any(each.encode() in data for each in gone)
+        return data is not None and any(each.encode() in data for each in gone)
     return any(not gone.isdisjoint(map(bare, capture.message_ids)) for capture in captures)
 
 

@@ -219,43 +219,54 @@ create index thread_messages_by_author on thread_messages (community, author_id)
 -- Captures that wait for descriptions of their images, and the descriptions that are known.
 create table pending_captures (
     rid integer primary key autoincrement,
+    community text not null,
     conversation_id text not null,
     request blob not null,
     reason text not null,
     attempts integer not null,
     next_at text not null,
     since text not null,
-    version integer not null default 0
+    version integer not null default 0,
+    unique (community, rid)
 ) strict;
-create index pending_by_conversation on pending_captures (conversation_id);
+create index pending_by_conversation on pending_captures (community, conversation_id);
 create table pending_messages (
+    community text not null,
     message_id text not null,
-    capture integer not null references pending_captures (rid) on delete cascade,
-    primary key (message_id, capture)
+    capture integer not null,
+    primary key (community, message_id, capture),
+    foreign key (community, capture) references pending_captures (community, rid) on delete cascade
 ) strict, without rowid;
-create index messages_of_pending on pending_messages (capture);
+create index messages_of_pending on pending_messages (community, capture);
 create table image_texts (
     rid integer primary key autoincrement,
+    community text not null,
     message_id text not null,
     attachment_id text not null,
     text text not null,
-    unique (message_id, attachment_id)
+    unique (community, message_id, attachment_id)
 ) strict;
+create index image_texts_by_age on image_texts (community, rid);
 
 -- Work on archived pairs that was begun and did not end; parked pairs.
 create table attempts (
-    qa_id text primary key,
-    begun integer not null
+    community text not null,
+    qa_id text not null,
+    begun integer not null,
+    primary key (community, qa_id)
 ) strict, without rowid;
 create table retries (
-    qa_id text primary key,
+    community text not null,
+    qa_id text not null,
     tries integer not null,
-    next_at text
+    next_at text,
+    primary key (community, qa_id)
 ) strict, without rowid;
 
 -- Jobs for the process that holds the data folder.
 create table jobs (
     id integer primary key autoincrement,
+    community text not null,
     kind text not null,
     key text not null,
     payload blob not null,
@@ -265,7 +276,7 @@ create table jobs (
     error text,
     exit_code integer
 ) strict;
-create index jobs_by_state on jobs (state, id);
+create index jobs_by_state on jobs (community, state, id);
 
 -- Members: who has seen the notice about private messages; names, with the form that is searched; roles.
 create table greeted (
@@ -402,7 +413,8 @@ create index vectors_by_use on vector_memory (community, used_at);
 -- so, however often it was read since.
 create table conversations (
     rid integer primary key,
-    id text not null unique,
+    community text not null,
+    id text not null,
     agent_id text not null,
     origin text not null check (origin in ('capture', 'answer', 'note')),
     guild_id text,
@@ -410,11 +422,13 @@ create table conversations (
     message_ids text not null,
     last_message_at integer not null,
     content_hash text not null,
-    is_withdrawn integer not null default 0
+    is_withdrawn integer not null default 0,
+    unique (community, id)
 ) strict;
 create table facts (
     rid integer primary key,
-    id text not null unique,
+    community text not null,
+    id text not null,
     agent_id text not null,
     category text not null,
     content text not null,
@@ -424,56 +438,49 @@ create table facts (
     first_seen_at integer not null,
     last_seen_at integer not null,
     occurrence_count integer not null,
-    supersedes text references facts (id),
+    supersedes text,
     is_active integer not null,
     retired_at integer,
     retired_why text not null default '',
-    wording text not null
+    wording text not null,
+    unique (community, id),
+    foreign key (community, supersedes) references facts (community, id)
 ) strict;
-create unique index facts_by_supersedes on facts (supersedes) where supersedes is not null;
-create index facts_by_wording on facts (wording);
-create index facts_by_category on facts (category);
-create index facts_by_agent on facts (agent_id);
-create index facts_by_visibility on facts (visibility);
+create unique index facts_by_supersedes on facts (community, supersedes) where supersedes is not null;
+create index facts_by_wording on facts (community, wording);
+create index facts_by_category on facts (community, category);
+create index facts_by_agent on facts (community, agent_id);
+create index facts_by_visibility on facts (community, visibility);
 create table fact_beliefs (
-    rid integer primary key,
-    fact_id text not null unique references facts (id),
+    community text not null,
+    fact_id text not null,
     since integer not null,
-    until integer
-) strict;
+    until integer,
+    primary key (community, fact_id),
+    foreign key (community, fact_id) references facts (community, id)
+) strict, without rowid;
 create table fact_occurrences (
     rid integer primary key,
-    id text not null unique,
-    fact_id text not null references facts (id),
-    conversation_id text not null references conversations (id),
+    community text not null,
+    id text not null,
+    fact_id text not null,
+    conversation_id text not null,
     timestamp integer not null,
     context_snippet text not null,
     sentiment text not null,
     is_withdrawn integer not null default 0,
-    first_at integer not null
+    first_at integer not null,
+    unique (community, id),
+    foreign key (community, fact_id) references facts (community, id),
+    foreign key (community, conversation_id) references conversations (community, id)
 ) strict;
-create index occurrences_of_fact on fact_occurrences (fact_id);
-create index occurrences_of_conversation on fact_occurrences (conversation_id);
-
-create virtual table facts_fts using fts5 (
-    content, summary, content = 'facts', content_rowid = 'rid', tokenize = 'porter unicode61 remove_diacritics 2'
-);
-insert into facts_fts (facts_fts, rank) values ('secure-delete', 1);
-create trigger fact_added after insert on facts begin
-    insert into facts_fts (rowid, content, summary) values (new.rid, new.content, new.summary);
-end;
-create trigger fact_removed after delete on facts begin
-    insert into facts_fts (facts_fts, rowid, content, summary) values ('delete', old.rid, old.content, old.summary);
-end;
-create trigger fact_changed after update of content, summary on facts begin
-    insert into facts_fts (facts_fts, rowid, content, summary) values ('delete', old.rid, old.content, old.summary);
-    insert into facts_fts (rowid, content, summary) values (new.rid, new.content, new.summary);
-end;
-
+create index occurrences_of_fact on fact_occurrences (community, fact_id);
+create index occurrences_of_conversation on fact_occurrences (community, conversation_id);
 create table nuggets (
     rid integer primary key,
-    id text not null unique,
-    conversation_id text not null references conversations (id),
+    community text not null,
+    id text not null,
+    conversation_id text not null,
     topic text not null,
     timestamp integer not null,
     topic_summary text not null,
@@ -483,11 +490,14 @@ create table nuggets (
     source_message_ids text not null,
     user_ids_involved text not null,
     guild_id text,
-    channel_id text
+    channel_id text,
+    unique (community, id),
+    foreign key (community, conversation_id) references conversations (community, id)
 ) strict;
-create index nuggets_of_conversation on nuggets (conversation_id);
+create index nuggets_of_conversation on nuggets (community, conversation_id);
 create table extraction_log (
-    conversation_id text primary key references conversations (id),
+    community text not null,
+    conversation_id text not null,
     content_hash text not null,
     extracted_at integer not null,
     model_used text not null,
@@ -498,28 +508,35 @@ create table extraction_log (
     nuggets_extracted integer not null default 0,
     attempts integer not null default 0,
     next_at integer,
-    error text
+    error text,
+    primary key (community, conversation_id),
+    foreign key (community, conversation_id) references conversations (community, id)
 ) strict, without rowid;
 create table extractions_due (
     rid integer primary key,
-    conversation_id text not null unique
+    community text not null,
+    conversation_id text not null,
+    unique (community, conversation_id)
 ) strict;
 create table positions (
-    follower text primary key,
-    position text not null
+    community text not null,
+    follower text not null,
+    position text not null,
+    primary key (community, follower)
 ) strict, without rowid;
 
 -- Documents and links that are no source, and why.
 create table left_out (
+    community text not null,
     kind text not null,
     place text not null,
     reason text not null,
     since text not null,
-    primary key (kind, place)
+    primary key (community, kind, place)
 ) strict, without rowid;
 
 -- A row that is written to learn whether the disk accepts writes.
 create table heartbeat (
-    one integer primary key check (one = 1),
+    community text primary key,
     at text not null
-) strict;
+) strict, without rowid;

@@ -30,18 +30,14 @@ def items(array: str) -> str:
 IN = f"in {items('?')}"
 """Is one of the values of a JSON array, which `listed`, `as_json` and `bare_ids` make."""
 
+BEGINS = "substr(id, 1, ?) = ?"
+"""Has an id that begins with a prefix, whose values `beginning` makes."""
+
 NO_LIMIT = 1 << 62
 """What `limit ?` takes where all rows are wanted."""
 
 WITHOUT_COMMUNITY = frozenset(
     {
-        "conversations",
-        "extraction_log",
-        "fact_occurrences",
-        "facts",
-        "image_texts",
-        "jobs",
-        "nuggets",
         "search_documents",
     }
 )
@@ -182,6 +178,12 @@ def listed(values: Iterable[str]) -> str:
 def bare_ids(message_ids: Iterable[MessageId]) -> str:
     """Return ids of messages as a JSON array, each as Discord writes it."""
     return listed(map(bare, message_ids))
+
+
+def beginning(prefix: str) -> tuple[int, str]:
+    """Return the values for `BEGINS`."""
+    start = carried(prefix).lower()
+    return len(start), start
 
 
 def as_json(values: Iterable[object]) -> str:

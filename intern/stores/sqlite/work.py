@@ -58,7 +58,7 @@ class JobOutcome(Struct, frozen=True, kw_only=True):
 
 _JOBS = Table("jobs", Job)
 _OUTCOMES = Table("jobs", JobOutcome)
-_EMPTIED = "payload = case when kind in ('capture', 'import', 'import_notes') then x'' else payload end"
+_EMPTIED = "payload = case when kind in ('capture', 'import', 'import_notes') then ? else payload end"
 
 
 class Jobs(Store):
@@ -67,16 +67,23 @@ class Jobs(Store):
     @writes
     def submit(self, db: Transaction, kind: str, payload: bytes, key: str) -> int:
         """Ask for a job and get its id; while one of the same kind and key waits unclaimed, get the id of that one."""
-        known = "select id from jobs where state = 'waiting' and kind = ? and key = ? order by id"
-        new = "insert into jobs (kind, key, payload, state) values (?, ?, ?, 'waiting') returning id"
-        return db.number(known, (kind, key)) or db.number(new, (kind, key, payload))
+        return db.number(
+            "select id from jobs where community = :community and state = 'waiting' and kind = ? and key = ?"
+            " order by id",
+            (kind, key),
+        ) or db.number(
+            "insert into jobs (community, kind, key, payload, state) values (:community, ?, ?, ?, 'waiting')"
+            " returning id",
+            (kind, key, payload),
+        )
 
     @writes
     def claim(self, db: Transaction, *, but: Collection[str] = ()) -> Job | None:
         """Take the oldest waiting job that is of none of the kinds `but`, or None. No two claims ever get the same."""
         row = db.row(
-            "update jobs set state = 'claimed', claims = claims + 1 where id = (select min(id) from jobs"
-            f" where state = 'waiting' and kind not {IN}) returning {_JOBS.columns}",
+            "update jobs set state = 'claimed', claims = claims + 1"
+            " where community = :community and state = 'waiting' and id = (select min(id) from jobs"
+            f" where community = :community and state = 'waiting' and kind not {IN}) returning {_JOBS.columns}",
             (listed(but),),
         )
         return None if row is None else _JOBS.struct(row)
@@ -88,13 +95,15 @@ class Jobs(Store):
         # What was captured is in the archive by then, its secrets masked, and need not lie here as it came.
         await self.db.run(
             f"update jobs set state = 'finished', result = ?, error = ?, exit_code = ?, {_EMPTIED}"
-            " where id = ? and state <> 'finished'",
-            (result, error, exit_code, job_id),
+            " where community = :community and id = ? and state <> 'finished'",
+            (result, error, exit_code, b"", job_id),
         )
 
     async def result(self, job_id: int) -> JobOutcome | None:
         """Return how the job ended; None while it waits or is in work. Raises LookupError for an unknown id."""
-        row = await self.db.row(f"select state, {_OUTCOMES.columns} from jobs where id = ?", (job_id,))
+        row = await self.db.row(
+            f"select state, {_OUTCOMES.columns} from jobs where community = :community and id = ?", (job_id,)
+        )
         if row is None:
             raise LookupError(f"there is no job {job_id}")
         return _OUTCOMES.struct(row[1:]) if row[0] == "finished" else None
@@ -107,11 +116,15 @@ class Jobs(Store):
         """
         db.run(
             f"update jobs set state = 'finished', exit_code = 3, error = ?, {_EMPTIED}"
-            " where state = 'claimed' and claims >= ?",
-            (f"the job was begun {_MOST_CLAIMS} times, and each time the process ended before it", _MOST_CLAIMS),
+            " where community = :community and state = 'claimed' and claims >= ?",
+            (f"the job was begun {_MOST_CLAIMS} times, and each time the process ended before it", b"", _MOST_CLAIMS),
         )
-        reclaimed = db.run("update jobs set state = 'waiting' where state = 'claimed'")
-        db.run("delete from jobs where state = 'finished' and id <= (select max(id) from jobs) - ?", (_OUTCOMES_KEPT,))
+        reclaimed = db.run("update jobs set state = 'waiting' where community = :community and state = 'claimed'")
+        db.run(
+            "delete from jobs where community = :community and state = 'finished' and id <="
+            " (select id from jobs where community = :community order by id desc limit 1 offset ?)",
+            (_OUTCOMES_KEPT,),
+        )
         return reclaimed
 
 
@@ -135,31 +148,38 @@ class Attempts(Store):
     def begin(self, db: Transaction, qa_id: QAId) -> int:
         """Count an attempt, on disk before the work begins; return how many there were, this one included."""
         return db.number(
-            "insert into attempts (qa_id, begun) values (?, 1)"
-            " on conflict (qa_id) do update set begun = begun + 1 returning begun",
+            "insert into attempts (community, qa_id, begun) values (:community, ?, 1)"
+            " on conflict (community, qa_id) do update set begun = attempts.begun + 1 returning begun",
             (qa_id,),
         )
 
     async def clear(self, qa_id: QAId) -> None:
         """Forget that work was begun: it ended without a decision, but not by a crash. Harmless if it was not begun."""
-        await self.db.run("delete from attempts where qa_id = ?", (qa_id,))
+        await self.db.run(_NOT_BEGUN, (qa_id,))
 
     @writes
     def end(self, db: Transaction, decision: PairDecision, *, again: bool = True) -> None:
         """Note that a pair was decided. A parked one is tried again by itself after a pause, unless not `again`."""
-        db.run("delete from attempts where qa_id = ?", (decision.qa_id,))
-        tries = db.number("select tries from retries where qa_id = ?", (decision.qa_id,))
-        db.run("delete from retries where qa_id = ?", (decision.qa_id,))
+        db.run(_NOT_BEGUN, (decision.qa_id,))
+        parked = "from retries where community = :community and qa_id = ?"
+        tries = db.number(f"select tries {parked}", (decision.qa_id,))
+        db.run(f"delete {parked}", (decision.qa_id,))
         if isinstance(decision, Parked):
             retry = _counted(decision, tries + 1)
             next_at = retry.next_at.isoformat() if again and retry.next_at else None
             db.run(
-                "insert into retries (qa_id, tries, next_at) values (?, ?, ?)", (decision.qa_id, retry.tries, next_at)
+                "insert into retries (community, qa_id, tries, next_at) values (:community, ?, ?, ?)",
+                (decision.qa_id, retry.tries, next_at),
             )
 
     async def retries(self) -> Mapping[QAId, Retry]:
         """Return every pair that was parked, as far as it was counted."""
-        return retries_of(await self.db.rows("select qa_id, tries, next_at from retries"))
+        return retries_of(await self.db.rows(RETRIES))
+
+
+_NOT_BEGUN = "delete from attempts where community = :community and qa_id = ?"
+
+RETRIES = "select qa_id, tries, next_at from retries where community = :community"
 
 
 def _counted(parked: Parked, tries: int) -> Retry:
@@ -236,7 +256,7 @@ class PendingCaptures(Store):
 
     async def waiting(self) -> Sequence[int]:
         """Return the ids of all that wait, oldest first."""
-        return [*map(int, await self.db.texts("select rid from pending_captures order by rid"))]
+        return [*map(int, await self.db.texts(_PENDING))]
 
     @reads
     def get(self, db: Transaction, rid: int) -> PendingCapture | None:
@@ -253,7 +273,8 @@ class PendingCaptures(Store):
         """Note that its images could not be described; `by_model`: a model that is available failed to."""
         next_at = (self.clock.now() + again_in).isoformat()
         await self.db.run(
-            "update pending_captures set attempts = attempts + ?, reason = ?, next_at = ? where rid = ?",
+            "update pending_captures set attempts = attempts + ?, reason = ?, next_at = ?"
+            " where community = :community and rid = ?",
             (int(by_model), whole(reason), next_at, rid),
         )
 
@@ -273,7 +294,7 @@ class PendingCaptures(Store):
 
     async def finish(self, rid: int, version: int) -> bool:
         """Let it go, for it is archived as that version; false where it has changed since, and goes on waiting."""
-        done = "delete from pending_captures where rid = ? and version = ?"
+        done = "delete from pending_captures where community = :community and rid = ? and version = ?"
         return await self._change(lambda db: bool(db.run(done, (rid, version))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
@@ -292,13 +313,16 @@ class PendingCaptures(Store):
                 else:
                     _delete(db, rid)
                 _log.info("capture_pending_cut", pending_id=rid, dropped=left is None)
-            return bool(db.run(f"delete from image_texts where message_id {IN}", (listed(gone),)))
+            shown = f"delete from image_texts where community = :community and message_id {IN}"
+            return bool(db.run(shown, (listed(gone),)))
 
         await self._change(work)
 
     async def texts_of(self, message_ids: Collection[MessageId]) -> ImageTexts:
         """Return the known descriptions of the images of these messages."""
-        statement = f"select message_id, attachment_id, text from image_texts where message_id {IN}"
+        statement = (
+            f"select message_id, attachment_id, text from image_texts where community = :community and message_id {IN}"
+        )
         rows = await self.db.rows(statement, (listed(message_ids),))
         found = msgspec.convert(rows, list[tuple[MessageId, str, str]])
         return {(message_id, attachment_id): text for message_id, attachment_id, text in found}
@@ -311,8 +335,8 @@ class PendingCaptures(Store):
     @writes
     def _keep_texts(self, db: Transaction, texts: ImageTexts) -> None:
         db.run_each(
-            "insert into image_texts (message_id, attachment_id, text) values (?, ?, ?)"
-            " on conflict (message_id, attachment_id) do update set text = excluded.text",
+            "insert into image_texts (community, message_id, attachment_id, text) values (:community, ?, ?, ?)"
+            " on conflict (community, message_id, attachment_id) do update set text = excluded.text",
             [(message_id, attachment_id, whole(text)) for (message_id, attachment_id), text in texts.items()],
         )
         keep_newest(db, "image_texts", _TEXTS_KEPT)
@@ -330,7 +354,7 @@ class PendingCaptures(Store):
     def _waiting_for(self, db: Transaction, request: CaptureRequest) -> list[int]:
         """Return the captures of the same conversation, oldest first, as the archive would see it."""
         ids = [message.id for message in request.messages]
-        same = "select rid from pending_captures where conversation_id = ?"
+        same = "select rid from pending_captures where community = :community and conversation_id = ?"
         found = set(map(int, db.texts(same, (request.conversation_id,))))
         # A conversation that is in the archive stays itself, though it shares a message with another one.
         if not any(request.conversation_id in self._conversations_of(message_id) for message_id in ids):
@@ -339,9 +363,9 @@ class PendingCaptures(Store):
 
     def _insert(self, db: Transaction, request: CaptureRequest) -> int:
         return db.number(
-            "insert into pending_captures (conversation_id, request, reason, attempts, next_at, since)"
-            " values (?1, x'', 'its images are to be looked at', 0, ?2, ?2) returning rid",
-            (request.conversation_id, self.now()),
+            "insert into pending_captures (community, conversation_id, request, reason, attempts, next_at, since)"
+            " values (:community, ?, ?, 'its images are to be looked at', 0, ?, ?) returning rid",
+            (request.conversation_id, b"", self.now(), self.now()),
         )
 
     async def _change(self, work: Callable[[Transaction], bool]) -> bool:
@@ -355,7 +379,8 @@ class PendingCaptures(Store):
         return changed
 
 
-_WAITING = "select message_id from pending_messages"
+_WAITING = "select message_id from pending_messages where community = :community"
+_PENDING = "select rid from pending_captures where community = :community order by rid"
 
 
 def _union(requests: Sequence[CaptureRequest]) -> CaptureRequest:
@@ -371,7 +396,9 @@ def _kinds(messages: Iterable[ChatMessage]) -> set[AuthorType]:
 
 
 def _get(db: Transaction, rid: int) -> PendingCapture | None:
-    row = db.row("select rid, version, request, attempts from pending_captures where rid = ?", (rid,))
+    row = db.row(
+        "select rid, version, request, attempts from pending_captures where community = :community and rid = ?", (rid,)
+    )
     if row is None:
         return None
     number, version, request, attempts = msgspec.convert(row, tuple[int, int, bytes, int])
@@ -385,16 +412,21 @@ def _get(db: Transaction, rid: int) -> PendingCapture | None:
 
 
 def _with_any(db: Transaction, message_ids: Collection[MessageId]) -> list[int]:
-    statement = f"select distinct capture from pending_messages where message_id {IN} order by capture"
-    return [*map(int, db.texts(statement, (listed(message_ids),)))]
+    holding = f"select distinct capture from pending_messages where community = :community and message_id {IN}"
+    return [*map(int, db.texts(f"{holding} order by capture", (listed(message_ids),)))]
 
 
 def _put(db: Transaction, rid: int, request: CaptureRequest) -> None:
-    db.run("update pending_captures set request = ?, version = version + 1 where rid = ?", (encoded(request), rid))
-    db.run("delete from pending_messages where capture = ?", (rid,))
-    ids = {message.id for message in request.messages}
-    db.run_each("insert into pending_messages (message_id, capture) values (?, ?)", [(each, rid) for each in ids])
+    db.run(
+        "update pending_captures set request = ?, version = version + 1 where community = :community and rid = ?",
+        (encoded(request), rid),
+    )
+    db.run("delete from pending_messages where community = :community and capture = ?", (rid,))
+    db.run_each(
+        "insert into pending_messages (community, message_id, capture) values (:community, ?, ?)",
+        [(each, rid) for each in {message.id for message in request.messages}],
+    )
 
 
 def _delete(db: Transaction, rid: int) -> None:
-    db.run("delete from pending_captures where rid = ?", (rid,))
+    db.run("delete from pending_captures where community = :community and rid = ?", (rid,))

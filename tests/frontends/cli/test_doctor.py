@@ -348,7 +348,7 @@ async def test_a_row_that_points_to_nothing_is_found(tmp_path: Path) -> None:
         raw: Any = apsw.Connection(str(settings.paths.database))
         with closing(raw):
             raw.pragma("foreign_keys", 0)
-            raw.execute("insert into fact_beliefs (fact_id, since) values ('none', 1)")
+            raw.execute("insert into fact_beliefs (community, fact_id, since) values ('default', 'none', 1)")
         report = await examine(settings)
     assert "fact_beliefs points to nothing in facts" in todos(report)[0]
 

@@ -244,8 +244,9 @@ async def _facts(made: Site, texts: Sequence[str]) -> None:
 
     def known(db: Transaction) -> None:
         db.run(
-            "insert into conversations (id, agent_id, origin, message_ids, last_message_at, content_hash)"
-            " values (?, '100', 'capture', '[]', 0, '')",
+            "insert into conversations"
+            " (community, id, agent_id, origin, message_ids, last_message_at, content_hash)"
+            " values (:community, ?, '100', 'capture', '[]', 0, '')",
             (talk,),
         )
         whole = "\n".join([NUGGET, *texts[:5]])
