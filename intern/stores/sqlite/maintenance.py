@@ -148,20 +148,22 @@ def at_rest(path: Path) -> Generator[Transaction | None]:
 _READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 _FIGURES = {
-    "counts": "select day, name, number from counts",
+    "counts": "select day, name, number from counts where community = :community",
     "retries": RETRIES,
-    "spent": "select day, sum(prompt_tokens + completion_tokens), sum(cost) from usage group by day",
-    "votes": "select vote, count(*) from feedback group by vote",
+    "spent": "select day, cast(sum(prompt_tokens + completion_tokens) as bigint), sum(cost) from usage"
+    " where community = :community group by day",
+    "votes": "select vote, count(*) from feedback where community = :community group by vote",
     "pending_images": "select since, reason from pending_captures where community = :community order by rid",
-    "attended": "select guild_id, until, (select count(*) from marks where marks.guild_id = attended.guild_id),"
-    " max(until, coalesce((select max(mark) from marks where marks.guild_id = attended.guild_id), 0))"
-    " from attended order by guild_id",
+    "attended": "select attended.guild_id, until, count(mark),"
+    " case when max(mark) > until then max(mark) else until end"
+    " from attended left join marks on marks.community = attended.community and marks.guild_id = attended.guild_id"
+    " where attended.community = :community group by attended.guild_id, until order by attended.guild_id",
     "vectors": "select model, count(*) from search_vectors group by model",
 }
 _NUMBERS = {
     "secret_facts": "select sum(facts_secret) from extraction_log where community = :community",
     "outdated_answers": COUNT_OUTDATED,
-    "pending_posts": "select count(*) from posts where state = 'open'",
+    "pending_posts": "select count(*) from posts where community = :community and state = 'open'",
     "waiting_jobs": "select count(*) from jobs where community = :community and state <> 'finished'",
     "documents": "select count(*) from search_documents",
 }
@@ -314,8 +316,8 @@ class Remains(Store):
     @reads
     def written_by(self, db: Transaction, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that are on their way to the archive, or were brought there by a command."""
-        waiting_requests = "select request from pending_captures where community = :community"
-        requests = _readable(db, waiting_requests, CaptureRequest)
+        pending = "select request from pending_captures where community = :community"
+        requests = _readable(db, pending, CaptureRequest)
         waiting = {each.id for request in requests for each in request.messages if each.author.id == user_id}
         captures = [each for job in _jobs(db) for each in _captures_in(job.payload) or ()]
         written = (pair for each in captures for pair in zip(each.message_ids, each.author_ids, strict=False))
@@ -353,13 +355,19 @@ class Remains(Store):
     def forget_member(self, db: Transaction, user_id: UserId) -> None:
         """Take out a member's votes, and that they were greeted."""
         for table in ("feedback", "greeted"):
-            db.run(f"delete from {table} where user_id = ?", (user_id,))
+            db.run(f"delete from {table} where community = :community and user_id = ?", (user_id,))
 
 
-_POSTS = f"(question_id {IN} or question_id in (select question_id from post_messages where message_id {IN}))"
+_POSTS = (
+    f"community = :community and (question_id {IN} or question_id in"
+    f" (select question_id from post_messages where community = :community and message_id {IN}))"
+)
 
 
-_TRACES = f"rid in (select trace from trace_messages where message_id {IN})"
+_TRACES = (
+    "community = :community"
+    f" and rid in (select trace from trace_messages where community = :community and message_id {IN})"
+)
 
 
 _ABOUT = (
@@ -369,10 +377,13 @@ _ABOUT = (
 )
 
 
+_ENDED = "select question_id from posts where community = :community and state <> 'open'"
+
+
 _FORGETTING = (
     f"delete from traces where {_TRACES}",
     f"update posts set state = 'dropped', reason = 'forgotten' where state = 'open' and {_POSTS}",
-    "update post_parts set text = '' where question_id in (select question_id from posts where state <> 'open')",
+    f"update post_parts set text = '' where community = :community and question_id in ({_ENDED})",
 )
 
 

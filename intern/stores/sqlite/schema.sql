@@ -244,9 +244,9 @@ create table image_texts (
     message_id text not null,
     attachment_id text not null,
     text text not null,
+    unique (community, rid),
     unique (community, message_id, attachment_id)
 ) strict;
-create index image_texts_by_age on image_texts (community, rid);
 
 -- Work on archived pairs that was begun and did not end; parked pairs.
 create table attempts (
