@@ -32,30 +32,8 @@ SCHEMA = (STORES / "sqlite/schema.sql").read_text(encoding="utf-8")
 
 WITHOUT_COMMUNITY = {
     "endpoint_forms": "what an endpoint accepts is the same, whichever community asks",
-    "heartbeat": "one row tells whether the disk takes writes",
     "search_.*": "the search is a projection in a file of its own",
-    "facts_fts.*": "an index of the table `facts`",
 }
-PENDING_TABLES = {
-    "attempts",
-    "conversations",
-    "extraction_log",
-    "extractions_due",
-    "fact_beliefs",
-    "fact_occurrences",
-    "facts",
-    "image_texts",
-    "jobs",
-    "left_out",
-    "nuggets",
-    "pending_captures",
-    "pending_messages",
-    "positions",
-    "retries",
-}
-"""Not done yet. Only take tables out."""
-PENDING_MODULES = {"extractions", "facts", "maintenance", "store"}
-"""Their statements are not done yet. Only take modules out."""
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +71,7 @@ def keys(schema: Any, table: str) -> Iterator[tuple[str, list[str]]]:
 def test_a_community_leads_each_key(schema: Any) -> None:
     wrong = [
         f"{table}: {name} begins with {', '.join(found[:1])}"
-        for table in sorted(without_reason(tables(schema)) - PENDING_TABLES)
+        for table in sorted(without_reason(tables(schema)))
         for name, found in keys(schema, table)
         if found[:1] != ["community"]
     ]
@@ -182,13 +160,13 @@ OF_NO_TABLE = re.compile(r"select \{\} from \{\}|insert into \{\} \(\{\}, rank\)
 
 
 def test_each_statement_binds_the_community_of_each_table(schema: Any) -> None:
-    shared = without_reason(tables(schema)) - PENDING_TABLES
+    shared = without_reason(tables(schema))
     found = [each for each in statements() if _TOUCHED.search(each[1])]
     assert len(found) > 200
     assert [
         f"{place} touches {', '.join(touched)}"
         for place, text, module in found
-        if module not in PENDING_MODULES and not OF_NO_TABLE.fullmatch(text) and (touched := unbound(text, shared))
+        if module != "store" and not OF_NO_TABLE.fullmatch(text) and (touched := unbound(text, shared))
     ] == []
 
 

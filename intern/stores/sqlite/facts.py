@@ -109,8 +109,8 @@ class FactStore(Store):
     @reads
     def all(self, db: Transaction, wanted: FactFilter, limit: int = NO_LIMIT) -> tuple[Fact, ...]:
         """Return facts, the last said first."""
-        where, values = _where(wanted)
-        return _FACTS.all(db, f"{where} {_NEWEST} limit ?", (*values, limit))
+        where, values = _conditions(wanted)
+        return _FACTS.all(db, f"where community = :community and {where} {_NEWEST} limit ?", (*values, limit))
 
     @reads
     def states(self, db: Transaction) -> Mapping[FactId, FactState]:
@@ -130,8 +130,10 @@ class FactStore(Store):
     @reads
     def beginning(self, db: Transaction, prefix: str, *, secret: bool = False) -> tuple[Fact, ...]:
         """Return the facts, active or not, whose id begins with `prefix`, by id."""
-        where, values = _where(FactFilter(active=None, secret=secret))
-        return _FACTS.all(db, f"{where} and {BEGINS} order by id", (*values, *beginning(prefix)))
+        where, values = _conditions(FactFilter(active=None, secret=secret))
+        return _FACTS.all(
+            db, f"where community = :community and {where} and {BEGINS} order by id", (*values, *beginning(prefix))
+        )
 
     @reads
     def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[Fact, ...]:
@@ -174,8 +176,10 @@ class FactStore(Store):
 
         `holding` is for scripts without spaces, where the engine takes a whole line for one word.
         """
-        where, values = _where(wanted)
-        rows = db.rows(f"select id, content, summary from facts {where} {_NEWEST}", values)
+        where, values = _conditions(wanted)
+        rows = db.rows(
+            f"select id, content, summary from facts where community = :community and {where} {_NEWEST}", values
+        )
         texts = {FactId(str(name)): (str(content), str(summary)) for name, content, summary in rows}
         found = _ranked(texts, match) if match is not None else []
         found += [each for each, text in texts.items() if any(part in " ".join(text) for part in holding)]
@@ -266,7 +270,8 @@ def add_occurrence(db: Transaction, occurrence: Occurrence) -> None:
         f" values (:community, {', '.join('?' * len(values))})",
         values,
     )
-    there, where = (occurrence.fact_id, occurrence.conversation_id), f"{_OF_FACT} and conversation_id = ?"
+    there = (occurrence.fact_id, occurrence.conversation_id)
+    where = f"{_OF_FACT} and conversation_id = ?"
     db.run(
         f"update fact_occurrences set first_at = (select min(first_at) from fact_occurrences {where}) {where}",
         (*there, *there),
@@ -448,7 +453,7 @@ def _unlink(db: Transaction, fact: Fact) -> FactId | None:
     return None if after is None else FactId(str(after[0]))
 
 
-def _where(wanted: FactFilter) -> tuple[str, tuple[Value, ...]]:
+def _conditions(wanted: FactFilter) -> tuple[str, tuple[Value, ...]]:
     active = None if wanted.active is None or wanted.as_of is not None else int(wanted.active)
     believed = None if wanted.as_of is None else millis(wanted.as_of)
     where, values = conditions(
@@ -458,7 +463,7 @@ def _where(wanted: FactFilter) -> tuple[str, tuple[Value, ...]]:
         ("visibility <> ?", None if wanted.secret else "secret"),
         (_BELIEVED, believed),
     )
-    return f"where community = :community and {where}", values if believed is None else (*values, believed)
+    return where, values if believed is None else (*values, believed)
 
 
 def _ranked(texts: Mapping[FactId, tuple[str, str]], match: Match) -> list[FactId]:
