@@ -1,0 +1,99 @@
+"""What one community taught, and its work, is neither read nor forgotten by another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from intern.core.ids import FactId, MessageId, NuggetId, QAId
+from intern.core.records import NewFact
+from intern.search.finding import any_of
+from intern.stores.database import Database as Handle
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
+from intern.stores.sqlite.facts import FactFilter, FactStore
+from intern.stores.sqlite.maintenance import LeftOutStore, Remains
+from intern.stores.sqlite.work import Attempts, Jobs
+from tests.fakes import HandClock
+from tests.stores.taught import at, conversation, fact, nugget, outcome, said
+
+pytestmark = pytest.mark.anyio
+
+CLOCK = HandClock(at(100))
+ASKED, TALK = [MessageId("11")], conversation(1, 1)
+ALL = FactFilter(active=None, secret=True)
+
+
+async def plant(db: Handle, word: str) -> None:
+    """Write with every store, under the same ids."""
+    log = ExtractionLog(db, clock=CLOCK)
+    learned = NewFact(fact=fact("a", f"The port is {word}.", 1), occurrence=said("a", 1, 1, snippet=word))
+    await log.apply(outcome(TALK, [learned], [nugget("n", 1, word)]))
+    await log.move("extractor", word)
+    await Attempts(db, clock=CLOCK).begin(QAId("q"))
+    await LeftOutStore(db, clock=CLOCK).keep("document", [("a.bin", word)])
+
+
+async def everything(db: Handle) -> dict[str, object]:
+    facts, log, nuggets = FactStore(db, clock=CLOCK), ExtractionLog(db, clock=CLOCK), NuggetStore(db)
+    return {
+        "all": await facts.all(ALL),
+        "as of": await facts.all(FactFilter(as_of=at(50))),
+        "states": await facts.states(),
+        "by_ids": await facts.by_ids([FactId("a")]),
+        "beginning": await facts.beginning("a"),
+        "of_conversation": await facts.of_conversation(TALK.id),
+        "words": await facts.search_facts(any_of(["port"]), ALL, 9),
+        "parts": await facts.search_facts(None, ALL, 9, holding=["port"]),
+        "history": await facts.history(FactId("a")),
+        "known_for": (await facts.known_for(TALK, [], ["a"])).facts,
+        "nuggets": await nuggets.all(),
+        "nuggets of": await nuggets.of_conversation(TALK.id),
+        "nugget ids": await nuggets.by_ids([NuggetId("n")]),
+        "nugget prefix": await nuggets.beginning("n"),
+        "nugget stamps": await nuggets.stamps(),
+        "count": await nuggets.count(),
+        "entry": await log.entry(TALK.id),
+        "entries": await log.entries(),
+        "conversation": await log.conversation(TALK.id),
+        "holding": await log.holding(ASKED),
+        "touched": (await log.touched(ASKED)).facts,
+        "position": await log.position("extractor"),
+        "left out": await LeftOutStore(db, clock=CLOCK).all(),
+    }
+
+
+async def test_a_community_reads_and_forgets_nothing_of_another(tmp_path: Path) -> None:
+    with anyio.fail_after(20):
+        async with await Database.open(tmp_path / "intern.db") as db:
+            one, other = db.of("one"), db.of("other")
+            empty = await everything(other)
+            await plant(one, "4711")
+            planted = await everything(one)
+            assert [name for name, found in planted.items() if found == empty[name]] == []
+            assert await everything(other) == empty
+            await plant(other, "815")
+            assert "4711" not in repr(await everything(other))
+            assert await Attempts(other, clock=CLOCK).begin(QAId("q")) == 2
+
+            await ExtractionLog(other, clock=CLOCK).forget(ASKED)
+            await Remains(other, clock=CLOCK).forget(ASKED)
+            await LeftOutStore(other, clock=CLOCK).keep("document", [])
+            assert await ExtractionLog(one, clock=CLOCK).due() is None
+            assert await everything(one) == planted
+
+
+async def test_a_community_takes_its_own_jobs_only(tmp_path: Path) -> None:
+    with anyio.fail_after(20):
+        async with await Database.open(tmp_path / "intern.db") as db:
+            one, other = Jobs(db.of("one")), Jobs(db.of("other"))
+            number = await one.submit("index", b"4711", "k")
+            assert await other.claim() is None
+            with pytest.raises(LookupError):
+                await other.result(number)
+            assert await other.submit("index", b"", "k") != number
+            claimed = await one.claim()
+            assert claimed is not None
+            assert (claimed.id, await other.reclaim()) == (number, 0)
