@@ -164,39 +164,35 @@ def status(*, as_json: bool, sources: bool) -> None:
         show_result(found, lambda found: show("\n".join(_lines(found))), as_json=as_json)
 
 
-def _lines(status: Status) -> list[str]:
-    runs = f"runs as process {status.pid}" if status.running else "does not run"
-    lines = [
-        f"{status.data_dir}: intern {runs}",
-        f"learned: {status.archived} captures, {status.topics} topics",
-        f"not filed: {status.waiting} waiting, {status.undecided} left out, {len(status.parked)} parked",
-    ]
-    lines += [f"  {pair.qa_id}: {pair.reason} ({_tried(pair)})" for pair in status.parked[:_SHOWN]]
+def _lines(status: Status) -> Iterator[str]:
+    yield f"{status.data_dir}: intern {f'runs as process {status.pid}' if status.running else 'does not run'}"
+    yield f"learned: {status.archived} captures, {status.topics} topics"
+    yield f"not filed: {status.waiting} waiting, {status.undecided} left out, {len(status.parked)} parked"
+    yield from (f"  {pair.qa_id}: {pair.reason} ({_tried(pair)})" for pair in status.parked[:_SHOWN])
     if len(status.parked) > _SHOWN:
-        lines.append(f"  and {len(status.parked) - _SHOWN} more")
+        yield f"  and {len(status.parked) - _SHOWN} more"
     if status.damaged:
-        lines.append(f"damaged or away: {len(status.damaged)} pieces of the text files; `intern doctor` names them")
+        yield f"damaged or away: {len(status.damaged)} pieces of the text files; `intern doctor` names them"
     if status.awaiting_review or status.due:
         hint = " (`intern review`)" if status.awaiting_review else ""
-        lines.append(
-            f"review: {status.awaiting_review} wait for the team{hint}, {status.due} approved and not filed yet"
-        )
-    lines += [
-        f"feedback: {status.feedback.up} helpful, {status.feedback.down} not",
-        *_outdated(status.outdated_answers),
-        f"questions shed: {status.shed_today} today, {status.shed} in all",
-        _declined(status.counts_today),
-        *_masked(status.masked),
-        *_secret_facts(status.secret_facts),
-        f"in work: {status.pending_posts} replies, {status.waiting_jobs} jobs",
-        _spent(status),
-        _searched(status),
-    ]
-    if status.pending_images is not None:
-        waits = status.pending_images
+        yield f"review: {status.awaiting_review} wait for the team{hint}, {status.due} approved and not filed yet"
+    yield f"feedback: {status.feedback.up} helpful, {status.feedback.down} not"
+    if outdated := status.outdated_answers:
+        yield f"answers with sources that changed or went: {outdated} (the status page lists them; see ai.retract)"
+    yield f"questions shed: {status.shed_today} today, {status.shed} in all"
+    yield _declined(status.counts_today)
+    if status.masked:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(status.masked.items()))
+        yield f"kept out of the archive: {kinds}"
+    if secret := status.secret_facts:
+        yield f"facts that look secret: {secret}, not kept (facts.overrides says what else they are, facts.keep_secret)"
+    yield f"in work: {status.pending_posts} replies, {status.waiting_jobs} jobs"
+    yield _spent(status)
+    yield _searched(status)
+    if (waits := status.pending_images) is not None:
         number = "1 capture waits" if waits.captures == 1 else f"{waits.captures} captures wait"
-        lines.append(f"images: {number} to be archived, the first from {ago(waits.oldest_seconds)}: {waits.reason}")
-    return [*lines, *map(_read, status.marks)]
+        yield f"images: {number} to be archived, the first from {ago(waits.oldest_seconds)}: {waits.reason}"
+    yield from map(_read, status.marks)
 
 
 def _read(mark: Attended) -> str:
@@ -249,24 +245,6 @@ def _source_line(source: SourceStatus) -> str:
     note = f" ({source.note})" if source.note else ""
     described = f"described {ago(source.age_seconds)}" if source.is_described else "not described yet"
     return f"{source.state:<7}  {where}{note}  {described}, {check}{error}"
-
-
-def _masked(kinds: Mapping[str, int]) -> list[str]:
-    if not kinds:
-        return []
-    return ["kept out of the archive: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))]
-
-
-def _outdated(number: int) -> list[str]:
-    if not number:
-        return []
-    return [f"answers with sources that changed or went: {number} (the status page lists them; see ai.retract)"]
-
-
-def _secret_facts(number: int) -> list[str]:
-    if not number:
-        return []
-    return [f"facts that look secret: {number}, not kept (facts.overrides says what else they are, facts.keep_secret)"]
 
 
 def _tried(pair: ParkedPair) -> str:

@@ -20,7 +20,7 @@ from intern.core.messages import Channel
 from intern.core.progress import tell
 from intern.platforms.discord.events import channel_of
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.payloads import FORUMS, RawApplication, RawChannel, RawMember, fitted, readable
+from intern.platforms.discord.payloads import FORUMS, RawApplication, RawChannel, RawGuild, RawMember, fitted, readable
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest, to
 
 ADMINISTRATOR: Final = 1 << 3
@@ -120,9 +120,9 @@ class Audience:
         """
         match name:
             case "GUILD_CREATE":
-                self._welcome(fitted(payload, _GuildCreated))
+                self._welcome(fitted(payload, RawGuild))
             case "GUILD_DELETE":
-                self._leave(msgspec.convert(payload, _GuildDeleted))
+                self._leave(fitted(payload, RawGuild))
             case "GUILD_ROLE_CREATE" | "GUILD_ROLE_UPDATE":
                 self._change_role(msgspec.convert(payload, _RoleChanged))
             case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "CHANNEL_DELETE":
@@ -130,7 +130,7 @@ class Audience:
             case _:
                 pass
 
-    def _welcome(self, told: _GuildCreated) -> None:
+    def _welcome(self, told: RawGuild) -> None:
         if told.unavailable:
             return
         guild = self._guilds[told.id] = _Everyone(told.id)
@@ -141,7 +141,7 @@ class Audience:
         if waiting := self._welcomed.pop(told.id, None):
             waiting.set()
 
-    def _leave(self, told: _GuildDeleted) -> None:
+    def _leave(self, told: RawGuild) -> None:
         # An outage is announced in the same words, and ends with a GUILD_CREATE.
         if not told.unavailable:
             self._guilds.pop(told.id, None)
@@ -200,20 +200,6 @@ class RawRole(Struct, frozen=True):
         return int(self.permissions)
 
 
-class _GuildCreated(Struct, frozen=True):
-    id: GuildId
-    unavailable: bool | None = None
-    roles: list[Any] | None = None
-    members: list[Any] | None = None
-    channels: list[Any] | None = None
-    threads: list[Any] | None = None
-
-
-class _GuildDeleted(Struct, frozen=True):
-    id: GuildId
-    unavailable: bool | None = None
-
-
 class _RoleChanged(Struct, frozen=True):
     guild_id: GuildId
     role: dict[str, Any]
@@ -239,7 +225,7 @@ def session_of(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | N
     Discord sends one for each server at the start of a session, and when a server comes back or is joined: always,
     what happened there before was not told. Never after a resume. Raises msgspec.ValidationError.
     """
-    told = fitted(payload, _GuildCreated)
+    told = fitted(payload, RawGuild)
     if told.unavailable:
         return None
     open_to_us = _readable_by(told, bot_id)
@@ -255,11 +241,11 @@ def session_of(payload: Mapping[str, Any], bot_id: UserId) -> SessionStarted | N
 
 def own_roles(payload: Mapping[str, Any], bot_id: UserId) -> frozenset[RoleId]:
     """Read the bot's own roles from a GUILD_CREATE. Raises msgspec.ValidationError."""
-    told = fitted(payload, _GuildCreated)
+    told = fitted(payload, RawGuild)
     return frozenset(role.id for role in readable(told.roles, _TaggedRole) if role.tags.bot_id == bot_id)
 
 
-def _readable_by(told: _GuildCreated, bot_id: UserId) -> set[ChannelId]:
+def _readable_by(told: RawGuild, bot_id: UserId) -> set[ChannelId]:
     roles = {role.id: role.bits for role in readable(told.roles, RawRole)}
     channels = list(readable(told.channels, RawPermissions))
     members = readable(told.members, RawMember)

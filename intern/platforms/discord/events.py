@@ -24,7 +24,7 @@ from intern.platforms.discord.payloads import (
     RawAttachment,
     RawChannel,
     RawDeleted,
-    RawGuilds,
+    RawGuild,
     RawMember,
     RawMentioned,
     RawMessage,
@@ -329,13 +329,13 @@ def _channel_event(name: str, payload: Mapping[str, Any]) -> ChannelEvent | None
         case "CHANNEL_DELETE" | "THREAD_DELETE":
             return ChannelGone(msgspec.convert(payload, RawPlace).id)
         case "GUILD_CREATE" | "THREAD_LIST_SYNC":
-            return _channels(fitted(payload, RawGuilds))
+            return _channels(fitted(payload, RawGuild))
         case _:
             return None
 
 
-def _channels(raw: RawGuilds) -> ChannelsSeen:
-    guild_id = raw.guild_id or raw.id
+def _channels(raw: RawGuild) -> ChannelsSeen:
+    guild_id = raw.guild_id or raw.id or None
     told = (*readable(raw.channels, RawChannel), *readable(raw.threads, RawChannel))
     channels = tuple(msgspec.structs.replace(channel, guild_id=guild_id) for channel in told)
     # Only GUILD_CREATE names channels, and then all of them, with all threads that are not archived.

@@ -369,11 +369,15 @@ class RawDeleted(Struct, frozen=True):
     guild_id: GuildField | None = None
 
 
-class RawGuilds(Struct, frozen=True):
-    """GUILD_CREATE calls its id `id`, THREAD_LIST_SYNC `guild_id`."""
+class RawGuild(Struct, frozen=True):
+    """A server, or its threads: GUILD_CREATE calls its id `id`, THREAD_LIST_SYNC `guild_id`."""
 
-    id: GuildField | None = None
+    id: GuildField = GuildId("")
     guild_id: GuildField | None = None
+    unavailable: bool | None = None
+    """An outage, which says nothing of the rest."""
+    roles: list[Any] | None = None
+    members: list[Any] | None = None
     channels: list[Any] | None = None
     threads: list[Any] | None = None
 
