@@ -27,7 +27,8 @@ from intern.models.templates import Templates
 from intern.runtime.bot import open_sandbox
 from intern.sources.descriptions import SUMMARIZE_TOPIC
 from intern.sources.refresh import Refreshed
-from intern.stores.database import Database, Transaction
+from intern.stores.database import Transaction
+from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.traces import FeedbackStore
 from intern.stores.sqlite.usage import KEPT_REPLIES, MAX_AGE_REPLIES, ReplyStore
 from tests.at_work import Watching, settings_in

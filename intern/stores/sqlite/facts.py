@@ -7,6 +7,7 @@ fact is active, and then its newest. What was believed when can be asked later.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -472,25 +473,16 @@ def _ranked(texts: Mapping[FactId, tuple[str, str]], match: Match) -> list[FactI
     They are indexed in memory for this one search, so nothing is missed that was just written. 20,000 take 0.1 s.
     """
     ids = list(texts)
-    db: Any = apsw.Connection(":memory:")
-    try:
-        db.execute(_INDEX)
-        db.executemany(
-            "insert into texts (rowid, content, summary) values (?, ?, ?)",
-            ((n, *text) for n, text in enumerate(texts.values())),
-        )
-        rows = db.execute("select rowid from texts where texts match ? order by bm25(texts), rowid", (match,))
-        return [ids[n] for (n,) in rows]
-    finally:
-        db.close()
+    memory: Any = apsw.Connection(":memory:")
+    with closing(memory) as db:
+        db.execute(f"begin; create virtual table texts using fts5 (content, summary, content = '', {_TOKENIZER})")
+        rows = ((n, *text) for n, text in enumerate(texts.values()))
+        db.executemany("insert into texts (rowid, content, summary) values (?, ?, ?)", rows)
+        found = db.execute("select rowid from texts where texts match ? order by bm25(texts), rowid", (match,))
+        return [ids[n] for (n,) in found]
 
 
-_INDEX = """
-    begin;
-    create virtual table texts using fts5 (
-        content, summary, content = '', tokenize = 'porter unicode61 remove_diacritics 2'
-    );
-"""
+_TOKENIZER = "tokenize = 'porter unicode61 remove_diacritics 2'"
 
 
 def _chain_of(db: Transaction, fact_id: FactId) -> tuple[Fact, ...]:
