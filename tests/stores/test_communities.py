@@ -309,6 +309,15 @@ async def wipe(db: Database) -> None:
     await usage.ReplyStore(db, clock=CLOCK).forget([ASKED.id])
 
 
+@pytest.mark.anyio
+async def test_rows_are_found_by_their_key_and_not_by_their_community_alone(tmp_path: Path) -> None:
+    found = "from thread_messages where community = :community and message_id in (select value from json_each(?))"
+    with anyio.fail_after(5):
+        async with await Database.open(tmp_path / "intern.db") as db:
+            plan = await db.rows(f"explain query plan delete {found}", ("[]",))
+            assert "thread_messages_by_id (community=? AND message_id=?)" in repr(plan)
+
+
 async def everything(db: Database) -> dict[str, object]:
     return {name: await read(db) for name, read in READS.items()}
 
