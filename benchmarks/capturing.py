@@ -33,7 +33,8 @@ from intern.service.models import offline_rules, open_models
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC, SummarizeIn
 from intern.stores.archive import Archive
-from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.endpoint_double import EndpointDouble, Reply, Request, endpoint_double, prompt_of, text_of
 from tests.eval.chats import EVAL, chat_lines, exchanges
 from tests.kept import Taught
@@ -145,7 +146,7 @@ def _real() -> Iterator[Figure]:
     with endpoint_double(_Clusters(told, skipped)) as endpoint, tempfile.TemporaryDirectory() as folder:
         settings = _settings(Path(folder), endpoint, extract=True)
         cost = asyncio.run(_cost(endpoint, settings, told))
-        topics = len(TopicLibrary(settings.paths.topics).names())
+        topics = len(Knowledge(AtRest(settings.paths.database)).names())
     filing = sum(each.prompt in {CLASSIFY.name, INTEGRATE.name} for each in cost.requests)
     yield Figure(f"{cost.pairs} real exchanges, classify and integrate, calls a pair", filing / cost.pairs, "", 1.6)
     yield Figure(f"{cost.pairs} real exchanges, with descriptions and distilling", cost.calls_a_pair, "", 2.5)
@@ -199,8 +200,8 @@ def _thread(endpoint: EndpointDouble) -> Iterator[Figure]:
         settings = _settings(Path(folder), endpoint)
         asyncio.run(_cost(endpoint, settings, before))
         cost = asyncio.run(_cost(endpoint, settings, thread))
-        library = TopicLibrary(settings.paths.topics)
-        topics = {name: library.read(name) for name in library.names()}
+        knowledge = Knowledge(AtRest(settings.paths.database))
+        topics = {name: knowledge.read(name) for name in knowledge.names()}
     name = f"a thread of {REPLIES} team replies"
     said = {turn for _, turn in thread[-1].messages}
     blocks = [block for topic in topics.values() for block in topic if said.intersection(block.turns)]

@@ -1,4 +1,4 @@
-"""What indexing costs: the event loop's longest stall at 5,000 files, and calls, time and bytes written for 200.
+"""What indexing costs: the event loop's longest stall at 5,000 files, and calls and time for 200.
 
 The calls go to an endpoint of 50 ms. Where the loop is watched, the model is one that answers at once.
 """
@@ -10,7 +10,8 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -29,7 +30,8 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SummarizeOut
 from intern.sources.files import SourceFolder
 from intern.sources.refresh import Refreshed, refresh_sources
-from intern.stores.files import FileLayer
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.endpoint_double import EndpointDouble, Reply, endpoint_double
 
 FILES = 200
@@ -38,36 +40,19 @@ MANY = 5000
 _DESCRIPTION = "Tells how it is set up, which values it takes, what to do when it fails, and whom to ask. " * 4
 
 
-class _Counting(FileLayer):
-    """The disk, and the bytes that were written to it."""
-
-    def __init__(self) -> None:
-        self.written = 0
-
-    def write(self, fd: int, data: bytes | memoryview) -> int:
-        self.written += len(data)
-        return super().write(fd, data)
-
-
 class _Shelf(NamedTuple):
-    """A data folder with documents, and the disk that its index is written to."""
+    """A folder with documents, and their index."""
 
     folder: Path
-    disk: _Counting
+    catalogue: Catalogue
 
     @property
     def sources(self) -> Path:
         return self.folder / "sources"
 
-    @property
-    def indexed(self) -> int:
-        """Bytes of the index and its cache."""
-        return sum((self.folder / name).stat().st_size for name in ("index.txt", "index-cache.json"))
-
-    def forget(self) -> None:
+    async def forget(self) -> None:
         """Let all documents be new."""
-        for name in ("index.txt", "index-cache.json"):
-            (self.folder / name).unlink(missing_ok=True)
+        await self.catalogue.change({}, drop=list(self.catalogue.sources()))
 
     def touch(self, mtime: int) -> None:
         """Let all documents look changed."""
@@ -75,14 +60,7 @@ class _Shelf(NamedTuple):
             os.utime(path, ns=(mtime, mtime))
 
     async def refresh(self, model: Model) -> Refreshed:
-        clock = SystemClock()
-        catalogue = Catalogue(
-            cache_path=self.folder / "index-cache.json",
-            index_path=self.folder / "index.txt",
-            clock=clock,
-            files=self.disk,
-        )
-        return await refresh_sources(model, SourceFolder(self.sources, 1_000_000), catalogue)
+        return await refresh_sources(model, SourceFolder(self.sources, 1_000_000), self.catalogue)
 
 
 class _AtOnce:
@@ -113,13 +91,12 @@ async def _stalls() -> list[Figure]:
     # What a thread of the plainest Python costs the loop here and now: on a busy machine, more than the bar.
     plain = await _longest_stall(lambda: anyio.to_thread.run_sync(_count))
     figures = [Figure("longest stall of the event loop beside a thread that only counts", plain * 1000, "ms", math.inf)]
-    with tempfile.TemporaryDirectory() as folder:
-        shelf = _shelf(Path(folder), MANY)
+    async with _shelf(MANY) as shelf:
         for name in ("new", "unchanged", "touched"):
             longest = seconds = math.inf
             for n in range(3):  # whatever else the machine does can only make it slower
                 if name == "new":
-                    shelf.forget()
+                    await shelf.forget()
                 elif name == "touched":
                     shelf.touch(n)
                 began = perf_counter()
@@ -157,35 +134,32 @@ async def _longest_stall(work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def _costs(endpoint: EndpointDouble) -> list[Figure]:
-    with tempfile.TemporaryDirectory() as folder:
-        shelf = _shelf(Path(folder), FILES)
-        async with open_models(settings_for(Path(folder), endpoint.base_url), None, SystemClock()) as models:
-            first = await _run(shelf, models.learning, endpoint)
-            size = shelf.indexed
-            again = await _run(shelf, models.learning, endpoint)
-            (shelf.sources / f"{subject(0)}-0.md").write_text("# Another\n\nText.\n", encoding="utf-8")
-            one = await _run(shelf, models.learning, endpoint)
+    async with (
+        _shelf(FILES) as shelf,
+        open_models(settings_for(shelf.folder, endpoint.base_url), None, SystemClock()) as models,
+    ):
+        first = await _run(shelf, models.learning, endpoint)
+        again = await _run(shelf, models.learning, endpoint)
+        (shelf.sources / f"{subject(0)}-0.md").write_text("# Another\n\nText.\n", encoding="utf-8")
+        one = await _run(shelf, models.learning, endpoint)
     name = f"{FILES} files indexed"
     return [
-        Figure(f"{name}, calls", first.calls, "", FILES),
-        Figure(f"{name}, bytes written to index and cache ({size / 1000:.0f} kB)", first.written / size, "x", 5),
-        Figure(f"{name} again, calls", again.calls, "", 0),
-        Figure(f"{name} again, bytes written", again.written, "", 0),
-        Figure(f"{name} again, one of them changed: calls", one.calls, "", 1),
+        Figure(f"{name}, calls", first, "", FILES),
+        Figure(f"{name} again, calls", again, "", 0),
+        Figure(f"{name} again, one of them changed: calls", one, "", 1),
     ]
 
 
 async def _wall_time(base_url: str) -> Figure:
     """Run the endpoint in a process of its own, so that its work is not counted."""
-    with tempfile.TemporaryDirectory() as folder:
-        shelf = _shelf(Path(folder), FILES)
-        settings = settings_for(Path(folder), base_url)
+    async with _shelf(FILES) as shelf:
+        settings = settings_for(shelf.folder, base_url)
         at_a_time = settings.indexing.concurrency
         ideal = -(-FILES // at_a_time) * LATENCY
         seconds = math.inf
         async with open_models(settings, None, SystemClock()) as models:
             for _ in range(3):
-                shelf.forget()
+                await shelf.forget()
                 began = perf_counter()
                 await shelf.refresh(models.learning)
                 seconds = min(seconds, perf_counter() - began)
@@ -193,17 +167,12 @@ async def _wall_time(base_url: str) -> Figure:
     return Figure(name, seconds / ideal, "x", math.inf)
 
 
-class _Cost(NamedTuple):
-    calls: int
-    written: int
-    """Bytes."""
-
-
-async def _run(shelf: _Shelf, model: Model, endpoint: EndpointDouble) -> _Cost:
-    calls, written = len(endpoint.requests), shelf.disk.written
+async def _run(shelf: _Shelf, model: Model, endpoint: EndpointDouble) -> int:
+    """Return the number of calls."""
+    calls = len(endpoint.requests)
     refreshed = await shelf.refresh(model)
     assert not refreshed.pending, refreshed.pending[0]
-    return _Cost(len(endpoint.requests) - calls, shelf.disk.written - written)
+    return len(endpoint.requests) - calls
 
 
 def reply(_: object) -> Reply:
@@ -211,14 +180,17 @@ def reply(_: object) -> Reply:
     return Reply(content={"description": _DESCRIPTION}, delay=LATENCY)
 
 
-def _shelf(folder: Path, size: int) -> _Shelf:
+@asynccontextmanager
+async def _shelf(size: int) -> AsyncGenerator[_Shelf]:
     """Documents of some 3,000 characters, most in Markdown, some as pages and some as notebooks."""
-    shelf = _Shelf(folder, _Counting())
-    shelf.sources.mkdir()
-    for n in range(size):
-        ending, text = _as_file(n)
-        (shelf.sources / f"{subject(n)}-{n}.{ending}").write_text(text, encoding="utf-8")
-    return shelf
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "sources").mkdir()
+        for n in range(size):
+            ending, text = _as_file(n)
+            (folder / "sources" / f"{subject(n)}-{n}.{ending}").write_text(text, encoding="utf-8")
+        async with await Database.open(folder / "intern.db") as db:
+            yield _Shelf(folder, Catalogue(Knowledge(db), "kb"))
 
 
 def _as_file(n: int) -> tuple[str, str]:

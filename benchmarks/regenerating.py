@@ -25,7 +25,8 @@ from intern.learning.filing import Tally
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.fakes import HandClock
 from tests.samples import START
@@ -126,5 +127,5 @@ def _archive(settings: Settings) -> None:
 def _result(settings: Settings) -> object:
     paths = settings.paths
     files = {path.name: path.read_bytes() for path in sorted(paths.topics.iterdir())}
-    decisions = [replace(each, at=START) for each in DecisionLog(paths.decisions).all()]
+    decisions = [replace(each, at=START) for each in Knowledge(AtRest(paths.database)).all()]
     return files, paths.team_index.read_bytes(), decisions

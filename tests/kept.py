@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import apsw
-from structlog.testing import capture_logs
+import msgspec
 
 from intern.core.flow import CaptureRequest
 from intern.core.ids import (
@@ -30,12 +31,14 @@ from intern.core.ids import (
 )
 from intern.core.messages import Author, ChatMessage
 from intern.core.records import Capture, CapturedPair, Decision, Filed, Moved, Parked, Speaker, Turn
-from intern.learning.draft import COMPLETE
 from intern.settings.loading import Paths
+from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
-from intern.stores.blocks import time_of
-from intern.stores.decisions import DecisionLog, read_state
-from intern.stores.library import IndexCache, TopicLibrary, read_index
+from intern.stores.blocks import parse_blocks, time_of
+from intern.stores.decisions import decision_line
+from intern.stores.library import IndexCache, format_index
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.samples import CHANNEL, GUILD, START
 
 _AUTHORS = {
@@ -222,32 +225,29 @@ def faults(paths: Paths, told: Told, maybe: Act | None = None) -> list[str]:
 
     `maybe` was not acknowledged, and may have been done or not.
     """
-    with capture_logs() as logs:
-        archive, library, decisions = Archive(paths.raw), TopicLibrary(paths.topics), DecisionLog(paths.decisions)
-        read_index(paths.team_index)
-        IndexCache.load(paths.team_index_cache)
-        read_state(paths.state)
-    # A torn tail of a log was never acknowledged, and costs nobody else anything.
-    torn = ("archive_block_damaged", "decision_damaged")
-    found = [f"unreadable: {line}" for line in logs if line["event"] not in torn]
+    found = [f"half written: {each}" for each in _damaged(paths)]
+    archive, knowledge = Archive(paths.raw), Knowledge(AtRest(paths.database))
     pairs = {time_of(pair.qa_id): pair for pair in archive.after(None)}
     found += _captured(pairs.values(), told, maybe)
-    for name in library.names():
-        for block in library.read(name):
-            pair = pairs.get(time_of(block.qa_id))
+    last = {time: decision for decision in knowledge.all() if (time := _time(decision)) is not None}
+    for name in knowledge.names():
+        for block in knowledge.read(name):
+            pair, decision = pairs.get(time_of(block.qa_id)), last.get(time_of(block.qa_id))
             if pair is None:
                 found.append(f"{name} holds {block.qa_id}, which was never archived")
             elif not set(block.turns) <= set(pair.turns):
                 found.append(f"{name} holds {block.qa_id} with a text of its own")
-    found += [f"{decision} is about no pair" for decision in decisions.all() if _time(decision) not in {None, *pairs}]
+            if not isinstance(decision, Filed | Moved) or decision.topic != name:
+                found.append(f"{name} holds {block.qa_id}, and it was decided: {decision}")
+    found += [f"{decision} is about no pair" for time, decision in last.items() if time not in pairs]
     return found + _in_database(paths)
 
 
 def faults_in_the_end(paths: Paths, told: Told) -> list[str]:
     """What is amiss once somebody has caught up with everything: besides, what is missing or stands twice."""
     found = faults(paths, told)
-    archive, library, decisions = Archive(paths.raw), TopicLibrary(paths.topics), DecisionLog(paths.decisions)
-    blocks = [(name, block) for name in library.names() for block in library.read(name)]
+    archive, knowledge = Archive(paths.raw), Knowledge(AtRest(paths.database))
+    blocks = [(name, block) for name in knowledge.names() for block in knowledge.read(name)]
     standing = Counter[Version]((block.conversation_id, block.turns) for _, block in blocks)
     owed = Counter[Version](
         {(conversation, block): 1 for conversation in told.messages if (block := told.block(conversation))}
@@ -256,21 +256,41 @@ def faults_in_the_end(paths: Paths, told: Told) -> list[str]:
     found += [f"too many topics hold {conversation}: {_brief(turns)}" for conversation, turns in standing - owed]
     filed = {time_of(block.qa_id): name for name, block in blocks}
     for pair in archive.after(None):
-        decision, place = decisions.of(pair.qa_id), filed.get(time_of(pair.qa_id))
+        decision, place = knowledge.of(pair.qa_id), filed.get(time_of(pair.qa_id))
         topic = decision.topic if isinstance(decision, Filed | Moved) else None
         if decision is None or isinstance(decision, Parked) or topic != place:
             found.append(f"{pair.qa_id} stands in {place}, and it was decided: {decision}")
-    listed = sorted(entry.source_id for entry in read_index(paths.team_index))
-    if listed != sorted(f"team:{name}.txt" for name in library.names()):
-        found.append(f"the index lists {listed}, and there are {library.names()}")
-    if read_state(paths.state) != decisions.cursor():
-        found.append(f"state.json says {read_state(paths.state)}, the decisions say {decisions.cursor()}")
-    shown = [each.stem for each in paths.topics.iterdir() if not each.name.startswith(".")] if filed else []
-    found += [f"{name} lies among the topics" for name in shown if name not in library.names()]
-    # One that is not complete may lie there until somebody regenerates again.
-    if (paths.topics.with_name("topics.next") / COMPLETE).exists():
-        found.append("a regenerated library was not swapped in")
-    return found
+    return found + [f"{path} is not as the database has it" for path in _outdated(paths, knowledge)]
+
+
+def _damaged(paths: Paths) -> Iterator[str]:
+    """Name the text files that hold anything but whole records. A torn line of decisions was never acknowledged."""
+    for path in paths.topics.glob("[!.]*.txt"):
+        yield from map(str, parse_blocks(path.read_bytes(), file=path.name).warnings)
+    for path, kind in ((paths.team_index_cache, IndexCache), (paths.state, dict)):
+        try:
+            msgspec.json.decode(path.read_bytes(), type=kind)
+        except FileNotFoundError:
+            continue
+        except msgspec.DecodeError as error:
+            yield f"{path.name}: {error}"
+
+
+def _outdated(paths: Paths, knowledge: Knowledge) -> Iterator[Path]:
+    """List the text files that are not what the database says."""
+    names, entries = knowledge.names(), Catalogue(knowledge, "team").entries().values()
+    wanted = {paths.topics / f"{name}.txt": knowledge.data(name) for name in names}
+    wanted[paths.decisions] = b"".join(map(decision_line, knowledge.all()))
+    wanted[paths.team_index] = format_index(entries).encode()
+    if (cursor := knowledge.cursor()) is not None:
+        wanted[paths.state] = msgspec.json.encode({"last_processed_qa_id": cursor}) + b"\n"
+    for path, data in wanted.items():
+        if (path.read_bytes() if path.exists() else b"") != data:
+            yield path
+    yield from {*paths.topics.glob("[!.]*")} - {*wanted}
+    listed = sorted(entry.source_id for entry in entries)
+    if listed != sorted(f"team:{name}.txt" for name in names):
+        yield paths.team_index
 
 
 def _captured(pairs: Iterable[CapturedPair], told: Told, maybe: Act | None) -> Iterator[str]:

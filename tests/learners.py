@@ -25,6 +25,7 @@ from intern.core.clock import Clock, SystemClock
 from intern.core.flow import CaptureRequest, Withdrawal
 from intern.core.ids import ChannelId, MessageId
 from intern.models.prompt import Model
+from intern.service.projection import TextFiles
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.stores.files import FileLayer, FolderLock
@@ -141,6 +142,7 @@ async def learners(
                     )
                 )
                 async with create_task_group() as takers, captures, withdrawals:
+                    takers.start_soon(_project, writer.stores.files)
                     commanded = partial(job_worker, jobs=writer.stores.jobs, do=writer.do)
                     takers.start_soon(commanded, archived.clone(), decided.clone(), changed.clone())
                     yield Learners(writer, captures, withdrawals)
@@ -148,3 +150,10 @@ async def learners(
             await writer.stores.jobs.reclaim()
             await do_all(writer.stores.jobs, writer.do)
             await writer.indexing.refresh()
+            await writer.stores.files.catch_up()
+
+
+async def _project(files: TextFiles) -> None:
+    while True:
+        await files.catch_up()
+        await files.wait()

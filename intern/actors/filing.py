@@ -6,13 +6,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from anyio import (
     CancelScope,
     EndOfStream,
     WouldBlock,
-    create_memory_object_stream,
     create_task_group,
     get_cancelled_exc_class,
 )
@@ -34,13 +33,12 @@ from intern.actors.loops import (
 )
 from intern.core.errors import InternError, KnowledgeError, ModelError, ModelUnavailableError
 from intern.core.flow import Archived, Decided, Failed, Filing, Skip, SourceChanged, Topic, Withdrawal
-from intern.core.ids import MessageId, QAId, TopicName
+from intern.core.ids import MessageId, QAId
 from intern.core.log import get_logger
-from intern.core.records import CapturedPair, Decision, PairDecision
+from intern.core.records import CapturedPair, PairDecision
 from intern.learning.classifying import Attempts, GivenUp, begun, failed
+from intern.learning.filing import Cleared
 from intern.learning.prompts import CLASSIFY
-
-T = TypeVar("T")
 
 _log = get_logger(__name__)
 
@@ -138,15 +136,11 @@ class Filer(Protocol):
         """
         ...
 
-    async def withdraw(self, message_ids: Sequence[MessageId], /) -> Decision | None:
-        """Note that nothing is learned from these messages; None if that is known. Fast. Raises KnowledgeError.
+    async def withdraw(self, message_ids: Sequence[MessageId], /) -> Cleared | None:
+        """Note that nothing is learned from these messages, and take them out of topics; None if that is known.
 
-        Nothing that is filed afterwards holds them.
+        Nothing that is filed afterwards holds them. Raises KnowledgeError.
         """
-        ...
-
-    async def clear_withdrawn(self) -> Sequence[TopicName]:
-        """Remove withdrawn messages from the topics, and return those that changed. Slow. Raises KnowledgeError."""
         ...
 
 
@@ -176,11 +170,8 @@ class Integrator:
         deletion only once. Those that came before a cancellation are, too.
         """
         self._changed, self._decided = changed, decided
-        self._withdrawn, to_clear = create_memory_object_stream[None](1)
-        wake(self._withdrawn, None)  # a killed run may have left something undone
-        async with inbox, withdrawals, changed, decided, self._withdrawn, to_clear, create_task_group() as tg:
-            tg.start_soon(self._write_down, withdrawals)
-            tg.start_soon(self._clear, to_clear)
+        async with inbox, withdrawals, changed, decided, create_task_group() as tg:
+            tg.start_soon(self._withdraw, withdrawals)
             async for filing in inbox:
                 qa_id = filing.pair.qa_id
                 async with forgotten_after(self.attempts, qa_id):
@@ -211,28 +202,22 @@ class Integrator:
             await self.attempts.end(decision, again=not isinstance(filing.choice, GivenUp))
         return decision
 
-    async def _write_down(self, withdrawals: MemoryObjectReceiveStream[Withdrawal]) -> None:
-        with self._withdrawn:
-            try:
-                async for withdrawal in withdrawals:
-                    await self._until_done(partial(self._note, withdrawal))
-            finally:
-                with surviving("integrator"), suppress(WouldBlock, EndOfStream):
-                    while True:
-                        await self._note(withdrawals.receive_nowait())
+    async def _withdraw(self, withdrawals: MemoryObjectReceiveStream[Withdrawal]) -> None:
+        delayed = tell_delay(_log.error, "withdrawal_delayed")
+        try:
+            async for withdrawal in withdrawals:
+                act = partial(self._note, withdrawal)
+                await persistently(act, KnowledgeError, backoff=self.backoff(), delayed=delayed)
+        finally:
+            with surviving("integrator"), suppress(WouldBlock, EndOfStream):
+                while True:
+                    await self._note(withdrawals.receive_nowait())
 
     async def _note(self, withdrawal: Withdrawal) -> None:
-        with CancelScope(shield=True):  # an append, so it is soon done
-            if (decision := await self.filer.withdraw(withdrawal.message_ids)) is not None:
-                self.events.decided(decision)
-                wake(self._withdrawn, None)
+        cleared = None
+        with CancelScope(shield=True):  # one transaction, so it is soon done
+            if (cleared := await self.filer.withdraw(withdrawal.message_ids)) is not None:
+                self.events.decided(cleared.decision)
                 wake(self._decided, Decided())
-
-    async def _clear(self, to_clear: MemoryObjectReceiveStream[None]) -> None:
-        async for _ in to_clear:
-            if await self._until_done(self.filer.clear_withdrawn):
-                wake(self._changed, SourceChanged())
-
-    async def _until_done(self, act: Callable[[], Awaitable[T]]) -> T:
-        delayed = tell_delay(_log.error, "withdrawal_delayed")
-        return await persistently(act, KnowledgeError, backoff=self.backoff(), delayed=delayed)
+                if cleared.topics:
+                    wake(self._changed, SourceChanged())

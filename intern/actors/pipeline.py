@@ -250,6 +250,7 @@ ACTORS: Mapping[str, Actor] = {
     "fetcher": Actor("first"),
     "embedder": Actor("first"),
     "checker": Actor("first"),
+    "projector": Actor("first"),
     "explorer": Actor("first"),
     "job_worker": Actor("first", (ARCHIVED, DECIDED, CHANGES)),
 }

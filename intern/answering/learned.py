@@ -6,7 +6,7 @@ or a link. What was withdrawn or is to be forgotten is left out at once, whether
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import NamedTuple
 
@@ -22,9 +22,9 @@ from intern.search.finding import Finder, Found, best_found
 from intern.sources.library import DISCORD, message_link
 from intern.stores.archive import Archive
 from intern.stores.database import Database
-from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 MOST_NUGGETS = 5
@@ -61,8 +61,7 @@ class LearnedSources:
     search: SqliteSearchStore
     finder: Finder
     archive: Archive
-    decisions: Callable[[], DecisionLog]
-    """May block."""
+    decisions: Knowledge
     clock: Clock
     min_confidence: float = 0.0
     site: str = DISCORD
@@ -148,18 +147,16 @@ class LearnedSources:
         if read is None:
             return None
         if read.origin != "capture":
-            decisions = await run_sync(self.decisions)
-            return None if any(map(decisions.is_withdrawn, read.message_ids)) else _Standing(read, None, self.site)
+            return None if any(map(self.decisions.is_withdrawn, read.message_ids)) else _Standing(read, None, self.site)
         segment = await run_sync(self._segment, conversation_id)
         return None if segment is None else _Standing(read, segment, self.site)
 
     def _segment(self, conversation_id: ConversationId) -> Segment | None:
-        decisions = self.decisions()
-        segment = standing_segment(conversation_id, self.archive, decisions)
+        segment = standing_segment(conversation_id, self.archive, self.decisions)
         if segment is None:
             return None
         written = zip(segment.author_ids, segment.message_ids, strict=False)
-        return None if any(decisions.is_forgotten(author, message) for author, message in written) else segment
+        return None if any(self.decisions.is_forgotten(author, message) for author, message in written) else segment
 
 
 def _of(

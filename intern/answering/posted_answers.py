@@ -24,8 +24,7 @@ from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import best_passages
 from intern.sources.library import Library
 from intern.stores.blocks import time_of
-from intern.stores.decisions import DecisionLog
-from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.outbox import Cited, CitedStore, OutdatedAnswer, State
 from intern.stores.sqlite.traces import TraceStore
 
@@ -74,8 +73,7 @@ class PostedAnswers:
 
     store: CitedStore
     library: Library
-    topics: TopicLibrary
-    decisions: DecisionLog
+    knowledge: Knowledge
     emails: bool = False
     """Whether addresses are masked in quotes."""
     _seen: dict[SourceId, tuple[str, bool]] = field(default_factory=dict[SourceId, tuple[str, bool]], init=False)
@@ -188,7 +186,7 @@ class PostedAnswers:
             block = self._block(qa_id)
             is_newer = block is None
             if block is None:
-                newer = _newer(self.decisions) if newer is None else newer
+                newer = _newer(self.knowledge) if newer is None else newer
                 block = self._block_since(qa_id, newer)
             texts[source_id] = _Text(None) if block is None else _Text(_of_team(block), is_newer, _of_all(block))
         return texts
@@ -209,15 +207,15 @@ class PostedAnswers:
         if kind != "team" or "#" in name or not cited.quote:
             return None
         part = reading(cited.quote)
-        for block in self.topics.read(TopicName(name.removesuffix(".txt"))):
+        for block in self.knowledge.read(TopicName(name.removesuffix(".txt"))):
             if part in reading(_of_all(block)):
                 return SourceId(f"{cited.source_id}#{block.qa_id}")
         return None
 
     def _block(self, qa_id: QAId) -> TopicBlock | None:
         """Find a block in any topic."""
-        topic = self.topics.topic_of(qa_id)
-        blocks = () if topic is None else self.topics.read(topic)
+        topic = self.knowledge.topic_of(qa_id)
+        blocks = () if topic is None else self.knowledge.read(topic)
         return next((each for each in blocks if time_of(each.qa_id) == time_of(qa_id)), None)
 
 
@@ -262,10 +260,10 @@ def _of_all(block: TopicBlock) -> str:
     return "\n".join(f"{turn.speaker}: {turn.text}" for turn in block.turns)
 
 
-def _newer(decisions: DecisionLog) -> dict[QAId, QAId]:
+def _newer(knowledge: Knowledge) -> dict[QAId, QAId]:
     """By block that gave way: the one that it gave way to."""
     newer: dict[QAId, QAId] = {}
-    for decision in decisions.all():
+    for decision in knowledge.all():
         match decision:
             case Replaced(qa_id=qa_id, by=by):
                 newer[qa_id] = by

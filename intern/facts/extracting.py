@@ -37,10 +37,10 @@ from intern.facts.visibility import FactOptions
 from intern.models.prompt import Model
 from intern.search.finding import any_of, terms_of
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.chat import NameStore
 from intern.stores.sqlite.extractions import Extraction, ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
@@ -85,7 +85,7 @@ class Extractor:
     model_name: str
     """For the log."""
     archive: Archive
-    decisions: DecisionLog
+    decisions: Knowledge
     log: ExtractionLog
     facts: FactStore
     nuggets: NuggetStore

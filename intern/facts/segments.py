@@ -40,8 +40,8 @@ from intern.stores.blocks import only
 
 if TYPE_CHECKING:  # every command loads this module with the settings; its help needs no store
     from intern.stores.archive import Archive
-    from intern.stores.decisions import DecisionLog, Placed
     from intern.stores.sqlite.chat import NameStore
+    from intern.stores.sqlite.knowledge import Knowledge, Placed
 
 NAMELESS = "somebody"
 """Stands for a person who is named but is not in the conversation."""
@@ -364,7 +364,7 @@ class Segment(Struct, frozen=True, kw_only=True):
         )
 
 
-def standing_segment(conversation_id: ConversationId, archive: Archive, decisions: DecisionLog) -> Segment | None:
+def standing_segment(conversation_id: ConversationId, archive: Archive, decisions: Knowledge) -> Segment | None:
     """Return the newest filed version of a conversation without its withdrawn messages; None without one. Blocks.
 
     A newer version that waits for the model or for review does not count yet. Raises KnowledgeError.

@@ -298,7 +298,7 @@ class Replay:
                 self._delayed += 1
             await writer.indexing.embed()
         self._learning.take(meter)
-        self._topics = len(writer.stores.topics.names())
+        self._topics = len(writer.stores.knowledge.names())
 
     async def _learned(self, writer: Writer) -> bool:
         """Whether all that is archived could be learned."""

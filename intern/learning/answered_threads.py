@@ -27,9 +27,9 @@ from intern.core.records import Turn
 from intern.facts.extracting import Came, Extractor
 from intern.facts.segments import ExtractionOptions, Segment
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
 from intern.stores.sqlite.extractions import ExtractionLog
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.outbox import Outbox, Post
 from intern.stores.sqlite.work import PendingCaptures
 
@@ -117,7 +117,7 @@ class Answered:
     posts: Outbox
     archive: Archive
     pending: PendingCaptures
-    decisions: DecisionLog
+    decisions: Knowledge
     log: ExtractionLog
     extractor: Extractor
     clock: Clock

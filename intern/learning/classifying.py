@@ -12,9 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
@@ -57,7 +55,7 @@ from intern.learning.prompts import (
     text_of,
 )
 from intern.models.prompt import Model
-from intern.stores.blocks import parse_blocks, time_of
+from intern.stores.blocks import parse_blocks, time_of, times_of
 from intern.stores.library import parse_index
 
 _log = get_logger(__name__)
@@ -221,13 +219,6 @@ def failed(prompt_name: str, error: ModelError) -> Failed:
     texts that may have to be forgotten.
     """
     return Failed(reason=next(words for kind, words in _FAILURES if isinstance(error, kind)).format(prompt_name))
-
-
-def times_of(ids: Iterable[str]) -> Iterator[datetime]:
-    """Yield the times of valid ids. A model may name anything, so skip the others."""
-    for qa_id in ids:
-        with suppress(ValueError):
-            yield time_of(QAId(qa_id))
 
 
 # Words without content, beside the stop words.

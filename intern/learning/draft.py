@@ -1,181 +1,32 @@
-"""The draft of a regenerated library in `topics.next`: its plan, its choices, its decisions, and the final swap.
+"""The draft of a regenerated library: its plan, its choices, and the order of its decisions.
 
-The swap is atomic. The old library is valid until the new one has the file `COMPLETE`, the new one from then on. Its
-decisions are in its folder until they are in the log. Files that are not topics move along. The old library stays as
-`topics.prev` until the next swap. `finish_swap` completes a swap after a crash; call it before opening the library.
-
-The plan, the model's choices and the drafted decisions are on disk before they are used. So a regeneration continues
-after a crash without repeating a model call. The order never depends on which call was faster.
+The plan, the model's choices and the drafted decisions are in the database before they are used. So a regeneration
+continues after a crash without repeating a model call. The order never depends on which call was faster.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
-from itertools import chain, count
+from itertools import chain
 from math import inf
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from intern.core.errors import KnowledgeError
-from intern.core.ids import ConversationId, MessageId, QAId
-from intern.core.log import get_logger
-from intern.core.records import (
-    AwaitingReview,
-    Decision,
-    Forgotten,
-    Moved,
-    PairDecision,
-    Rejected,
-    Replaced,
-    Withdrawn,
-)
+from intern.core.ids import ConversationId, QAId
+from intern.core.records import AwaitingReview, Moved, PairDecision, Rejected, Replaced
 from intern.learning.classifying import Choice
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
-from intern.stores.decisions import DecisionLog
-from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary
-
-_log = get_logger(__name__)
-
-COMPLETE = "COMPLETE"
-"""A file of this name in `topics.next`: it is ready to replace the old library. In `topics`: it just has."""
-
-DRAFTED = "decisions.jsonl"
-"""A file of this name in `topics.next`, later in `topics`: the decisions that are not in the log yet."""
-
-JOURNAL = "regeneration.jsonl"
-"""A file of this name in `topics.next`: the progress of a regeneration."""
+from intern.stores.sqlite.knowledge import Change, Knowledge
 
 EPOCH = 32
 """The number of pairs that are classified with the same index."""
-
-
-def upcoming(topics_dir: Path) -> Path:
-    """Return the folder of the draft."""
-    return topics_dir.with_name(f"{topics_dir.name}.next")
-
-
-def swap_in(topics_dir: Path, drafted: Iterable[Decision], decisions: DecisionLog, layer: FileLayer) -> None:
-    """Replace `topics` with `topics.next`, and log its decisions.
-
-    Raises KnowledgeError; the old library is then still in place. (If only logging the decisions failed, the new one is
-    in place, and the next `finish_swap` logs them.)
-    """
-    # The log comes last: a filed pair must be in a topic, also after a crash at any point.
-    lines = b"".join(msgspec.json.encode(each) + b"\n" for each in drafted)
-    layer.write_atomically(upcoming(topics_dir) / DRAFTED, lines)
-    layer.write_atomically(upcoming(topics_dir) / COMPLETE, b"")
-    try:
-        finish_swap(topics_dir, decisions, layer)
-    except KnowledgeError:
-        if topics_dir.exists():
-            # The old library stays and grows, so a later start must not replace it with this one.
-            with suppress(OSError):
-                (upcoming(topics_dir) / COMPLETE).unlink(missing_ok=True)
-        raise
-
-
-def finish_swap(topics_dir: Path, decisions: DecisionLog | None = None, files: FileLayer | None = None) -> bool:
-    """Complete the swap of a killed regeneration, and return whether one was due.
-
-    Call it before opening the library. An incomplete draft is left alone: `intern regenerate` continues it. The drafted
-    decisions go into `decisions`; without it, they wait beside the topics for the next call. Raises KnowledgeError if
-    the disk fails; nothing is lost then.
-    """
-    layer = files or FileLayer()
-    new, old = upcoming(topics_dir), topics_dir.with_name(f"{topics_dir.name}.prev")
-    try:
-        due = (new / COMPLETE).exists()
-        if due:
-            _exchange(topics_dir, new, old, layer)
-        if (topics_dir / COMPLETE).exists():
-            _bring_along(old, topics_dir, layer)
-            (topics_dir / JOURNAL).unlink(missing_ok=True)
-            (topics_dir / COMPLETE).unlink()
-    except OSError as error:
-        raise KnowledgeError(
-            f"the regenerated topics in {new} could not take the place of {topics_dir} ({error.strerror}); "
-            "check the permissions there, then start again"
-        ) from error
-    if decisions is not None:
-        _write_down(topics_dir / DRAFTED, decisions, layer)
-    return due
-
-
-def _exchange(topics_dir: Path, new: Path, old: Path, layer: FileLayer) -> None:
-    if topics_dir.exists() and any(topics_dir.iterdir()):
-        if old.exists():
-            shutil.rmtree(old)
-        layer.rename(topics_dir, old)
-    try:
-        layer.rename(new, topics_dir)
-    except OSError:
-        with suppress(OSError):  # the first error says more
-            layer.rename(old, topics_dir)
-        raise
-    layer.sync_folder(topics_dir.parent)
-
-
-def _bring_along(old: Path, topics_dir: Path, layer: FileLayer) -> None:
-    """Move the files of people and other programs from the old library to the new one."""
-    for stranger in _strangers(old):
-        place = next(place for place in _places(topics_dir, stranger.name) if not os.path.lexists(place))
-        try:
-            layer.rename(stranger, place)
-        except OSError as error:
-            # A folder with unusual permissions must not prevent a start.
-            _log.warning("foreign_file_left_behind", file=str(stranger), reason=error.strerror)
-    if old.exists():
-        layer.sync_folder(topics_dir)
-        layer.sync_folder(old)
-
-
-def _strangers(old: Path) -> Sequence[Path]:
-    """List the files that are not topics. A file with a topic's name but no block counts, too."""
-    if not old.exists():
-        return ()
-    ours = {f"{name}.txt" for name in TopicLibrary(old).names()} | {COMPLETE, DRAFTED, JOURNAL}
-    return sorted(entry for entry in old.iterdir() if entry.name not in ours or entry.is_symlink())
-
-
-def _places(topics_dir: Path, name: str) -> Iterator[Path]:
-    kept = (f"{name}.kept{n}" for n in count(2))
-    return (topics_dir / each for each in chain((name, f"{name}.kept"), kept))
-
-
-def _write_down(drafted: Path, decisions: DecisionLog, layer: FileLayer) -> None:
-    """Move drafted decisions into the log, except those that it has already, or has newer."""
-    if drafted.exists():
-        decisions.extend(_news(list(DecisionLog(drafted, layer).all()), decisions))
-        layer.remove(drafted)
-
-
-def _news(drafted: Sequence[Decision], decisions: DecisionLog) -> list[Decision]:
-    """Return the decisions that the log lacks. It may have the first ones already."""
-    of_pair: defaultdict[datetime, list[PairDecision]] = defaultdict(list)
-    for each in drafted:
-        if not isinstance(each, Withdrawn | Forgotten):
-            of_pair[time_of(each.qa_id)].append(each)
-    news = {id(each) for several in of_pair.values() for each in _news_of_pair(several, decisions)}
-    return [each for each in drafted if id(each) in news]
-
-
-def _news_of_pair(drafted: Sequence[PairDecision], decisions: DecisionLog) -> Sequence[PairDecision]:
-    known = decisions.of(drafted[0].qa_id)
-    if known in drafted:
-        return drafted[max(n for n, each in enumerate(drafted) if each == known) + 1 :]
-    return drafted if known is None or known.at <= drafted[-1].at else ()
 
 
 class _Line(Struct, frozen=True, kw_only=True, tag_field="line", tag=str.lower):
@@ -235,12 +86,11 @@ _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class Journal:
-    """The append-only file `regeneration.jsonl`. Any thread may write. Raises KnowledgeError."""
+    """The progress of a regeneration: lines that are only added. Raises KnowledgeError."""
 
-    def __init__(self, folder: Path, files: FileLayer) -> None:
-        self._path = folder / JOURNAL
-        self._files = files
-        self._writing = threading.Lock()
+    def __init__(self, knowledge: Knowledge) -> None:
+        """Read what is there. Blocks."""
+        self._knowledge = knowledge
         self.basis: str | None = None
         """None if no regeneration was started."""
         self.rounds: list[Round] = []
@@ -254,18 +104,13 @@ class Journal:
         """The choices of the current epoch."""
         self.again: dict[QAId, Choice] = {}
         """The second choices of the current epoch."""
-        for line in filter(bytes.strip, (files.read(self._path) or b"").splitlines()):
-            try:
-                self._remember(_DECODER.decode(line))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                # A crash cut the line, so it was never used.
-                _log.warning("regeneration_line_damaged", file=self._path.name, reason=str(error))
+        for line in knowledge.journal():
+            self._remember(_DECODER.decode(line))
 
-    def write(self, line: Line) -> None:
+    async def write(self, line: Line) -> None:
         """Add a line, durably."""
-        with self._writing:
-            self._files.append_durably(self._path, msgspec.json.encode(line) + b"\n", fresh_line=True)
-            self._remember(line)
+        await self._knowledge.write_journal(msgspec.json.encode(line).decode())
+        self._remember(line)
 
     @property
     def epochs(self) -> list[tuple[QAId, ...]]:
@@ -293,56 +138,18 @@ class Journal:
                 self.again.clear()
 
 
-class Draft(DecisionLog):
-    """Decisions that count only once the new library is in place. Withdrawals are those of the current library."""
-
-    def __init__(self, folder: Path, decisions: DecisionLog, files: FileLayer) -> None:
-        """Open the draft. `decisions` is the log of the current library."""
-        super().__init__(folder / DRAFTED, files)
-        self._decisions = decisions
-
-    def taken(self) -> list[PairDecision]:
-        """Return all drafted decisions, oldest first."""
-        return [each for each in self.all() if not isinstance(each, Withdrawn | Forgotten)]
-
-    def is_withdrawn(self, message_id: MessageId) -> bool:
-        """Whether a message may teach nothing any more."""
-        return self._decisions.is_withdrawn(message_id)
-
-    def withdrawn(self, since: int = 0) -> Sequence[MessageId]:
-        """Return the withdrawn messages, oldest first, without the first `since`."""
-        return self._decisions.withdrawn(since)
-
-
-def opened(topics_dir: Path, archive: Archive, *, basis: str, files: FileLayer) -> Journal:
-    """Open the journal of the unfinished regeneration if it can continue, else of a new one in an empty folder.
+async def opened(knowledge: Knowledge, archive: Archive, *, basis: str) -> Journal:
+    """Open the journal of the unfinished regeneration if it can continue, else of a new one with an empty draft.
 
     It can continue if `basis` is the same, and the archive still has the pairs that were read. Raises KnowledgeError.
-    Blocks.
     """
-    folder = upcoming(topics_dir)
-    journal = Journal(folder, files)
-    if journal.basis == basis and still_begins_with(archive, journal.rounds):
-        for left_by_a_kill in folder.glob(".*.tmp"):
-            left_by_a_kill.unlink()
+    journal = await run_sync(Journal, knowledge)
+    if journal.basis == basis and await run_sync(still_begins_with, archive, journal.rounds):
         return journal
-    discard(topics_dir, files)
-    journal = Journal(folder, files)
-    journal.write(Begun(basis=basis))
+    await knowledge.change(Change.discard)
+    journal = await run_sync(Journal, knowledge)
+    await journal.write(Begun(basis=basis))
     return journal
-
-
-def discard(topics_dir: Path, files: FileLayer | None = None) -> None:
-    """Delete the draft of an unfinished regeneration. Raises KnowledgeError."""
-    folder, layer = upcoming(topics_dir), files or FileLayer()
-    if not folder.exists():
-        return
-    # The journal first: with it, half a library would look like a whole one.
-    layer.remove(folder / JOURNAL)
-    try:
-        shutil.rmtree(folder)
-    except OSError as error:
-        raise KnowledgeError(f"{folder} could not be cleared ({error.strerror}); check its permissions") from error
 
 
 class _Version(NamedTuple):
@@ -355,9 +162,7 @@ class _Version(NamedTuple):
     qa_id: QAId
 
 
-def planned(
-    archive: Archive, after: QAId | None, decisions: DecisionLog, awaits_review: Callable[[QAId], bool]
-) -> Round:
+def planned(archive: Archive, after: QAId | None, decisions: Knowledge, awaits_review: Callable[[QAId], bool]) -> Round:
     """Plan the round after the pair `after`, without pairs that wait for review or were rejected. Blocks."""
     versions: defaultdict[ConversationId, list[_Version]] = defaultdict(list)
     pairs, last, digest = 0, after, sha256()
@@ -374,21 +179,18 @@ def planned(
     return Round(pairs=pairs, order=order, replaced=tuple(replaced), last=last, digest=digest.hexdigest())
 
 
-def is_held_back(qa_id: QAId, decisions: DecisionLog) -> bool:
+def is_held_back(qa_id: QAId, decisions: Knowledge) -> bool:
     """Whether the pair waits for review, or was rejected."""
     return isinstance(decisions.of(qa_id), AwaitingReview | Rejected)
 
 
-def awaiting_review(decisions: DecisionLog, passed_over: QAId | None, topics: TopicLibrary) -> Callable[[QAId], bool]:
+def awaiting_review(knowledge: Knowledge, passed_over: QAId | None) -> Callable[[QAId], bool]:
     """Return a function that says whether a pair still needs review. For use with `kb.review`.
 
-    All pairs without a decision do, because a damaged log may have lost a rejection. Exceptions are pairs that are in a
-    topic already, and those up to `passed_over`, which the operator wants to skip.
+    All pairs without a decision do, but those up to `passed_over`, which the operator wants to skip.
     """
     known = None if passed_over is None else time_of(passed_over)
-    return lambda qa_id: (
-        decisions.of(qa_id) is None and (known is None or time_of(qa_id) > known) and topics.topic_of(qa_id) is None
-    )
+    return lambda qa_id: knowledge.of(qa_id) is None and (known is None or time_of(qa_id) > known)
 
 
 def still_begins_with(archive: Archive, rounds: Iterable[Round]) -> bool:

@@ -1,30 +1,24 @@
 """Forget a member's messages, or single ones: delete them from the archive and from everything learned.
 
-The tombstone comes first. From then on the messages cannot come back by reading, archiving, filing or regenerating.
-Each step is safe to repeat, so a second request finishes the work after a crash.
+The tombstone comes first, together with the topics. From then on the messages cannot come back by reading, archiving,
+filing or regenerating. Each step is safe to repeat, so a second request finishes the work after a crash.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Collection, Iterator
+from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId
-from intern.core.records import CapturedPair, Filed, Forgotten, Moved, Removed
-from intern.facts.segments import IsWithdrawn
-from intern.learning.prompts import left_of
+from intern.core.records import CapturedPair, Filed, Forgotten, Moved
 from intern.stores.archive import Archive, Erased
-from intern.stores.blocks import bare, time_of, without_blocks
-from intern.stores.decisions import DecisionLog
-from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary
+from intern.stores.blocks import bare, time_of
+from intern.stores.sqlite.knowledge import Knowledge
 
 _MEMBER = re.compile(r"[0-9]{1,20}")
 # Other programs may put text before or after the number.
@@ -100,7 +94,7 @@ class Search(NamedTuple):
     """Whether it had a tombstone before."""
 
 
-def search(asked: Forget, archive: Archive, decisions: DecisionLog, also: Collection[MessageId] = ()) -> Search:
+def search(asked: Forget, archive: Archive, decisions: Knowledge, also: Collection[MessageId] = ()) -> Search:
     """Find what a request concerns. `also` lists messages of the member that other stores know. Blocks.
 
     The caller must prevent archiving meanwhile, and until the tombstone is logged. Raises KnowledgeError.
@@ -132,51 +126,15 @@ def search(asked: Forget, archive: Archive, decisions: DecisionLog, also: Collec
     )
 
 
-def bury(asked: Forget, found: Search, decisions: DecisionLog, clock: Clock) -> None:
-    """Log the tombstone: from now on the messages are ignored. Blocks; raises KnowledgeError.
+def tombstone(asked: Forget, found: Search, now: datetime) -> Forgotten | None:
+    """Return the tombstone to log; None where all has one.
 
     A member's tombstone covers all their messages until now, so each request logs a new one.
     """
-    if asked.user_id is not None or found.fresh:
-        reason = "all that a member wrote" if asked.user_id is not None else "single messages"
-        decisions.append(Forgotten(message_ids=found.fresh, user_id=asked.user_id, reason=reason, at=clock.now()))
-
-
-def clear(
-    library: TopicLibrary,
-    folder: Path,
-    found: Search,
-    archive: Archive,
-    is_withdrawn: IsWithdrawn,
-) -> dict[TopicName, list[QAId]]:
-    """Delete the messages from the library in `folder`, and from its damaged copies.
-
-    Return the changed topics, each with its removed blocks. Blocks; raises KnowledgeError.
-    """
-    doomed = {time_of(qa_id) for qa_id in found.captures}
-    changed: dict[TopicName, list[QAId]] = {}
-    for name in library.names():
-        for block in library.read(name):
-            if time_of(block.qa_id) not in doomed:
-                continue
-            pair = archive.get(block.qa_id)
-            left = None if pair is None else left_of(pair, is_withdrawn)
-            if left is None:
-                changed.setdefault(name, []).append(block.qa_id)
-            elif block.turns != left.turns:
-                changed.setdefault(name, [])
-                library.update(name, replace(block, turns=left.turns))
-        if changed.get(name):
-            library.update(name, None, changed[name])
-    _clear_damaged(folder, found.traces)
-    return changed
-
-
-def removed(changed: Iterable[Sequence[QAId]], decisions: DecisionLog, clock: Clock) -> None:
-    """Log the pairs whose blocks were removed. Blocks; raises KnowledgeError."""
-    for qa_id in (each for blocks in changed for each in blocks):
-        if not isinstance(decisions.of(qa_id), Removed):
-            decisions.append(Removed(qa_id=qa_id, reason="its question or its answer was forgotten", at=clock.now()))
+    if asked.user_id is None and not found.fresh:
+        return None
+    reason = "all that a member wrote" if asked.user_id is not None else "single messages"
+    return Forgotten(message_ids=found.fresh, user_id=asked.user_id, reason=reason, at=now)
 
 
 def told(found: Search, *, held: bool, topics: Collection[TopicName], erased: Erased | None) -> Forgot:
@@ -222,20 +180,8 @@ def _telling(pair: CapturedPair, gone: Collection[str]) -> Iterator[str]:
             yield from (line for line in map(str.strip, turn.text.split("\n")) if len(line) >= _TELLING)
 
 
-def _ever_filed(captures: Collection[QAId], decisions: DecisionLog) -> frozenset[TopicName]:
+def _ever_filed(captures: Collection[QAId], decisions: Knowledge) -> frozenset[TopicName]:
     times = {time_of(qa_id) for qa_id in captures}
     return frozenset(
         each.topic for each in decisions.all() if isinstance(each, Filed | Moved) and time_of(each.qa_id) in times
     )
-
-
-def _clear_damaged(folder: Path, traces: Sequence[bytes]) -> None:
-    """Delete the pieces with one of the traces from the copies of damaged topic files."""
-    layer = FileLayer()
-    for copy in sorted(folder.glob(".*.damaged")) if traces else ():
-        data = layer.read(copy) or b""
-        left = without_blocks(data, lambda piece: any(trace in piece for trace in traces))
-        if not left:
-            layer.remove(copy)
-        elif left != data:
-            layer.write_atomically(copy, left)

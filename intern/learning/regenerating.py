@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
-from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import msgspec
@@ -55,17 +54,12 @@ from intern.learning.draft import (
     EPOCH,
     Chosen,
     Classified,
-    Draft,
     Finished,
     Journal,
-    discard,
-    finish_swap,
     in_order,
     is_held_back,
     opened,
     planned,
-    swap_in,
-    upcoming,
 )
 from intern.learning.filing import Filer, Tally
 from intern.learning.prompts import LearningOptions, block_of
@@ -73,9 +67,7 @@ from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import metered
 from intern.stores.archive import Archive
 from intern.stores.blocks import qa_id_of, time_of
-from intern.stores.decisions import DecisionLog, write_state
-from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.knowledge import Change, Draft, Knowledge
 
 _log = get_logger(__name__)
 
@@ -137,9 +129,7 @@ class Regeneration:
 
     model: Model
     archive: Archive
-    decisions: DecisionLog
-    topics_dir: Path
-    state_path: Path
+    knowledge: Knowledge
     describe: Describe
     clock: Clock
     options: LearningOptions = field(default_factory=LearningOptions)
@@ -148,7 +138,6 @@ class Regeneration:
     """The prompts, and everything else that determines the result."""
     awaits_review: Callable[[QAId], bool] = lambda _: False
     """Whether a pair without a decision waits for review."""
-    files: FileLayer = field(default_factory=FileLayer)
     progress: Callable[[Progress], None] | None = None
     """Is called after each step."""
 
@@ -161,48 +150,40 @@ class Regeneration:
         be refreshed.
 
         Raises ModelUnavailableError if the model is down or the budget is used up. Raises KnowledgeError also if hardly
-        anything would be left of the old library, which is then still in place. (If only logging the decisions failed,
-        the new one is in place, and the next `finish_swap` logs them. So open libraries are stale after a
-        KnowledgeError, too.)
+        anything would be left of the old library, which is then still in place.
         """
-        await run_sync(finish_swap, self.topics_dir, self.decisions, self.files)
         with metered() as self._meter:
+            self._journal = await opened(self.knowledge, self.archive, basis=fingerprint(self.basis, self.options))
             await run_sync(self._open)
             _log.info("regeneration_started", decided_before=self._decided)
             try:
                 await self._rounds()
             except ModelUnavailableError as error:
                 raise _resumable(error, self._so_far()) from error
-            await self._filer.clear_withdrawn(self.archive)
-            drafted = await run_sync(self._finished)
-            await run_sync(swap_in, self.topics_dir, drafted, self.decisions, self.files)
-            await run_sync(write_state, self.state_path, self.decisions.cursor(), self.files)
-            result = self._result(drafted)
+            drafted = await self._finished()
+            await self.knowledge.change(lambda change: change.switch(drafted))
+            result = await run_sync(self._result, drafted)
         _log.info("regeneration_completed", pairs=result.pairs, topics=result.topics, calls=result.calls)
         return result
 
     def _open(self) -> None:
         """Open the draft. Blocks; raises KnowledgeError."""
-        basis, folder = fingerprint(self.basis, self.options), upcoming(self.topics_dir)
-        self._journal = opened(self.topics_dir, self.archive, basis=basis, files=self.files)
-        self._library = TopicLibrary(folder, self.files)
-        self._draft = Draft(folder, self.decisions, self.files)
+        self._draft = Draft(self.knowledge)
         self._model = _Payable(self.model)
         self._filer = Filer(
             model=self._model,
-            topics=self._library,
-            decisions=self._draft,
-            state_path=None,
+            knowledge=self._draft,
+            archive=self.archive,
             clock=self.clock,
             # The plan leaves out the pairs that wait for review.
             options=replace(self.options, review=False),
+            waits_for_newest=False,
         )
-        self._filer.mend()
         self._calls_before, self._tokens_before = self._journal.calls, self._journal.tokens
-        self._replaces_topics = bool(TopicLibrary(self.topics_dir).names())
+        self._replaces_topics = bool(self.knowledge.names())
         self._entries: dict[TopicName, IndexEntry] = {}
         # Topics that may be too long. A crash may have come before the last ones were split.
-        self._grown = set(self._library.names())
+        self._grown = set(self._draft.names())
         self._list(self._grown)
         epochs = self._journal.epochs[: self._journal.finished + 1]
         decided = [decision for epoch in epochs for qa_id in epoch if (decision := self._draft.of(qa_id))]
@@ -230,30 +211,27 @@ class Regeneration:
             for number, qa_ids in list(enumerate(journal.epochs))[journal.finished :]:
                 await self._epoch(number, qa_ids)
                 spent = self._so_far()
-                await run_sync(journal.write, Finished(epoch=number, calls=spent.calls, tokens=spent.tokens))
+                await journal.write(Finished(epoch=number, calls=spent.calls, tokens=spent.tokens))
                 if self._decided >= EPOCH:
-                    await run_sync(self._refuse_if_most_failed)
-            await run_sync(self._replace)
+                    await self._refuse_if_most_failed()
+            await self._draft.change(self._replace)
             last = journal.rounds[-1].last if journal.rounds else None
-            following = await run_sync(planned, self.archive, last, self.decisions, self.awaits_review)
+            following = await run_sync(planned, self.archive, last, self.knowledge, self.awaits_review)
             if not following.pairs:
                 return
-            await run_sync(journal.write, following)
+            await journal.write(following)
 
-    def _finished(self) -> list[PairDecision]:
+    async def _finished(self) -> list[PairDecision]:
         """Finish the library, and return its decisions with the current time. Raises KnowledgeError."""
-        library, journal, decisions = self._library, self._journal, self.decisions
-        held_back = {time_of(qa_id) for qa_id in chain(*journal.epochs) if is_held_back(qa_id, decisions)}
-        for qa_id in map(qa_id_of, sorted(held_back)):
-            topic = library.topic_of(qa_id)
-            if topic is not None:
-                library.update(topic, None, [qa_id])
-        self._say_what_was_forgotten()
+        journal, knowledge = self._journal, self.knowledge
+        held_back = {time_of(qa_id) for qa_id in chain(*journal.epochs) if is_held_back(qa_id, knowledge)}
+        await self._draft.change(lambda draft: draft.remove(map(qa_id_of, held_back)))
+        await self._draft.change(self._say_what_was_forgotten)
         if self._replaces_topics:
-            self._refuse_if_most_failed()
-            self._refuse_if_nothing_is_left()
-        drafted = in_order(self._draft.taken(), journal.epochs)
-        known = (decisions.of(each.qa_id) for each in drafted)
+            await self._refuse_if_most_failed()
+            await self._refuse_if_nothing_is_left()
+        drafted = in_order(await run_sync(self._draft.taken), journal.epochs)
+        known = (knowledge.of(each.qa_id) for each in drafted)
         # They must be newer than all decisions about the old library, also those of a clock that was ahead.
         now = max(chain([self.clock.now()], (each.at for each in known if each is not None)))
         return [replace(each, at=now) for each in drafted if time_of(each.qa_id) not in held_back]
@@ -265,7 +243,7 @@ class Regeneration:
         return Regenerated(
             pairs=sum(each.pairs for each in self._journal.rounds),
             tally=Tally.of(last.values()),
-            topics=len(self._library.names()),
+            topics=len(self.knowledge.names()),
             parked=tuple(each.qa_id for each in last.values() if isinstance(each, Parked)),
             calls=spent.calls,
             tokens=spent.tokens,
@@ -285,7 +263,7 @@ class Regeneration:
     async def _split_outgrown(self) -> None:
         # Always the first by name, and from the start again after each split. So a crash does not change the order.
         while self._grown:
-            for topic in sorted(self._grown & set(self._library.names())):
+            for topic in sorted(self._grown & set(await run_sync(self._draft.names))):
                 new = await self._filer.split_outgrown(topic)
                 if new is not None:
                     self._grown |= {topic, new}
@@ -300,9 +278,9 @@ class Regeneration:
 
     def _list(self, topics: Iterable[TopicName]) -> None:
         """Describe these topics and the new ones."""
-        names = self._library.names()
+        names = self._draft.names()
         for name in (set(topics) | set(names) - self._entries.keys()) & set(names):
-            self._entries[name] = self._entry(name, self._library.read(name))
+            self._entries[name] = self._entry(name, self._draft.read(name))
         # Sorted: equal matches go into a prompt in this order.
         self._entries = {name: self._entries[name] for name in names}
 
@@ -315,12 +293,12 @@ class Regeneration:
             left = [pair for pair in pairs if pair.qa_id not in journal.first]
             await _side_by_side(self._classify, left, self.concurrency)
             await self._classify_again(pairs)
-            await run_sync(journal.write, Classified(epoch=number))
+            await journal.write(Classified(epoch=number))
         return {**journal.first, **journal.again}
 
     async def _classify(self, pair: CapturedPair) -> None:
         choice = await self._choose(pair, self._entries)
-        await run_sync(self._journal.write, Chosen(qa_id=pair.qa_id, choice=choice))
+        await self._journal.write(Chosen(qa_id=pair.qa_id, choice=choice))
         self._classified += 1
         self._tell_progress()
 
@@ -333,7 +311,7 @@ class Regeneration:
                 if pair.qa_id not in journal.again:
                     entries = {name: self._entry(name, blocks) for name, blocks in new_topics.items()}
                     choice = await self._choose(pair, {**self._entries, **entries})
-                    await run_sync(journal.write, Chosen(qa_id=pair.qa_id, choice=choice, again=True))
+                    await journal.write(Chosen(qa_id=pair.qa_id, choice=choice, again=True))
                 choice = journal.again[pair.qa_id]
             if isinstance(choice, Topic) and choice.name not in self._entries:
                 new_topics[choice.name].append(block_of(self._filer.left_of(pair) or pair))
@@ -359,42 +337,44 @@ class Regeneration:
         if self.progress is not None:
             self.progress(self._so_far())
 
-    def _say_what_was_forgotten(self) -> None:
-        """Log the removal of pairs whose blocks a request to forget deleted from the unfinished library."""
+    def _say_what_was_forgotten(self, draft: Change) -> None:
+        """Log the removal of pairs whose drafted blocks a withdrawal or a request to forget deleted."""
         for qa_id in chain(*self._journal.epochs):
-            if isinstance(self._draft.of(qa_id), Filed | Moved) and self._library.topic_of(qa_id) is None:
+            if isinstance(self._draft.of(qa_id), Filed | Moved) and draft.topic_of(qa_id) is None:
                 pair = self.archive.get(qa_id)
                 if pair is not None and self._filer.left_of(pair) is None:
                     reason = "its question or its answer was withdrawn"
-                    self._draft.append(Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
+                    draft.decide(Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
 
-    def _replace(self) -> None:
+    def _replace(self, draft: Change) -> None:
         """Log that the older captures were replaced."""
-        draft, now = self._draft, self.clock.now()
-        pairs = chain(*(each.replaced for each in self._journal.rounds))
-        draft.extend(Replaced(qa_id=qa_id, by=by, at=now) for qa_id, by in pairs if draft.of(qa_id) is None)
+        now, pairs = self.clock.now(), chain(*(each.replaced for each in self._journal.rounds))
+        draft.decide(*(Replaced(qa_id=qa_id, by=by, at=now) for qa_id, by in pairs if self._draft.of(qa_id) is None))
 
-    def _refuse_if_most_failed(self) -> None:
+    async def _refuse_if_most_failed(self) -> None:
         """Stop if most pairs failed, so that a bad model does not replace a good library."""
         if self._parked * 2 > self._decided:
-            reasons = (each.reason for each in reversed(self._draft.taken()) if isinstance(each, Parked))
+            taken = await run_sync(self._draft.taken)
+            reasons = (each.reason for each in reversed(taken) if isinstance(each, Parked))
             failed = f"{self._parked} of {self._decided} conversations failed"
-            self._refuse(f"{failed}, the last one so: {next(reasons)}")
+            await self._refuse(f"{failed}, the last one so: {next(reasons)}")
 
-    def _refuse_if_nothing_is_left(self) -> None:
+    async def _refuse_if_nothing_is_left(self) -> None:
         """Stop if there is no topic, unless all pairs were withdrawn or held back."""
-        skipped = sum(isinstance(each, Skipped) for each in self._draft.taken())
-        if not self._library.names() and skipped:
-            self._refuse(f"the model skipped all {skipped} conversations")
+        skipped = sum(isinstance(each, Skipped) for each in await run_sync(self._draft.taken))
+        if skipped and not await run_sync(self._draft.names):
+            await self._refuse(f"the model skipped all {skipped} conversations")
         if not self._journal.rounds:
-            self._refuse("the archive holds no pairs", "Put the archive back, or move that folder away to begin anew")
+            await self._refuse(
+                "the archive holds no pairs", "Put the archive back, or move that folder away to begin anew"
+            )
 
-    def _refuse(
+    async def _refuse(
         self, why: str, what_to_do: str = "See to the model and its prompts, then regenerate again"
     ) -> NoReturn:
         # Delete the draft: continuing it would end here again.
-        discard(self.topics_dir, self.files)
-        raise KnowledgeError(f"{why}; {self.topics_dir} stays as it was. {what_to_do}")
+        await self.knowledge.change(Change.discard)
+        raise KnowledgeError(f"{why}; the topics stay as they were. {what_to_do}")
 
 
 def _by_topic(filings: Iterable[Filing]) -> list[list[Filing]]:
@@ -430,12 +410,12 @@ def fingerprint(basis: str, options: LearningOptions) -> str:
     return sha256(msgspec.json.encode([basis, replace(options, review=False), EPOCH])).hexdigest()
 
 
-def progress_of(topics_dir: Path) -> Progress | None:
+def progress_of(knowledge: Knowledge) -> Progress | None:
     """Return the progress of the running or stopped regeneration, by epochs; None without one. Blocks.
 
     Safe to call at any time. Raises KnowledgeError.
     """
-    journal = Journal(upcoming(topics_dir), FileLayer())
+    journal = Journal(knowledge)
     if not journal.rounds:
         return None
     decided = sum(map(len, journal.epochs[: journal.finished]))

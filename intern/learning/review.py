@@ -21,7 +21,7 @@ from intern.core.ids import MessageId, QAId
 from intern.core.records import Approved, AwaitingReview, CapturedPair, PairDecision, Parked, Rejected, Replaced
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
-from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.work import Retry, retry_of
 
 
@@ -34,7 +34,7 @@ class Review(Struct, frozen=True, kw_only=True):
     """The team member's id; empty for the command line."""
 
 
-def waiting_with(message_id: MessageId, decisions: DecisionLog, archive: Archive) -> tuple[CapturedPair, ...]:
+def waiting_with(message_id: MessageId, decisions: Knowledge, archive: Archive) -> tuple[CapturedPair, ...]:
     """Return the pairs with this message that wait for review, newest first. Reads the disk."""
     found: dict[datetime, CapturedPair] = {}
     for conversation in archive.conversations_of(message_id):
@@ -45,7 +45,7 @@ def waiting_with(message_id: MessageId, decisions: DecisionLog, archive: Archive
     return tuple(found[time] for time in sorted(found, reverse=True))
 
 
-def reviewed(review: Review, decisions: DecisionLog, archive: Archive, at: datetime) -> tuple[PairDecision, ...]:
+def reviewed(review: Review, decisions: Knowledge, archive: Archive, at: datetime) -> tuple[PairDecision, ...]:
     """Return the decisions of a review, to be logged in one write. Pairs with the same verdict before are skipped.
 
     An approval covers older versions of the pair, so they need no review any more. A rejection does not. Raises
@@ -72,7 +72,7 @@ def pair_of(qa_id: QAId, archive: Archive) -> CapturedPair:
     return pair
 
 
-def _was_said(review: Review, pair: CapturedPair, decisions: DecisionLog) -> bool:
+def _was_said(review: Review, pair: CapturedPair, decisions: Knowledge) -> bool:
     """Whether the pair had the same verdict before. Raises ConfigError if it does not wait for review."""
     said = decisions.review_of(pair.qa_id)
     waits = isinstance(decisions.of(pair.qa_id), AwaitingReview)
@@ -82,7 +82,7 @@ def _was_said(review: Review, pair: CapturedPair, decisions: DecisionLog) -> boo
     return False
 
 
-def check_waits(qa_id: QAId, decisions: DecisionLog) -> None:
+def check_waits(qa_id: QAId, decisions: Knowledge) -> None:
     """Raise ConfigError if a pair does not wait for review."""
     decided = decisions.of(qa_id)
     if isinstance(decided, AwaitingReview):

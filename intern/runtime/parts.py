@@ -22,7 +22,7 @@ from intern.actors.filing import Classifier, Integrator
 from intern.actors.interactions import InteractionWorker, Reviewer
 from intern.actors.job_worker import job_worker
 from intern.actors.listener import Listener
-from intern.actors.loops import exponential_backoff
+from intern.actors.loops import exponential_backoff, surviving
 from intern.actors.pipeline import Parts, Start
 from intern.actors.poster import Poster, Waiting
 from intern.actors.responder import Responder
@@ -136,7 +136,7 @@ async def parts_around(
             missed = MissedChanges(
                 writer.stores.archive,
                 platform.chat,
-                is_withdrawn=writer.stores.decisions.is_withdrawn,
+                is_withdrawn=writer.stores.knowledge.is_withdrawn,
                 admits=audience.admits_id,
             )
             here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
@@ -161,6 +161,8 @@ async def parts_around(
             )
             async with served:
                 yield around[0]
+            with surviving("projector"):
+                await writer.stores.files.catch_up()
 
 
 class _Room(NamedTuple):
@@ -201,8 +203,7 @@ async def _around(room: _Room) -> _Around:
     library = library_of(
         settings,
         archive=stores.archive,
-        topics=stores.topics,
-        decisions=lambda: stores.decisions,
+        knowledge=stores.knowledge,
         db=db,
         search=stores.search,
         embedder=room.embedder,
@@ -240,7 +241,7 @@ async def _around(room: _Room) -> _Around:
         count=events.asked,
         over_limit=partial(events.turned_away, "asked too much"),
     )
-    posted = PostedAnswers(stores.cited, library, stores.topics, stores.decisions, emails=settings.kb.mask_emails)
+    posted = PostedAnswers(stores.cited, library, stores.knowledge, emails=settings.kb.mask_emails)
     captions = Captioning(
         models.learning,
         platform.images,
@@ -291,6 +292,15 @@ async def _around(room: _Room) -> _Around:
             attempts=stores.attempts,
             events=events,
         ).run,
+        "projector": partial(
+            regularly,
+            "projector",
+            stores.files.catch_up,
+            interval_seconds=scans,
+            woken=stores.files.wait,
+            shortest_wait=_PROJECTS_EVERY,
+            backoff=exponential_backoff,
+        ),
         "batcher": partial(
             batcher,
             open_batches=Batches(settings.discord.message_batch_wait_seconds),
@@ -376,6 +386,7 @@ async def _around(room: _Room) -> _Around:
 
 
 _TOLD_WITHIN = 5.0  # seconds
+_PROJECTS_EVERY = 0.9  # seconds; several changes are written together
 
 
 class _Audience:

@@ -50,9 +50,8 @@ from intern.service.status import lost_folders, outdated_answers, vectors_told
 from intern.settings.loading import NO_PRICE, Settings
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
-from intern.stores.library import TopicLibrary
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import AtRest, Database
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import is_made, problems, unsearchable
 from intern.stores.sqlite.usage import FormLog, UsageLog
 
@@ -131,26 +130,20 @@ class LocalChecks:
         """Find damaged or lost text files."""
         paths = self._settings.paths
         try:
-            decisions = DecisionLog(paths.decisions)
-            for what in lost_folders(paths, decisions):
+            for what in lost_folders(paths, Knowledge(AtRest(paths.database))):
                 yield _todo(what, what)
-            damaged = [
-                *((paths.raw, each) for each in Archive(paths.raw).damaged),
-                *((paths.topics, each) for each in TopicLibrary(paths.topics).damaged),
-                *((paths.decisions.parent, each) for each in decisions.damaged),
-            ]
+            damaged = Archive(paths.raw).damaged
         except KnowledgeError as error:
-            yield _todo(f"archive, topics or decisions could not be looked at: {error}", str(error))
+            yield _todo(f"archive or decisions could not be looked at: {error}", str(error))
             return
         if not damaged:
             return
-        named = "; ".join(str(each) for _, each in damaged[:NAMED_AT_MOST])
+        named = "; ".join(map(str, damaged[:NAMED_AT_MOST]))
         more = f"; and {len(damaged) - NAMED_AT_MOST} more" if len(damaged) > NAMED_AT_MOST else ""
-        folder, first = damaged[0]
         yield _todo(
-            f"{len(damaged)} damaged pieces of text files are passed over: {named}{more}",
-            f"mend {folder / first.file} at line {first.line} with a text editor, or put a backup in its place; "
-            "what a crash left half-written may be deleted",
+            f"{len(damaged)} damaged pieces of the archive are passed over: {named}{more}",
+            f"mend {paths.raw / damaged[0].file} at line {damaged[0].line} with a text editor, or put a backup in its "
+            "place; what a crash left half-written may be deleted",
         )
 
     def _scan_paths(self) -> Iterator[Finding]:

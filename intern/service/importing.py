@@ -42,8 +42,9 @@ from intern.service.models import measure
 from intern.service.writer import NotesJob
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.extractions import Extraction
+from intern.stores.sqlite.knowledge import Knowledge
 
 Tell = Callable[[str], None]
 
@@ -155,15 +156,16 @@ async def _import(rehearsed: Rehearsed, settings: Settings, vectors_within: floa
 
 async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> Rehearsed:
     """Find what archiving the captures would add. Changes nothing. Raises KnowledgeError."""
-    archive, decisions = await run_sync(lambda: (Archive(settings.paths.raw), DecisionLog(settings.paths.decisions)))
+    archive = await run_sync(Archive, settings.paths.raw)
+    knowledge = await run_sync(lambda: Knowledge(AtRest(settings.paths.database)))
     rehearsal, masked = Rehearsal(archive), Counter[str]()
     keeper = Archivist(
         rehearsal,
         # Masked here already: what is imported may wait in the database for the process that holds the folder.
         mask=settings.kb.mask_secrets,
         mask_emails=settings.kb.mask_emails,
-        is_withdrawn=decisions.is_withdrawn,
-        is_forgotten=decisions.is_forgotten,
+        is_withdrawn=knowledge.is_withdrawn,
+        is_forgotten=knowledge.is_forgotten,
         masked=masked.update,
     )
     return replace(await rehearse(captures, archive, rehearsal, keeper), masked=dict(masked))
@@ -392,7 +394,7 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
     if dry_run and not await run_sync(settings.paths.database.exists):
         return await _planned(settings, segments, {}, files=len(notes), lost=(), skipped=skipped)
     async with open_intern(settings) as intern:
-        known = {entry.conversation_id: entry for entry in await intern.extractions.entries()}
+        known = {entry.conversation_id: entry for entry in await intern.known.extractions.entries()}
         # A file that is there and cannot be read has said nothing else yet.
         lost = gone(known, name, present) if not skipped else []
         planned = await _planned(settings, segments, known, files=len(notes), lost=lost, skipped=skipped)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from hashlib import sha256
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 import msgspec
-from anyio import current_time, sleep
+from anyio import CancelScope, current_time, sleep
 from anyio.to_thread import run_sync
 
 from intern.actors.job_worker import do_all
@@ -24,10 +25,7 @@ from intern.core.progress import tell
 from intern.core.records import (
     Capture,
     CapturedPair,
-    Fact,
     IndexEntry,
-    Nugget,
-    NuggetStatus,
     PairDecision,
     SearchFilter,
 )
@@ -39,23 +37,23 @@ from intern.learning.filing import Tally
 from intern.learning.forgetting import Forget, Forgot
 from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.review import Review
-from intern.search.finding import Embedder, Finder, Found, any_of, best_found, terms_of
+from intern.search.finding import Embedder, Finder, Found, best_found
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models
+from intern.service.reading import Known
+from intern.service.restoring import Adopted, Restored, export, restore
 from intern.service.searching import Freshness, Outdated, SearchResult, documents_changed, library_of, result_of
-from intern.service.writer import NotesJob, Writer, discovery_of
-from intern.settings.loading import Settings
+from intern.service.writer import FOLLOWER, NotesJob, Writer, discovery_of
+from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import Discovered, Feed, Question
 from intern.sources.library import Library
 from intern.sources.refresh import Refreshed
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
 from intern.stores.files import FolderLock
-from intern.stores.library import TopicLibrary
-from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
-from intern.stores.sqlite.facts import FactFilter, FactStore, Link
+from intern.stores.sqlite.database import AtRest, Database
+from intern.stores.sqlite.facts import FactFilter, Link
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import LeftOutStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import FormLog, UsageLog
@@ -66,8 +64,6 @@ _SAID_AFTER = 1.0  # seconds until that person hears whom this waits for
 _VECTORS_STUCK = 60.0  # seconds without a new vector; then the process with the folder makes none
 
 _log = get_logger(__name__)
-
-T = TypeVar("T")
 
 __all__ = [
     "Came",
@@ -100,7 +96,8 @@ class Intern:
         db: Database | KnowledgeError,
         *,
         models: Models,
-        stores: tuple[Archive, TopicLibrary],
+        archive: Archive,
+        knowledge: Knowledge,
         clock: Clock,
         embedder: Embedder | None,
     ) -> None:
@@ -113,9 +110,9 @@ class Intern:
         self._clock = clock
         self._lock = FolderLock(settings.data.dir)
         self._writer: Writer | None = None
-        paths = settings.paths
-        self._catalogue = Catalogue(cache_path=paths.index_cache, index_path=paths.index, clock=clock)
-        self._library = self._read_from(*stores)
+        self._knowledge = knowledge
+        self._catalogue = Catalogue(knowledge, "kb")
+        self._library = self._read_from(archive)
 
     async def answer(
         self, conversation: Conversation, context: RequestContext | None = None, *, addressed: bool = True
@@ -199,7 +196,7 @@ class Intern:
         """
 
         async def look() -> None:
-            so_far = await run_sync(progress_of, self._settings.paths.topics)
+            so_far = await run_sync(progress_of, self._knowledge)
             if so_far is not None and progress is not None:
                 progress(so_far)
 
@@ -225,13 +222,39 @@ class Intern:
         """
         if not await self._holds_folder():
             return None
-        tally = await (await self._opened()).learning.catch_up(tell)
+        try:
+            tally = await (await self._opened()).learning.catch_up(tell)
+        finally:
+            await self.write_files()
         await self._extract(tell_read, vectors_within=vectors_within)
         return tally
 
     async def forget(self, asked: Forget) -> Forgot:
         """Remove a member's messages, or single ones. Raises ConfigError for an impossible id, and KnowledgeError."""
         return await self._have_done("forget", asked.checked(), gives=Forgot)
+
+    async def restore(self, folder: Path) -> Restored:
+        """Make the database anew from the text files of a data folder, which may be this one; ask no model.
+
+        Raises ConfigError where it holds decisions already, FolderBusyError beside a running bot, and KnowledgeError.
+        """
+        await run_sync(self._lock.acquire)
+        paths = self._settings.paths
+        # Another folder has its files where they are by default.
+        where = paths if await run_sync(folder.resolve) == await run_sync(paths.data.resolve) else Paths(folder)
+        return await restore(self._db, paths, where, self._clock, FOLLOWER)
+
+    async def export(self, folder: Path) -> tuple[str, ...]:
+        """Write archive, decisions, topics and indices as text files into an empty folder; return their names.
+
+        Raises ConfigError where the folder is not empty, and KnowledgeError.
+        """
+        knowledge = await run_sync(partial(Knowledge, self._db, clock=self._clock))
+        return await export(knowledge, self._settings.paths, Paths(folder), self._clock)
+
+    async def adopt(self, topic: str) -> Adopted:
+        """Take in a topic that a person edited, as a decision of the team. Raises ConfigError and KnowledgeError."""
+        return await self._have_done("adopt", topic, gives=Adopted)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
         """Approve or reject captures that wait, file them if possible, and return the last decision about each.
@@ -241,48 +264,14 @@ class Intern:
         await run_sync(check_waiting, self._settings, review)
         return await self._have_done("review", review, gives=tuple[PairDecision, ...])
 
-    async def facts(self, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
-        """Return facts, the latest said first. Raises KnowledgeError."""
-        return await FactStore(self._db, clock=self._clock).all(wanted, limit)
-
-    async def search_facts(self, text: str, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
-        """Return facts that hold words of a text, best first. Raises KnowledgeError."""
-        terms = terms_of(text)
-        unspaced = [each for each in (*terms.grams, *terms.short) if not each.isascii()]
-        store = FactStore(self._db, clock=self._clock)
-        return await store.search_facts(any_of(terms.words), wanted, limit, holding=unspaced)
-
-    async def fact(self, prefix: str, *, secret: bool) -> Fact:
-        """Return the fact whose id begins like that. Raises ConfigError for none or several, and KnowledgeError."""
-        start = prefix.strip()
-        store = FactStore(self._db, clock=self._clock)
-        found = await store.beginning(start.removeprefix("fact:"), secret=secret) if start else ()
-        return _only(found, "fact", prefix, "`intern facts list --all`")
-
-    async def fact_history(self, prefix: str, *, secret: bool) -> tuple[Fact, tuple[Link, ...]]:
-        """Return a fact as `fact` finds it, and its chain, oldest first."""
-        fact = await self.fact(prefix, secret=secret)
-        links = await FactStore(self._db, clock=self._clock).history(fact.id)
-        return fact, tuple(each for each in links if secret or each.fact.visibility != "secret")
-
-    async def nuggets(self, status: NuggetStatus | None, limit: int) -> tuple[Nugget, ...]:
-        """Return nuggets, newest first. Raises KnowledgeError."""
-        return await NuggetStore(self._db).all(status, limit=limit)
-
-    async def nugget(self, prefix: str) -> Nugget:
-        """Return the nugget whose id begins like that. Raises as `fact` does."""
-        start = prefix.strip().removeprefix("nugget:")
-        found = await NuggetStore(self._db).beginning(start) if start else ()
-        return _only(found, "nugget", prefix, "`intern nuggets list`")
+    @property
+    def known(self) -> Known:
+        """What was learned: facts and nuggets. Raises KnowledgeError."""
+        return Known(self._db, self._clock)
 
     async def retire_fact(self, fact_id: FactId, why: str) -> Retirement:
         """Retire a fact, with the reason. Raises ConfigError for an unknown fact, and KnowledgeError."""
         return await self._have_done("retire_fact", Retirement(fact_id=fact_id, why=why), gives=Retirement)
-
-    @property
-    def extractions(self) -> ExtractionLog:
-        """The log of what each conversation taught. Raises KnowledgeError."""
-        return ExtractionLog(self._db, clock=self._clock)
 
     async def read_notes(self, job: NotesJob) -> Mapping[Came, int]:
         """Learn from notes, and withdraw what lost notes taught. Raises the KnowledgeError and ModelError families."""
@@ -310,7 +299,7 @@ class Intern:
                     f"{wanted.guild_id!a} is no known server: {', '.join(sorted(known)) or 'there is none'}"
                 )
         await self._look()
-        finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings)
+        finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings, self._knowledge)
         find = partial(best_found, finder.find, text, wanted or SearchFilter(), limit, now=self._clock.now())
         found = await find()
         outdated = await run_sync(freshness.outdated, found)
@@ -362,6 +351,15 @@ class Intern:
             # What was found can still be told, as stale.
             _log.warning("results_not_freshened", reason=str(error))
 
+    async def write_files(self) -> None:
+        """Bring the text files up to date. Where the disk fails, the next start does it."""
+        if self._writer is not None:
+            with CancelScope(shield=True):
+                try:
+                    await self._writer.stores.files.catch_up()
+                except KnowledgeError as error:
+                    _log.warning("text_files_behind", reason=str(error))
+
     def close(self) -> None:
         """Let go of the folder."""
         self._lock.release()
@@ -389,10 +387,13 @@ class Intern:
         jobs, payload = Jobs(self._db), b"" if given is None else encoded(given)
         if await self._holds_folder():
             writer = await self._opened()
-            if here is not None:
-                return await here(writer)
-            done = await writer.do(Job(id=0, kind=kind, key="", payload=payload))
-            return msgspec.json.decode(done, type=gives or Any)
+            try:
+                if here is not None:
+                    return await here(writer)
+                done = await writer.do(Job(id=0, kind=kind, key="", payload=payload))
+                return msgspec.json.decode(done, type=gives or Any)
+            finally:
+                await self.write_files()
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         said_after = current_time() + _SAID_AFTER
         while True:
@@ -405,13 +406,15 @@ class Intern:
                     raise (ConfigError if outcome.exit_code == ConfigError.exit_code else KnowledgeError)(outcome.error)
                 if self._writer is None:
                     # Another process has written what our stores have not seen.
-                    self._library = self._read_from(*await run_sync(_stores, self._settings, self._clock))
+                    self._knowledge = await run_sync(partial(Knowledge, self._db, clock=self._clock))
+                    self._library = self._read_from(await run_sync(self._archive_anew))
                 return msgspec.json.decode(outcome.result or b"null", type=gives or Any)
             if await self._holds_folder():
                 # The process that held the folder is gone: its jobs are ours now.
                 writer = await self._opened()
                 await jobs.reclaim()
                 await do_all(jobs, writer.do)
+                await self.write_files()
             elif meanwhile is not None:
                 await meanwhile()
             await sleep(_POLL_SECONDS)
@@ -434,32 +437,24 @@ class Intern:
             make = partial(Writer, self._settings, self._db, model, self._clock, embedder=self._embedder)
             writer = await run_sync(make)
             # The writer's stores are the newest.
-            self._writer = writer
-            self._library = self._read_from(writer.stores.archive, writer.stores.topics)
+            self._writer, self._knowledge = writer, writer.stores.knowledge
+            self._library = self._read_from(writer.stores.archive)
         return self._writer
 
-    def _read_from(self, archive: Archive, topics: TopicLibrary) -> Library:
-        """Open the sources of answers, with the writer's decisions or those on disk, read at first use."""
-        settings, writer = self._settings, self._writer
-        from_disk = cache(partial(DecisionLog, settings.paths.decisions))
+    def _archive_anew(self) -> Archive:
+        return Archive(self._settings.paths.raw, clock=self._clock)
+
+    def _read_from(self, archive: Archive) -> Library:
+        """Open the sources of answers."""
         return library_of(
-            settings,
+            self._settings,
             archive=archive,
-            topics=topics,
-            decisions=from_disk if writer is None else lambda: writer.stores.decisions,
+            knowledge=self._knowledge,
             db=None if self._store is None else self._db,
             search=self._store,
             embedder=self._embedder,
             clock=self._clock,
         )
-
-
-def _only(found: Sequence[T], kind: str, prefix: str, listed_by: str) -> T:
-    if not found:
-        raise ConfigError(f"there is no {kind} {prefix}; {listed_by} tells their ids")
-    if len(found) > 1:
-        raise ConfigError(f"{prefix} is the beginning of {len(found)} {kind}s' ids; name more of it")
-    return found[0]
 
 
 @asynccontextmanager
@@ -484,14 +479,13 @@ async def open_intern(
             models = await stack.enter_async_context(open_models(settings, usage, clock, forms=forms))
         vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock, models.usage)
         embedder = await stack.enter_async_context(vectors)
-        stores = await run_sync(_stores, settings, clock)
-        intern = Intern(settings, db, models=models, stores=stores, clock=clock, embedder=embedder)
+        archive = await run_sync(partial(Archive, settings.paths.raw, clock=clock))
+        usable = AtRest(settings.paths.database) if isinstance(db, KnowledgeError) else db
+        knowledge = await run_sync(partial(Knowledge, usable, clock=clock))
+        intern = Intern(
+            settings, db, models=models, archive=archive, knowledge=knowledge, clock=clock, embedder=embedder
+        )
         try:
             yield intern
         finally:
             intern.close()
-
-
-def _stores(settings: Settings, clock: Clock) -> tuple[Archive, TopicLibrary]:
-    """Open what answers read. Blocks; raises KnowledgeError."""
-    return Archive(settings.paths.raw, clock=clock), TopicLibrary(settings.paths.topics)

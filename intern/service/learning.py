@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set as AbstractSet
+from functools import partial
 from itertools import count, islice
 
-from anyio import CancelScope, Lock
+from anyio import Lock
 from anyio.to_thread import run_sync
 
 from intern.actors.loops import Due
@@ -14,13 +15,13 @@ from intern.core import progress
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError, ModelError
 from intern.core.flow import Failed, Filing, Skip, Topic
-from intern.core.ids import MessageId, QAId, TopicName, UserId, in_channel
+from intern.core.ids import MessageId, QAId, UserId, in_channel
 from intern.core.log import get_logger
-from intern.core.records import Approved, Capture, CapturedPair, Filed, PairDecision, Parked, Rejected, Withdrawn
+from intern.core.records import Approved, Capture, CapturedPair, Filed, PairDecision, Parked, Rejected
 from intern.learning.archiving import Archivist, Kept, keep_imported, names_of
 from intern.learning.classifying import choose_topic
 from intern.learning.draft import awaiting_review
-from intern.learning.filing import Filer, Tally, catch_up, try_once
+from intern.learning.filing import Cleared, Filer, Tally, catch_up, try_once, withdraw
 from intern.learning.prompts import left_of
 from intern.learning.regenerating import Progress, Regenerated, Regeneration
 from intern.learning.review import Again, Review, again, check_waits, pair_of, reviewed, waiting_with
@@ -31,9 +32,10 @@ from intern.service.status import MASKED
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.descriptions import describe_by_rules
+from intern.sources.refresh import list_topic
 from intern.stores.blocks import time_of
-from intern.stores.decisions import DecisionLog
-from intern.stores.files import FileLayer
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Change, Knowledge
 from intern.stores.sqlite.work import PAUSES, Retry
 
 _log = get_logger(__name__)
@@ -50,39 +52,33 @@ class Learning:
         stores: Stores,
         model: Model,
         clock: Clock,
-        files: FileLayer | None = None,
         *,
         indexing: Indexing,
     ) -> None:
         self._settings = settings
         self._stores = stores
-        self._archive, self._decisions, self._topics = stores.archive, stores.decisions, stores.topics
+        self._archive, self._knowledge = stores.archive, stores.knowledge
         self._model = model
         self._clock = clock
-        self._files = files
         self._indexing = indexing
         self.archivist = Archivist(
             stores.archive,
             mask=settings.kb.mask_secrets,
             mask_emails=settings.kb.mask_emails,
-            is_withdrawn=stores.decisions.is_withdrawn,
-            is_forgotten=stores.decisions.is_forgotten,
+            is_withdrawn=stores.knowledge.is_withdrawn,
+            is_forgotten=stores.knowledge.is_forgotten,
             masked=self._count_masked,
         )
         self._filer = Filer(
             model=model,
-            topics=stores.topics,
-            decisions=stores.decisions,
-            state_path=settings.paths.state,
+            knowledge=stores.knowledge,
+            archive=stores.archive,
             clock=clock,
             options=settings.learning,
-            files=files,
-            newest_of=stores.archive.newest_of,
+            listed=lambda change, topic: list_topic(change, topic, clock.now()),
         )
-        self._filer.mend()
         # Regeneration replaces the library as a whole, so nothing may be filed meanwhile.
         self.filing = Lock()
-        self._reviewing = Lock()
 
     async def after(self, position: QAId | None) -> Sequence[CapturedPair]:
         """Return some of the archived pairs after `position`, oldest first: the classifier's log."""
@@ -135,7 +131,7 @@ class Learning:
 
     async def waiting_with(self, message_id: MessageId) -> Sequence[CapturedPair]:
         """Return the pairs with this message that wait for the team, newest first. Raises KnowledgeError."""
-        return await run_sync(waiting_with, message_id, self._decisions, self._archive)
+        return await run_sync(waiting_with, message_id, self._knowledge, self._archive)
 
     async def review(self, review: Review) -> tuple[PairDecision, ...]:
         """Store a review of waiting pairs, and return the last decision about each.
@@ -143,8 +139,7 @@ class Learning:
         What is approved is due from then on. Raises ConfigError for an id that is unknown or of a pair that does not
         wait, and KnowledgeError; nothing is written down then.
         """
-        async with self._reviewing:  # a reaction and a command may come at once
-            return await run_sync(self._review, review)
+        return await self._knowledge.change(partial(self._review, review))
 
     async def review_and_file(self, review: Review) -> tuple[PairDecision, ...]:
         """Store a review and file what was approved, if a model is there."""
@@ -158,7 +153,7 @@ class Learning:
                 except ModelError as error:
                     _log.warning("filing_delayed", qa_id=decision.qa_id, approved=len(said) - n, reason=str(error))
                     break
-        return tuple(self._decisions.of(each.qa_id) or each for each in said)
+        return tuple(self._knowledge.of(each.qa_id) or each for each in said)
 
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
         """File parked pairs now, all or these, and return the last decision about each.
@@ -173,29 +168,20 @@ class Learning:
             progress.tell("Filing {total} parked pairs", done, len(pairs))
             # One by one, so that others are filed in between.
             async with self.filing:
-                decided = self._decisions.of(pair.qa_id)
+                decided = self._knowledge.of(pair.qa_id)
                 if decided is None or isinstance(decided, Parked):
                     decided = await self._try(pair)
                 decisions.append(decided)
         return tuple(decisions)
 
-    async def withdraw(self, message_ids: Sequence[MessageId]) -> Withdrawn | None:
+    async def withdraw(self, message_ids: Sequence[MessageId]) -> Cleared | None:
         """Record that messages teach nothing any more, even during a filing."""
-        withdrawn = await self._filer.withdraw(message_ids)
+        withdrawn = await withdraw(self._knowledge, self._archive, message_ids, self._clock.now())
         await self._stores.pending.forget(message_ids)
         await self._stores.unanswered.forget(message_ids)
         await self._stores.cited.drop(message_ids)
         await self._stores.replies.drop(message_ids)
         return withdrawn
-
-    async def clear_withdrawn(self) -> Sequence[TopicName]:
-        """Take what was withdrawn out of the topics, and say which changed; waits for a filing or a regeneration."""
-        async with self.filing:
-            return await self.take_out_withdrawn()
-
-    async def take_out_withdrawn(self) -> Sequence[TopicName]:
-        """Do that while holding `filing`."""
-        return await self._filer.clear_withdrawn(self._archive)
 
     async def keep_imported(self, captures: Sequence[Capture]) -> Kept:
         """Archive what an import was rehearsed to add."""
@@ -207,57 +193,39 @@ class Learning:
         decided = count(1)
 
         async def filed(pair: CapturedPair, decision: PairDecision) -> None:
-            await self._filed(pair, decision, behind=True)
+            await self._filed(pair, decision)
             tell(next(decided))
 
         async with self.filing:
             retries = await self._stores.attempts.retries()
             due = (await run_sync(self._again, retries)).due
-            try:
-                await self._indexing.list_all()
-                return await catch_up(
-                    self._archive,
-                    self._stores.archived_until(),
-                    filer=self._filer,
-                    choose=self._choose,
-                    filed=filed,
-                    due=await run_sync(self._pairs, due),
-                    attempts=self._stores.attempts,
-                )
-            finally:
-                with CancelScope(shield=True):
-                    await run_sync(self._indexing.team_catalogue.write)
+            return await catch_up(
+                self._archive,
+                self._stores.archived_until(),
+                filer=self._filer,
+                choose=self._choose,
+                filed=filed,
+                due=await run_sync(self._pairs, due),
+                attempts=self._stores.attempts,
+            )
 
     async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
         """Rebuild the topics from the archive, and the team index from them; or go on with that."""
         basis = await run_sync(what_decides_topics, self._settings)
         async with self.filing:
-            reviews = self._settings.kb.review
-            if reviews:
-                for pair in await run_sync(self._overlooked):
-                    # With review, this asks no model: what stands in a topic counts as filed, the rest waits.
-                    await self._filer.file(Filing(pair=pair, choice=Skip(reason="it was never decided")))
-            unreviewed = awaiting_review(self._decisions, self._stores.passed_over, self._topics)
-            try:
-                done = await Regeneration(
-                    model=self._model,
-                    archive=self._archive,
-                    decisions=self._decisions,
-                    topics_dir=self._settings.paths.topics,
-                    state_path=self._settings.paths.state,
-                    describe=describe_by_rules,
-                    clock=self._clock,
-                    options=self._settings.learning,
-                    files=self._files or FileLayer(),
-                    concurrency=self._settings.kb.regenerate_concurrency,
-                    basis=basis,
-                    awaits_review=unreviewed if reviews else lambda _: False,
-                    progress=progress,
-                ).run()
-            finally:
-                # Even where it failed, the new library may stand already.
-                with CancelScope(shield=True):
-                    await run_sync(self._topics.reload)
+            unreviewed = awaiting_review(self._knowledge, self._stores.passed_over)
+            done = await Regeneration(
+                model=self._model,
+                archive=self._archive,
+                knowledge=self._knowledge,
+                describe=describe_by_rules,
+                clock=self._clock,
+                options=self._settings.learning,
+                concurrency=self._settings.kb.regenerate_concurrency,
+                basis=basis,
+                awaits_review=unreviewed if self._settings.kb.review else lambda _: False,
+                progress=progress,
+            ).run()
         await self._indexing.topics_changed()
         return done
 
@@ -266,7 +234,7 @@ class Learning:
 
         def forgotten(capture: Capture) -> set[UserId]:
             written = zip(capture.message_ids, capture.author_ids, strict=False)
-            return {author for each, author in written if author and self._decisions.is_forgotten(author, each)}
+            return {author for each, author in written if author and self._knowledge.is_forgotten(author, each)}
 
         told = [(capture, forgotten(capture)) for capture in captures]
         await self._stores.names.note(
@@ -289,38 +257,28 @@ class Learning:
         await self._filed(pair, decision)
         return decision
 
-    async def _filed(self, pair: CapturedPair, decision: PairDecision, *, behind: bool = False) -> None:
-        """See to the topic that a pair was filed in."""
+    async def _filed(self, pair: CapturedPair, decision: PairDecision) -> None:
+        """Split the topic that a pair was filed in, if it has grown too long."""
         if not isinstance(decision, Filed):
             return
-        await self._indexing.list(decision.topic, behind=behind)
         try:
-            opened = await self._filer.split_outgrown(decision.topic)
+            await self._filer.split_outgrown(decision.topic)
         except ModelError as error:
             # The pair is filed anyway; the next one in the topic tries the split again.
             _log.warning("topic_split_delayed", topic_name=decision.topic, qa_id=pair.qa_id, reason=str(error))
-        else:
-            if opened is not None:
-                await self._indexing.list(opened, behind=behind)
 
     def unforgotten(self, pair: CapturedPair | None) -> CapturedPair | None:
         """Return a pair without messages that were forgotten while it waited to be filed."""
-        if pair is None or not any(map(self._decisions.is_withdrawn, pair.message_ids)):
+        if pair is None or not any(map(self._knowledge.is_withdrawn, pair.message_ids)):
             return pair
-        return left_of(pair, self._decisions.is_withdrawn)
+        return left_of(pair, self._knowledge.is_withdrawn)
 
-    def _review(self, review: Review) -> tuple[PairDecision, ...]:
-        self._decisions.extend(reviewed(review, self._decisions, self._archive, self._clock.now()))
-        return tuple(each for qa_id in dict.fromkeys(review.qa_ids) if (each := self._decisions.of(qa_id)) is not None)
-
-    def _overlooked(self) -> list[CapturedPair]:
-        """Pairs without a decision before the newest decided one, since the log was damaged."""
-        until = self._stores.archived_until()
-        return [
-            pair
-            for pair in self._archive.after(self._stores.passed_over)
-            if until is not None and time_of(pair.qa_id) <= time_of(until) and self._decisions.of(pair.qa_id) is None
-        ]
+    def _review(self, review: Review, change: Change) -> tuple[PairDecision, ...]:
+        said = reviewed(review, self._knowledge, self._archive, self._clock.now())
+        change.decide(*said)
+        last = {time_of(each.qa_id): each for each in said}
+        decisions = (last.get(time_of(each)) or self._knowledge.of(each) for each in dict.fromkeys(review.qa_ids))
+        return tuple(each for each in decisions if each is not None)
 
     def _due(self, retries: Mapping[QAId, Retry], handed: AbstractSet[Hashable]) -> Due[CapturedPair]:
         waiting = self._again(retries)
@@ -334,8 +292,8 @@ class Learning:
 
     def _again(self, retries: Mapping[QAId, Retry]) -> Again:
         return again(
-            self._decisions.due(),
-            self._decisions.parked(),
+            self._knowledge.due(),
+            self._knowledge.parked(),
             retries,
             now=self._clock.now(),
             passed_over=self._stores.passed_over,
@@ -346,10 +304,10 @@ class Learning:
 
     def _to_retry(self, qa_ids: Sequence[QAId]) -> list[CapturedPair]:
         if not qa_ids:
-            return self._pairs(self._decisions.parked())
+            return self._pairs(self._knowledge.parked())
         pairs = [pair_of(qa_id, self._archive) for qa_id in dict.fromkeys(qa_ids)]
         for pair in pairs:
-            if self._decisions.of(pair.qa_id) is None:
+            if self._knowledge.of(pair.qa_id) is None:
                 raise ConfigError(f"{pair.qa_id} is not parked: it was not looked at yet; intern files it by itself")
         return pairs
 
@@ -358,7 +316,7 @@ def check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
     """Check that none of these pairs is decided already: a job may run twice, a command is meant once. Blocks."""
     if not qa_ids:
         return
-    decisions = DecisionLog(settings.paths.decisions)
+    decisions = Knowledge(AtRest(settings.paths.database))
     for qa_id in qa_ids:
         decided = decisions.of(qa_id)
         if decided is not None and not isinstance(decided, Parked):
@@ -371,7 +329,7 @@ def check_waiting(settings: Settings, review: Review) -> None:
 
     What is approved and not filed yet may be approved again, which files it.
     """
-    decisions = DecisionLog(settings.paths.decisions)
+    decisions = Knowledge(AtRest(settings.paths.database))
     for qa_id in review.qa_ids:
         said = decisions.of(qa_id) and decisions.review_of(qa_id)
         if said is not None and (isinstance(said, Rejected) or not isinstance(decisions.of(qa_id), Approved)):

@@ -24,7 +24,7 @@ from intern.core.log import get_logger
 from intern.core.records import CapturedPair, IndexEntry
 from intern.facts.prompts import EXTRACT
 from intern.learning import classifying
-from intern.learning.draft import Draft, Journal, awaiting_review, planned, still_begins_with, upcoming
+from intern.learning.draft import Journal, awaiting_review, planned, still_begins_with
 from intern.learning.prompts import (
     CLASSIFY,
     INTEGRATE,
@@ -55,9 +55,8 @@ from intern.sources import descriptions as offline_indexing
 from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, describe_by_rules
 from intern.stores.archive import Archive
 from intern.stores.database import Database
-from intern.stores.decisions import DecisionLog
-from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Draft, Knowledge
 from intern.stores.sqlite.usage import FormLog, UsageLog, VectorMemory
 
 _log = get_logger(__name__)
@@ -270,8 +269,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
 def estimate(
     archive: Archive,
-    decisions: DecisionLog,
-    topics_dir: Path,
+    knowledge: Knowledge,
     *,
     describe: Describe,
     tokens_of: TokensOf,
@@ -280,24 +278,22 @@ def estimate(
     awaits_review: Callable[[QAId], bool] = lambda _: False,
 ) -> Estimate:
     """Count and measure, and change nothing. Raises KnowledgeError. Blocks."""
-    layer, folder = FileLayer(), upcoming(topics_dir)
-    journal = Journal(folder, layer)
+    journal = Journal(knowledge)
     resumes = journal.basis == fingerprint(basis, options) and still_begins_with(archive, journal.rounds)
     rounds = journal.rounds if resumes else []
-    draft = Draft(folder, decisions, layer) if resumes else None
-    rounds = [*rounds, planned(archive, rounds[-1].last if rounds else None, decisions, awaits_review)]
+    draft = Draft(knowledge) if resumes else None
+    rounds = [*rounds, planned(archive, rounds[-1].last if rounds else None, knowledge, awaits_review)]
     order = list(chain(*(each.order for each in rounds)))
     left = [qa_id for qa_id in order if draft is None or draft.of(qa_id) is None]
     unclassified = [qa_id for qa_id in left if not resumes or qa_id not in journal.first]
 
-    topics = TopicLibrary(topics_dir)
-    known = len(topics.names()) or ceil(len(order) / _PER_TOPIC)
-    opened = min(max(known - len(TopicLibrary(folder).names() if resumes else ()), 0), len(unclassified))
+    known = len(knowledge.names()) or ceil(len(order) / _PER_TOPIC)
+    opened = min(max(known - len(draft.names() if draft else ()), 0), len(unclassified))
     # A topic's first pair is classified twice, but for the first of an epoch, and needs no integrating.
     classified, integrated = len(unclassified) + opened, len(left) - opened
-    measured = _Measured(topics, describe, tokens_of, options)
+    measured = _Measured(knowledge, describe, tokens_of, options)
     sample = [archive.get(qa_id) for qa_id in left[:: ceil(len(left) / _SAMPLE) or 1]]
-    pairs = [each for pair in sample if pair is not None and (each := left_of(pair, decisions.is_withdrawn))]
+    pairs = [each for pair in sample if pair is not None and (each := left_of(pair, knowledge.is_withdrawn))]
     return Estimate(
         pairs=sum(each.pairs for each in rounds),
         conversations=len(order),
@@ -311,7 +307,7 @@ def estimate(
 class _Measured:
     """Prompts as the library of today would make them, on average: a new one starts small, and grows as large."""
 
-    def __init__(self, topics: TopicLibrary, describe: Describe, tokens_of: TokensOf, options: LearningOptions) -> None:
+    def __init__(self, topics: Knowledge, describe: Describe, tokens_of: TokensOf, options: LearningOptions) -> None:
         self._topics = topics
         self._tokens_of = tokens_of
         self._options = options
@@ -351,14 +347,12 @@ def estimate_regeneration(settings: Settings) -> Estimate:
     Without a model, nothing is asked: there are no calls then.
     """
     paths = settings.paths
-    decisions = DecisionLog(paths.decisions)
-    topics, passed_over = TopicLibrary(paths.topics), QAId(settings.kb.qa_raw_last_processed_id) or None
-    unreviewed = awaiting_review(decisions, passed_over, topics)
+    knowledge = Knowledge(AtRest(paths.database))
+    unreviewed = awaiting_review(knowledge, QAId(settings.kb.qa_raw_last_processed_id) or None)
     asks = settings.kb_model.kind == "endpoint"
     estimated = estimate(
         Archive(paths.raw),
-        decisions,
-        paths.topics,
+        knowledge,
         describe=describe_by_rules,
         tokens_of=measure(settings, settings.kb_model) if asks else lambda _prompt, _given: 0,
         options=settings.learning,

@@ -471,7 +471,7 @@ class Standing:
         yield Gauge("stale_sources", "Sources whose description is not of their present text", stale, "state")
 
     def _captures(self) -> Iterable[Gauge]:
-        decisions, archive = self.stores.decisions, self.stores.archive
+        decisions, archive = self.stores.knowledge, self.stores.archive
         yield Gauge("archived_captures", "Team answers in the archive", {"": len(archive)})
         yield Gauge("parked_pairs", "Captures that could not be filed", {"": len(decisions.parked())})
         yield Gauge("awaiting_review_pairs", "Captures that wait for the team", {"": len(decisions.awaiting())})

@@ -10,17 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
+from typing import TypeVar
 
 from msgspec import Struct
 
+from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, ConversationId, QAId, SourceId, TopicName
 from intern.core.records import (
     CapturedPair,
     Decision,
+    Fact,
     Filed,
     Forgotten,
     Moved,
+    Nugget,
+    NuggetStatus,
     PairDecision,
     TopicBlock,
     Turn,
@@ -28,12 +33,19 @@ from intern.core.records import (
 )
 from intern.core.text.words import topic_name
 from intern.learning.prompts import block_of, left_of
+from intern.search.finding import any_of, terms_of
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
+from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
-from intern.stores.decisions import DecisionLog
-from intern.stores.library import TopicLibrary, read_index
+from intern.stores.database import Database
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
+from intern.stores.sqlite.facts import FactFilter, FactStore, Link
+from intern.stores.sqlite.knowledge import Knowledge
+
+T = TypeVar("T")
 
 
 class RemovedPair(Struct, frozen=True, kw_only=True):
@@ -47,7 +59,7 @@ class RemovedPair(Struct, frozen=True, kw_only=True):
     """Empty where nothing of it may be shown any more, or the archive does not hold it."""
 
 
-def removed_from(topic: TopicName, decisions: DecisionLog, archive: Archive) -> tuple[RemovedPair, ...]:
+def removed_from(topic: TopicName, decisions: Knowledge, archive: Archive) -> tuple[RemovedPair, ...]:
     """Return the blocks that newer pairs removed from a topic for good, oldest removal first.
 
     Less the messages that were withdrawn. Reads the whole log; blocks.
@@ -71,7 +83,7 @@ def removed_from(topic: TopicName, decisions: DecisionLog, archive: Archive) -> 
     )
 
 
-def _turns(qa_id: QAId, decisions: DecisionLog, archive: Archive) -> tuple[Turn, ...]:
+def _turns(qa_id: QAId, decisions: Knowledge, archive: Archive) -> tuple[Turn, ...]:
     pair = archive.get(qa_id)
     left = None if pair is None else left_of(pair, decisions.is_withdrawn)
     return () if left is None else block_of(left).turns
@@ -139,28 +151,27 @@ class Reading:
         """With `stores`, those of the process that holds the folder: nothing is read anew."""
         paths = settings.paths
         # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
-        self._decisions = stores.decisions if stores else DecisionLog(paths.decisions)
-        self._topics = stores.topics if stores else TopicLibrary(paths.topics)
+        self._knowledge = stores.knowledge if stores else Knowledge(AtRest(paths.database))
         self._archive = stores.archive if stores else Archive(paths.raw)
-        self._index = {entry.source_id: entry.description for entry in read_index(paths.team_index)}
+        self._index = Catalogue(self._knowledge, "team").entries()
 
     def topics(self) -> tuple[TopicLine, ...]:
         """All topics, by name."""
-        return tuple(map(self._line_of, self._topics.names()))
+        return tuple(map(self._line_of, self._knowledge.names()))
 
     def topic(self, label: str) -> TopicText:
         """One topic, met by its name however it is written. Raises ConfigError where there is none of that name."""
-        name = self._named(label)
-        blocks = self._topics.read(name)
-        removed = removed_from(name, self._decisions, self._archive)
+        name = named_topic(label)
+        blocks = self._knowledge.read(name)
+        removed = removed_from(name, self._knowledge, self._archive)
         if not blocks and not removed:
             raise ConfigError(f"there is no topic {name}; `intern topics` lists them")
         return TopicText(name=name, description=self._described(name), blocks=blocks, removed=removed)
 
     def history(self, label: str) -> tuple[PairDecision, ...]:
         """All that was decided about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""
-        name = self._named(label)
-        decisions = [each for each in self._decisions.all() if not isinstance(each, Withdrawn | Forgotten)]
+        name = named_topic(label)
+        decisions = [each for each in self._knowledge.all() if not isinstance(each, Withdrawn | Forgotten)]
         concerned = {
             time_of(each.qa_id) for each in decisions if isinstance(each, Filed | Moved) and each.topic == name
         }
@@ -178,16 +189,16 @@ class Reading:
         pair = self._archive.get(QAId(qa_id))
         if pair is None:
             raise ConfigError(f"the archive holds no pair {qa_id[:80]!r}; `intern archive` lists their ids")
-        return PairText(pair=pair, decisions=tuple(each for each in self._decisions.all() if _concerns(each, pair)))
+        return PairText(pair=pair, decisions=tuple(each for each in self._knowledge.all() if _concerns(each, pair)))
 
     def awaiting(self, now: datetime) -> tuple[WaitingPair, ...]:
         """List the pairs that wait for the team at the time `now`, oldest first."""
-        pairs = [pair for each in self._decisions.awaiting() if (pair := self._archive.get(each.qa_id)) is not None]
+        pairs = [pair for each in self._knowledge.awaiting() if (pair := self._archive.get(each.qa_id)) is not None]
         newer = {time_of(pair.replaces): pair.qa_id for pair in pairs if pair.replaces is not None}
         return tuple(self._waiting(pair, newer.get(pair.timestamp), now) for pair in pairs)
 
     def _waiting(self, pair: CapturedPair, newer: QAId | None, now: datetime) -> WaitingPair:
-        left = left_of(pair, self._decisions.is_withdrawn)
+        left = left_of(pair, self._knowledge.is_withdrawn)
         return WaitingPair(
             qa_id=pair.qa_id,
             answered_at=pair.answered_at,
@@ -198,35 +209,38 @@ class Reading:
             in_newer=newer,
         )
 
-    def _named(self, label: str) -> TopicName:
-        try:
-            return topic_name(label)
-        except ValueError as error:
-            raise ConfigError(f"{label[:80]!r} can be no topic ({error}); `intern topics` lists them") from error
-
     def _described(self, name: TopicName) -> str:
-        return self._index.get(SourceId(f"team:{name}.txt"), "")
+        entry = self._index.get(SourceId(f"team:{name}.txt"))
+        return entry.description if entry else ""
 
     def _line_of(self, name: TopicName) -> TopicLine:
-        blocks = self._topics.read(name)
+        blocks = self._knowledge.read(name)
         return TopicLine(
             name=name,
             blocks=len(blocks),
-            chars=len(self._topics.text(name)) if blocks else 0,
+            chars=len(self._knowledge.text(name)) if blocks else 0,
             answered_at=max((block.answered_at or block.timestamp for block in blocks), default=None),
             description=self._described(name),
         )
 
     def _pair_line(self, pair: CapturedPair) -> PairLine:
-        decision = self._decisions.of(pair.qa_id)
+        decision = self._knowledge.of(pair.qa_id)
         return PairLine(
             qa_id=pair.qa_id,
             answered_at=pair.answered_at,
             conversation_id=pair.conversation_id,
             decision="waiting" if decision is None else str(decision.__struct_config__.tag),
-            topic=self._topics.topic_of(pair.qa_id),
+            topic=self._knowledge.topic_of(pair.qa_id),
             question=" ".join(pair.question.split()),
         )
+
+
+def named_topic(label: str) -> TopicName:
+    """Return a topic's name, however it is written. Raises ConfigError for what can be none."""
+    try:
+        return topic_name(label)
+    except ValueError as error:
+        raise ConfigError(f"{label[:80]!r} can be no topic ({error}); `intern topics` lists them") from error
 
 
 def _concerns(decision: Decision, pair: CapturedPair) -> bool:
@@ -234,3 +248,53 @@ def _concerns(decision: Decision, pair: CapturedPair) -> bool:
         return not set(decision.message_ids).isdisjoint(pair.message_ids)
     ids: Sequence[QAId] = (decision.qa_id, *(decision.removed if isinstance(decision, Filed) else ()))
     return any(time_of(qa_id) == pair.timestamp for qa_id in ids)
+
+
+class Known:
+    """Facts and nuggets of a database."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._facts = FactStore(db, clock=clock)
+        self._nuggets = NuggetStore(db)
+        self.extractions = ExtractionLog(db, clock=clock)
+        """What each conversation taught."""
+
+    async def facts(self, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
+        """Return facts, the latest said first. Raises KnowledgeError."""
+        return await self._facts.all(wanted, limit)
+
+    async def search_facts(self, text: str, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
+        """Return facts that hold words of a text, best first. Raises KnowledgeError."""
+        terms = terms_of(text)
+        unspaced = [each for each in (*terms.grams, *terms.short) if not each.isascii()]
+        return await self._facts.search_facts(any_of(terms.words), wanted, limit, holding=unspaced)
+
+    async def fact(self, prefix: str, *, secret: bool) -> Fact:
+        """Return the fact whose id begins like that. Raises ConfigError for none or several, and KnowledgeError."""
+        start = prefix.strip()
+        found = await self._facts.beginning(start.removeprefix("fact:"), secret=secret) if start else ()
+        return _only(found, "fact", prefix, "`intern facts list --all`")
+
+    async def fact_history(self, prefix: str, *, secret: bool) -> tuple[Fact, tuple[Link, ...]]:
+        """Return a fact as `fact` finds it, and its chain, oldest first."""
+        fact = await self.fact(prefix, secret=secret)
+        links = await self._facts.history(fact.id)
+        return fact, tuple(each for each in links if secret or each.fact.visibility != "secret")
+
+    async def nuggets(self, status: NuggetStatus | None, limit: int) -> tuple[Nugget, ...]:
+        """Return nuggets, newest first. Raises KnowledgeError."""
+        return await self._nuggets.all(status, limit=limit)
+
+    async def nugget(self, prefix: str) -> Nugget:
+        """Return the nugget whose id begins like that. Raises as `fact` does."""
+        start = prefix.strip().removeprefix("nugget:")
+        found = await self._nuggets.beginning(start) if start else ()
+        return _only(found, "nugget", prefix, "`intern nuggets list`")
+
+
+def _only(found: Sequence[T], kind: str, prefix: str, listed_by: str) -> T:
+    if not found:
+        raise ConfigError(f"there is no {kind} {prefix}; {listed_by} tells their ids")
+    if len(found) > 1:
+        raise ConfigError(f"{prefix} is the beginning of {len(found)} {kind}s' ids; name more of it")
+    return found[0]

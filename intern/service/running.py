@@ -281,15 +281,15 @@ class Running:
         stores = self.stores
         votes = await FeedbackStore(self.db, clock=self.clock).of()
         today = await self._counts.of(self.clock.now().date())
-        topics = await run_sync(stores.topics.names)
+        topics = await run_sync(stores.knowledge.names)
         states = [source.state for source in await self._sources()]
         left_out = states.count("left_out")
         stale = len(states) - states.count("ok") - left_out
         return (
             Number(label="Captures archived", value=len(stores.archive)),
             Number(label="Topics", value=len(topics), href="/topics"),
-            Number(label="Wait for review", value=len(stores.decisions.awaiting()), href="/review"),
-            Number(label="Parked", value=len(stores.decisions.parked()), href="/parked"),
+            Number(label="Wait for review", value=len(stores.knowledge.awaiting()), href="/review"),
+            Number(label="Parked", value=len(stores.knowledge.parked()), href="/parked"),
             Number(label="Open questions", value=len(await self._open()), href="/unanswered"),
             Number(label="Outdated answers", value=await self.stores.cited.count(), href="/outdated"),
             Number(label="Questions shed today", value=today.get(SHED, 0)),
@@ -352,17 +352,17 @@ class Running:
     async def parked(self) -> Listed[ParkedCapture]:
         """Pairs that could not be filed, the newest first."""
         retries = await self.stores.attempts.retries()
-        parked = sorted(self.stores.decisions.parked(), key=lambda each: each.at, reverse=True)
+        parked = sorted(self.stores.knowledge.parked(), key=lambda each: each.at, reverse=True)
         captures = await run_sync(lambda: [self._parked(each, retry_of(each, retries)) for each in parked[:_ROWS]])
         return Listed(rows=tuple(captures), total=len(parked))
 
     async def retry(self, qa_id: QAId) -> Done:
         """Try to file one of them, as `intern retry` does it."""
-        decided = self.stores.decisions.of(qa_id)
+        decided = self.stores.knowledge.of(qa_id)
         if not isinstance(decided, Parked):
             raise ConfigError(f"{qa_id[:80]} is not parked any more")
         done = await self._have_done("retry", msgspec.json.encode((qa_id,)))
-        return "parked" if done == "done" and isinstance(self.stores.decisions.of(qa_id), Parked) else done
+        return "parked" if done == "done" and isinstance(self.stores.knowledge.of(qa_id), Parked) else done
 
     async def topics(self) -> Sequence[TopicLine]:
         """All topics, by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set as AbstractSet
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -35,17 +35,15 @@ from intern.sources.library import Library, PageCopies
 from intern.sources.pages import OpenWeb, refresh_pages
 from intern.sources.refresh import (
     Refreshed,
-    add_topic_provisionally,
     describe_provisionally,
     refresh_sources,
     refresh_topics,
 )
 from intern.sources.scanning import Scanner, UnreadError, names_of, read_file
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
-from intern.stores.files import FileLayer
-from intern.stores.library import CachedFile, CachedSource, TopicLibrary, is_source_id
+from intern.stores.library import CachedFile, CachedSource, is_source_id
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
@@ -139,8 +137,7 @@ def library_of(
     settings: Settings,
     *,
     archive: Archive,
-    topics: TopicLibrary,
-    decisions: Callable[[], DecisionLog],
+    knowledge: Knowledge,
     db: Database | None,
     search: SqliteSearchStore | None,
     embedder: Embedder | None,
@@ -160,16 +157,15 @@ def library_of(
             search,
             finder,
             archive=archive,
-            decisions=decisions,
+            decisions=knowledge,
             clock=clock,
             min_confidence=settings.facts.min_confidence,
             site=site,
         )
     return Library(
-        kb_index=paths.index,
-        team_index=paths.team_index,
+        indices=(Catalogue(knowledge, "kb"), Catalogue(knowledge, "team")),
         sources=sources or SourceFolder(paths.sources, settings.kb.max_source_bytes),
-        topics=topics,
+        topics=knowledge,
         archive=archive,
         pages=pages or PageCopies(paths.web_cache),
         ranks=ranking,
@@ -250,8 +246,9 @@ def documents_changed(settings: Settings, catalogue: Catalogue, left_out: Collec
 class Freshness:
     """Compares results with the disk. Blocks; raises nothing: a file that cannot be read counts as unchanged."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._folders = {"document": settings.paths.sources, "topic": settings.paths.topics}
+    def __init__(self, settings: Settings, knowledge: Knowledge) -> None:
+        self._sources = settings.paths.sources
+        self._knowledge = knowledge
         self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
 
     def outdated(self, found: Iterable[Found]) -> Outdated:
@@ -276,15 +273,18 @@ class Freshness:
         if document.kind == "file":
             file = self._scanner.look(document.path)
             return None if file is None else file.mtime
-        folder = self._folders.get(document.type)
-        if folder is None:
+        if document.type == "topic":
+            name = TopicName(document.path.removesuffix(".txt"))
+            known = self._knowledge.versions(name).get(name)
+            return None if known is None else known[1] / 1e9
+        if document.type != "document":
             # A page: its own time for looking again comes.
             indexed = document.meta.get("indexed_mtime")
             return indexed if isinstance(indexed, float) else 0.0
         try:
-            return os.stat(folder / document.path).st_mtime_ns / 1e9  # noqa: PTH116
+            return os.stat(self._sources / document.path).st_mtime_ns / 1e9  # noqa: PTH116
         except (FileNotFoundError, NotADirectoryError):
-            os.listdir(folder)  # noqa: PTH208 if the whole folder is away, nothing is known to be gone
+            os.listdir(self._sources)  # noqa: PTH208 if the whole folder is away, nothing is known to be gone
             return None
 
 
@@ -331,32 +331,26 @@ class Indexing:
         stores: Stores,
         model: Model,
         clock: Clock,
-        files: FileLayer | None = None,
         *,
         web: OpenWeb | None = None,
         policy: Policy | None = None,
         embedder: Embedder | None = None,
     ) -> None:
         """`web` fetches pages and `policy` says which; both are for tests."""
-        paths = settings.paths
         self._settings = settings
         self._stores = stores
         self._model = model
         self._clock = clock
         self._open_web: OpenWeb = web or partial(PageFetcher, settings.web)
         self._policy = policy
-        self._kb_catalogue = Catalogue(cache_path=paths.index_cache, index_path=paths.index, clock=clock, files=files)
-        self.team_catalogue = Catalogue(
-            cache_path=paths.team_index_cache, index_path=paths.team_index, clock=clock, files=files
-        )
+        self._kb_catalogue = Catalogue(stores.knowledge, "kb")
+        self.team_catalogue = Catalogue(stores.knowledge, "team")
         self.embedding = None if embedder is None else Embedding(stores.search, embedder)
         self._library = Library(
-            kb_index=paths.index,
-            team_index=paths.team_index,
+            indices=(self._kb_catalogue, self.team_catalogue),
             sources=stores.sources,
-            topics=stores.topics,
+            topics=stores.knowledge,
             archive=stores.archive,
-            files=files,
             pages=stores.pages,
         )
         self.turn = Lock()
@@ -418,7 +412,8 @@ class Indexing:
 
     async def cleared(self, topics: AbstractSet[TopicName]) -> None:
         """Describe these topics anew by rules, and let nothing lead to what stood in them; in the `turn`."""
-        await run_sync(describe_provisionally, self._stores.topics, topics, self.team_catalogue)
+        now = self._clock.now()
+        await self._stores.knowledge.change(lambda change: describe_provisionally(change, topics, now))
         # What stands in them now can be found again once they are described.
         await self._stores.search.drop([SourceId(f"team:{name}.txt") for name in sorted(topics)])
 
@@ -446,32 +441,16 @@ class Indexing:
             source = await self._library.load(source_id)
             return await run_sync(covered_text, source.title, source.text)
         name = TopicName(source_id.partition(":")[2].removesuffix(".txt"))
-        try:
-            blocks = await run_sync(self._stores.topics.read, name)
-        except ValueError as error:  # an index edited by hand may list an impossible topic
-            raise SourceError(f"{source_id!a} is listed, but can be no topic: {error}") from error
-        return covered_topic(name.replace("-", " "), blocks)
+        return covered_topic(name.replace("-", " "), await run_sync(self._stores.knowledge.read, name))
 
     async def _refresh_topics(self, *, describe: bool = True) -> Refreshed:
         return await refresh_topics(
             self._model,
-            self._stores.topics,
+            self._stores.knowledge,
             self.team_catalogue,
             options=self._settings.indexing,
             describe=describe,
         )
-
-    async def list_all(self) -> None:
-        """List the topics that no index lists. A process that was killed may not have come to it."""
-        listed = await run_sync(self.team_catalogue.sources)
-        for name in self._stores.topics.names():
-            if f"team:{name}.txt" not in listed:
-                await self.list(name, behind=True)
-
-    async def list(self, topic: TopicName, *, behind: bool = False) -> None:
-        """`behind` is for many of them; see `Catalogue.add`."""
-        add = partial(add_topic_provisionally, behind=behind)
-        await run_sync(add, self._stores.topics, topic, self.team_catalogue)
 
 
 def joined(*refreshed: Refreshed) -> Refreshed:

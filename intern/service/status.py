@@ -15,24 +15,26 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, SourceId, position_of
-from intern.core.records import Filed, Parked
+from intern.core.records import Parked
 from intern.service.models import embedding_model
+from intern.service.projection import edited_files
 from intern.service.searching import never_discovered
 from intern.settings.loading import Paths, Settings
+from intern.sources.catalogue import Catalogue
 from intern.sources.library import page_state
 from intern.sources.scanning import Scanner, is_below
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
-from intern.stores.decisions import DecisionLog, read_state
 from intern.stores.library import (
     NEEDS_SCRIPTS,
     RENDERED,
     CachedFile,
     CachedPage,
     CachedSource,
-    IndexCache,
-    TopicLibrary,
+    Index,
 )
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import Figures, discovered_in, figures_of, left_out_in
 from intern.stores.sqlite.traces import Votes
 from intern.stores.sqlite.work import Retry, retries_of, retry_of
@@ -139,14 +141,13 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     paths = settings.paths
     pid, running = _holder(settings.data.dir)
     # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
-    decisions = DecisionLog(paths.decisions)
-    cursors = [read_state(paths.state), decisions.cursor()]
+    knowledge = Knowledge(AtRest(paths.database))
+    cursor = knowledge.cursor()
     passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
     archive = Archive(paths.raw, clock=clock)
     times = {pair.qa_id: pair.timestamp for pair in archive.after(passed_over)}
-    until = max((time_of(cursor) for cursor in cursors if cursor), default=datetime.min.replace(tzinfo=UTC))
-    undecided = [qa_id for qa_id in times if not decisions.decided(qa_id)]
-    topics = TopicLibrary(paths.topics)
+    until = time_of(cursor) if cursor else datetime.min.replace(tzinfo=UTC)
+    undecided = [qa_id for qa_id in times if knowledge.of(qa_id) is None]
     figures = figures_of(paths.database)
     today, counts, retries = clock.now().date().isoformat(), figures.counts, retries_of(figures.retries)
     votes = dict(figures.votes)
@@ -155,16 +156,13 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
         running=running,
         pid=pid,
         archived=len(archive),
-        topics=len(topics.names()),
-        damaged=(
-            *lost_folders(paths, decisions),
-            *map(str, (*archive.damaged, *topics.damaged, *decisions.damaged)),
-        ),
+        topics=len(knowledge.names()),
+        damaged=(*lost_folders(paths, knowledge), *map(str, archive.damaged)),
         waiting=sum(times[qa_id] > until for qa_id in undecided),
         undecided=sum(times[qa_id] <= until for qa_id in undecided),
-        parked=tuple(_parked(each, retries) for each in decisions.parked() if each.qa_id in times),
-        awaiting_review=len(decisions.awaiting()),
-        due=len(decisions.due()),
+        parked=tuple(_parked(each, retries) for each in knowledge.parked() if each.qa_id in times),
+        awaiting_review=len(knowledge.awaiting()),
+        due=len(knowledge.due()),
         feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
         shed_today=sum(number for day, name, number in counts if (day, name) == (today, SHED)),
         shed=sum(number for _, name, number in counts if name == SHED),
@@ -244,17 +242,14 @@ def _unembedded(settings: Settings, figures: Figures) -> int:
     return 0 if model is None else figures.documents - dict(figures.vectors).get(model, 0)
 
 
-def lost_folders(paths: Paths, decisions: DecisionLog) -> Iterator[str]:
-    """Archive and topics, where their folder is not there though decisions tell of what stood in it. Blocks."""
-    if decisions.cursor() is None:
-        return
-    if not paths.raw.exists():
+def lost_folders(paths: Paths, knowledge: Knowledge) -> Iterator[str]:
+    """Tell that the archive is not there, though decisions tell of it, and of what a person edited. Blocks."""
+    if knowledge.cursor() is not None and not paths.raw.exists():
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
-    if not paths.topics.exists() and any(isinstance(each, Filed) for each in decisions.all()):
-        yield (
-            f"{paths.topics} is not there, though pairs were filed: correct kb.team_topics_dir, or run "
-            "`intern regenerate`"
-        )
+    for edited in edited_files(paths):
+        name = edited.name.removeprefix(".").removesuffix(".edited")
+        adopt = f" or run `intern topics adopt {name.removesuffix('.txt')}`" if edited.parent == paths.topics else ""
+        yield f"{name} was edited by hand, which changes nothing; the edit is kept as {edited}: delete it,{adopt}"
 
 
 def _holder(data_dir: Path) -> tuple[int | None, bool]:
@@ -343,9 +338,12 @@ def sources_of(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
     paths = settings.paths
     now, every = clock.now(), settings.kb.scan_interval_seconds
     listed: list[SourceStatus] = []
-    for cache, folder in ((paths.index_cache, paths.sources), (paths.team_index_cache, paths.topics)):
-        sources: Mapping[SourceId, CachedSource] = IndexCache.load(cache).sources
-        away = _why_away(folder) if sources else None
+    knowledge = Knowledge(AtRest(paths.database))
+    indices: tuple[tuple[Index, Path], ...] = (("kb", paths.sources), ("team", paths.topics))
+    for index, folder in indices:
+        sources = Catalogue(knowledge, index).sources()
+        # Topics are in the database: no file can be away.
+        away = _why_away(folder) if sources and index == "kb" else None
         for source_id, source in sorted(sources.items()):
             listed.append(_listed(source_id, source, folder, now, every, away=away))
     return (*listed, *_discovered(settings, now), *_left_out(settings, now))
@@ -356,7 +354,7 @@ def _listed(
 ) -> SourceStatus:
     kind = "topic" if source_id.startswith("team:") else "document" if isinstance(source, CachedFile) else "page"
     next_check = source.next_check_at if isinstance(source, CachedPage) else None
-    state, last_error = _state_of(source, folder, away)
+    state, last_error = _state_of(source, None if kind == "topic" else folder, away)
     return SourceStatus(
         source_id=source_id,
         type=kind,
@@ -371,8 +369,8 @@ def _listed(
     )
 
 
-def _state_of(source: CachedSource, folder: Path, away: str | None) -> tuple[State, str | None]:
-    """Its state, and what went wrong. `away`: why the folder cannot be looked at."""
+def _state_of(source: CachedSource, folder: Path | None, away: str | None) -> tuple[State, str | None]:
+    """Its state, and what went wrong. `away`: why the folder of its file, if it has one, cannot be looked at."""
     if isinstance(source, CachedPage):
         # A summary that failed is owed; the site is not to blame.
         owed = source.summary_pending and source.last_error
@@ -380,7 +378,8 @@ def _state_of(source: CachedSource, folder: Path, away: str | None) -> tuple[Sta
     if away:
         return "failed", away
     try:
-        (folder / source.rel_path).lstat()
+        if folder is not None:
+            (folder / source.rel_path).lstat()
     except (FileNotFoundError, NotADirectoryError):
         return "gone", source.last_error  # the next refresh forgets it
     except OSError as error:

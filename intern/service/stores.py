@@ -13,17 +13,17 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
-from intern.learning.draft import finish_swap
+from intern.service.projection import TextFiles
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
 from intern.sources.library import PageCopies
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.database import Database
-from intern.stores.decisions import DecisionLog, recover_state
+from intern.stores.decisions import read_decisions, read_withdrawals
 from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.chat import NameStore, RoleStore
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains, copied, problems
 from intern.stores.sqlite.outbox import CitedStore, Outbox
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -50,13 +50,13 @@ class Stores:
         latest = max(clock.now(), self.archive.newest() or clock.now())
         _check_passed_over(settings, latest)
         _sweep(paths)
-        self.decisions = DecisionLog(paths.decisions, files)
-        finish_swap(paths.topics, self.decisions, files)
-        self._recovered = recover_state(paths.state, self.decisions, files, latest=latest)
-        if self._recovered is not None:
-            self.archive.rise_above(self._recovered)
+        self.knowledge = Knowledge(db, clock=clock)
+        if (cursor := self.knowledge.cursor()) is not None:
+            self.archive.rise_above(cursor)
+        _check_not_lost(paths, self.knowledge)
+        self.files = TextFiles(self.knowledge, paths, clock, files)
+        self.knowledge.changed = self.files.wake
         self.passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
-        self.topics = TopicLibrary(paths.topics, files)
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
         self.pages = PageCopies(paths.web_cache, files)
         self.posts = Outbox(db, clock=clock, emails=settings.kb.mask_emails)
@@ -74,8 +74,28 @@ class Stores:
 
     def archived_until(self) -> QAId | None:
         """Return the newest pair that was decided, or that the operator wants ignored."""
-        known = [each for each in (self._recovered, self.decisions.cursor(), self.passed_over) if each is not None]
+        known = [each for each in (self.knowledge.cursor(), self.passed_over) if each is not None]
         return max(known, key=time_of, default=None)
+
+
+def _check_not_lost(paths: Paths, knowledge: Knowledge) -> None:
+    """Check that the text files tell of no database that knew more, above all of what is forgotten.
+
+    It is so where a database was lost, or an older one put back. Raises KnowledgeError.
+    """
+    if not knowledge.after(0, 1):
+        if read_decisions(paths.decisions)[0] or any(paths.topics.glob("[!.]*.txt")):
+            raise KnowledgeError(
+                f"{paths.database} knows nothing of the archive in {paths.raw}, though {paths.decisions.parent} has"
+                f" decisions or topics: put the database's backup in its place, or run: intern restore {paths.data}"
+            )
+    elif any(
+        not knowledge.is_withdrawn(each) for said in read_withdrawals(paths.decisions) for each in said.message_ids
+    ):
+        raise KnowledgeError(
+            f"{paths.database} is older than {paths.decisions}, and does not know all that is forgotten: put a newer"
+            f" backup in its place, or move it away and run: intern restore {paths.data}"
+        )
 
 
 def _check_passed_over(settings: Settings, latest: datetime) -> None:

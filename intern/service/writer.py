@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,7 +18,7 @@ from intern.actors.extractor import Step
 from intern.actors.loops import Due
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId, answered_conversation, answered_thread
+from intern.core.ids import ConversationId, MessageId, QAId, UserId, answered_conversation, answered_thread
 from intern.core.log import get_logger
 from intern.core.records import Capture, CapturedPair, Decision, Forgotten, Withdrawn
 from intern.core.text.masking import mask_secrets
@@ -25,12 +26,17 @@ from intern.facts.extracting import Came, Extractor, at_once
 from intern.facts.reconciling import Retirement
 from intern.facts.segments import Segment, concerned
 from intern.learning.answered_threads import Answered
-from intern.learning.forgetting import Forget, Forgets, Forgot, Search, bury, clear, removed, search, told
+from intern.learning.filing import take_out
+from intern.learning.forgetting import Forget, Forgets, Forgot, Search, search, told, tombstone
+from intern.learning.regenerating import progress_of
 from intern.learning.review import Review
 from intern.models.limits import Window
 from intern.models.prompt import Model
 from intern.search.finding import Embedder
 from intern.service.learning import Learning
+from intern.service.projection import clear_edited
+from intern.service.reading import named_topic
+from intern.service.restoring import Adopted, adopt
 from intern.service.searching import Indexing, joined, never_discovered
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
@@ -43,7 +49,6 @@ from intern.sources.scanning import Scanner
 from intern.stores.archive import Erased
 from intern.stores.database import Database
 from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.chat import AnsweredThreads
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
@@ -103,7 +108,7 @@ class Extraction:
         paced = settings.kb_model.kind == "endpoint"
         self._auto = settings.extraction.auto
         self._archive = archive = stores.archive
-        self._decisions = decisions = stores.decisions
+        self._knowledge = decisions = stores.knowledge
         self.extractor = Extractor(
             model=model,
             model_name=settings.kb_model.model if paced else "offline",
@@ -256,8 +261,8 @@ class Extraction:
 
     def _after(self, position: int) -> list[tuple[Step, Decision]]:
         return [
-            (Step(conversations=concerned(placed, self._archive), position=placed.end), placed.decision)
-            for placed in self._decisions.after(position, _READ_AHEAD)
+            (Step(conversations=concerned(placed, self._archive), position=placed.position), placed.decision)
+            for placed in self._knowledge.after(position, _READ_AHEAD)
         ]
 
 
@@ -284,10 +289,9 @@ class Writer:
         self._settings = settings
         self._db = db
         self._clock = clock
-        self._files = files
         self.stores = stores = Stores(settings, db, clock, files)
-        self.indexing = Indexing(settings, stores, model, clock, files, web=web, policy=policy, embedder=embedder)
-        self.learning = Learning(settings, stores, model, clock, files, indexing=self.indexing)
+        self.indexing = Indexing(settings, stores, model, clock, web=web, policy=policy, embedder=embedder)
+        self.learning = Learning(settings, stores, model, clock, indexing=self.indexing)
         self.extraction = Extraction(settings, db, model, clock, stores=stores)
         self._derived: tuple[Forgets, ...] = (
             stores.pending,
@@ -314,7 +318,23 @@ class Writer:
             "extract": (None, self.extraction.take_up),
             "import_notes": (NotesJob, self.extraction.read_notes),
             "retire_fact": (Retirement, self.extraction.retire),
+            "adopt": (str, self.adopt),
         }
+
+    async def adopt(self, label: str) -> Adopted:
+        """Take in a topic that a person edited. Raises ConfigError where there is none, and KnowledgeError."""
+        stores, now = self.stores, self._clock.now()
+        name = named_topic(label)
+        knowledge, path = stores.knowledge, self._settings.paths.topics / f".{name}.txt.edited"
+        async with self.learning.filing:
+            if await run_sync(progress_of, knowledge) is not None:
+                raise ConfigError("the topics are being regenerated; finish that with `intern regenerate`, then adopt")
+            await stores.files.catch_up(name)  # which keeps an edit beside that was not noticed yet
+            work = partial(adopt, name=name, path=path, knowledge=knowledge, archive=stores.archive, now=now)
+            adopted = await knowledge.change(work)
+        await run_sync(FileLayer().remove, path)
+        await self.indexing.topics_changed()
+        return adopted
 
     async def discover(self) -> Discovered:
         """Work off the weightiest questions of discovery's feed. Raises KnowledgeError."""
@@ -334,19 +354,23 @@ class Writer:
         user_id = asked.checked().user_id
         also = await self._written_by(user_id) if user_id is not None else frozenset[MessageId]()
         async with self.learning.archivist.writing:
-            found = await run_sync(search, asked, self.stores.archive, self.stores.decisions, also)
-            await run_sync(bury, asked, found, self.stores.decisions, self._clock)
+            knowledge, archive = self.stores.knowledge, self.stores.archive
+            found = await run_sync(search, asked, archive, knowledge, also)
+            said = tombstone(asked, found, self._clock.now())
+            cleared = said and await knowledge.change(partial(take_out, knowledge, archive, said, found.message_ids))
+            # No restore from the text files brings it back from here on. An edit that was not noticed is kept beside.
+            await self.stores.files.catch_up(*found.topics)
         held = (
             bool(also)
             or await self.stores.remains.held(found.message_ids)
             or await self.extraction.holds(found.message_ids)
         )
-        # At once: below, this waits for a filing to end.
+        # At once: below, this waits for a refresh to end.
         await self.extraction.forget(found.message_ids)
-        async with self.learning.filing, self.indexing.turn:
-            cleared = await self.learning.take_out_withdrawn()
-            changed = {*cleared, *await run_sync(self._clear_libraries, found)}
+        changed = set(cleared.topics if cleared else ())
+        async with self.indexing.turn:
             await self.indexing.cleared({*found.topics, *changed})
+        await run_sync(clear_edited, self._settings.paths, found.traces)
         # A thread that was being read just then may have brought messages that were unknown before.
         late = frozenset[MessageId]() if user_id is None else await self.extraction.written_by(user_id)
         for store in self._derived:
@@ -359,23 +383,13 @@ class Writer:
         done = told(found, held=held, topics=changed, erased=erased)
         _log.info("messages_forgotten", messages=done.messages, captures=done.captures, topics=list(done.topics))
         await self.indexing.topics_changed()
+        await self.stores.files.catch_up()
         return done
 
     async def _written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Find a member's messages that are in no archive."""
         kept = await self.stores.remains.written_by(user_id) | await self.stores.unanswered.written_by(user_id)
         return kept | await self.extraction.written_by(user_id) | await self.stores.cited.written_by(user_id)
-
-    def _clear_libraries(self, found: Search) -> set[TopicName]:
-        """Clear the topics, the library before them, and one that is being built."""
-        folder = self._settings.paths.topics
-        gone = self.stores.decisions.is_withdrawn
-        changed = clear(self.stores.topics, folder, found, self.stores.archive, gone)
-        removed(changed.values(), self.stores.decisions, self._clock)
-        for beside in (folder.with_name(f"{folder.name}.prev"), folder.with_name(f"{folder.name}.next")):
-            if beside.is_dir():
-                clear(TopicLibrary(beside, self._files), beside, found, self.stores.archive, gone)
-        return set(changed)
 
     async def _erase(self, found: Search) -> Erased:
         async with self.learning.archivist.writing:

@@ -231,7 +231,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Paths:
     """Every file and folder: below `data.dir`, unless a `[kb]` path names another."""
 
-    def __init__(self, data: Path, kb: KbSection) -> None:
+    def __init__(self, data: Path, kb: KbSection | None = None) -> None:
+        kb = kb or KbSection()
         team, base = data / "team-knowledge", data / "knowledge-base"
 
         def path(chosen: str, default: Path) -> Path:

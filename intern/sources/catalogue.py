@@ -1,4 +1,4 @@
-"""An index and its cache on disk, changed together; and the search, updated from the indices.
+"""The entries of an index, and the search, updated from the indices.
 
 A model that answers junk to one source, or refuses it, will most likely do so again, and each try is paid for. So the
 next try waits for a new text, a command, or a pause. An outage says nothing about a source: its pauses are short, and
@@ -14,23 +14,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
-from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import msgspec
 from anyio import Event, Lock, current_time
 from anyio.to_thread import run_sync
-from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.core.clock import Clock
 from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError, SourceError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
@@ -39,186 +33,67 @@ from intern.core.records import IndexEntry, SearchDocument, SourceType, TopicBlo
 from intern.core.text.passages import passages
 from intern.search.finding import Embedder
 from intern.sources.descriptions import question_of
-from intern.stores.files import FileLayer, stamp_of
 from intern.stores.library import (
     CachedFile,
     CachedPage,
     CachedSource,
-    IndexCache,
+    Index,
     Tries,
     folded,
     is_source_id,
     is_url,
-    read_index,
-    write_index,
 )
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
 
-# Notes are written into the index once they are this part of it, one in…
-_GROWTH = 10
-
-
-def is_recovered(source: CachedSource) -> bool:
-    """Return whether only the description is known; its text is no newer than a file's `mtime_ns`."""
-    return not source.content_hash
-
-
-Stamp: TypeAlias = tuple[int, int, int]
-
-
-class _Noted(Struct, frozen=True, kw_only=True):
-    """A line of the journal."""
-
-    of: Stamp | None
-    """The cache that this adds to; None where there was none."""
-    source_id: SourceId
-    source: CachedSource
-
-
-class _Known(NamedTuple):
-    """The content of the cache and its journal."""
-
-    stamp: Stamp | None
-    """Of the cache; None if it must be read."""
-    sources: Mapping[SourceId, CachedSource]
-    noted: int
-    """The number of notes in the journal."""
-
 
 class Catalogue:
-    """One index (of the sources, or of the team's topics). Any thread may change it; changes do not undo each other.
+    """One index (of the sources, or of the team's topics), as the database has it. Reads block."""
 
-    The cache is the truth, the index is written from it; where the cache is lost, the index still tells the
-    descriptions. Beside the cache lies a journal of what was noted since it was written. The cache is read again only
-    when its file is another one. Synchronous; raises KnowledgeError where the disk fails.
-    """
-
-    def __init__(self, *, cache_path: Path, index_path: Path, clock: Clock, files: FileLayer | None = None) -> None:
-        self._cache_path = cache_path
-        self._index_path = index_path
-        self.clock = clock
-        self._files = files or FileLayer()
-        self._journal_path = cache_path.with_name(f"{cache_path.stem}-journal.jsonl")
-        self._guard = threading.Lock()
-        # One attribute, set at once: any thread may look while another one changes it.
-        self._known = _Known(None, {}, 0)
+    def __init__(self, knowledge: Knowledge, index: Index) -> None:
+        self.clock = knowledge.clock
+        self._knowledge = knowledge
+        self._index: Index = index
+        # Each attribute is set at once: several threads may look.
+        self._known: tuple[int, Mapping[SourceId, CachedSource]] = (0, {})
         self._listed: tuple[Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]] = ({}, {})
 
     def sources(self) -> Mapping[SourceId, CachedSource]:
-        """Return the result of the last indexing; if it is lost, the descriptions alone (see `is_recovered`)."""
-        known, stamp = self._known, stamp_of(self._cache_path)
-        if stamp is None or stamp != known.stamp:
-            cache, noted = IndexCache.load(self._cache_path, files=self._files), self._noted(stamp)
-            if cache.generated_at is None:
-                return {**self._recovered(), **noted}
-            before, known = known, _Known(stamp, {**cache.sources, **noted}, len(noted))
-            if self._known is before:  # else another thread has changed it, and may have noted more
-                self._known = known
-        return known.sources
+        """Return the result of the last indexing, files before pages, each sorted by id. Raises KnowledgeError."""
+        position, known = self._known
+        position, changed = self._knowledge.sources_after(self._index, position)
+        if changed:
+            now = {**known, **changed}
+            order = sorted(now, key=lambda source_id: (is_url(source_id), source_id))
+            self._known = (position, {each: source for each in order if (source := now[each]) is not None})
+        return self._known[1]
 
     def entries(self) -> Mapping[SourceId, IndexEntry]:
-        """Return the entries of the index. Unchanged entries are the same objects as before."""
+        """Return the entries of the index. Unchanged entries are the same objects as before. Raises KnowledgeError."""
         sources, (known, listed) = self.sources(), self._listed
         if sources is not known:
             listed = {
-                source_id: listed[source_id] if known.get(source_id) is source else _listed(source_id, source)
+                source_id: listed[source_id]
+                if known.get(source_id) is source
+                else IndexEntry(source_id, folded(source.summary_text))
                 for source_id, source in sources.items()
                 if source.summary_text
             }
             self._listed = (sources, listed)
         return listed
 
-    def change(self, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()) -> None:
-        """Put entries in, take others out. Files whose content stays the same are not written."""
-        with self._guard:
-            self._save(self.sources(), put, drop)
+    async def change(self, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()) -> None:
+        """Put entries in, take others out. One with an id that no index can hold is left out, with a warning.
 
-    def note(self, source_id: SourceId, source: CachedSource) -> None:
-        """Put one entry in by a line of the journal; the index shows it with the next change."""
-        with self._guard:
-            self._note(source_id, source)
-
-    def add(self, source_id: SourceId, source: CachedSource, *, behind: bool = False) -> bool:
-        """Put an entry in unless there is one, and say whether there was none.
-
-        `behind`: the index shows it once a tenth of the list is new, so that many entries cost only a few writes, or
-        after `write`.
+        Raises KnowledgeError.
         """
-        with self._guard:
-            known = self.sources()
-            if source_id in known:
-                return False
-            if behind and (self._known.noted + 1) * _GROWTH < len(known):
-                self._note(source_id, source)
-            else:
-                self._save(known, {source_id: source})
-            return True
-
-    def write(self) -> None:
-        """Let the index show all notes."""
-        with self._guard:
-            if self._known.noted:
-                self._save(self.sources())
-
-    def _note(self, source_id: SourceId, source: CachedSource) -> None:
-        line = msgspec.json.encode(_Noted(of=stamp_of(self._cache_path), source_id=source_id, source=source))
-        self._files.append_durably(self._journal_path, line + b"\n", fresh_line=True)
-        stamp, sources, noted = self._known
-        self._known = _Known(stamp, {**sources, source_id: source}, noted + 1)
-
-    def _noted(self, stamp: Stamp | None) -> dict[SourceId, CachedSource]:
-        """Read the journal lines since the cache with this stamp was written. The last line may be torn."""
-        noted: dict[SourceId, CachedSource] = {}
-        for line in (self._files.read(self._journal_path) or b"").splitlines():
-            with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                entry = msgspec.json.decode(line, type=_Noted)
-                if entry.of == stamp:
-                    noted[entry.source_id] = entry.source
-        return noted
-
-    def _recovered(self) -> Mapping[SourceId, CachedSource]:
-        try:
-            written = self._index_path.stat()
-        except OSError:
-            return {}
-        at = datetime.fromtimestamp(written.st_mtime, UTC)
-        return {
-            entry.source_id: _recovered(entry, at, written.st_mtime_ns)
-            for entry in read_index(self._index_path, files=self._files)
-        }
-
-    def _save(
-        self,
-        sources: Mapping[SourceId, CachedSource],
-        put: Mapping[SourceId, CachedSource] = MappingProxyType({}),
-        drop: Collection[SourceId] = (),
-    ) -> None:
-        kept = {source_id: source for source_id, source in {**sources, **put}.items() if source_id not in drop}
-        # The cache first: after a kill, the next change writes the index, and the earlier journal counts for nothing.
-        IndexCache(sources=kept, generated_at=self.clock.now()).save(self._cache_path, files=self._files)
-        entries = (
-            IndexEntry(source_id, source.summary_text) for source_id, source in kept.items() if source.summary_text
-        )
-        write_index(self._index_path, entries, files=self._files)
-        if self._journal_path.exists():
-            self._files.remove(self._journal_path)
-        fit = {source_id: source for source_id, source in kept.items() if is_source_id(source_id)}
-        self._known = _Known(stamp_of(self._cache_path), fit, 0)
-
-
-def _listed(source_id: SourceId, source: CachedSource) -> IndexEntry:
-    return IndexEntry(source_id, folded(source.summary_text))
-
-
-def _recovered(entry: IndexEntry, at: datetime, mtime_ns: int) -> CachedSource:
-    name, text = entry.source_id.partition(":")[2], entry.description
-    if is_url(entry.source_id):
-        return CachedPage(content_hash="", summary_text=text, last_indexed_at=at, url=name)
-    return CachedFile(
-        content_hash="", summary_text=text, last_indexed_at=at, rel_path=name, size_bytes=0, mtime_ns=mtime_ns
-    )
+        fit = {source_id: source for source_id, source in put.items() if is_source_id(source_id)}
+        for source_id in put.keys() - fit:
+            _log.warning("index_entry_refused", source_id=ascii(source_id), index=self._index)
+        if fit or drop:
+            await self._knowledge.change(lambda change: change.put_sources(self._index, fit, drop))
 
 
 PAUSES = (timedelta(minutes=10), timedelta(hours=1), timedelta(hours=6), timedelta(days=1))

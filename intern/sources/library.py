@@ -22,11 +22,13 @@ from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import MessageId, QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair, Hit, IndexEntry, Learned, SourceText
+from intern.sources.catalogue import Catalogue
 from intern.sources.files import SourceFolder
 from intern.stores.archive import Archive
 from intern.stores.blocks import bare
-from intern.stores.files import FileLayer, stamp_of
-from intern.stores.library import CachedPage, TopicLibrary, folded, is_url, read_index
+from intern.stores.files import FileLayer
+from intern.stores.library import CachedPage, folded, is_url
+from intern.stores.sqlite.knowledge import Knowledge
 
 _log = get_logger(__name__)
 MOST_MISSING = 4
@@ -196,20 +198,15 @@ async def _or_none(search: Awaitable[T]) -> T | None:
 
 
 class Library:
-    """The sources of the operator and the topics of the team, as their indices on disk list them.
-
-    Indices are read again when their files change, so writers need not call it.
-    """
+    """The sources of the operator and the topics of the team, as their indices list them."""
 
     def __init__(
         self,
         *,
-        kb_index: Path,
-        team_index: Path,
+        indices: Sequence[Catalogue],
         sources: SourceFolder,
-        topics: TopicLibrary,
+        topics: Knowledge,
         archive: Archive,
-        files: FileLayer | None = None,
         ranks: Ranks | None = None,
         more: MoreSources | None = None,
         learned: LearnedSources | None = None,
@@ -217,13 +214,7 @@ class Library:
         site: str = DISCORD,
     ) -> None:
         """Take `site`, the beginning of links to messages."""
-        self._files = files or FileLayer()
-        # Read again only when the file is another one. Set at once: several threads may come here, and the worst is
-        # that two of them read.
-        self._indices: dict[Path, tuple[object, dict[SourceId, IndexEntry]]] = {
-            kb_index: (None, {}),
-            team_index: (None, {}),
-        }
+        self._indices = indices
         self._sources = sources
         self._pages = pages
         self._site = site
@@ -232,7 +223,7 @@ class Library:
         self._ranks = ranks
         self._more = more
         self._learned = learned
-        self._listed: tuple[tuple[dict[SourceId, IndexEntry], ...], tuple[IndexEntry, ...]] = ((), ())
+        self._listed: tuple[tuple[Mapping[SourceId, IndexEntry], ...], tuple[IndexEntry, ...]] = ((), ())
 
     async def entries(self) -> tuple[IndexEntry, ...]:
         """Return all entries, documents before topics; empty before the first indexing.
@@ -291,7 +282,7 @@ class Library:
 
     def _entries(self) -> tuple[IndexEntry, ...]:
         kept, listed = self._listed
-        parts = tuple(map(self._index, self._indices))
+        parts = tuple(each.entries() for each in self._indices)
         if not kept or any(map(is_not, kept, parts)):
             listed = tuple(entry for part in parts for entry in part.values())
             self._listed = (parts, listed)  # at once, as several threads may come here
@@ -307,16 +298,7 @@ class Library:
         return found
 
     def _is_listed(self, source_id: SourceId) -> bool:
-        return any(source_id in self._index(path) for path in self._indices)
-
-    def _index(self, path: Path) -> dict[SourceId, IndexEntry]:
-        # Taken before reading: a file that is replaced in between is read once more than needed, never once too few.
-        stamp = stamp_of(path)
-        known, entries = self._indices[path]
-        if stamp != known:
-            entries = {entry.source_id: entry for entry in read_index(path, files=self._files)}
-            self._indices[path] = (stamp, entries)
-        return entries
+        return any(source_id in each.entries() for each in self._indices)
 
     def _load(self, source_id: SourceId) -> SourceText:
         if not self._is_listed(source_id):
@@ -329,8 +311,6 @@ class Library:
                 topic = TopicName(name.removesuffix(".txt"))
                 return SourceText(source_id=source_id, text=self._topics.text(topic), title=topic.replace("-", " "))
             text = self._sources.read(name)
-        except ValueError as error:  # an edited index may list impossible topic names
-            raise SourceError(f"{source_id!a} is listed, but cannot be a source: {error}") from error
         except KnowledgeError as error:
             raise SourceError(str(error)) from error
         return SourceText(source_id=source_id, text=text, title=title_of(name, text))

@@ -29,7 +29,7 @@ from intern.core.log import get_logger
 from intern.core.text.masking import masked_start
 from intern.models.prompt import Model
 from intern.sources.addresses import Policy
-from intern.sources.catalogue import Catalogue, is_recovered, rests
+from intern.sources.catalogue import Catalogue, rests
 from intern.sources.descriptions import describe_source, source_material
 from intern.sources.fetching import FetchedPage, PageFetcher
 from intern.sources.files import SkippedFile
@@ -56,7 +56,7 @@ _READERS = 2
 # Pages that are rendered at a time: a browser takes some hundred megabytes.
 _RENDERERS = 2
 # Pages whose entries are written together at first; then twice as many each time. So a kill loses at most half of the
-# results, and index and cache, which are written as a whole, are written only a few times.
+# results.
 _FIRST_PART = 64
 _LONGEST_STATUS = 300
 
@@ -89,8 +89,8 @@ async def refresh_pages(
     refresh = Refresh(model, catalogue, bounds)
 
     async def put(found: Sequence[Looked], drop: AbstractSet[SourceId]) -> list[Owed]:
-        entries = {page.source_id: page.entry for page in found}
-        return await refresh.summarise([page for page in found if page.material], entries, drop)
+        await catalogue.change({page.source_id: page.entry for page in found}, drop)
+        return await refresh.summarise([page for page in found if page.material])
 
     found = list(look.owed)
     owed = await put(found, look.gone)
@@ -306,7 +306,7 @@ class _Round:
         digest, provisional = content_hash(text), describe_source(text)
         is_described = cached is not None and bool(cached.summary_text) and not cached.summary_pending
         if is_described and cached is not None:
-            is_described = cached.summary_text != provisional if is_recovered(cached) else cached.content_hash == digest
+            is_described = cached.content_hash == digest
         tried = cached if cached and cached.summary_pending and cached.content_hash == digest else None
         entry = CachedPage(
             content_hash=digest,

@@ -6,10 +6,10 @@ summary fails keeps its description, and a later refresh tries again (see `catal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import count
-from pathlib import Path
 from typing import NamedTuple
 
 import anyio
@@ -17,13 +17,12 @@ import anyio.to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError, SourceError
 from intern.core.ids import SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.models.prompt import Model, Prompt
-from intern.sources.catalogue import Catalogue, described, is_recovered, not_described, rests
+from intern.sources.catalogue import Catalogue, described, not_described, rests
 from intern.sources.descriptions import (
     SUMMARIZE_SOURCE,
     SUMMARIZE_TOPIC,
@@ -37,13 +36,10 @@ from intern.sources.descriptions import (
 )
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.sources.options import IndexingOptions
-from intern.stores.library import CachedFile, CachedSource, TopicLibrary, content_hash, is_source_id
+from intern.stores.library import CachedFile, CachedSource, content_hash, is_source_id
+from intern.stores.sqlite.knowledge import Change, Knowledge
 
 _log = get_logger(__name__)
-
-# Index and cache are written as a whole: with many due in some parts, so that answers see descriptions as they come.
-_LEAST_PART = 64
-_PARTS = 3
 
 _NOT_ASKED = "no model was asked yet"
 _UNFIT = "no index can list a name of blanks; rename it"
@@ -106,34 +102,35 @@ async def refresh_sources(
 
 async def refresh_topics(
     model: Model,
-    topics: TopicLibrary,
+    knowledge: Knowledge,
     catalogue: Catalogue,
     *,
     options: IndexingOptions | None = None,
     describe: bool = True,
 ) -> Refreshed:
-    """Bring the team index up to date with the topic files.
+    """Bring the team index up to date with the topics.
 
-    Without `describe`, no model is asked, as in `refresh_sources`.
-    Raises KnowledgeError where a topic cannot be looked at, or the index cannot be written.
+    Without `describe`, no model is asked, as in `refresh_sources`. Raises KnowledgeError.
     """
     bounds = options or IndexingOptions()
 
     def look() -> _Look:
         # The index first: a topic that is listed meanwhile is then not taken for one that is gone.
         known = catalogue.sources()
-        listed = (source.rel_path for source in known.values() if isinstance(source, CachedFile))
-        paths = sorted({*listed, *(f"{name}.txt" for name in topics.names())})
-        found = [file for path in paths if (file := _stat(topics.folder, path)) is not None]
-        items = {SourceId(f"team:{file.rel_path}"): file for file in found}
+        # The position of the newest change stands in for a file's time.
+        items = {
+            _topic_id(name): SourceFile(f"{name}.txt", length, position)
+            for name, (length, position) in knowledge.versions().items()
+        }
         return _Look(known, items, frozenset(known).difference(items), ())
 
     def read(rel_path: str) -> _Read:
         name = TopicName(rel_path.removesuffix(".txt"))
-        blocks = topics.read(name)
+        # The text first: if the topic changes in between, its hash is the older one, and the next refresh looks again.
+        text, blocks = knowledge.text(name), knowledge.read(name)
         # A topic of one conversation is described by its question: a model would say little else.
         material = (lambda: topic_material(blocks, bounds.max_topic_chars)) if len(blocks) > 1 else str
-        return _Read(topics.text(name), material, lambda: describe_topic(blocks))
+        return _Read(text, material, lambda: describe_topic(blocks))
 
     refresh = Refresh(model, catalogue, bounds, SUMMARIZE_TOPIC)
     return await refresh.run(look, read, describe=describe)
@@ -200,15 +197,12 @@ class Refresh:
         due = examined.due
         put: dict[SourceId, CachedSource] = dict(examined.touched)
         gone = seen.gone | examined.unfit
-        drop: Collection[SourceId] = gone
-        if not describe or not due or any(source.source_id not in seen.known for source in due):
-            # New sources can be found before the model has seen them. With nothing due, an index that was lost is
-            # written again from its cache, and one that is as it should be is left alone.
+        if not describe or any(source.source_id not in seen.known for source in due):
+            # New sources can be found before the model has seen them.
             put.update((source.source_id, source.entry) for source in due)
-            await anyio.to_thread.run_sync(self.catalogue.change, put, drop)
-            put, drop = {}, ()
+        await self.catalogue.change(put, gone)
         if describe:
-            owed = await self.summarise(due, put, drop)
+            owed = await self.summarise(due)
         else:
             owed = [Owed(source.source_id, _NOT_ASKED) for source in due]
         failed = {one.source_id for one in owed}
@@ -249,7 +243,7 @@ class Refresh:
                 examined.skipped.append(SkippedFile(file.rel_path, str(error)))
                 continue
             entry = self._entry(file, cached, found)
-            if cached and settled and _describes(cached, entry, found):
+            if cached and settled and cached.content_hash == entry.content_hash:
                 examined.touched[source_id] = replace(entry, summary_pending=False, provisional=False)
             elif cached and resting and cached.content_hash == entry.content_hash:
                 examined.touched[source_id] = entry
@@ -277,44 +271,39 @@ class Refresh:
             mtime_ns=file.mtime_ns,
         )
 
-    async def summarise(
-        self, due: Sequence[Looked], put: dict[SourceId, CachedSource], drop: Collection[SourceId]
-    ) -> list[Owed]:
-        """Describe all due sources, several at a time, written in few parts; return failures in the order of `due`."""
-        if not due and (put or drop):
-            await anyio.to_thread.run_sync(self.catalogue.change, put, drop)
-        part = max(_LEAST_PART, -(-len(due) // _PARTS))
+    async def summarise(self, due: Sequence[Looked]) -> list[Owed]:
+        """Describe all due sources, several at a time; return failures in the order of `due`."""
         settled: dict[SourceId, CachedSource] = {}
-        done = count(1)
-        for start in range(0, len(due), part):
-            waiting = iter(due[start : start + part])
+        unwritten: dict[SourceId, CachedSource] = {}
+        waiting, done = iter(due), count(1)
 
-            async def work(waiting: Iterator[Looked] = waiting) -> None:
-                for source in waiting:
-                    # A failure is a value, or it would end the others.
-                    settled[source.source_id] = await self._settle(source)
-                    await self._note(source.source_id, settled[source.source_id])
-                    tell(f"Describing {{total}} {self._kind}", next(done), len(due))
+        async def work() -> None:
+            for source in waiting:
+                # A failure is a value, or it would end the others.
+                settled[source.source_id] = entry = await self._settle(source)
+                if not await self._write(source.source_id, entry):
+                    unwritten[source.source_id] = entry
+                tell(f"Describing {{total}} {self._kind}", next(done), len(due))
 
-            async with anyio.create_task_group() as tg:
-                for _ in range(min(self.options.concurrency, len(due) - start)):
-                    tg.start_soon(work)
-            put.update((each.source_id, settled[each.source_id]) for each in due[start : start + part])
-            await anyio.to_thread.run_sync(self.catalogue.change, put, drop)
-            put, drop = {}, ()
+        async with anyio.create_task_group() as tg:
+            for _ in range(min(self.options.concurrency, len(due))):
+                tg.start_soon(work)
+        await self.catalogue.change(unwritten)
         return [
             Owed(source_id, source.last_error or "")
             for source_id, source in ((each.source_id, settled[each.source_id]) for each in due)
             if source.summary_pending
         ]
 
-    async def _note(self, source_id: SourceId, source: CachedSource) -> None:
+    async def _write(self, source_id: SourceId, source: CachedSource) -> bool:
         """Write a paid description at once, also during a stop, so that a kill repeats no call."""
         with anyio.CancelScope(shield=True):
             try:
-                await anyio.to_thread.run_sync(self.catalogue.note, source_id, source)
-            except KnowledgeError as error:  # the write of all entries follows, and raises
-                _log.warning("description_not_noted", source_id=source_id, reason=str(error))
+                await self.catalogue.change({source_id: source})
+            except KnowledgeError as error:  # it is tried again after the others, and raises then
+                _log.warning("description_not_written", source_id=source_id, reason=str(error))
+                return False
+        return True
 
     async def _settle(self, source: Looked) -> CachedSource:
         if source.description:
@@ -332,14 +321,7 @@ class Refresh:
 
 def _is_provisional(cached: CachedFile, found: _Read) -> bool:
     """Return whether the description of an entry is not by a model, though the entry does not say so."""
-    return (cached.summary_pending or is_recovered(cached)) and cached.summary_text == found.provisional()
-
-
-def _describes(cached: CachedFile, entry: CachedFile, found: _Read) -> bool:
-    """Return whether the known description fits the present text."""
-    if is_recovered(cached):
-        return entry.mtime_ns <= cached.mtime_ns and cached.summary_text != found.provisional()
-    return cached.content_hash == entry.content_hash
+    return cached.summary_pending and cached.summary_text == found.provisional()
 
 
 def _is_below(rel_path: str, folders: Iterable[str]) -> bool:
@@ -347,58 +329,37 @@ def _is_below(rel_path: str, folders: Iterable[str]) -> bool:
     return any(rel_path == folder or rel_path.startswith(f"{folder}/") for folder in folders)
 
 
-def _stat(topics_dir: Path, rel_path: str) -> SourceFile | None:
-    """Return the file of a topic; None if it is gone."""
-    try:
-        stat = (topics_dir / rel_path).stat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise KnowledgeError(f"topic file {rel_path} could not be looked at ({error.strerror})") from error
-    return SourceFile(rel_path, stat.st_size, stat.st_mtime_ns)
+def list_topic(change: Change, name: TopicName, now: datetime) -> None:
+    """List a topic in the team index unless it is there; its summary stays owed."""
+    if not change.lists("team", _topic_id(name)):
+        change.put_sources("team", {_topic_id(name): _entry(change, name, now)})
 
 
-def add_topic_provisionally(
-    topics: TopicLibrary, name: TopicName, catalogue: Catalogue, *, behind: bool = False
-) -> bool:
-    """List a new topic in the team index at once; its summary stays owed. Say whether it was not listed yet.
-
-    `behind` as in `Catalogue.add`. A topic that is listed already costs nothing but a look. Blocks; raises
-    KnowledgeError.
-    """
-    source_id = SourceId(f"team:{name}.txt")
-    if source_id in catalogue.sources():
-        return False
-    return catalogue.add(source_id, _entry(topics, name, catalogue.clock), behind=behind)
-
-
-def describe_provisionally(topics: TopicLibrary, outdated: Collection[TopicName], catalogue: Catalogue) -> None:
+def describe_provisionally(change: Change, outdated: Collection[TopicName], now: datetime) -> None:
     """Replace the descriptions of these topics by provisional ones, however new those are.
 
     Topics that are gone are listed no more, and those that are not listed stay so; a summary is owed for the others.
-    Blocks; raises KnowledgeError.
     """
-    listed = catalogue.sources()
     # The time of a description proves nothing: the clock may have gone back since.
-    stale = {source_id: name for name in outdated if (source_id := SourceId(f"team:{name}.txt")) in listed}
-    there = set(topics.names())
-    put = {each: _entry(topics, name, catalogue.clock) for each, name in stale.items() if name in there}
-    catalogue.change(put, frozenset(stale).difference(put))
+    there = set(change.names())
+    listed = [name for name in outdated if change.lists("team", _topic_id(name))]
+    put = {_topic_id(name): _entry(change, name, now) for name in listed if name in there}
+    change.put_sources("team", put, [_topic_id(name) for name in listed if name not in there])
 
 
-def _entry(topics: TopicLibrary, name: TopicName, clock: Clock) -> CachedFile:
-    rel_path = f"{name}.txt"
-    try:
-        stat = (topics.folder / rel_path).stat()
-    except OSError as error:
-        raise KnowledgeError(f"topic {name} could not be read ({error.strerror}), so it was not listed") from error
+def _topic_id(name: TopicName) -> SourceId:
+    return SourceId(f"team:{name}.txt")
+
+
+def _entry(change: Change, name: TopicName, now: datetime) -> CachedFile:
+    text = change.text(name)
     return CachedFile(
-        content_hash=content_hash(topics.text(name)),
-        summary_text=describe_topic(topics.read(name)),
-        last_indexed_at=clock.now(),
+        content_hash=content_hash(text),
+        summary_text=describe_topic(change.read(name)),
+        last_indexed_at=now,
         summary_pending=True,
         provisional=True,
-        rel_path=rel_path,
-        size_bytes=stat.st_size,
-        mtime_ns=stat.st_mtime_ns,
+        rel_path=f"{name}.txt",
+        size_bytes=len(text.encode()),
+        mtime_ns=0,
     )

@@ -110,6 +110,13 @@ def time_of(qa_id: QAId) -> datetime:
     return datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
 
 
+def times_of(qa_ids: Iterable[str]) -> Iterator[datetime]:
+    """Yield the times of those that are ids; a model may name anything."""
+    for qa_id in qa_ids:
+        with suppress(ValueError):
+            yield time_of(QAId(qa_id))
+
+
 def format_raw(pair: CapturedPair) -> str:
     """Return the block of a pair in the archive, its closing empty line included.
 

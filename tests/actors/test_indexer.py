@@ -83,29 +83,30 @@ class Listing:
 async def test_a_document_that_the_model_cannot_describe_costs_one_call_however_many_captures_come(
     tmp_path: Path,
 ) -> None:
-    shelf = Shelf(tmp_path)
-    shelf.source("bad.md", "Bad.")
-    shelf.model.always(
-        SUMMARIZE_SOURCE, lambda given: ModelReplyError("junk") if given.source_id == "kb:bad.md" else praised(given)
-    )
-    changes, inbox = create_memory_object_stream[SourceChanged](0)
-    indices = Listing(shelf)
-    with fail_after(5):
-        async with create_task_group() as tg:
-            tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=Events()))
-            with changes:
-                for _ in range(15):
-                    await changes.send(SourceChanged())
-    asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]
-    assert indices.refreshed >= 10
-    assert asked.count(SourceId("kb:bad.md")) == 1
-    assert asked.count(SourceId("kb:busy.md")) == indices.refreshed
+    async with Shelf.at(tmp_path) as shelf:
+        shelf.source("bad.md", "Bad.")
+        shelf.model.always(
+            SUMMARIZE_SOURCE,
+            lambda given: ModelReplyError("junk") if given.source_id == "kb:bad.md" else praised(given),
+        )
+        changes, inbox = create_memory_object_stream[SourceChanged](0)
+        indices = Listing(shelf)
+        with fail_after(5):
+            async with create_task_group() as tg:
+                tg.start_soon(partial(indexer, inbox, refresh=indices.refresh, settle_seconds=0, events=Events()))
+                with changes:
+                    for _ in range(15):
+                        await changes.send(SourceChanged())
+        asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]
+        assert indices.refreshed >= 10
+        assert asked.count(SourceId("kb:bad.md")) == 1
+        assert asked.count(SourceId("kb:busy.md")) == indices.refreshed
 
-    # Whoever asks for it has it tried.
-    with fail_after(5):
-        await indices.refresh()
-    asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]
-    assert asked.count(SourceId("kb:bad.md")) == 2
+        # Whoever asks for it has it tried.
+        with fail_after(5):
+            await indices.refresh()
+        asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]
+        assert asked.count(SourceId("kb:bad.md")) == 2
 
 
 def test_a_burst_is_indexed_once_it_settled_and_an_endless_one_all_the_same() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import repeat
@@ -18,6 +18,7 @@ from intern.core.flow import Decided, Failed, Filing, SourceChanged, Topic, With
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.core.records import Decision, Filed, PairDecision, Withdrawn
 from intern.learning.classifying import GivenUp
+from intern.learning.filing import Cleared
 from tests.samples import START, pair
 
 pytestmark = pytest.mark.anyio
@@ -31,8 +32,7 @@ class Filer:
     def __init__(self, gate: Event | None = None, **trouble: list[Exception]) -> None:
         self.filed: list[str] = []
         self.withdrawn: list[str] = []
-        self.cleared: list[str] = []
-        self.busy: Event | None = None
+        self.topics: tuple[TopicName, ...] = (TopicName("gpu"),)
         self.disk_trouble: list[Exception] = []
         self._gate = gate
         self._trouble = trouble
@@ -46,20 +46,13 @@ class Filer:
         self.filed.append(question)
         return Filed(qa_id=filing.pair.qa_id, topic=TopicName("gpu"), at=START)
 
-    async def withdraw(self, message_ids: Sequence[MessageId], /) -> Decision | None:
+    async def withdraw(self, message_ids: Collection[MessageId], /) -> Cleared | None:
         await checkpoint()
         if self.disk_trouble:
             raise self.disk_trouble.pop()
-        fresh = [each for each in message_ids if each not in self.withdrawn]
+        fresh = tuple(each for each in message_ids if each not in self.withdrawn)
         self.withdrawn += fresh
-        return Withdrawn(message_ids=tuple(fresh), at=START) if fresh else None
-
-    async def clear_withdrawn(self) -> Sequence[TopicName]:
-        if self.busy:
-            await self.busy.wait()
-        fresh = self.withdrawn[len(self.cleared) :]
-        self.cleared += fresh
-        return (TopicName("gpu"),) if fresh else ()
+        return Cleared(Withdrawn(message_ids=fresh, at=START), self.topics) if fresh else None
 
 
 def filing(question: str, n: int = 1) -> Filing:
@@ -248,32 +241,27 @@ async def test_a_slow_integration_is_felt_by_the_classifier() -> None:
             tg.cancel_scope.cancel()
 
 
-async def test_a_withdrawal_is_written_down_then_cleared_and_the_indexer_is_nudged() -> None:
+@pytest.mark.parametrize("topics", [(), (TopicName("gpu"),)])
+async def test_a_withdrawal_is_carried_out_once_and_the_indexer_is_nudged_where_it_changed_topics(
+    topics: tuple[TopicName, ...],
+) -> None:
     desk = Desk(Filer())
+    desk.filer.topics = topics
     desk.withdraw("1", "2", "1")
     desk.end()
     with fail_after(5), desk.woken:
         await desk.run()
         assert desk.filer.withdrawn == ["1", "2"]
-        assert desk.filer.cleared == ["1", "2"]
-        assert [each async for each in desk.woken] == [SourceChanged()]
+        assert [each async for each in desk.woken] == [SourceChanged()][: len(topics)]
     assert [type(each) for each in desk.events.decisions] == [Withdrawn, Withdrawn]
-
-
-async def test_what_a_killed_run_left_undone_is_cleared_at_the_start() -> None:
-    filer = Filer()
-    filer.withdrawn = ["1"]
-    assert await run(filer) == [SourceChanged()]
-    assert filer.cleared == ["1"]
 
 
 async def test_where_nothing_changed_nobody_is_nudged() -> None:
     assert await run(Filer()) == []
 
 
-async def test_a_withdrawal_waits_neither_for_a_model_nor_for_topics_that_are_busy() -> None:
+async def test_a_withdrawal_does_not_wait_for_a_model() -> None:
     filer = Filer(gate=Event())
-    filer.busy = Event()
     desk = Desk(filer)
     desk.filings.send_nowait(filing("a"))
     with fail_after(5), desk.woken, desk.filings, desk.to_withdraw:
@@ -282,10 +270,7 @@ async def test_a_withdrawal_waits_neither_for_a_model_nor_for_topics_that_are_bu
             await wait_all_tasks_blocked()
             desk.withdraw("1", "2")
             await wait_all_tasks_blocked()
-            assert (filer.filed, filer.cleared, filer.withdrawn) == ([], [], ["1", "2"])
-            filer.busy.set()
-            await wait_all_tasks_blocked()
-            assert (filer.filed, filer.cleared) == ([], ["1", "2"])
+            assert (filer.filed, filer.withdrawn) == ([], ["1", "2"])
             tg.cancel_scope.cancel()
 
 
@@ -297,7 +282,7 @@ async def test_a_disk_that_fails_a_withdrawal_is_asked_again() -> None:
     desk.end()
     with fail_after(5), desk.woken:
         await desk.run()
-    assert filer.cleared == ["1"]
+    assert filer.withdrawn == ["1"]
     assert filer.disk_trouble == []
 
 

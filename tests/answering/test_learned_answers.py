@@ -28,6 +28,7 @@ from intern.search.finding import Finder
 from intern.service.intern import open_intern
 from intern.service.writer import Writer
 from intern.settings.loading import load_settings
+from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.facts import FactFilter
@@ -127,20 +128,22 @@ async def town(folder: Path, more: Mapping[str, Any] | None = None) -> AsyncGene
                 work.stores.search,
                 Finder(work.stores.search),
                 archive=work.stores.archive,
-                decisions=lambda: work.stores.decisions,
+                decisions=work.stores.knowledge,
                 clock=clock,
                 min_confidence=settings.facts.min_confidence,
             )
-            paths = settings.paths
-            library = Library(
-                kb_index=paths.index,
-                team_index=paths.team_index,
-                sources=work.stores.sources,
-                topics=work.stores.topics,
-                archive=work.stores.archive,
-                learned=learned,
-            )
-            yield Town(folder, work, model, library)
+            yield Town(folder, work, model, library_of(work, learned))
+
+
+def library_of(work: Writer, learned: LearnedSources | Broken) -> Library:
+    knowledge = work.stores.knowledge
+    return Library(
+        indices=(Catalogue(knowledge, "kb"), Catalogue(knowledge, "team")),
+        sources=work.stores.sources,
+        topics=knowledge,
+        archive=work.stores.archive,
+        learned=learned,
+    )
 
 
 async def test_a_later_question_is_answered_from_a_nugget_with_a_link_to_its_conversation(tmp_path: Path) -> None:
@@ -279,15 +282,7 @@ class Broken:
 
 async def test_where_nuggets_cannot_be_looked_up_the_rest_still_answers(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
-        paths, work = load_settings(environ={}, overrides={"data": {"dir": str(tmp_path)}}).paths, here.work
-        library = Library(
-            kb_index=paths.index,
-            team_index=paths.team_index,
-            sources=work.stores.sources,
-            topics=work.stores.topics,
-            archive=work.stores.archive,
-            learned=Broken(),
-        )
+        library = library_of(here.work, Broken())
         assert await library.learned(QUESTION) == Learned()
         [why] = await library.load_each([SourceId("nugget:1")])
         assert isinstance(why, KnowledgeError)

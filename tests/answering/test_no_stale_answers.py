@@ -142,7 +142,6 @@ class World:
         if subject in self._taught:
             _, message_ids = self._taught.pop(subject)
             await self._writer.learning.withdraw(message_ids)
-            await self._writer.learning.clear_withdrawn()
         else:
             made = samples.capture(f"How many volts for the {subject}?", f"The {subject} takes {n} volts.", n=n)
             assert await self._writer.learning.keep(made)

@@ -17,13 +17,14 @@ from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import Filing, Reply, Topic
 from intern.core.ids import SourceId, TopicName
 from intern.core.messages import ChatMessage, Citation
-from intern.core.records import CapturedPair, Hit, Turn
+from intern.core.records import CapturedPair, Hit, TopicBlock, Turn
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
 from intern.service.doctor import LocalChecks
 from intern.service.models import offline_rules
 from intern.service.status import status_of
 from intern.service.writer import Writer
+from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.traces import TraceStore
@@ -71,18 +72,18 @@ class World:
             async with await Database.open(settings.paths.database) as self.db:
                 self.work = work = await run_sync(Writer, settings, self.db, OfflineModel(offline_rules()), self.clock)
                 await work.indexing.refresh()
+                self.knowledge = work.stores.knowledge
                 library = Library(
-                    kb_index=settings.paths.index,
-                    team_index=settings.paths.team_index,
+                    indices=(Catalogue(self.knowledge, "kb"), Catalogue(self.knowledge, "team")),
                     sources=work.stores.sources,
-                    topics=work.stores.topics,
+                    topics=self.knowledge,
                     archive=work.stores.archive,
                     ranks=self.ranks,
                 )
                 self.posting = Posting(
                     self.discord, work.stores.posts, self.discord, outgoing=Outgoing(), clock=self.clock
                 )
-                self.posted = PostedAnswers(work.stores.cited, library, work.stores.topics, work.stores.decisions)
+                self.posted = PostedAnswers(work.stores.cited, library, self.knowledge)
                 traces = TraceStore(self.db, clock=self.clock)
                 self.retractions = Retractions(
                     work.stores.cited, self.posting.retract, traces, clock=self.clock, note=NOTE
@@ -124,6 +125,10 @@ class World:
         assert pair is not None
         await self.work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
         return pair
+
+    async def put(self, block: TopicBlock) -> None:
+        """Put a block into the topic."""
+        await self.knowledge.change(lambda change: change.put(SPOOL, block))
 
     def said(self) -> list[str]:
         return [message.text for message in self.discord.posts()]
@@ -205,13 +210,12 @@ async def test_a_team_answer_stands_wherever_its_block_stands_and_as_long_as_it_
     await world.answered(block, "Run purge.")
     await world.answered(SourceId("team:spool.txt"), "Run purge.", asked="How to purge?")
 
-    [kept] = [each for each in world.work.stores.topics.read(SPOOL) if each.qa_id == pair.qa_id]
-    world.work.stores.topics.update(TopicName("purging"), add=kept)
-    world.work.stores.topics.update(SPOOL, remove=[pair.qa_id])
+    [kept] = [each for each in world.knowledge.read(SPOOL) if each.qa_id == pair.qa_id]
+    await world.knowledge.change(lambda change: change.put(TopicName("purging"), kept))
     await world.check()
     assert await world.outdated() == []
 
-    world.work.stores.topics.update(TopicName("purging"), remove=[pair.qa_id])
+    await world.knowledge.change(lambda change: change.remove([pair.qa_id]))
     await world.check()
     assert await world.outdated() == [("gone", "Run purge.", "")] * 2
 
@@ -220,8 +224,8 @@ async def test_what_members_said_in_a_conversation_may_change(world: World) -> N
     pair = await world.filed("How do I purge the spool?", "Run purge.")
     await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), "Team: Run purge.")
     await world.answered(SourceId(f"team:spool.txt#{pair.qa_id}"), None, asked="Without a quote?")
-    [kept] = world.work.stores.topics.read(SPOOL)
-    world.work.stores.topics.update(SPOOL, add=replace(kept, turns=(Turn("User", "Purge?"), kept.turns[1])))
+    [kept] = world.knowledge.read(SPOOL)
+    await world.put(replace(kept, turns=(Turn("User", "Purge?"), kept.turns[1])))
     await world.check()
     assert await world.outdated() == []
 
@@ -235,8 +239,8 @@ async def test_a_conversation_that_went_on_is_told_from_one_that_says_something_
     assert await world.outdated() == [("extended", "Run purge.", "Run purge.\nWait, not on Tuesdays!")]
     await world.answered(block, "Team: Run purge.", asked="With the speaker?")
     assert [state for state, _, _ in await world.outdated()] == ["extended"] * 2
-    [newer] = world.work.stores.topics.read(SPOOL)
-    world.work.stores.topics.update(SPOOL, add=replace(newer, turns=(Turn("User", "How?"), Turn("Team", "Never do."))))
+    [newer] = world.knowledge.read(SPOOL)
+    await world.put(replace(newer, turns=(Turn("User", "How?"), Turn("Team", "Never do."))))
     await world.check()
     assert await world.outdated() == [
         ("changed", "Team: Run purge.", "Never do."),

@@ -18,7 +18,8 @@ from intern.core.messages import Author, ChatMessage
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.eval.chats import ChatLine, Exchange, chat_lines, exchanges, rows
 from tests.eval.irc_export import Role
 from tests.sandbox import Sandbox
@@ -167,7 +168,7 @@ def _in_order(told: Sequence[_Log]) -> Iterator[tuple[float, _Log, ChatLine]]:
 
 
 def _kept(settings: Settings, ids: Mapping[str, MessageId], held: Sequence[Exchange]) -> Kept:
-    archive, topics = Archive(settings.paths.raw), TopicLibrary(settings.paths.topics)
+    archive, topics = Archive(settings.paths.raw), Knowledge(AtRest(settings.paths.database))
     pairs = [archive.get(block.qa_id) for name in topics.names() for block in topics.read(name)]
     blocks = [frozenset(pair.message_ids) for pair in pairs if pair is not None]
     lines = {ids[line.message_id]: line for line in chat_lines().values() if line.message_id in ids}

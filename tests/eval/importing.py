@@ -13,7 +13,8 @@ from intern.core.ids import MessageId
 from intern.service.importing import Imported, Wanted, import_history
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.eval.chats import chat_lines, exchanges
 from tests.eval.irc_export import Exported, export
 
@@ -67,7 +68,7 @@ async def imported(folder: Path, exported: Exported) -> Imported:
 def surviving(folder: Path) -> list[frozenset[MessageId]]:
     """The messages of each block that stands in a topic."""
     settings = settings_in(folder / "data")
-    archive, topics = Archive(settings.paths.raw), TopicLibrary(settings.paths.topics)
+    archive, topics = Archive(settings.paths.raw), Knowledge(AtRest(settings.paths.database))
     pairs = [archive.get(block.qa_id) for name in topics.names() for block in topics.read(name)]
     return [frozenset(pair.message_ids) for pair in pairs if pair is not None]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from datetime import timedelta
+from contextlib import suppress
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -28,14 +28,16 @@ from intern.core.messages import AIResult, Citation
 from intern.core.records import Filed, IndexEntry, Skipped, TopicBlock, Turn
 from intern.core.text.words import topic_name
 from intern.runtime.bot import open_sandbox, run_on_discord
+from intern.service.projection import TextFiles
 from intern.settings.loading import load_settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
 from intern.sources.files import SourceFolder
 from intern.sources.refresh import Refreshed, refresh_sources
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
-from intern.stores.library import TopicLibrary, format_index, is_source_id, parse_index, read_index
+from intern.stores.blocks import parse_blocks
+from intern.stores.decisions import read_decisions
+from intern.stores.library import format_index, is_source_id, parse_index
 from tests.answering.shelf import Shelf
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message
@@ -43,6 +45,7 @@ from tests.endpoint_double import endpoint_double, prompt_of, text_of
 from tests.eval.hostile import STRINGS, Attack, attacks, strings
 from tests.eval.links import uncited
 from tests.fakes import HandClock, ScriptedModel
+from tests.knowing import knowledge_in
 from tests.samples import START, answer_request, capture, message
 from tests.sandbox import Sandbox
 
@@ -357,60 +360,66 @@ async def test_nothing_pings_when_the_strings_mention_everybody(tmp_path: Path) 
 # What is kept on disk.
 
 
-def test_archive_and_topics_give_back_every_string_exactly(tmp_path: Path) -> None:
-    archive, library = Archive(tmp_path / "raw", clock=HandClock()), TopicLibrary(tmp_path / "topics")
+async def test_archive_and_topics_give_back_every_string_exactly(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "raw", clock=HandClock())
     pairs = [archive.append(capture(string, string[::-1], n=n)) for n, string in enumerate(strings())]
-    name = topic_name("hostile")
-    for pair in pairs[::20]:
-        library.update(name, block_of(pair.qa_id, pair.timestamp, pair.turns))
+    blocks = [block_of(pair.qa_id, pair.timestamp, pair.turns) for pair in pairs[::20]]
+    held = await projected(tmp_path, blocks)
 
     read_again = list(Archive(tmp_path / "raw").after(None))
     same = read_again == pairs
     assert same
     assert len(list((tmp_path / "raw").iterdir())) == 1
-    held = TopicLibrary(tmp_path / "topics").read(name)
-    assert [block.qa_id for block in held] == [pair.qa_id for pair in pairs[::20]]
-    same = [block.turns for block in held] == [pair.turns for pair in pairs[::20]]
+    same = held == blocks
     assert same
 
 
-def test_one_conversation_of_all_strings_is_one_block(tmp_path: Path) -> None:
+async def test_one_conversation_of_all_strings_is_one_block(tmp_path: Path) -> None:
     turns = tuple(Turn("Team" if n % 2 else "User", string) for n, string in enumerate(strings()))
-    library, name = TopicLibrary(tmp_path), topic_name("hostile")
-    library.update(name, block_of(QAId("qa_20260201_031056"), START, turns))
-    [block] = TopicLibrary(tmp_path).read(name)
+    [block] = await projected(tmp_path, [block_of(QAId("qa_20260201_031056"), START, turns)])
     same = block.turns == turns
     assert same
+
+
+async def projected(folder: Path, blocks: list[TopicBlock]) -> list[TopicBlock]:
+    """Put blocks into one topic; return them as its text file has them, which is as the database has them."""
+    paths, name = load_settings(environ={}, overrides={"data": {"dir": str(folder)}}).paths, topic_name("hostile")
+    async with knowledge_in(folder) as knowledge:
+        await knowledge.change(lambda change: change.put(name, *blocks))
+        await TextFiles(knowledge, paths, HandClock()).catch_up()
+        parsed = parse_blocks((paths.topics / "hostile.txt").read_bytes(), file="hostile.txt")
+        same = parsed.blocks == knowledge.read(name)
+        assert same
+        assert parsed.warnings == ()
+    return list(parsed.blocks)
 
 
 def block_of(qa_id: QAId, at: Any, turns: tuple[Turn, ...]) -> TopicBlock:
     return TopicBlock(qa_id=qa_id, timestamp=at, turns=turns, conversation_id=ConversationId("reply_1"), answered_at=at)
 
 
-def test_every_string_is_a_slug_or_no_topic(tmp_path: Path) -> None:
-    library = TopicLibrary(tmp_path / "topics")
-    for n, string in enumerate(strings()):
-        try:
-            name = topic_name(string)
-        except ValueError:
-            continue
-        at = START + timedelta(seconds=n)
-        library.update(name, block_of(QAId(f"qa_{at:%Y%m%d_%H%M%S}"), at, (Turn("User", "a"), Turn("Team", "b"))))
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) > 100
-    strange = [path for path in files if not re.fullmatch(r"[a-z0-9-]{1,64}\.txt", path.name)]
+def test_every_string_is_a_slug_or_no_topic() -> None:
+    names: set[str] = set()
+    for string in strings():
+        with suppress(ValueError):
+            names.add(topic_name(string))
+    assert len(names) > 100
+    strange = [name for name in names if not re.fullmatch(r"[a-z0-9-]{1,64}", name)]
     assert len(strange) == 0
-    assert {path.parent for path in files} == {tmp_path / "topics"}
 
 
-def test_a_string_as_reason_keeps_to_its_decision(tmp_path: Path) -> None:
-    log = DecisionLog(tmp_path / "decisions.jsonl")
-    for string in strings()[::4]:
-        log.append(Skipped(qa_id=QAId("qa_20260201_031056"), at=START, reason=string))
-    log.append(Filed(qa_id=QAId("qa_20260201_031057"), at=START, topic=topic_name("last")))
-    reasons = [decision.reason for decision in DecisionLog(tmp_path / "decisions.jsonl").all()]
-    same = reasons == [*strings()[::4], ""]
-    assert same
+async def test_a_string_as_reason_keeps_to_its_decision(tmp_path: Path) -> None:
+    paths = load_settings(environ={}, overrides={"data": {"dir": str(tmp_path)}}).paths
+    decisions: list[Skipped | Filed] = [
+        *(Skipped(qa_id=QAId("qa_20260201_031056"), at=START, reason=string) for string in strings()[::4]),
+        Filed(qa_id=QAId("qa_20260201_031057"), at=START, topic=topic_name("last")),
+    ]
+    async with knowledge_in(tmp_path) as knowledge:
+        await knowledge.change(lambda change: change.decide(*decisions))
+        await TextFiles(knowledge, paths, HandClock()).catch_up()
+        for read in knowledge.all(), read_decisions(paths.decisions)[0]:
+            same = read == decisions
+            assert same
 
 
 def test_no_string_forges_an_entry_of_an_index() -> None:
@@ -442,9 +451,10 @@ async def test_files_named_by_strings_are_indexed_as_what_they_are_or_passed_ove
 
     model = ScriptedModel()
     model.always(SUMMARIZE_SOURCE, described)
-    catalogue = Catalogue(cache_path=tmp_path / "cache.json", index_path=tmp_path / "index.txt", clock=HandClock())
-    await refresh_sources(model, SourceFolder(folder, 10_000), catalogue)
-    listed = {entry.source_id for entry in read_index(tmp_path / "index.txt")}
+    async with knowledge_in(tmp_path) as knowledge:
+        catalogue = Catalogue(knowledge, "kb")
+        await refresh_sources(model, SourceFolder(folder, 10_000), catalogue)
+        listed = {entry.source_id for entry in parse_index(format_index(catalogue.entries().values()))}
     same = listed == {f"kb:{file.rel_path}" for file in scan.files}
     assert same
 

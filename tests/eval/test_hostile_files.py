@@ -18,7 +18,6 @@ from anyio import fail_after
 
 from intern.core.errors import SourceError
 from intern.core.ids import SourceId
-from intern.core.records import IndexEntry
 from intern.models.templates import Templates
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
@@ -26,9 +25,12 @@ from intern.sources.files import SourceFolder, html_text, plain_text
 from intern.sources.library import Library
 from intern.sources.refresh import Refreshed, refresh_sources
 from intern.stores.archive import Archive
-from intern.stores.library import TopicLibrary, read_index
+from intern.stores.library import CachedFile
+from intern.stores.sqlite.database import SCHEMA, AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.eval.hostile import STRINGS, strings
 from tests.fakes import HandClock, ScriptedModel
+from tests.knowing import knowledge_in
 
 pytestmark = [
     pytest.mark.anyio,
@@ -72,9 +74,9 @@ def recording() -> Generator[list[tuple[str, str]]]:
 
 
 def outside(seen: list[tuple[str, str]], root: Path) -> list[tuple[str, str]]:
-    """What was opened that does not lie below the root, but for the process that reads long pages."""
-    ours = ("subprocess.Popen", sys.executable)
-    return [(event, path) for event, path in seen if not Path(path).is_relative_to(root) and (event, path) != ours]
+    """What was opened that does not lie below the root, but for the process that reads long pages, and the tables."""
+    ours = {("subprocess.Popen", sys.executable), ("open", str(SCHEMA))}
+    return [(event, path) for event, path in seen if not Path(path).is_relative_to(root) and (event, path) not in ours]
 
 
 def documents() -> Iterator[tuple[str, str]]:
@@ -98,24 +100,26 @@ class Room:
         self.sources.mkdir(parents=True)
         (folder / "secret.md").write_text("The secret.")
         self.root = folder / "data"
-        self.index = self.root / "index.txt"
         self.model = ScriptedModel()
         self.model.always(SUMMARIZE_SOURCE, lambda given: SummarizeOut(description=given.text[:300]))
 
     async def refresh(self) -> Refreshed:
-        clock = HandClock()
-        catalogue = Catalogue(cache_path=self.root / "cache.json", index_path=self.index, clock=clock)
-        return await refresh_sources(self.model, SourceFolder(self.sources, 100_000), catalogue)
+        async with knowledge_in(self.root) as knowledge:
+            catalogue = Catalogue(knowledge, "kb")
+            return await refresh_sources(self.model, SourceFolder(self.sources, 100_000), catalogue)
+
+    def listed(self) -> list[SourceId]:
+        return list(Catalogue(Knowledge(AtRest(self.root / "intern.db")), "kb").entries())
 
     def shown(self) -> list[SummarizeIn]:
         return self.model.calls(SUMMARIZE_SOURCE)
 
     def library(self) -> Library:
+        knowledge = Knowledge(AtRest(self.root / "intern.db"))
         return Library(
-            kb_index=self.index,
-            team_index=self.root / "index-team.txt",
+            indices=[Catalogue(knowledge, "kb"), Catalogue(knowledge, "team")],
             sources=SourceFolder(self.sources, 100_000),
-            topics=TopicLibrary(self.root / "topics"),
+            topics=knowledge,
             archive=Archive(self.root / "raw"),
         )
 
@@ -131,7 +135,7 @@ async def test_as_text_of_files_they_open_nothing_and_break_neither_index_nor_pr
     assert outside(seen, room.root) == []
     assert len(seen) > len(named)
 
-    listed = [entry.source_id for entry in read_index(room.index)]
+    listed = room.listed()
     assert len(listed) == len(set(listed))
     # A page or two of nothing but scripts may have no text at all.
     assert set(listed) <= named
@@ -164,7 +168,7 @@ async def test_as_names_of_files_they_open_nothing_outside(tmp_path: Path) -> No
     with recording() as seen, fail_after(60):
         result = await room.refresh()
     assert outside(seen, room.root) == []
-    listed = {entry.source_id for entry in read_index(room.index)}
+    listed = set(room.listed())
     assert made > 500
     assert len(listed) + len(result.skipped) == made
     assert {str(given.source_id) for given in room.shown()} == listed
@@ -181,14 +185,26 @@ async def test_as_ids_and_links_they_open_nothing_outside(tmp_path: Path) -> Non
         (room.sources / f"out{n}.md").symlink_to(target)
     ids = [SourceId(f"{kind}:{string}") for string in strings() for kind in ("kb", "team")]
     ids += [SourceId(f"kb:{path}") for path in ("../../secret.md", "/etc/passwd", "out0.md", "..", "")]
-    forged = "".join(f"{entry.source_id}\nForged.\n\n" for entry in (IndexEntry(each, "x") for each in ids))
+    forged = {
+        each: CachedFile(
+            content_hash="0",
+            summary_text="Forged.",
+            last_indexed_at=HandClock().now(),
+            rel_path=each,
+            size_bytes=1,
+            mtime_ns=1,
+        )
+        for each in ids
+    }
 
     with recording() as seen, fail_after(60):
         await room.refresh()
-        assert {entry.source_id for entry in read_index(room.index)} == {"kb:a.md"}
+        assert room.listed() == ["kb:a.md"]
         loaded: list[SourceId] = []
-        for index in (room.index.read_text(), forged):
-            room.index.write_text(index)
+        for index in ("honest", "forged"):
+            if index == "forged":
+                async with knowledge_in(room.root) as knowledge:
+                    await knowledge.change(lambda change: change.put_sources("kb", forged))
             library = room.library()
             for source_id in ids:
                 try:

@@ -84,8 +84,7 @@ async def test_as_pages_they_dial_nothing_and_break_neither_index_nor_prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERN__DISCORD__TOKEN", _SECRET)
-    shelf, dialled = Shelf(tmp_path), Dialled()
-    shelf.model.always(SUMMARIZE_SOURCE, lambda given: SummarizeOut(description=given.text[:300]))
+    dialled = Dialled()
     copies = PageCopies(tmp_path / "web-cache")
 
     async def leads_here(host: str, port: int) -> Sequence[str]:
@@ -93,27 +92,29 @@ async def test_as_pages_they_dial_nothing_and_break_neither_index_nor_prompt(
         return [ADDRESS]
 
     with site_double() as site, fail_after(120):
-        urls = laid(site)
-        # And as lines of the list: addresses of whatever is private, paths, markup.
-        lines = [" ".join(string.split()) for string in strings()]
-        (tmp_path / "links.txt").write_text("\n".join([*urls, *lines]), encoding="utf-8", errors="replace")
+        async with Shelf.at(tmp_path) as shelf:
+            shelf.model.always(SUMMARIZE_SOURCE, lambda given: SummarizeOut(description=given.text[:300]))
+            urls = laid(site)
+            # And as lines of the list: addresses of whatever is private, paths, markup.
+            lines = [" ".join(string.split()) for string in strings()]
+            (tmp_path / "links.txt").write_text("\n".join([*urls, *lines]), encoding="utf-8", errors="replace")
 
-        def web() -> PageFetcher:
-            backend = GuardedBackend(site.policy, resolve=leads_here, dial=dialled)
-            return PageFetcher(WebOptions(pause_seconds=0), policy=site.policy, backend=backend)
+            def web() -> PageFetcher:
+                backend = GuardedBackend(site.policy, resolve=leads_here, dial=dialled)
+                return PageFetcher(WebOptions(pause_seconds=0), policy=site.policy, backend=backend)
 
-        result = await refresh_pages(
-            shelf.model,
-            tmp_path / "links.txt",
-            copies,
-            shelf.catalogue,
-            web=web,
-            interval=timedelta(hours=24),
-            policy=site.policy,
-        )
-        assert dialled.places == {(ADDRESS, site.port)}
+            result = await refresh_pages(
+                shelf.model,
+                tmp_path / "links.txt",
+                copies,
+                shelf.catalogue,
+                web=web,
+                interval=timedelta(hours=24),
+                policy=site.policy,
+            )
+            assert dialled.places == {(ADDRESS, site.port)}
+            listed = set(shelf.index())
     named = {f"kb:{url}" for url in urls}
-    listed = set(shelf.index())
     assert listed <= named
     assert len(listed) > 0.97 * len(named)
     assert not result.pending

@@ -242,17 +242,17 @@ async def test_every_message_of_an_answered_question_is_archived_and_most_are_fi
         pair = writer.stores.archive.latest_of(home)
         assert pair is not None
         assert [turn.text for turn in pair.turns] == [message.text for message in messages]
-        decision = writer.stores.decisions.of(pair.qa_id)
+        decision = writer.stores.knowledge.of(pair.qa_id)
         assert decision is not None
-        topic = writer.stores.topics.topic_of(pair.qa_id)
+        topic = writer.stores.knowledge.topic_of(pair.qa_id)
         if topic is None:
             assert decision.reason
             continue
-        [block] = [block for block in writer.stores.topics.read(topic) if block.qa_id == pair.qa_id]
+        [block] = [block for block in writer.stores.knowledge.read(topic) if block.qa_id == pair.qa_id]
         assert block.turns == pair.turns
         filed += 1
     with capsys.disabled():
-        print(f"\n{len(held)} exchanges, {filed} in {len(writer.stores.topics.names())} topic files")
+        print(f"\n{len(held)} exchanges, {filed} in {len(writer.stores.knowledge.names())} topic files")
     assert filed >= 0.9 * len(held)
 
 

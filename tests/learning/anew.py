@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any, cast
 from zlib import crc32
@@ -29,7 +28,7 @@ from intern.learning.prompts import (
 from intern.learning.regenerating import Regenerated, Regeneration
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.stores.blocks import parse_blocks
-from intern.stores.library import TopicLibrary, parse_index
+from intern.stores.library import parse_index
 from tests.learning.pairs import KilledError, Team
 
 KEEP = IntegrateOut(skip=False, remove_ids=())
@@ -50,9 +49,7 @@ async def again(team: Team, model: Model | None = None, **options: Any) -> Regen
     return await Regeneration(
         model=model or team.model,
         archive=team.archive,
-        decisions=team.decisions,
-        topics_dir=team.topics_dir,
-        state_path=team.state_path,
+        knowledge=team.knowledge,
         describe=describe,
         clock=team.clock,
         **given,
@@ -69,15 +66,10 @@ async def until_killed(team: Team, **options: Any) -> Regenerated | None:
     return done
 
 
-def held(folder: Path) -> dict[str, list[str]]:
-    library = TopicLibrary(folder)
-    return {name: [block.turns[-1].text for block in library.read(name)] for name in library.names()}
-
-
-def outcome(team: Team) -> tuple[dict[str, bytes], list[object]]:
-    """All files of the library, byte for byte, and the decisions, in their order, but for their times and reasons."""
-    files = {path.name: path.read_bytes() for path in sorted(team.topics_dir.iterdir())}
-    return files, [msgspec.structs.replace(each, at=team.clock.now(), reason="") for each in team.decisions.all()]
+def outcome(team: Team) -> tuple[dict[str, str], list[object]]:
+    """All topics, and the decisions, in their order, but for their times and reasons."""
+    topics: dict[str, str] = {name: team.knowledge.text(name) for name in team.knowledge.names()}
+    return topics, [msgspec.structs.replace(each, at=team.clock.now(), reason="") for each in team.knowledge.all()]
 
 
 class Opinionated:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
+from typing import Self, TypeVar
 from zlib import crc32
 
 from intern.core.flow import Topic
 from intern.core.ids import ConversationId, MessageId, TopicName
-from intern.core.records import Capture, CapturedPair, TopicBlock, Turn
-from intern.learning.filing import Filer
+from intern.core.records import Capture, CapturedPair, Decision, TopicBlock, Turn
+from intern.learning.filing import Cleared, Filer, withdraw
 from intern.learning.prompts import LearningOptions, block_of
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
-from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.sqlite.knowledge import TOPIC, Knowledge, LogEntry, changes_after
 from tests.fakes import HandClock, ScriptedModel
+
+T = TypeVar("T")
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
 
@@ -47,55 +52,53 @@ class KilledError(BaseException):
     """The process is gone."""
 
 
-class KillingLayer(FileLayer):
-    """The process ends at the nth step on disk."""
+class MortalDatabase(Database):
+    """A database whose process ends, or whose disk fails, at the nth step: before a write, or right after it."""
 
-    def __init__(self, steps: int) -> None:
-        self._left = steps
+    steps: float = inf
+    error: Callable[[], BaseException] = KilledError
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        self._step()
+        result = await super().write(work)
+        self._step()
+        return result
 
     def _step(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise KilledError
-
-    def write(self, fd: int, data: bytes | memoryview) -> int:
-        self._step()
-        return super().write(fd, data)
-
-    def fsync(self, fd: int) -> None:
-        self._step()
-        super().fsync(fd)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._step()
-        super().rename(old, new)
+        self.steps -= 1
+        if self.steps < 0:
+            raise self.error()
 
 
 class Team:
-    """A data folder with everything that filing needs, on a clock turned by hand."""
+    """An archive and a database with everything that filing needs, on a clock turned by hand."""
 
-    def __init__(self, folder: Path, *, max_removals: int = 3, review: bool = False) -> None:
-        self.topics_dir = folder / "topics"
-        self.state_path = folder / "state.json"
-        self.decisions_path = folder / "decisions.jsonl"
+    def __init__(self, folder: Path, db: MortalDatabase) -> None:
+        self.raw = folder / "raw"
+        self.db = db
         self.clock = HandClock()
         self.model = ScriptedModel()
-        self.archive = Archive(folder / "raw", clock=self.clock)
-        self.options = LearningOptions(max_removals=max_removals, review=review)
+        self.options = LearningOptions()
         self.open()
 
-    def open(self, files: FileLayer | None = None) -> None:
-        """Open the stores, as a new process would."""
-        self.topics = TopicLibrary(self.topics_dir, files)
-        self.decisions = DecisionLog(self.decisions_path, files)
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, folder: Path) -> AsyncGenerator[Self]:
+        """A team in this folder, until the block ends."""
+        async with await MortalDatabase.open(folder / "intern.db") as db:
+            yield cls(folder, db)
+
+    def open(self, steps: float = inf) -> None:
+        """Read everything, as a new process would; it is killed after so many steps."""
+        self.db.steps = steps
+        self.archive = Archive(self.raw, clock=self.clock)
+        self.knowledge = Knowledge(self.db, clock=self.clock)
         self.filer = Filer(
             model=self.model,
-            topics=self.topics,
-            decisions=self.decisions,
-            state_path=self.state_path,
+            knowledge=self.knowledge,
+            archive=self.archive,
             clock=self.clock,
             options=self.options,
-            files=files,
         )
 
     def archived(
@@ -114,7 +117,25 @@ class Team:
             capture(question, answer, conversation=conversation, messages=messages, answered_at=at)
         )
 
-    def placed(self, topic: str, pair: CapturedPair) -> TopicBlock:
-        """Put a pair into a topic behind everybody's back."""
-        self.topics.update(TopicName(topic), block_of(pair))
-        return block_of(pair)
+    async def placed(self, topic: str, pair: CapturedPair) -> TopicBlock:
+        """Put a pair into a topic without a decision."""
+        block = block_of(pair)
+        await self.knowledge.change(lambda change: change.put(TopicName(topic), block))
+        return block
+
+    async def decided(self, *decisions: Decision) -> None:
+        """Log decisions."""
+        await self.knowledge.change(lambda change: change.decide(*decisions))
+
+    async def changed(self, *, after: int = 0) -> list[LogEntry]:
+        """The topics that changed after a position, as a follower reads them."""
+        return await self.db.read(lambda db: changes_after(db, after, [TOPIC]))
+
+    async def withdraw(self, message_ids: Collection[MessageId]) -> Cleared | None:
+        """Messages were deleted on Discord."""
+        return await withdraw(self.knowledge, self.archive, message_ids, self.clock.now())
+
+
+def held(knowledge: Knowledge) -> dict[str, list[str]]:
+    """The answers in each topic."""
+    return {name: [block.turns[-1].text for block in knowledge.read(name)] for name in knowledge.names()}

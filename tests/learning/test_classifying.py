@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from anyio import fail_after
 
@@ -29,12 +27,12 @@ def named(topic_name: str) -> ClassifyOut:
     return ClassifyOut(skip=False, topic_name=topic_name)
 
 
-async def test_the_model_sees_the_topics_and_the_pair(tmp_path: Path) -> None:
+async def test_the_model_sees_the_topics_and_the_pair(team: Team) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, named("node-startup"))
     entries = listed(entry("team:billing.txt", "Invoices."))
     with fail_after(5):
-        choice = await choose_topic(model, Team(tmp_path).archived("Why does it stop?", "No disk."), entries)
+        choice = await choose_topic(model, team.archived("Why does it stop?", "No disk."), entries)
 
     assert choice == Topic(name=TopicName("node-startup"))
     [given] = model.calls(CLASSIFY)
@@ -43,33 +41,31 @@ async def test_the_model_sees_the_topics_and_the_pair(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", ["node-startup", "team:node-startup.txt", "Node Startup", "../node_startup"])
-async def test_an_existing_topic_is_met_however_the_model_writes_it(tmp_path: Path, label: str) -> None:
+async def test_an_existing_topic_is_met_however_the_model_writes_it(team: Team, label: str) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, named(label))
     with fail_after(5):
-        choice = await choose_topic(
-            model, Team(tmp_path).archived(), listed(entry("team:node-startup.txt", "Starting."))
-        )
+        choice = await choose_topic(model, team.archived(), listed(entry("team:node-startup.txt", "Starting.")))
 
     assert choice == Topic(name=TopicName("node-startup"))
 
 
-async def test_a_skip_comes_with_a_reason(tmp_path: Path) -> None:
+async def test_a_skip_comes_with_a_reason(team: Team) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, ClassifyOut(skip=True, topic_name=""))
     with fail_after(5):
-        choice = await choose_topic(model, Team(tmp_path).archived(), {})
+        choice = await choose_topic(model, team.archived(), {})
 
     assert isinstance(choice, Skip)
     assert choice.reason
 
 
 @pytest.mark.parametrize("label", ["", "  ", "..", "установка"])
-async def test_a_reply_that_neither_skips_nor_names_a_topic_is_refused(tmp_path: Path, label: str) -> None:
+async def test_a_reply_that_neither_skips_nor_names_a_topic_is_refused(team: Team, label: str) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, named(label))
     with fail_after(5), pytest.raises(ModelReplyError):
-        await choose_topic(model, Team(tmp_path).archived(), {})
+        await choose_topic(model, team.archived(), {})
 
 
 @pytest.mark.parametrize(
@@ -80,26 +76,26 @@ async def test_a_reply_that_neither_skips_nor_names_a_topic_is_refused(tmp_path:
         ClassifyOut(reason="The command is given, so keep", skip=True, topic_name=""),
     ],
 )
-async def test_a_reply_that_contradicts_itself_is_refused(tmp_path: Path, reply: ClassifyOut) -> None:
+async def test_a_reply_that_contradicts_itself_is_refused(team: Team, reply: ClassifyOut) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, reply)
     with fail_after(5), pytest.raises(ModelReplyError, match="contradicts itself"):
-        await choose_topic(model, Team(tmp_path).archived(), {})
+        await choose_topic(model, team.archived(), {})
 
 
-async def test_a_model_that_is_down_reaches_the_caller(tmp_path: Path) -> None:
+async def test_a_model_that_is_down_reaches_the_caller(team: Team) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, ModelUnavailableError("down"))
     with fail_after(5), pytest.raises(ModelUnavailableError):
-        await choose_topic(model, Team(tmp_path).archived(), {})
+        await choose_topic(model, team.archived(), {})
 
 
-async def test_a_long_index_and_a_long_pair_are_cut_to_what_matters(tmp_path: Path) -> None:
+async def test_a_long_index_and_a_long_pair_are_cut_to_what_matters(team: Team) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, named("gpu"))
     entries = [entry(f"team:topic-{n}.txt", f"Questions about subject number {n}. " * 5) for n in range(500)]
     entries.insert(250, entry("team:gpu-drivers.txt", "Nvidia driver versions and crashes of the GPU."))
-    pair = Team(tmp_path).archived("Which nvidia driver does my GPU need? " + "filler " * 3000, "Version 535. " * 3000)
+    pair = team.archived("Which nvidia driver does my GPU need? " + "filler " * 3000, "Version 535. " * 3000)
     options = LearningOptions(max_index_chars=1000, max_pair_chars=2000)
     with fail_after(5):
         await choose_topic(model, pair, listed(*entries), options)

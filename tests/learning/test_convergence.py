@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -14,14 +17,13 @@ from intern.core.flow import Topic
 from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Capture, CapturedPair, Speaker, Turn
 from intern.learning.archiving import Archivist
-from intern.learning.filing import catch_up
-from intern.learning.forgetting import Forget, bury, clear, removed, search
+from intern.learning.filing import catch_up, take_out
+from intern.learning.forgetting import Forget, search, tombstone
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.learning.regenerating import Regeneration
-from intern.stores.archive import Archive
 from tests.fakes import Uncounted
 from tests.learning.pairs import NOON, Team
-from tests.learning.test_withdrawing import NODES, held_in
+from tests.learning.test_withdrawing import NODES, blocks_of
 
 pytestmark = pytest.mark.anyio
 
@@ -31,23 +33,17 @@ _SPEAKERS: dict[str, Speaker] = {"q": "User", "a": "Team"}
 class Library(Team):
     """A team's folder. Messages are named `q1` or `a2`; who wrote the nth of them is 50 and n."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.raw = folder / "raw"
+    def open(self, steps: float = inf) -> None:
+        super().open(steps)
+        if cursor := self.knowledge.cursor():
+            self.archive.rise_above(cursor)
         self.model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
         self.model.always(CLASSIFY, ClassifyOut(skip=False, topic_name=NODES))
-        self.reopen()
-
-    def reopen(self) -> None:
-        self.archive = Archive(self.raw, clock=self.clock)
-        if cursor := self.decisions.cursor():
-            self.archive.rise_above(cursor)
-        self.open()
         self.archivist = Archivist(
             self.archive,
             mask=True,
-            is_withdrawn=self.decisions.is_withdrawn,
-            is_forgotten=self.decisions.is_forgotten,
+            is_withdrawn=self.knowledge.is_withdrawn,
+            is_forgotten=self.knowledge.is_forgotten,
         )
 
     async def captured(self, conversation: str, *said: str) -> CapturedPair | None:
@@ -70,38 +66,35 @@ class Library(Team):
         async def choose(_: CapturedPair) -> Topic:
             return Topic(name=NODES)
 
-        await catch_up(self.archive, self.decisions.cursor(), filer=self.filer, choose=choose, attempts=Uncounted())
+        await catch_up(self.archive, self.knowledge.cursor(), filer=self.filer, choose=choose, attempts=Uncounted())
 
     async def forgotten(self, asked: Forget) -> None:
-        found = search(asked, self.archive, self.decisions)
-        bury(asked, found, self.decisions, self.clock)
-        await self.filer.clear_withdrawn(self.archive)
-        changed = clear(self.topics, self.topics_dir, found, self.archive, self.decisions.is_withdrawn)
-        removed(changed.values(), self.decisions, self.clock)
+        found = search(asked, self.archive, self.knowledge)
+        decision = tombstone(asked, found, self.clock.now())
+        if decision is not None:
+            await self.knowledge.change(partial(take_out, self.knowledge, self.archive, decision, found.message_ids))
         if asked.erase:
             self.archive.erase(found.message_ids)
 
     def held(self) -> list[list[str]]:
         """What the blocks of all topics say."""
-        return sorted(held_in(self.topics_dir))
+        return sorted(blocks_of(self.knowledge))
 
     async def regenerated(self) -> list[list[str]]:
         await Regeneration(
             model=self.model,
             archive=self.archive,
-            decisions=self.decisions,
-            topics_dir=self.topics_dir,
-            state_path=self.state_path,
+            knowledge=self.knowledge,
             describe=lambda blocks: f"{len(blocks)} blocks",
             clock=self.clock,
         ).run()
-        self.topics.reload()
         return self.held()
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path)
+async def library(tmp_path: Path) -> AsyncGenerator[Library]:
+    async with Library.at(tmp_path) as library:
+        yield library
 
 
 @pytest.mark.parametrize("replies", [False, True])
@@ -136,8 +129,7 @@ async def test_an_edited_answer_wins_and_a_deleted_message_is_gone_live_as_after
     with fail_after(10):
         await library.captured("thread_1", "q1", "a2", "a3")
         await library.captured("thread_1", "a2: better")
-        await library.filer.withdraw([MessageId("3")])
-        await library.filer.clear_withdrawn(library.archive)
+        await library.withdraw([MessageId("3")])
         assert library.held() == [["q1", "better"]]
         assert await library.regenerated() == [["q1", "better"]]
 
@@ -178,14 +170,13 @@ class _Life:
                 self._texts[names[0]] = f"{names[0]} v{len(self._texts) + 1}"
                 await library.captured(f"thread_{names[0][1]}", f"{names[0]}: {self._texts[names[0]]}")
             case "withdraw":
-                await library.filer.withdraw(ids)
-                await library.filer.clear_withdrawn(library.archive)
+                await library.withdraw(ids)
             case "member":
                 await library.forgotten(Forget(user_id=UserId(f"50{ids[0]}")))
             case "message" | "erase":
                 await library.forgotten(Forget(message_ids=ids, erase=act == "erase"))
             case "restart":
-                library.reopen()
+                library.open()
             case _:
                 await library.regenerated()
         if act in {"withdraw", "member", "message", "erase"}:
@@ -199,14 +190,18 @@ class _Life:
 def test_whatever_is_captured_edited_deleted_and_forgotten_live_equals_regeneration(
     tmp_path_factory: pytest.TempPathFactory, acts: list[_Act]
 ) -> None:
-    library = Library(tmp_path_factory.mktemp("team"))
-    life = _Life(library)
-    anyio.run(life.go_through, acts)
-    live = library.held()
+    async def live() -> None:
+        async with Library.at(tmp_path_factory.mktemp("team")) as library:
+            life = _Life(library)
+            await life.go_through(acts)
+            held = library.held()
 
-    assert len(live) <= 2
-    assert life.gone.isdisjoint(text.split()[0] for block in live for text in block)
-    on_disk = "".join(path.read_text() for path in library.raw.glob("*"))
-    assert not any(f"{name} v" in on_disk for name in life.erased)
-    assert all(pair.conversation_id == f"thread_{pair.message_ids[0][0]}" for pair in library.archive.after(None))
-    assert anyio.run(library.regenerated) == live
+            assert len(held) <= 2
+            assert life.gone.isdisjoint(text.split()[0] for block in held for text in block)
+            on_disk = "".join(path.read_text() for path in library.raw.glob("*"))
+            assert not any(f"{name} v" in on_disk for name in life.erased)
+            pairs = list(library.archive.after(None))
+            assert all(pair.conversation_id == f"thread_{pair.message_ids[0][0]}" for pair in pairs)
+            assert await library.regenerated() == held
+
+    anyio.run(live)

@@ -24,15 +24,14 @@ from intern.learning.prompts import (
     SplitIn,
     SplitOut,
 )
-from tests.learning.anew import KEEP, Opinionated, again, by_first_word, held, outcome
-from tests.learning.pairs import Team
+from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome
+from tests.learning.pairs import Team, held
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def team(tmp_path: Path) -> Team:
-    team = Team(tmp_path)
+def team(team: Team) -> Team:
     team.model.always(CLASSIFY, by_first_word)
     team.model.always(INTEGRATE, KEEP)
     return team
@@ -41,7 +40,7 @@ def team(tmp_path: Path) -> Team:
 # Whatever is faster, the result is the same.
 
 
-def taught(team: Team, seed: int) -> None:
+async def taught(team: Team, seed: int) -> None:
     """Two epochs and a bit: single exchanges, threads that grew, answers archived in another order than given."""
     for n in range(EPOCH * 2 + 8):
         words = f"about {seed * 7 % 5} {n * 13 % 29}"
@@ -50,30 +49,33 @@ def taught(team: Team, seed: int) -> None:
             team.archived(f"How {words}?", f"So {n} or so.", conversation=pair.conversation_id, messages=3, after=n)
         if n % 20 == 7:
             gone = Withdrawn(message_ids=pair.message_ids[:1], at=team.clock.now())
-            team.decisions.append(gone)
+            await team.decided(gone)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @settings(deadline=None, max_examples=8, phases=[Phase.explicit, Phase.generate])
 @given(seed=st.integers(0, 10_000), paces=st.tuples(st.integers(0, 99), st.integers(0, 99)))
-def test_files_decisions_and_calls_are_the_same_at_any_concurrency(
+def test_topics_decisions_and_calls_are_the_same_at_any_concurrency(
     tmp_path_factory: pytest.TempPathFactory, backend: str, seed: int, paces: tuple[int, int]
 ) -> None:
     found: list[Any] = []
     for concurrency, pace in zip((1, 8), paces, strict=True):
-        team = Team(tmp_path_factory.mktemp("team"))
-        taught(team, seed)
         model = Opinionated(pace, seed=seed)
-        anyio.run(_regenerated, team, model, concurrency, backend=backend)
-        found.append((outcome(team), Counter(model.calls)))
+        result = anyio.run(_regenerated, tmp_path_factory.mktemp("team"), seed, model, concurrency, backend=backend)
+        found.append((result, Counter(model.calls)))
 
     assert found[0] == found[1]
 
 
-async def _regenerated(team: Team, model: Opinionated, concurrency: int) -> None:
-    with fail_after(60):
-        result = await again(team, model=model, concurrency=concurrency, options=LearningOptions(max_topic_chars=3000))
-    assert result.topics > 1  # or lanes could not show their order
+async def _regenerated(folder: Path, seed: int, model: Opinionated, concurrency: int) -> object:
+    async with Team.at(folder) as team:
+        await taught(team, seed)
+        with fail_after(60):
+            result = await again(
+                team, model=model, concurrency=concurrency, options=LearningOptions(max_topic_chars=3000)
+            )
+        assert result.topics > 1  # or lanes could not show their order
+        return outcome(team)
 
 
 # What the classifier sees.
@@ -102,7 +104,7 @@ async def test_a_pair_that_would_open_a_topic_is_asked_about_again_once_another_
     with fail_after(5):
         await again(team)
 
-    assert held(team.topics_dir) == {"gpu": ["0", "1", "2"], "disk": ["3"]}
+    assert held(team.knowledge) == {"gpu": ["0", "1", "2"], "disk": ["3"]}
     # The first opens a topic and the third joins it by name; the other two are asked about again.
     asked = [(given.pair.split("User: ")[1].split()[0], given.index) for given in team.model.calls(CLASSIFY)]
     assert asked[:4] == [("gpu", ""), ("graphics", ""), ("gpu", ""), ("disk", "")]
@@ -117,8 +119,8 @@ async def test_a_pair_that_fails_when_it_is_asked_about_again_is_parked(team: Te
     with fail_after(5):
         await again(team)
 
-    assert held(team.topics_dir) == {"gpu": ["1", "3"]}
-    assert isinstance(team.decisions.of(disk.qa_id), Parked)
+    assert held(team.knowledge) == {"gpu": ["1", "3"]}
+    assert isinstance(team.knowledge.of(disk.qa_id), Parked)
 
 
 async def test_no_call_is_made_twice_where_no_topic_is_new(team: Team) -> None:
@@ -154,7 +156,7 @@ async def test_topics_are_integrated_side_by_side_and_the_pairs_of_one_in_order(
             await wait_all_tasks_blocked()
             assert len(set(at_work)) == len(at_work) == 2
             gate.set()
-    assert held(team.topics_dir) == {topic: [f"{topic} {n}" for n in range(4)] for topic in ("gpu", "disk", "fan")}
+    assert held(team.knowledge) == {topic: [f"{topic} {n}" for n in range(4)] for topic in ("gpu", "disk", "fan")}
 
 
 async def test_a_topic_that_grew_too_long_is_split_at_the_end_of_an_epoch_until_all_are_short(team: Team) -> None:
@@ -169,7 +171,7 @@ async def test_a_topic_that_grew_too_long_is_split_at_the_end_of_an_epoch_until_
     with fail_after(10):
         result = await again(team, concurrency=8, options=LearningOptions(max_topic_chars=1500))
 
-    library = {name: [text.split()[0] for text in texts] for name, texts in held(team.topics_dir).items()}
+    library = {name: [text.split()[0] for text in texts] for name, texts in held(team.knowledge).items()}
     assert library == {
         "gpu": ["0", "1", "2"],
         "gpu-drivers": ["3", "4", "5"],

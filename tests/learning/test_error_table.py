@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,18 +26,10 @@ from intern.learning.classifying import choose_topic
 from intern.learning.filing import try_once
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut
 from intern.models.prompt import Prompt
-from intern.stores.decisions import DecisionLog, read_state
-from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary
 from tests.fakes import Uncounted
 from tests.learning.pairs import Team
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def team(tmp_path: Path) -> Team:
-    return Team(tmp_path)
 
 
 async def filed(team: Team, pair: CapturedPair) -> tuple[PairDecision, list[EventDict]]:
@@ -50,7 +41,7 @@ async def filed(team: Team, pair: CapturedPair) -> tuple[PairDecision, list[Even
 
 
 def is_archived_and_in_no_topic(team: Team, pair: CapturedPair) -> bool:
-    return team.archive.get(pair.qa_id) == pair and TopicLibrary(team.topics_dir).topic_of(pair.qa_id) is None
+    return team.archive.get(pair.qa_id) == pair and team.knowledge.topic_of(pair.qa_id) is None
 
 
 @pytest.mark.parametrize(
@@ -90,14 +81,14 @@ async def test_a_call_for_the_topic_that_fails_is_logged_and_the_pair_is_in_no_t
 
 
 async def test_a_call_for_the_integration_that_fails_is_logged_and_the_topic_stays(team: Team) -> None:
-    old = team.placed("nodes", team.archived("Old?", "x", after=-1))
+    old = await team.placed("nodes", team.archived("Old?", "x", after=-1))
     pair = team.archived("New?", "x")
     team.model.next(CLASSIFY, ClassifyOut(skip=False, topic_name="nodes"))
     team.model.next(INTEGRATE, ModelReplyError("gibberish"))
     decision, logs = await filed(team, pair)
     assert isinstance(decision, Parked)
     assert "llm_integration_failed" in {log["event"] for log in logs if log["log_level"] == "warning"}
-    assert [block.qa_id for block in team.topics.read(team.topics.names()[0])] == [old.qa_id]
+    assert [block.qa_id for block in team.knowledge.read(team.knowledge.names()[0])] == [old.qa_id]
     assert is_archived_and_in_no_topic(team, pair)
 
 
@@ -106,26 +97,21 @@ async def test_an_absent_model_leaves_the_pair_for_later(team: Team) -> None:
     team.model.next(CLASSIFY, ModelUnavailableError("down"))
     with pytest.raises(ModelUnavailableError):
         await filed(team, pair)
-    assert team.decisions.of(pair.qa_id) is None
+    assert team.knowledge.of(pair.qa_id) is None
     assert is_archived_and_in_no_topic(team, pair)
 
 
-@pytest.mark.parametrize("step", ["write", "fsync", "rename"])
-async def test_a_disk_that_fails_is_told_and_leaves_nothing_half_written(team: Team, step: str) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    pair = team.archived()
-    disk = FileLayer()
-    setattr(disk, step, fail)
-    team.open(disk)
+async def test_a_disk_that_is_full_is_told_and_leaves_nothing_half_written(team: Team) -> None:
+    pair = team.archived(answer="Like this. " * 2000)
+    await team.db.run("pragma max_page_count = 1")  # no page more than there are
     team.model.next(CLASSIFY, ClassifyOut(skip=False, topic_name="nodes"))
-    with pytest.raises(KnowledgeError, match="No space left on device"):
+    with pytest.raises(KnowledgeError, match="no space is left"):
         await filed(team, pair)
     assert is_archived_and_in_no_topic(team, pair)
-    assert list(DecisionLog(team.decisions_path).all()) == []
-    assert read_state(team.state_path) is None
-    assert [path.name for path in team.topics_dir.glob("*")] == []
+    assert team.knowledge.of(pair.qa_id) is None
+    team.open()
+    assert team.knowledge.all() == []
+    assert team.knowledge.names() == ()
 
 
 async def test_what_the_classifier_skips_is_logged_and_stays_in_the_archive(team: Team) -> None:
@@ -142,13 +128,13 @@ async def test_what_the_classifier_skips_is_logged_and_stays_in_the_archive(team
 async def test_no_word_that_a_model_quoted_is_kept_among_the_decisions(
     team: Team, step: Prompt[Any, Any], kind: type[ModelError]
 ) -> None:
-    team.placed("nodes", team.archived("Old?", "x", after=-1))
+    await team.placed("nodes", team.archived("Old?", "x", after=-1))
     team.model.always(CLASSIFY, ClassifyOut(skip=False, topic_name="nodes"))
     team.model.next(step, kind("I cannot help with 'How do I feed my quokka?'"))
     decision, _ = await filed(team, team.archived("How do I feed my quokka?", "x"))
     assert isinstance(decision, Parked)
     assert step.name in decision.reason
-    assert b"quokka" not in team.decisions_path.read_bytes()
+    assert "quokka" not in repr(team.knowledge.all())
 
 
 @pytest.mark.parametrize("name", ["", "  ", "../..", "...", "установка"])
@@ -171,13 +157,13 @@ SAME = [
 ]
 
 
-async def test_whatever_a_model_calls_a_topic_it_is_a_slug_in_the_one_folder(team: Team) -> None:
+async def test_whatever_a_model_calls_a_topic_it_is_a_slug(team: Team) -> None:
     labels = [*SAME, "x" * 300, "/etc/passwd", "C:\\Windows\\con", ".hidden", "a/../../b", "nul\0.txt"]
     team.model.always(INTEGRATE, ModelReplyError("nothing is integrated here"))
     for n, label in enumerate(labels):
         team.model.next(CLASSIFY, ClassifyOut(skip=False, topic_name=label))
         await filed(team, team.archived(f"Question {n}?", "x"))
-    assert set(team.topics.names()) == {
+    assert set(team.knowledge.names()) == {
         "node-startup",
         "x" * 64,
         "etc-passwd",
@@ -185,12 +171,4 @@ async def test_whatever_a_model_calls_a_topic_it_is_a_slug_in_the_one_folder(tea
         "hidden",
         "a-b",
         "nul-topic",
-    }
-    # Nothing was written anywhere else.
-    assert {path.name for path in team.topics_dir.iterdir()} == {f"{name}.txt" for name in team.topics.names()}
-    assert {path.name for path in team.topics_dir.parent.iterdir()} == {
-        "raw",
-        "topics",
-        "decisions.jsonl",
-        "state.json",
     }

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from anyio import fail_after
 from intern.core.errors import ModelUnavailableError
 from intern.core.records import Rejected
 from intern.learning.prompts import CLASSIFY, INTEGRATE
+from intern.learning.regenerating import progress_of
 from intern.models.prompt import Prompt
 from intern.service.models import Estimate, estimate
 from tests.learning.anew import KEEP, again, by_first_word, describe
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def team(tmp_path: Path) -> Team:
-    team = Team(tmp_path)
+def team(team: Team) -> Team:
     team.model.always(CLASSIFY, by_first_word)
     team.model.always(INTEGRATE, KEEP)
     return team
@@ -32,8 +31,7 @@ def hundred(_prompt: Prompt[Any, Any], _given: Any) -> int:
 def estimated(team: Team) -> Estimate:
     return estimate(
         team.archive,
-        team.decisions,
-        team.topics_dir,
+        team.knowledge,
         describe=describe,
         tokens_of=hundred,
         options=team.options,
@@ -46,16 +44,12 @@ def taught(team: Team, *topics: str) -> None:
         team.archived(topic, str(n), after=n)
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 async def test_it_knows_what_the_library_of_today_took(team: Team) -> None:
     taught(team, *(["gpu", "disk", "fan"] * 7))
     team.archived("gpu", "and more", conversation="thread_1")
     team.archived("gpu", "and more still", conversation="thread_1", messages=3)
     rejected = team.archived("gpu", "no")
-    team.decisions.append(Rejected(qa_id=rejected.qa_id, at=team.clock.now()))
+    await team.decided(Rejected(qa_id=rejected.qa_id, at=team.clock.now()))
     with fail_after(10):
         await again(team)
     before = len(team.model.asked)
@@ -83,13 +77,14 @@ async def test_what_was_done_before_a_stop_costs_nothing_more(team: Team) -> Non
     team.model.always(INTEGRATE, ModelUnavailableError("down"))
     with fail_after(10), pytest.raises(ModelUnavailableError):
         await again(team)
-    before = files(team.topics_dir.parent)
     found = estimated(team)
 
     assert (found.conversations, found.decided, found.calls) == (10, 5, 5)
-    assert files(team.topics_dir.parent) == before
+    progress = progress_of(team.knowledge)
+    assert progress is not None
+    assert progress.decided == 0  # the estimate goes on from there, and changes nothing
 
 
-async def test_nothing_costs_nothing_and_makes_no_folder(team: Team) -> None:
+async def test_nothing_costs_nothing_and_begins_nothing(team: Team) -> None:
     assert estimated(team) == Estimate(pairs=0, conversations=0, decided=0, calls=0, tokens=0)
-    assert not team.topics_dir.with_name("topics.next").exists()
+    assert team.knowledge.journal() == []

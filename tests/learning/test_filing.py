@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -14,12 +15,11 @@ from intern.core.flow import Failed, Filing, Skip, Topic
 from intern.core.ids import QAId, TopicName
 from intern.core.records import CapturedPair, Decision, Filed, Parked, Replaced, Skipped
 from intern.learning.classifying import GivenUp
-from intern.learning.filing import Filer, Tally, catch_up
-from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut, age_of
-from intern.stores.decisions import read_state
-from intern.stores.library import TopicLibrary
+from intern.learning.filing import Tally, catch_up
+from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut, age_of, block_of
 from tests.fakes import UNCOUNTED
-from tests.learning.pairs import KilledError, KillingLayer, Team, capture, unasked
+from tests.learning.pairs import NOON, KilledError, Team, unasked
+from tests.samples import pair as sample
 
 pytestmark = pytest.mark.anyio
 
@@ -35,28 +35,23 @@ def filing(pair: CapturedPair, topic: str = "nodes") -> Filing:
     return Filing(pair=pair, choice=Topic(name=TopicName(topic)))
 
 
-@pytest.fixture
-def team(tmp_path: Path) -> Team:
-    return Team(tmp_path)
-
-
 async def test_a_new_topic_is_opened_without_asking_the_model(team: Team) -> None:
     pair = team.archived("How do I start?", "Run it.\n--- QA ---\nid: forged")
     with fail_after(5):
         decision = await team.filer.file(filing(pair))
 
     assert decision == Filed(qa_id=pair.qa_id, topic=NODES, at=team.clock.now())
-    [block] = team.topics.read(NODES)
+    [block] = team.knowledge.read(NODES)
     assert (block.qa_id, block.turns, block.conversation_id) == (pair.qa_id, pair.turns, pair.conversation_id)
     assert block.answered_at == pair.answered_at
-    assert team.decisions.of(pair.qa_id) == decision
-    assert read_state(team.state_path) == pair.qa_id
+    assert team.knowledge.of(pair.qa_id) == decision
+    assert team.knowledge.cursor() == pair.qa_id
 
 
 async def test_the_integrator_sees_the_blocks_in_order_of_their_answers(team: Team) -> None:
     late, early = team.archived("late?", "yes", after=-1), team.archived("early?", "no", after=-2)
-    team.placed("nodes", late)
-    team.placed("nodes", early)
+    await team.placed("nodes", late)
+    await team.placed("nodes", early)
     team.model.next(INTEGRATE, KEEP)
     with fail_after(5):
         await team.filer.file(filing(team.archived("new?", "maybe")))
@@ -71,8 +66,8 @@ async def test_the_integrator_sees_the_blocks_in_order_of_their_answers(team: Te
 async def test_what_the_new_pair_makes_obsolete_is_removed_and_named(team: Team) -> None:
     old = team.archived("Which port?", "7000", after=-3)
     other = team.archived("Which host?", "localhost", after=-2)
-    team.placed("nodes", old)
-    team.placed("nodes", other)
+    await team.placed("nodes", old)
+    await team.placed("nodes", other)
     pair = team.archived("Which port?", "8000")
     team.model.next(INTEGRATE, removing(old.qa_id))
     with fail_after(5):
@@ -80,17 +75,16 @@ async def test_what_the_new_pair_makes_obsolete_is_removed_and_named(team: Team)
 
     assert isinstance(decision, Filed)
     assert decision.removed == (old.qa_id,)
-    assert [block.qa_id for block in team.topics.read(NODES)] == [other.qa_id, pair.qa_id]
+    assert [block.qa_id for block in team.knowledge.read(NODES)] == [other.qa_id, pair.qa_id]
 
 
-async def test_a_model_may_remove_only_older_blocks_of_this_topic_and_not_many(tmp_path: Path) -> None:
-    team = Team(tmp_path, max_removals=2)
+async def test_a_model_may_remove_only_older_blocks_of_this_topic_and_not_many(team: Team) -> None:
     old = [team.archived(f"Question {n}?", "x", after=-9 + n) for n in range(4)]
     newer = team.archived("Newer?", "x", after=1)
     elsewhere = team.archived("Elsewhere?", "x", after=-9)
     for pair in (*old, newer):
-        team.placed("nodes", pair)
-    team.placed("other", elsewhere)
+        await team.placed("nodes", pair)
+    await team.placed("other", elsewhere)
     fresh = team.archived("Fresh?", "x")
     ids = (newer.qa_id, elsewhere.qa_id, fresh.qa_id, "qa_1", "../x", "", old[0].qa_id, *(pair.qa_id for pair in old))
     team.model.next(INTEGRATE, removing(*ids))
@@ -98,15 +92,15 @@ async def test_a_model_may_remove_only_older_blocks_of_this_topic_and_not_many(t
         decision = await team.filer.file(filing(fresh))
 
     assert isinstance(decision, Filed)
-    assert decision.removed == (old[0].qa_id, old[1].qa_id)
-    left = [block.qa_id for block in team.topics.read(NODES)]
-    assert left == [old[2].qa_id, old[3].qa_id, fresh.qa_id, newer.qa_id]
-    assert team.topics.topic_of(elsewhere.qa_id) == "other"
+    assert decision.removed == tuple(pair.qa_id for pair in old[: team.options.max_removals])
+    left = [block.qa_id for block in team.knowledge.read(NODES)]
+    assert left == [old[3].qa_id, fresh.qa_id, newer.qa_id]
+    assert team.knowledge.topic_of(elsewhere.qa_id) == "other"
 
 
 async def test_ids_are_met_as_times_with_or_without_a_fraction(team: Team) -> None:
     old = team.archived("Old?", "x", after=-1)
-    team.placed("nodes", old)
+    await team.placed("nodes", old)
     assert old.qa_id.endswith(".000000")
     team.model.next(INTEGRATE, removing(old.qa_id.removesuffix(".000000")))
     with fail_after(5):
@@ -118,7 +112,7 @@ async def test_ids_are_met_as_times_with_or_without_a_fraction(team: Team) -> No
 
 async def test_a_pair_that_is_covered_already_is_skipped_and_removes_nothing(team: Team) -> None:
     old = team.archived("Old?", "x", after=-1)
-    team.placed("nodes", old)
+    await team.placed("nodes", old)
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, IntegrateOut(skip=True, remove_ids=()))
     with fail_after(5):
@@ -126,8 +120,8 @@ async def test_a_pair_that_is_covered_already_is_skipped_and_removes_nothing(tea
 
     assert isinstance(decision, Skipped)
     assert "nodes" in decision.reason
-    assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
-    assert read_state(team.state_path) == pair.qa_id
+    assert [block.qa_id for block in team.knowledge.read(NODES)] == [old.qa_id]
+    assert team.knowledge.cursor() == pair.qa_id
 
 
 @pytest.mark.parametrize(
@@ -140,14 +134,14 @@ async def test_a_pair_that_is_covered_already_is_skipped_and_removes_nothing(tea
 )
 async def test_an_integrator_that_contradicts_itself_parks_the_pair(team: Team, said: IntegrateOut) -> None:
     old = team.archived("Old?", "x", after=-1)
-    team.placed("nodes", old)
+    await team.placed("nodes", old)
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, said)
     with fail_after(5):
         decision = await team.filer.file(filing(pair))
 
     assert isinstance(decision, Parked)
-    assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
+    assert [block.qa_id for block in team.knowledge.read(NODES)] == [old.qa_id]
 
 
 ASKED = "How do I empty the spool of the relay without losing agents?"
@@ -164,7 +158,7 @@ ASKED = "How do I empty the spool of the relay without losing agents?"
 async def test_a_model_compares_a_pair_only_with_blocks_that_may_be_about_the_same(
     team: Team, question: str, asked: int
 ) -> None:
-    team.placed("nodes", team.archived(ASKED, "Stop it, then run the purge command.", after=-1))
+    await team.placed("nodes", team.archived(ASKED, "Stop it, then run the purge command.", after=-1))
     pair = team.archived(question, "Yes, under settings." if asked == 0 else "Yes, run the new one.")
     team.model.always(INTEGRATE, KEEP)
     with fail_after(5):
@@ -186,14 +180,14 @@ async def test_what_is_not_filed_gets_its_reason_and_the_queue_goes_on(
 
     assert isinstance(decision, end)
     assert decision.reason == choice.reason
-    assert team.decisions.of(pair.qa_id) == decision
-    assert team.topics.names() == ()
-    assert read_state(team.state_path) == pair.qa_id
+    assert team.knowledge.of(pair.qa_id) == decision
+    assert team.knowledge.names() == ()
+    assert team.knowledge.cursor() == pair.qa_id
 
 
 async def test_an_integrator_s_senseless_reply_parks_the_pair_and_changes_no_topic(team: Team) -> None:
     error = ModelReplyError("junk")
-    old = team.placed("nodes", team.archived("Old?", "x", after=-1))
+    old = await team.placed("nodes", team.archived("Old?", "x", after=-1))
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, error)
     with fail_after(5):
@@ -201,18 +195,18 @@ async def test_an_integrator_s_senseless_reply_parks_the_pair_and_changes_no_top
 
     assert isinstance(decision, Parked)
     assert decision.reason == "the model's reply did not fit integrate; the log says how"
-    assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
+    assert [block.qa_id for block in team.knowledge.read(NODES)] == [old.qa_id]
 
 
 async def test_an_absent_integrator_leaves_the_pair_undecided(team: Team) -> None:
-    old = team.placed("nodes", team.archived("Old?", "x", after=-1))
+    old = await team.placed("nodes", team.archived("Old?", "x", after=-1))
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, ModelUnavailableError("down"))
     with fail_after(5), pytest.raises(ModelUnavailableError):
         await team.filer.file(filing(pair))
 
-    assert team.decisions.of(pair.qa_id) is None
-    assert [block.qa_id for block in team.topics.read(NODES)] == [old.qa_id]
+    assert team.knowledge.of(pair.qa_id) is None
+    assert [block.qa_id for block in team.knowledge.read(NODES)] == [old.qa_id]
 
 
 async def test_a_parked_pair_can_be_filed_later(team: Team) -> None:
@@ -222,7 +216,7 @@ async def test_a_parked_pair_can_be_filed_later(team: Team) -> None:
         decision = await team.filer.file(filing(pair))
 
     assert isinstance(decision, Filed)
-    assert team.decisions.of(pair.qa_id) == decision
+    assert team.knowledge.of(pair.qa_id) == decision
 
 
 async def test_a_decided_pair_is_left_as_it_is(team: Team) -> None:
@@ -232,30 +226,14 @@ async def test_a_decided_pair_is_left_as_it_is(team: Team) -> None:
         again = await team.filer.file(filing(pair))
 
     assert again == first
-    assert team.topics.names() == ()
-    assert list(team.decisions.all()) == [first]
-
-
-async def test_a_replay_that_finds_the_block_in_its_topic_asks_no_model(team: Team) -> None:
-    team.placed("nodes", team.archived("Old?", "x", after=-1))
-    pair = team.archived("New?", "x")
-    team.placed("nodes", pair)  # and then we were killed, before the decision
-    team.open()
-    before = (team.topics_dir / "nodes.txt").stat().st_mtime_ns
-    with fail_after(5):
-        assert await team.filer.choice(pair, unasked) == Topic(name=TopicName("nodes"))
-        decision = await team.filer.file(filing(pair, "another"))
-
-    assert isinstance(decision, Filed)
-    assert decision.topic == "nodes"
-    assert (team.topics_dir / "nodes.txt").stat().st_mtime_ns == before
-    assert read_state(team.state_path) == pair.qa_id
+    assert team.knowledge.names() == ()
+    assert list(team.knowledge.all()) == [first]
 
 
 async def test_a_fuller_capture_takes_its_older_blocks_place_and_keeps_its_topic(team: Team) -> None:
     first = team.archived("How?", "So.", conversation="thread_1")
     other = team.archived("Other?", "x", after=-1)
-    team.placed("nodes", other)
+    await team.placed("nodes", other)
     team.model.always(INTEGRATE, KEEP)
     with fail_after(5):
         await team.filer.file(filing(first))
@@ -265,8 +243,8 @@ async def test_a_fuller_capture_takes_its_older_blocks_place_and_keeps_its_topic
 
     assert isinstance(decision, Filed)
     assert (decision.topic, decision.removed) == ("nodes", ())
-    assert [block.qa_id for block in team.topics.read(NODES)] == [other.qa_id, fuller.qa_id]
-    replaced = team.decisions.of(first.qa_id)
+    assert [block.qa_id for block in team.knowledge.read(NODES)] == [other.qa_id, fuller.qa_id]
+    replaced = team.knowledge.of(first.qa_id)
     assert isinstance(replaced, Replaced)
     assert replaced.by == fuller.qa_id
     # The integrator is not shown the block that goes anyway.
@@ -274,41 +252,41 @@ async def test_a_fuller_capture_takes_its_older_blocks_place_and_keeps_its_topic
 
 
 async def test_a_fuller_capture_is_kept_even_if_the_integrator_calls_it_covered(team: Team) -> None:
-    team.placed("nodes", team.archived("Other?", "x", after=-1))
+    await team.placed("nodes", team.archived("Other?", "x", after=-1))
     first = team.archived("How?", "So.", conversation="thread_1")
-    team.placed("nodes", first)
+    await team.placed("nodes", first)
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
     team.model.next(INTEGRATE, IntegrateOut(skip=True, remove_ids=()))
     with fail_after(5):
         decision = await team.filer.file(filing(fuller))
 
     assert isinstance(decision, Filed)
-    assert team.topics.topic_of(first.qa_id) is None
+    assert team.knowledge.topic_of(first.qa_id) is None
 
 
 @pytest.mark.parametrize("choice", [Skip(reason="small talk"), Failed(reason="down")])
 async def test_a_fuller_capture_needs_no_classifier(team: Team, choice: Skip | Failed) -> None:
     first = team.archived("How?", "So.", conversation="thread_1")
-    team.placed("nodes", first)
+    await team.placed("nodes", first)
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
     with fail_after(5):
         decision = await team.filer.file(Filing(pair=fuller, choice=choice))
 
     assert isinstance(decision, Filed)
-    assert team.topics.topic_of(fuller.qa_id) == "nodes"
+    assert team.knowledge.topic_of(fuller.qa_id) == "nodes"
 
 
 async def test_a_pair_that_is_given_up_is_parked_even_where_its_conversation_has_a_topic(team: Team) -> None:
     first = team.archived("How?", "So.", conversation="thread_1")
-    team.placed("nodes", first)
-    team.placed("nodes", team.archived("Another?", "x"))
+    await team.placed("nodes", first)
+    await team.placed("nodes", team.archived("Another?", "x"))
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
     with fail_after(5):
         decision = await team.filer.file(Filing(pair=fuller, choice=GivenUp(reason="it never ended")))
 
     assert isinstance(decision, Parked)
     assert team.model.asked == []
-    assert team.topics.topic_of(first.qa_id) == "nodes"
+    assert team.knowledge.topic_of(first.qa_id) == "nodes"
 
 
 async def test_each_failure_that_parks_is_logged_once_and_an_outage_is_left_to_the_one_who_waits(team: Team) -> None:
@@ -316,7 +294,7 @@ async def test_each_failure_that_parks_is_logged_once_and_an_outage_is_left_to_t
         await checkpoint()
         raise ModelReplyError("gibberish")
 
-    team.placed("nodes", team.archived("Old?", "x", after=-1))
+    await team.placed("nodes", team.archived("Old?", "x", after=-1))
     pair = team.archived("New?", "x")
     team.model.next(INTEGRATE, ModelUnavailableError("down"), ModelReplyError("junk"))
     with capture_logs() as logs, fail_after(5):
@@ -333,95 +311,69 @@ async def test_each_failure_that_parks_is_logged_once_and_an_outage_is_left_to_t
 async def test_an_older_capture_never_takes_the_place_of_a_fuller_one(team: Team) -> None:
     first = team.archived("How?", "So.", conversation="thread_1")
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
-    team.placed("nodes", fuller)
+    await team.placed("nodes", fuller)
     with fail_after(5):
         decision = await team.filer.file(filing(first))
 
     assert isinstance(decision, Replaced)
     assert decision.by == fuller.qa_id
-    assert [block.qa_id for block in team.topics.read(NODES)] == [fuller.qa_id]
+    assert [block.qa_id for block in team.knowledge.read(NODES)] == [fuller.qa_id]
 
 
 async def test_blocks_of_one_conversation_in_several_topics_end_as_one(team: Team) -> None:
     one, two = (team.archived(f"How {n}?", "So.", conversation="thread_1") for n in range(2))
-    team.placed("one", one)
-    team.placed("two", two)
+    await team.placed("one", one)
+    await team.placed("two", two)
     fuller = team.archived("How?", "So.", conversation="thread_1", messages=3)
     with fail_after(5):
         await team.filer.file(filing(fuller))
 
-    assert team.topics.names() == ("two",)
-    assert [type(team.decisions.of(pair.qa_id)) for pair in (one, two, fuller)] == [Replaced, Replaced, Filed]
+    assert team.knowledge.names() == ("two",)
+    assert [type(team.knowledge.of(pair.qa_id)) for pair in (one, two, fuller)] == [Replaced, Replaced, Filed]
 
 
-async def test_killed_between_topic_and_decision_the_replacement_is_written_down_later(team: Team) -> None:
-    first = team.archived("How?", "So.", conversation="thread_1")
-    with fail_after(5):
-        await team.filer.file(filing(first))
-        fuller = msgspec.structs.replace(
-            team.archived("How?", "So. And so.", conversation="thread_1"), replaces=first.qa_id
-        )
-        team.placed("nodes", fuller)
-        team.topics.update(NODES, None, [first.qa_id])
-        team.open()
-        await team.filer.file(filing(fuller))
-
-    replaced = team.decisions.of(first.qa_id)
-    assert isinstance(replaced, Replaced)
-    assert replaced.by == fuller.qa_id
-
-
-async def test_killed_at_any_step_a_replay_ends_where_an_undisturbed_run_does(tmp_path: Path) -> None:
-    for steps in range(100):
-        team = Team(tmp_path / str(steps))
-        obsolete = team.archived("Old?", "x", after=-2)
-        first = team.archived("How?", "So.", conversation="thread_1")
-        team.placed("nodes", obsolete)
-        team.placed("nodes", first)
-        gone, its_end = team.archived("Older?", "x", after=-4), team.archived("Other?", "x", after=-3)
-        for pair in (gone, obsolete, first):
-            team.decisions.append(Filed(qa_id=pair.qa_id, topic=NODES, at=team.clock.now()))
-        elsewhere = Filed(qa_id=its_end.qa_id, topic=TopicName("other"), removed=(gone.qa_id,), at=team.clock.now())
-        team.decisions.append(elsewhere)
-        fuller = team.archive.append(
-            msgspec.structs.replace(capture("How?", "So. And so.", conversation="thread_1"), replaces=first.qa_id)
-        )
-        team.model.always(INTEGRATE, removing(obsolete.qa_id))
-        team.open(KillingLayer(steps))
-        killed = False
-        with fail_after(5):
-            try:
-                await team.filer.file(filing(fuller))
-            except KilledError:
-                killed = True
-                stood = TopicLibrary(team.topics_dir).topic_of(fuller.qa_id) is not None
-                team.open()
-                # A decision never comes before what it says is on disk.
-                assert stood or team.decisions.of(fuller.qa_id) is None
-                asked = len(team.model.asked)
-                if team.decisions.of(fuller.qa_id) is None:
+async def test_killed_at_any_step_a_filing_is_done_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    steps = -1
+    for steps in count():
+        async with Team.at(tmp_path / str(steps)) as team:
+            obsolete = team.archived("Old?", "x", after=-2)
+            first = team.archived("How?", "So.", conversation="thread_1")
+            for pair in (obsolete, first):
+                await team.placed("nodes", pair)
+                await team.decided(Filed(qa_id=pair.qa_id, topic=NODES, at=team.clock.now()))
+            before = list(team.knowledge.all())
+            fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
+            team.model.always(INTEGRATE, removing(obsolete.qa_id))
+            team.open(steps)
+            killed = False
+            with fail_after(5):
+                try:
                     await team.filer.file(filing(fuller))
-                assert len(team.model.asked) == (asked if stood else asked + 1)
+                except KilledError:
+                    killed = True
+                    team.open()
+                    is_filed = team.knowledge.of(fuller.qa_id) is not None
+                    assert is_filed == (team.knowledge.topic_of(fuller.qa_id) == NODES)
+                    assert is_filed == (team.knowledge.topic_of(obsolete.qa_id) is None)
+                    assert is_filed == (team.knowledge.topic_of(first.qa_id) is None)
+                    asked = len(team.model.asked)
+                    await team.filer.file(filing(fuller))
+                    assert len(team.model.asked) == asked + (not is_filed)
 
-        assert [block.qa_id for block in team.topics.read(NODES)] == [fuller.qa_id]
-        decision = team.decisions.of(fuller.qa_id)
-        assert isinstance(decision, Filed)
-        assert decision.removed == (obsolete.qa_id,)
-        replaced = team.decisions.of(first.qa_id)
-        assert isinstance(replaced, Replaced)
-        assert replaced.by == fuller.qa_id
+            assert [block.qa_id for block in team.knowledge.read(NODES)] == [fuller.qa_id]
+            replaced = Replaced(qa_id=first.qa_id, by=fuller.qa_id, at=team.clock.now())
+            filed = Filed(qa_id=fuller.qa_id, topic=NODES, removed=(obsolete.qa_id,), at=team.clock.now())
+            assert team.knowledge.all() == [*before, replaced, filed]
         if not killed:
             break
-    else:
-        pytest.fail("it never came to its end")
-    assert steps > 5
+    assert steps == 4
 
 
 async def test_prompts_stay_bounded_while_a_topic_grows(team: Team) -> None:
     for n in range(60):
-        team.placed("nodes", team.archived(f"Question {n} about subject {n}?", "word " * 400, after=-100 + n))
+        await team.placed("nodes", team.archived(f"Question {n} about subject {n}?", "word " * 400, after=-100 + n))
     like = team.archived("Why is the moon not cheese?", "It is rock.", after=-200)
-    team.placed("nodes", like)
+    await team.placed("nodes", like)
     team.model.next(INTEGRATE, KEEP)
     with fail_after(5):
         await team.filer.file(filing(team.archived("Is the moon cheese?", "No. " * 9000)))
@@ -433,13 +385,15 @@ async def test_prompts_stay_bounded_while_a_topic_grows(team: Team) -> None:
     assert like.qa_id in given.blocks
 
 
-async def test_a_disk_that_fails_leaves_the_pair_undecided(team: Team) -> None:
+async def test_a_database_that_fails_leaves_the_pair_undecided(team: Team) -> None:
     pair = team.archived()
-    team.topics_dir.write_text("a file where a folder should be")
+    team.open(steps=2)
+    team.db.error = partial(KnowledgeError, "no space is left")
     with fail_after(5), pytest.raises(KnowledgeError):
         await team.filer.file(filing(pair))
 
-    assert team.decisions.of(pair.qa_id) is None
+    assert team.knowledge.of(pair.qa_id) is None
+    assert team.knowledge.names() == ()
 
 
 async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: Team) -> None:
@@ -453,7 +407,7 @@ async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: 
         return Skip(reason="dull") if pair == pairs[5] else Topic(name=NODES)
 
     async def filed(pair: CapturedPair, decision: Decision) -> None:
-        assert team.decisions.of(pair.qa_id) == decision
+        assert team.knowledge.of(pair.qa_id) == decision
         heard.append(pair.qa_id)
 
     with fail_after(5):
@@ -461,13 +415,13 @@ async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: 
             team.archive, pairs[0].qa_id, filer=team.filer, choose=choose, attempts=UNCOUNTED, filed=filed
         )
         nothing = await catch_up(
-            team.archive, team.decisions.cursor(), filer=team.filer, choose=choose, attempts=UNCOUNTED
+            team.archive, team.knowledge.cursor(), filer=team.filer, choose=choose, attempts=UNCOUNTED
         )
 
     assert tally == Tally(filed=37, skipped=1, parked=1)
     assert nothing == Tally()
     assert heard == [pair.qa_id for pair in pairs[1:]]
-    parked = team.decisions.of(pairs[3].qa_id)
+    parked = team.knowledge.of(pairs[3].qa_id)
     assert isinstance(parked, Parked)
     assert parked.reason == "the model's reply did not fit classify; the log says how"
 
@@ -484,17 +438,17 @@ async def test_catching_up_stops_where_the_model_is_away_and_goes_on_from_there(
 
     with fail_after(5), pytest.raises(ModelUnavailableError):
         await catch_up(team.archive, None, filer=team.filer, choose=choose, attempts=UNCOUNTED)
-    assert team.decisions.cursor() == pairs[0].qa_id
+    assert team.knowledge.cursor() == pairs[0].qa_id
 
     away = False
     with fail_after(5):
         assert await catch_up(
-            team.archive, team.decisions.cursor(), filer=team.filer, choose=choose, attempts=UNCOUNTED
+            team.archive, team.knowledge.cursor(), filer=team.filer, choose=choose, attempts=UNCOUNTED
         ) == Tally(filed=2)
 
 
 async def test_catching_up_asks_nobody_for_a_conversation_that_has_its_topic(team: Team) -> None:
-    team.placed("nodes", team.archived("How?", "So.", conversation="thread_1"))
+    await team.placed("nodes", team.archived("How?", "So.", conversation="thread_1"))
     fuller = team.archived("How?", "So. And so.", conversation="thread_1", messages=3)
     after = QAId("qa_20260101_000000")
 
@@ -504,18 +458,11 @@ async def test_catching_up_asks_nobody_for_a_conversation_that_has_its_topic(tea
     with fail_after(5):
         tally = await catch_up(team.archive, after, filer=team.filer, choose=choose, attempts=UNCOUNTED)
 
-    assert tally == Tally(filed=2)
-    assert team.topics.topic_of(fuller.qa_id) == "nodes"
+    assert tally == Tally(filed=1, replaced=1)
+    assert team.knowledge.topic_of(fuller.qa_id) == "nodes"
 
 
-async def test_a_block_without_an_answer_time_is_as_old_as_its_archiving(tmp_path: Path) -> None:
-    block = Team(tmp_path).placed("nodes", Team(tmp_path).archived())
+def test_a_block_without_an_answer_time_is_as_old_as_its_archiving() -> None:
+    block = block_of(msgspec.structs.replace(sample(), answered_at=NOON))
+    assert age_of(block) == NOON
     assert age_of(msgspec.structs.replace(block, answered_at=None)) == block.timestamp
-    assert age_of(block) < block.timestamp - timedelta(days=1)
-
-
-async def test_a_filer_without_a_state_path_keeps_no_cursor(team: Team) -> None:
-    filer = Filer(model=team.model, topics=team.topics, decisions=team.decisions, state_path=None, clock=team.clock)
-    with fail_after(5):
-        await filer.file(filing(team.archived()))
-    assert not team.state_path.exists()

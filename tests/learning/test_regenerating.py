@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,23 +21,21 @@ from intern.core.errors import (
 from intern.core.ids import QAId
 from intern.core.messages import Image
 from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, Parked, Rejected, Replaced
-from intern.learning.draft import COMPLETE, finish_swap
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyIn, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Progress
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.usage import Usage
-from intern.stores.archive import Archive
-from intern.stores.decisions import read_state
+from intern.stores.sqlite.knowledge import Draft
 from tests.fakes import ScriptedModel
-from tests.learning.anew import KEEP, again, by_first_word, held
-from tests.learning.pairs import Team
+from tests.learning.anew import KEEP, again, by_first_word
+from tests.learning.pairs import Team, held
+from tests.samples import pair
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def team(tmp_path: Path) -> Team:
-    team = Team(tmp_path)
+def team(team: Team) -> Team:
     team.model.always(CLASSIFY, by_first_word)
     team.model.always(INTEGRATE, KEEP)
     return team
@@ -58,24 +55,43 @@ async def test_every_conversation_is_filed_once_by_its_most_complete_capture_old
     with fail_after(5):
         result = await again(team, progress=tell)
 
-    assert held(team.topics_dir) == {"gpu": ["1", "2"], "disk": ["3 and 5"]}
+    assert held(team.knowledge) == {"gpu": ["1", "2"], "disk": ["3 and 5"]}
     assert (result.pairs, result.topics, result.parked) == (5, 2, ())
     assert (result.tally.filed, result.tally.replaced) == (3, 2)
-    assert [type(team.decisions.of(pair.qa_id)) for pair in (first, fullest, same_size)] == [Replaced, Replaced, Filed]
-    assert read_state(team.state_path) == same_size.qa_id
+    assert [type(team.knowledge.of(pair.qa_id)) for pair in (first, fullest, same_size)] == [Replaced, Replaced, Filed]
+    assert team.knowledge.cursor() == same_size.qa_id
     assert told == [(1, 0, 3), (2, 0, 3), (3, 0, 3), (3, 1, 3), (3, 2, 3), (3, 3, 3)]
-    assert isinstance(team.decisions.of(late.qa_id), Filed)
+    assert isinstance(team.knowledge.of(late.qa_id), Filed)
 
 
-async def test_the_old_library_stays_beside_the_new_one(team: Team) -> None:
-    team.placed("old", team.archived("gpu", "1"))
+async def test_nobody_reads_the_new_topics_before_all_of_them_take_the_place_of_the_old(team: Team) -> None:
+    await team.placed("old", team.archived("gpu", "1"))
+    team.archived("gpu", "2", after=1)
+    seen: list[object] = []
+
+    def look(given: IntegrateIn) -> IntegrateOut:
+        assert "gpu" in given.blocks  # the draft holds the first
+        seen.append((held(team.knowledge), team.knowledge.all()))
+        return KEEP
+
+    team.model.always(INTEGRATE, look)
     with fail_after(5):
         await again(team)
+        assert seen == [({"old": ["1"]}, [])]
+        assert held(team.knowledge) == {"gpu": ["1", "2"]}
+        draft = Draft(team.knowledge)
+        assert (draft.names(), draft.all(), team.knowledge.journal()) == ((), [], [])
+        # The next one begins with nothing.
+        await again(team)
+        assert held(team.knowledge) == {"gpu": ["1", "2"]}
 
-    assert held(team.topics_dir) == {"gpu": ["1"]}
-    assert held(team.topics_dir.with_name("topics.prev")) == {"old": ["1"]}
-    assert not team.topics_dir.with_name("topics.next").exists()
-    assert not (team.topics_dir / COMPLETE).exists()
+
+async def test_followers_hear_of_the_topics_that_are_gone_and_of_the_new_ones(team: Team) -> None:
+    await team.placed("old", team.archived("gpu", "1"))
+    with fail_after(5):
+        before = max(each.position for each in await team.changed())
+        await again(team)
+        assert {each.name for each in await team.changed(after=before)} == {"old", "gpu"}
 
 
 async def test_a_pair_that_fails_is_parked_and_reported_and_the_others_go_on(team: Team) -> None:
@@ -91,39 +107,39 @@ async def test_a_pair_that_fails_is_parked_and_reported_and_the_others_go_on(tea
         result = await again(team)
 
     assert result.parked == (bad.qa_id,)
-    assert isinstance(team.decisions.of(bad.qa_id), Parked)
-    assert held(team.topics_dir) == {"gpu": ["1"], "disk": ["3"]}
+    assert isinstance(team.knowledge.of(bad.qa_id), Parked)
+    assert held(team.knowledge) == {"gpu": ["1"], "disk": ["3"]}
 
 
 @pytest.mark.parametrize("damage", [b"\xff\xfe", b"--- QA ---\n"])
 async def test_a_malformed_entry_of_the_archive_costs_itself_and_the_log_names_its_place(
-    team: Team, tmp_path: Path, damage: bytes
+    team: Team, damage: bytes
 ) -> None:
     team.archived("gpu", "1")
     team.archived("bad", "2", after=1)
     team.archived("disk", "3", after=2)
-    (week,) = (tmp_path / "raw").iterdir()
+    (week,) = team.raw.iterdir()
     week.write_bytes(week.read_bytes().replace(b"User: bad", damage))
 
     with capture_logs() as logs, fail_after(5):
-        team.archive = Archive(tmp_path / "raw", clock=team.clock)
+        team.open()
         result = await again(team)
 
-    assert held(team.topics_dir) == {"gpu": ["1"], "disk": ["3"]}
+    assert held(team.knowledge) == {"gpu": ["1"], "disk": ["3"]}
     assert (result.pairs, result.parked) == (2, ())
     assert {log["file"] for log in logs if log["event"] == "archive_block_damaged"} == {week.name}
 
 
 async def test_a_model_that_is_down_leaves_the_old_library_and_its_decisions_alone(team: Team) -> None:
     for n in range(9):
-        team.placed("old", team.archived(f"gpu {n}", str(n), after=n))
+        await team.placed("old", team.archived(f"gpu {n}", str(n), after=n))
     team.model.always(CLASSIFY, ModelUnavailableError("down"))
     with fail_after(5), pytest.raises(ModelUnavailableError):
         await again(team)
 
     assert len(team.model.calls(CLASSIFY)) == 1
-    assert list(held(team.topics_dir)) == ["old"]
-    assert list(team.decisions.all()) == []
+    assert list(held(team.knowledge)) == ["old"]
+    assert team.knowledge.all() == []
 
 
 async def test_what_is_captured_meanwhile_is_filed_too(team: Team) -> None:
@@ -141,7 +157,7 @@ async def test_what_is_captured_meanwhile_is_filed_too(team: Team) -> None:
         result = await again(team)
 
     assert result.pairs == 3
-    assert held(team.topics_dir) == {"gpu": ["1 and 2"], "disk": ["3"]}
+    assert held(team.knowledge) == {"gpu": ["1 and 2"], "disk": ["3"]}
 
 
 async def test_an_empty_archive_gives_an_empty_library(team: Team) -> None:
@@ -149,17 +165,15 @@ async def test_an_empty_archive_gives_an_empty_library(team: Team) -> None:
         result = await again(team)
 
     assert (result.pairs, result.topics) == (0, 0)
-    assert held(team.topics_dir) == {}
+    assert held(team.knowledge) == {}
 
 
-async def test_an_empty_archive_does_not_empty_a_library_that_stands(team: Team, tmp_path: Path) -> None:
-    team.placed("old", Team(tmp_path / "elsewhere").archived("gpu", "1"))
+async def test_an_empty_archive_does_not_empty_a_library_that_stands(team: Team) -> None:
+    await team.placed("old", pair("gpu", "1"))
     with fail_after(5), pytest.raises(KnowledgeError, match=r"archive holds no pairs.*Put the archive back"):
         await again(team)
 
-    assert held(team.topics_dir) == {"old": ["1"]}
-    assert not finish_swap(team.topics_dir)
-    assert held(team.topics_dir) == {"old": ["1"]}
+    assert held(team.knowledge) == {"old": ["1"]}
 
 
 @pytest.mark.parametrize("prompt", [CLASSIFY, INTEGRATE])
@@ -174,63 +188,63 @@ async def test_an_empty_archive_does_not_empty_a_library_that_stands(team: Team,
 async def test_a_model_that_lets_nobody_in_ends_it_and_the_old_library_stands(
     team: Team, prompt: Prompt[Any, Any], error: ModelError, ends: type[ModelError]
 ) -> None:
-    team.placed("old", team.archived("gpu one", "1"))
-    team.placed("old", team.archived("gpu two", "2", after=1))
+    await team.placed("old", team.archived("gpu one", "1"))
+    await team.placed("old", team.archived("gpu two", "2", after=1))
     team.model.always(prompt, error)
     with fail_after(5), pytest.raises(ends, match=f"{error}; . of 2 conversations are done and kept"):
         await again(team)
 
     assert len(team.model.calls(prompt)) == 1
-    assert held(team.topics_dir) == {"old": ["1", "2"]}
-    assert list(team.decisions.all()) == []
+    assert held(team.knowledge) == {"old": ["1", "2"]}
+    assert team.knowledge.all() == []
 
 
 @pytest.mark.parametrize("error", [ModelReplyError("junk"), ModelRefusedError("junk")])
 async def test_where_every_pair_fails_the_old_library_stands_and_the_next_begins_anew(
     team: Team, error: ModelError
 ) -> None:
-    team.placed("old", team.archived("gpu", "1"))
+    await team.placed("old", team.archived("gpu", "1"))
     team.model.always(CLASSIFY, error)
     with fail_after(5), pytest.raises(KnowledgeError, match=r"1 of 1 conversations failed, the last one so: the model"):
         await again(team)
 
-    assert held(team.topics_dir) == {"old": ["1"]}
-    assert list(team.decisions.all()) == []
+    assert held(team.knowledge) == {"old": ["1"]}
+    assert team.knowledge.all() == []
     team.model.always(CLASSIFY, by_first_word)
     with fail_after(5):
         await again(team)
-    assert held(team.topics_dir) == {"gpu": ["1"]}
+    assert held(team.knowledge) == {"gpu": ["1"]}
 
 
 async def test_a_model_that_refuses_all_is_noticed_after_one_epoch(team: Team) -> None:
     for n in range(70):
-        team.placed("old", team.archived(f"gpu {n}", str(n), after=n))
+        await team.placed("old", team.archived(f"gpu {n}", str(n), after=n))
     team.model.always(CLASSIFY, ModelRefusedError("unknown response format"))
     with fail_after(20), pytest.raises(KnowledgeError, match=r"32 of 32 .*the model refused classify"):
         await again(team)
 
     assert len(team.model.calls(CLASSIFY)) == 32
-    assert len(held(team.topics_dir)["old"]) == 70
+    assert len(held(team.knowledge)["old"]) == 70
 
 
 @pytest.mark.parametrize(("bad", "stays"), [(2, False), (3, True)])
 async def test_up_to_half_may_fail(team: Team, bad: int, *, stays: bool) -> None:
-    team.placed("old", team.archived("good 0", "0"))
+    await team.placed("old", team.archived("good 0", "0"))
     for n in range(1, 4):
         team.archived("bad" if n <= bad else "good", str(n), after=n)
     team.model.always(CLASSIFY, lambda given: ModelReplyError("junk") if "bad" in given.pair else by_first_word(given))
     with fail_after(5), pytest.raises(KnowledgeError, match="3 of 4") if stays else nullcontext():
         assert len((await again(team)).parked) == bad
-    assert ("old" in held(team.topics_dir)) == stays
+    assert ("old" in held(team.knowledge)) == stays
 
 
 async def test_a_model_that_skips_everything_does_not_empty_a_library(team: Team) -> None:
-    team.placed("old", team.archived("gpu", "1"))
+    await team.placed("old", team.archived("gpu", "1"))
     team.model.always(CLASSIFY, ClassifyOut(skip=True, topic_name=""))
     with fail_after(5), pytest.raises(KnowledgeError, match=r"the model skipped all 1 conversations"):
         await again(team)
 
-    assert held(team.topics_dir) == {"old": ["1"]}
+    assert held(team.knowledge) == {"old": ["1"]}
 
 
 async def test_what_waits_for_review_or_was_rejected_is_left_out_and_stays_so(team: Team) -> None:
@@ -243,7 +257,7 @@ async def test_what_waits_for_review_or_was_rejected_is_left_out_and_stays_so(te
         AwaitingReview(qa_id=fuller.qa_id, at=at),
         Rejected(qa_id=rejected.qa_id, by="7", at=at),
     ]
-    team.decisions.extend([Approved(qa_id=approved.qa_id, at=at), *held_back])
+    await team.decided(*[Approved(qa_id=approved.qa_id, at=at), *held_back])
 
     def is_unseen(qa_id: QAId) -> bool:
         return qa_id == unseen.qa_id
@@ -251,11 +265,11 @@ async def test_what_waits_for_review_or_was_rejected_is_left_out_and_stays_so(te
     with fail_after(5):
         result = await again(team, awaits_review=is_unseen)
 
-    assert held(team.topics_dir) == {"gpu": ["1"]}
+    assert held(team.knowledge) == {"gpu": ["1"]}
     assert (result.pairs, result.tally.filed, result.tally.replaced) == (4, 1, 0)
-    assert [team.decisions.of(each.qa_id) for each in held_back] == held_back
-    assert team.decisions.of(unseen.qa_id) is None
-    assert isinstance(team.decisions.of(approved.qa_id), Filed)
+    assert [team.knowledge.of(each.qa_id) for each in held_back] == held_back
+    assert team.knowledge.of(unseen.qa_id) is None
+    assert isinstance(team.knowledge.of(approved.qa_id), Filed)
 
 
 @pytest.mark.parametrize("back", [0, 1, 3600])
@@ -263,7 +277,7 @@ async def test_its_decisions_count_though_the_clock_went_back(team: Team, back: 
     pairs = [team.archived(f"gpu {n}", str(n), after=n) for n in range(3)]
     with fail_after(5):
         await again(team)
-        newest = max(each.at for each in map(team.decisions.of, [pair.qa_id for pair in pairs]) if each is not None)
+        newest = max(each.at for each in map(team.knowledge.of, [pair.qa_id for pair in pairs]) if each is not None)
         team.clock.turn(seconds=-back)
 
         def another_mind(given: ClassifyIn) -> ClassifyOut:
@@ -275,28 +289,28 @@ async def test_its_decisions_count_though_the_clock_went_back(team: Team, back: 
         result = await again(team)
 
     team.open()
-    decided = [team.decisions.of(pair.qa_id) for pair in pairs]
-    assert held(team.topics_dir) == {"other": ["0", "2"]}
+    decided = [team.knowledge.of(pair.qa_id) for pair in pairs]
+    assert held(team.knowledge) == {"other": ["0", "2"]}
     assert [type(each) for each in decided] == [Filed, Parked, Filed]
     assert {each.topic for each in decided if isinstance(each, Filed)} == {"other"}
     assert {each.at for each in decided if each is not None} == {newest}
-    assert [each.qa_id for each in team.decisions.parked()] == list(result.parked) == [pairs[1].qa_id]
+    assert [each.qa_id for each in team.knowledge.parked()] == list(result.parked) == [pairs[1].qa_id]
 
 
 async def test_what_is_rejected_while_the_library_is_rebuilt_is_not_in_the_new_one(team: Team) -> None:
     pairs = [team.archived("gpu", str(n), after=n) for n in range(3)]
 
-    def rejected_meanwhile(_: IntegrateIn) -> IntegrateOut:
+    async def rejected_meanwhile(_: IntegrateIn) -> IntegrateOut:
         team.clock.turn(seconds=1)
-        team.decisions.append(Rejected(qa_id=pairs[0].qa_id, at=team.clock.now()))
+        await team.decided(Rejected(qa_id=pairs[0].qa_id, at=team.clock.now()))
         return KEEP
 
     team.model.next(INTEGRATE, rejected_meanwhile)
     with fail_after(5):
         await again(team)
 
-    assert held(team.topics_dir) == {"gpu": ["1", "2"]}
-    assert isinstance(team.decisions.of(pairs[0].qa_id), Rejected)
+    assert held(team.knowledge) == {"gpu": ["1", "2"]}
+    assert isinstance(team.knowledge.of(pairs[0].qa_id), Rejected)
 
 
 async def test_it_tells_what_it_cost(team: Team) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from anyio import fail_after
 
@@ -19,11 +17,6 @@ pytestmark = pytest.mark.anyio
 NODES = TopicName("nodes")
 
 
-@pytest.fixture
-def team(tmp_path: Path) -> Team:
-    return Team(tmp_path)
-
-
 async def replacing(team: Team, *old: CapturedPair) -> CapturedPair:
     """A new pair that makes these obsolete."""
     pair = team.archived("New?", "Like that.", after=1)
@@ -35,39 +28,39 @@ async def replacing(team: Team, *old: CapturedPair) -> CapturedPair:
 async def test_removed_blocks_are_told_with_their_text_and_what_took_their_place(team: Team) -> None:
     old = [team.archived(f"Old {n}?", "So.", after=-n) for n in range(3)]
     for pair in old:
-        team.placed("nodes", pair)
+        await team.placed("nodes", pair)
     with fail_after(5):
         first = await replacing(team, old[0])
         second = await replacing(team, old[1])
-    removed = removed_from(NODES, team.decisions, team.archive)
+    removed = removed_from(NODES, team.knowledge, team.archive)
     assert [(each.qa_id, each.by) for each in removed] == [(old[0].qa_id, first.qa_id), (old[1].qa_id, second.qa_id)]
     assert [each.turns for each in removed] == [old[0].turns, old[1].turns]
-    assert removed_from(TopicName("other"), team.decisions, team.archive) == ()
+    assert removed_from(TopicName("other"), team.knowledge, team.archive) == ()
 
 
 async def test_what_stands_again_is_not_told_as_removed(team: Team) -> None:
-    old = team.placed("nodes", team.archived("Old?", "So.", after=-1))
+    old = await team.placed("nodes", team.archived("Old?", "So.", after=-1))
     again = team.archived("Again?", "So.")
     with fail_after(5):
         await replacing(team, team.archive.get(old.qa_id) or again)
-    team.decisions.append(Filed(qa_id=old.qa_id, topic=NODES, at=team.clock.now()))
-    assert removed_from(NODES, team.decisions, team.archive) == ()
+    await team.decided(Filed(qa_id=old.qa_id, topic=NODES, at=team.clock.now()))
+    assert removed_from(NODES, team.knowledge, team.archive) == ()
 
 
 async def test_a_removal_stays_visible_where_the_pair_that_caused_it_moves_on(team: Team) -> None:
     old = team.archived("Old?", "So.", after=-1)
-    team.placed("nodes", old)
+    await team.placed("nodes", old)
     with fail_after(5):
         pair = await replacing(team, old)
-    team.decisions.append(Moved(qa_id=pair.qa_id, topic=TopicName("gpu"), at=team.clock.now()))
-    assert [each.qa_id for each in removed_from(NODES, team.decisions, team.archive)] == [old.qa_id]
+    await team.decided(Moved(qa_id=pair.qa_id, topic=TopicName("gpu"), at=team.clock.now()))
+    assert [each.qa_id for each in removed_from(NODES, team.knowledge, team.archive)] == [old.qa_id]
 
 
 async def test_what_was_withdrawn_is_shown_to_nobody(team: Team) -> None:
     old = team.archived("Old?", "So.", after=-1)
-    team.placed("nodes", old)
+    await team.placed("nodes", old)
     with fail_after(5):
         await replacing(team, old)
-        await team.filer.withdraw(old.message_ids[:1])
-    [removed] = removed_from(NODES, team.decisions, team.archive)
+        await team.withdraw(old.message_ids[:1])
+    [removed] = removed_from(NODES, team.knowledge, team.archive)
     assert (removed.qa_id, removed.turns) == (old.qa_id, ())

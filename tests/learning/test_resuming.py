@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ from anyio import fail_after
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.ids import TopicName
 from intern.core.records import Filed, Forgotten, Parked, Removed, Withdrawn
-from intern.learning.draft import JOURNAL, finish_swap
-from intern.learning.prompts import CLASSIFY, INTEGRATE, LearningOptions
+from intern.learning.filing import take_out
+from intern.learning.prompts import CLASSIFY, INTEGRATE, LearningOptions, block_of
 from intern.learning.regenerating import progress_of
-from intern.stores.archive import Archive
-from intern.stores.library import TopicLibrary
-from tests.learning.anew import KEEP, Opinionated, again, by_first_word, held, outcome, until_killed
-from tests.learning.pairs import KillingLayer, Team
+from intern.stores.sqlite.knowledge import Draft
+from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome, until_killed
+from tests.learning.pairs import Team, held
+from tests.samples import pair
 
 pytestmark = pytest.mark.anyio
 
@@ -28,34 +28,26 @@ SMALL = LearningOptions(max_topic_chars=700)
 """So that topics are split, too."""
 
 
-def taught(folder: Path) -> Team:
-    """Half a dozen conversations, one of which grew, an older library, and somebody's notes."""
-    team = Team(folder)
-    team.placed("old", team.archived("gpu one", "1 " + "word " * 20))
+async def taught(team: Team) -> None:
+    """Half a dozen conversations, one of which grew, and an older library."""
+    await team.placed("old", team.archived("gpu one", "1 " + "word " * 20))
     pairs = [team.archived(f"gpu {n}", f"{n} " + "word " * 20, after=n) for n in range(2, 7)]
     team.archived("gpu 6", "6 and more " + "word " * 20, conversation=pairs[-1].conversation_id, messages=3, after=7)
-    (team.topics_dir / "notes.md").write_text("mine")
-    return team
-
-
-async def reopened(team: Team, layer: KillingLayer | None = None) -> None:
-    """As a new process finds it."""
-    team.archive = Archive(team.topics_dir.parent / "raw", clock=team.clock)
-    team.open(layer)
-    finish_swap(team.topics_dir, team.decisions, layer)
 
 
 class Undisturbed:
     """What comes of it when nobody is killed."""
 
     calls: Counter[str]
-    result: tuple[dict[str, bytes], list[object]]
+    result: tuple[dict[str, str], list[object]]
 
 
 async def undisturbed(folder: Path, seed: int, concurrency: int) -> Undisturbed:
-    team, model, found = taught(folder), Opinionated(0, seed=seed), Undisturbed()
-    await again(team, model=model, options=SMALL, concurrency=concurrency)
-    found.calls, found.result = Counter(model.calls), outcome(team)
+    model, found = Opinionated(0, seed=seed), Undisturbed()
+    async with Team.at(folder) as team:
+        await taught(team)
+        await again(team, model=model, options=SMALL, concurrency=concurrency)
+        found.calls, found.result = Counter(model.calls), outcome(team)
     assert any(call.startswith("split_topic") for call in found.calls)
     return found
 
@@ -69,63 +61,46 @@ async def test_killed_at_any_step_it_comes_to_the_same_end_and_asks_nothing_twic
 ) -> None:
     with fail_after(100):
         expected = await undisturbed(tmp_path / "undisturbed", SEED, concurrency)
-        steps = -1
+        done, steps = None, 0
         for steps in count():
-            team, model = taught(tmp_path / str(steps)), Opinionated(0, seed=SEED)
-            layer = KillingLayer(steps)
-            team.open(layer)
-            common: dict[str, Any] = {"model": model, "options": SMALL, "concurrency": concurrency}
-            if await until_killed(team, files=layer, **common) is not None:
+            async with Team.at(tmp_path / str(steps)) as team:
+                await taught(team)
+                team.open(steps)
+                model = Opinionated(0, seed=SEED)
+                common: dict[str, Any] = {"model": model, "options": SMALL, "concurrency": concurrency}
+                done = await until_killed(team, **common)
+                team.open()
+                if done is None and "old" in held(team.knowledge):
+                    assert list(held(team.knowledge)) == ["old"]
+                    await again(team, **common)
+                # Else the new library had taken its place.
+                assert outcome(team) == expected.result
+                asked = Counter(model.calls)
+                assert asked.keys() == expected.calls.keys()
+                # What was on its way when the process died is asked once more: one call for each pair in work.
+                twice = asked - expected.calls
+                assert sum(twice.values()) <= concurrency, twice
+            if done is not None:
                 break
-            await reopened(team)
-            if "old" in held(team.topics_dir):
-                await again(team, **common)
-            # Else the swap was due, and the start has finished it.
-            assert outcome(team) == expected.result
-            asked = Counter(model.calls)
-            assert asked.keys() == expected.calls.keys()
-            # What was on its way when the process died is asked once more: one call for each pair in work.
-            twice = asked - expected.calls
-            assert sum(twice.values()) <= concurrency, twice
         assert steps > 60
 
 
 async def test_killed_again_and_again_it_comes_to_its_end(tmp_path: Path) -> None:
     with fail_after(60):
         expected = await undisturbed(tmp_path / "undisturbed", SEED, 2)
-        team, model = taught(tmp_path / "killed"), Opinionated(0, seed=SEED)
-        for steps in count(8):  # enough to write one line more than the one before
-            layer = KillingLayer(steps)
-            try:
-                await reopened(team, layer)
-            except BaseException as error:
-                if type(error).__name__ != "KilledError":
-                    raise
-                continue
-            if await until_killed(team, files=layer, model=model, options=SMALL, concurrency=2) is not None:
-                break
-        team.open()
-        files, decisions = outcome(team)
-        # Whoever died right after a write says on the next start, once more, what had been decided last.
-        assert (files, _said_once(decisions)) == expected.result
-
-
-def _said_once(decisions: Sequence[object]) -> list[object]:
-    """Without what repeats the last decision about its pair."""
-    last: dict[object, object] = {}
-    kept: list[object] = []
-    for each in decisions:
-        pair = getattr(each, "qa_id", None)
-        if pair is None or last.get(pair) != each:
-            kept.append(each)
-        last[pair] = each
-    return kept
+        async with Team.at(tmp_path / "killed") as team:
+            await taught(team)
+            model = Opinionated(0, seed=SEED)
+            for steps in count(2):  # enough to write one line more than the one before
+                team.open(steps)
+                if await until_killed(team, model=model, options=SMALL, concurrency=2) is not None:
+                    break
+            assert outcome(team) == expected.result
 
 
 @pytest.fixture
-def team(tmp_path: Path) -> Team:
+def team(team: Team) -> Team:
     """A model that answers three calls, and then is away."""
-    team = Team(tmp_path)
     for n in range(4):
         team.archived("gpu", str(n), after=n)
     team.model.next(CLASSIFY, *([by_first_word] * 3))
@@ -143,20 +118,20 @@ async def stopped(team: Team, **options: Any) -> None:
 
 async def test_what_a_model_chose_before_it_went_away_is_kept(team: Team) -> None:
     await stopped(team)
-    progress = progress_of(team.topics_dir)
+    progress = progress_of(team.knowledge)
     assert progress is not None
     assert (progress.classified, progress.decided, progress.total) == (3, 0, 4)
-    assert held(team.topics_dir) == {}
-    await reopened(team)
+    assert held(team.knowledge) == {}
+    team.open()
     with fail_after(5):
         await again(team)
 
     assert len(team.model.calls(CLASSIFY)) == 1
-    assert held(team.topics_dir) == {"gpu": ["0", "1", "2", "3"]}
-    assert progress_of(team.topics_dir) is None
+    assert held(team.knowledge) == {"gpu": ["0", "1", "2", "3"]}
+    assert progress_of(team.knowledge) is None
 
 
-@pytest.mark.parametrize("changed", ["options", "basis", "archive", "journal"])
+@pytest.mark.parametrize("changed", ["options", "basis", "archive"])
 async def test_it_begins_anew_where_what_decides_the_result_has_changed(team: Team, changed: str) -> None:
     await stopped(team)
     options: dict[str, Any] = {}
@@ -164,18 +139,17 @@ async def test_it_begins_anew_where_what_decides_the_result_has_changed(team: Te
         options = {"options": LearningOptions(max_pair_chars=500)}
     elif changed == "basis":
         options = {"basis": "another prompt"}
-    elif changed == "archive":
-        [week] = (team.topics_dir.parent / "raw").iterdir()
-        week.write_bytes(week.read_bytes().replace(b"Team: 2", b"Team: two"))
     else:
-        (team.topics_dir.with_name("topics.next") / JOURNAL).write_bytes(b'{"line": "begun"')
-    (team.topics_dir.with_name("topics.next") / "stale.txt").write_text("--- QA ---\n")
-    await reopened(team)
+        [week] = team.raw.iterdir()
+        week.write_bytes(week.read_bytes().replace(b"Team: 2", b"Team: two"))
+    stale = block_of(pair("stale", "stale"))
+    await Draft(team.knowledge).change(lambda draft: draft.put(TopicName("stale"), stale))
+    team.open()
     with fail_after(5):
         await again(team, **options)
 
     assert len(team.model.calls(CLASSIFY)) == 4
-    assert [path.name for path in team.topics_dir.iterdir()] == ["gpu.txt"]
+    assert team.knowledge.names() == ("gpu",)
 
 
 async def test_what_happened_while_it_lay_still_is_taken_in(team: Team) -> None:
@@ -183,13 +157,13 @@ async def test_what_happened_while_it_lay_still_is_taken_in(team: Team) -> None:
     first = next(iter(team.archive.after(None)))
     team.archived("disk", "later", after=9)
     team.clock.turn(hours=1)
-    team.decisions.append(Withdrawn(message_ids=first.message_ids, at=team.clock.now()))
-    await reopened(team)
+    await team.decided(Withdrawn(message_ids=first.message_ids, at=team.clock.now()))
+    team.open()
     with fail_after(5):
         result = await again(team)
 
-    assert held(team.topics_dir) == {"gpu": ["1", "2", "3"], "disk": ["later"]}
-    assert isinstance(team.decisions.of(first.qa_id), Removed)
+    assert held(team.knowledge) == {"gpu": ["1", "2", "3"], "disk": ["later"]}
+    assert isinstance(team.knowledge.of(first.qa_id), Removed)
     assert result.pairs == 5
 
 
@@ -203,13 +177,13 @@ async def test_decisions_about_the_old_library_meanwhile_do_not_hide_what_the_ne
     with fail_after(5), pytest.raises(ModelUnavailableError):
         await again(team)
     team.clock.turn(hours=1)
-    team.decisions.append(Filed(qa_id=pairs[1].qa_id, topic=TopicName("old"), at=team.clock.now()))
-    await reopened(team)
+    await team.decided(Filed(qa_id=pairs[1].qa_id, topic=TopicName("old"), at=team.clock.now()))
+    team.open()
     with fail_after(5):
         await again(team)
 
-    assert held(team.topics_dir) == {"gpu": ["0", "2", "3"]}
-    assert isinstance(team.decisions.of(pairs[1].qa_id), Parked)
+    assert held(team.knowledge) == {"gpu": ["0", "2", "3"]}
+    assert isinstance(team.knowledge.of(pairs[1].qa_id), Parked)
 
 
 async def test_what_was_forgotten_while_it_lay_still_counts_as_removed(team: Team) -> None:
@@ -220,11 +194,12 @@ async def test_what_was_forgotten_while_it_lay_still_counts_as_removed(team: Tea
     with fail_after(5), pytest.raises(ModelUnavailableError):
         await again(team)
     first = next(iter(team.archive.after(None)))
-    team.decisions.append(Forgotten(message_ids=first.message_ids, at=team.clock.now()))
-    TopicLibrary(team.topics_dir.with_name("topics.next")).update(TopicName("gpu"), None, [first.qa_id])
-    await reopened(team)
+    forgotten = Forgotten(message_ids=first.message_ids, at=team.clock.now())
+    await team.knowledge.change(partial(take_out, team.knowledge, team.archive, forgotten, first.message_ids))
+    team.open()
+    assert Draft(team.knowledge).topic_of(first.qa_id) is None
     with fail_after(5):
         await again(team)
 
-    assert held(team.topics_dir) == {"gpu": ["1", "2", "3"]}
-    assert isinstance(team.decisions.of(first.qa_id), Removed)
+    assert held(team.knowledge) == {"gpu": ["1", "2", "3"]}
+    assert isinstance(team.knowledge.of(first.qa_id), Removed)

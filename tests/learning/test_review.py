@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from anyio import fail_after
 from msgspec.structs import replace
@@ -23,8 +21,8 @@ from intern.core.records import (
     Turn,
 )
 from intern.learning.filing import Tally, catch_up
+from intern.learning.prompts import LearningOptions
 from intern.learning.review import Review, reviewed, waiting_with
-from intern.stores.decisions import DecisionLog
 from tests.fakes import UNCOUNTED
 from tests.learning.pairs import Team, capture
 
@@ -34,8 +32,10 @@ NODES = TopicName("nodes")
 
 
 @pytest.fixture
-def team(tmp_path: Path) -> Team:
-    return Team(tmp_path, review=True)
+def team(team: Team) -> Team:
+    team.options = LearningOptions(review=True)
+    team.open()
+    return team
 
 
 async def nobody(pair: CapturedPair) -> Topic | Skip:
@@ -46,12 +46,12 @@ async def nodes(pair: CapturedPair) -> Topic | Skip:
     return Topic(name=NODES)
 
 
-def said(team: Team, action: str, *pairs: CapturedPair | str, by: str = "77") -> tuple[PairDecision, ...]:
+async def said(team: Team, action: str, *pairs: CapturedPair | str, by: str = "77") -> tuple[PairDecision, ...]:
     """What is written down of it."""
     ids = tuple(QAId(pair) if isinstance(pair, str) else pair.qa_id for pair in pairs)
     review = Review(action="approve" if action == "approve" else "reject", qa_ids=ids, by=by)
-    taken = reviewed(review, team.decisions, team.archive, team.clock.now())
-    team.decisions.extend(taken)
+    taken = reviewed(review, team.knowledge, team.archive, team.clock.now())
+    await team.decided(*taken)
     return taken
 
 
@@ -77,9 +77,9 @@ async def test_a_new_capture_waits_and_no_model_is_asked(team: Team) -> None:
     with fail_after(5):
         tally = await catch_up(team.archive, None, filer=team.filer, choose=nobody, attempts=UNCOUNTED)
     assert tally == Tally(awaiting_review=2)
-    assert (team.model.asked, team.topics.names()) == ([], ())
-    assert [each.qa_id for each in team.decisions.awaiting()] == [pair.qa_id for pair in pairs]
-    assert team.decisions.cursor() == pairs[-1].qa_id
+    assert (team.model.asked, team.knowledge.names()) == ([], ())
+    assert [each.qa_id for each in team.knowledge.awaiting()] == [pair.qa_id for pair in pairs]
+    assert team.knowledge.cursor() == pairs[-1].qa_id
 
 
 async def test_what_waits_goes_on_waiting_whoever_asks_for_it(team: Team) -> None:
@@ -88,30 +88,30 @@ async def test_what_waits_goes_on_waiting_whoever_asks_for_it(team: Team) -> Non
         first = await filed(team, pair)
         team.open()
         assert await team.filer.file(Filing(pair=pair, choice=Topic(name=NODES))) == first
-    assert list(team.decisions.all()) == [AwaitingReview(qa_id=pair.qa_id, at=team.clock.now())]
+    assert list(team.knowledge.all()) == [AwaitingReview(qa_id=pair.qa_id, at=team.clock.now())]
 
 
 async def test_what_was_approved_is_filed_like_a_new_one(team: Team) -> None:
     pair = team.archived()
     with fail_after(5):
         await filed(team, pair)
-        assert said(team, "approve", pair) == (Approved(qa_id=pair.qa_id, by="77", at=team.clock.now()),)
-        assert [each.qa_id for each in team.decisions.due()] == [pair.qa_id]
+        assert await said(team, "approve", pair) == (Approved(qa_id=pair.qa_id, by="77", at=team.clock.now()),)
+        assert [each.qa_id for each in team.knowledge.due()] == [pair.qa_id]
         tally = await catch_up(team.archive, pair.qa_id, filer=team.filer, choose=nodes, attempts=UNCOUNTED, due=[pair])
     assert tally == Tally(filed=1)
-    assert team.topics.topic_of(pair.qa_id) == NODES
-    assert list(team.decisions.due()) == []
+    assert team.knowledge.topic_of(pair.qa_id) == NODES
+    assert list(team.knowledge.due()) == []
 
 
 async def test_what_was_rejected_is_never_filed(team: Team) -> None:
     pair = team.archived()
     with fail_after(5):
         await filed(team, pair)
-        said(team, "reject", pair)
+        await said(team, "reject", pair)
         team.open()
         decision = await team.filer.file(Filing(pair=pair, choice=Topic(name=NODES)))
     assert isinstance(decision, Rejected)
-    assert team.topics.names() == ()
+    assert team.knowledge.names() == ()
 
 
 async def test_until_a_fuller_capture_is_approved_the_older_block_stands_and_it_does_if_it_is_rejected(
@@ -121,20 +121,20 @@ async def test_until_a_fuller_capture_is_approved_the_older_block_stands_and_it_
     second = fuller(team, first)
     with fail_after(5):
         await filed(team, first)
-        said(team, "approve", first)
+        await said(team, "approve", first)
         await filed(team, first)
         assert isinstance(await filed(team, second), AwaitingReview)
-        assert [block.qa_id for block in team.topics.read(NODES)] == [first.qa_id]
-        said(team, "reject", second)
+        assert [block.qa_id for block in team.knowledge.read(NODES)] == [first.qa_id]
+        await said(team, "reject", second)
         assert isinstance(await filed(team, second), Rejected)
-        assert [block.qa_id for block in team.topics.read(NODES)] == [first.qa_id]
+        assert [block.qa_id for block in team.knowledge.read(NODES)] == [first.qa_id]
         third = fuller(team, second, more="No: so.")
         await filed(team, third)
-        said(team, "approve", third)
+        await said(team, "approve", third)
         await filed(team, third)
-    assert [block.qa_id for block in team.topics.read(NODES)] == [third.qa_id]
-    assert isinstance(team.decisions.of(first.qa_id), Replaced)
-    assert isinstance(team.decisions.of(second.qa_id), Rejected)
+    assert [block.qa_id for block in team.knowledge.read(NODES)] == [third.qa_id]
+    assert isinstance(team.knowledge.of(first.qa_id), Replaced)
+    assert isinstance(team.knowledge.of(second.qa_id), Rejected)
 
 
 async def test_older_versions_need_not_wait_once_a_fuller_one_is_approved(team: Team) -> None:
@@ -146,12 +146,12 @@ async def test_older_versions_need_not_wait_once_a_fuller_one_is_approved(team: 
         for pair in (first, second, third, other):
             await filed(team, pair)
     at = team.clock.now()
-    assert set(said(team, "approve", third)) == {
+    assert set(await said(team, "approve", third)) == {
         Approved(qa_id=third.qa_id, by="77", at=at),
         Replaced(qa_id=second.qa_id, by=third.qa_id, at=at),
         Replaced(qa_id=first.qa_id, by=third.qa_id, at=at),
     }
-    assert [each.qa_id for each in team.decisions.awaiting()] == [other.qa_id]
+    assert [each.qa_id for each in team.knowledge.awaiting()] == [other.qa_id]
 
 
 async def test_what_waits_is_found_by_any_of_its_messages_newest_first(team: Team) -> None:
@@ -161,7 +161,7 @@ async def test_what_waits_is_found_by_any_of_its_messages_newest_first(team: Tea
     other = team.archived("Other?", "So.")
 
     def found(message_id: str) -> list[QAId]:
-        return [pair.qa_id for pair in waiting_with(MessageId(message_id), team.decisions, team.archive)]
+        return [pair.qa_id for pair in waiting_with(MessageId(message_id), team.knowledge, team.archive)]
 
     with fail_after(5):
         assert found(first.message_ids[0]) == []  # nobody has looked at it yet
@@ -171,7 +171,7 @@ async def test_what_waits_is_found_by_any_of_its_messages_newest_first(team: Tea
         assert [found(message_id) for message_id in third.message_ids] == [ids, ids, ids[:2], ids[:1]]
         assert found(other.message_ids[0]) == [other.qa_id]
         assert found("4711") == []
-        said(team, "reject", third)
+        await said(team, "reject", third)
         # The rejected message stands in no other version.
         assert [found(message_id) for message_id in third.message_ids] == [ids[1:], ids[1:], ids[1:2], []]
 
@@ -179,15 +179,16 @@ async def test_what_waits_is_found_by_any_of_its_messages_newest_first(team: Tea
 async def test_a_capture_whose_question_was_deleted_waits_for_nobody(team: Team) -> None:
     pair = team.archived()
     with fail_after(5):
-        await team.filer.withdraw(pair.message_ids)
+        await team.withdraw(pair.message_ids)
         assert isinstance(await filed(team, pair), Removed)
 
 
-async def test_what_was_filed_before_review_was_wanted_stays(tmp_path: Path) -> None:
-    pair = Team(tmp_path).archived()
+async def test_what_was_filed_before_review_was_wanted_stays(team: Team) -> None:
+    pair = team.archived()
     with fail_after(5):
-        await filed(Team(tmp_path), pair)
-        team = Team(tmp_path, review=True)
+        team.filer.options = LearningOptions()
+        await filed(team, pair)
+        team.open()
         assert isinstance(await filed(team, pair), Filed)
 
 
@@ -196,28 +197,29 @@ async def test_saying_the_same_twice_is_harmless_and_the_opposite_is_an_error(te
     with fail_after(5):
         for pair in (first, second):
             await filed(team, pair)
-        said(team, "approve", first)
-        said(team, "reject", second)
+        await said(team, "approve", first)
+        await said(team, "reject", second)
         await filed(team, first)  # it is not due any more
-    assert said(team, "approve", first, first, by="78") == said(team, "reject", second) == ()
+    assert await said(team, "approve", first, first, by="78") == await said(team, "reject", second) == ()
     with pytest.raises(ConfigError, match=f"{first.qa_id} does not wait for review: it has been approved already"):
-        said(team, "reject", first)
+        await said(team, "reject", first)
     with pytest.raises(ConfigError, match="been rejected already"):
-        said(team, "approve", second)
+        await said(team, "approve", second)
 
 
 @pytest.mark.parametrize("action", ["approve", "reject"])
 async def test_an_id_that_is_unknown_or_waits_for_nobody_is_an_error_and_nothing_is_written(
-    tmp_path: Path, action: str
+    team: Team, action: str
 ) -> None:
-    pair, undecided = Team(tmp_path).archived("One?"), Team(tmp_path).archived("Two?")
+    pair, undecided = team.archived("One?"), team.archived("Two?")
+    team.filer.options = LearningOptions()
     with fail_after(5):
-        await filed(Team(tmp_path), pair)
-    team = Team(tmp_path, review=True)
+        await filed(team, pair)
+    team.open()
     waiting = team.archived("Three?")
     with fail_after(5):
         await filed(team, waiting)
-    before = list(team.decisions.all())
+    before = list(team.knowledge.all())
     for wrong, why in (
         (pair, "been filed already"),
         (undecided, "not been looked at yet"),
@@ -225,5 +227,5 @@ async def test_an_id_that_is_unknown_or_waits_for_nobody_is_an_error_and_nothing
         ("nonsense", "holds no pair 'nonsense'"),
     ):
         with pytest.raises(ConfigError, match=why):
-            said(team, action, waiting, wrong)
-    assert list(DecisionLog(team.decisions_path).all()) == before
+            await said(team, action, waiting, wrong)
+    assert team.knowledge.all() == before

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
-import anyio
 import pytest
 from anyio import fail_after
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from intern.core.errors import KnowledgeError, ModelReplyError, ModelUnavailableError
-from intern.core.flow import Topic
+from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.core.records import CapturedPair, Filed, Moved, Turn
 from intern.core.text.words import topic_name
 from intern.learning.classifying import free_name, outline_of, split_topic
 from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut, block_of
-from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary
-from tests.learning.pairs import KilledError, KillingLayer, Team, unasked
+from tests.learning.pairs import KilledError, Team
+from tests.samples import pair as pair_of
 
 pytestmark = pytest.mark.anyio
 
@@ -32,16 +29,17 @@ GPU = TopicName("gpu")
 class Grown(Team):
     """A team whose topic `nodes` has outgrown a small bound."""
 
-    def __init__(self, folder: Path, *, pairs: int = 4, max_topic_chars: int = 200) -> None:
-        super().__init__(folder)
+    pairs: list[CapturedPair]
+
+    async def grow(self, *, pairs: int = 4, max_topic_chars: int = 200) -> None:
         self.options = replace(self.options, max_topic_chars=max_topic_chars)
         self.open()
-        self.pairs = [self.filed(f"How do I set up part {n}?") for n in range(pairs)]
+        self.pairs = [await self.filed(f"How do I set up part {n}?") for n in range(pairs)]
 
-    def filed(self, question: str, topic: TopicName = NODES) -> CapturedPair:
+    async def filed(self, question: str, topic: TopicName = NODES) -> CapturedPair:
         pair = self.archived(question, "Like this.")
-        self.placed(topic, pair)
-        self.decisions.append(Filed(qa_id=pair.qa_id, topic=topic, at=self.clock.now()))
+        await self.placed(topic, pair)
+        await self.decided(Filed(qa_id=pair.qa_id, topic=topic, at=self.clock.now()))
         return pair
 
     def splits(self, name: str, *moves: CapturedPair | str) -> None:
@@ -49,13 +47,15 @@ class Grown(Team):
         self.model.next(SPLIT_TOPIC, SplitOut(topic_name=name, move_ids=ids))
 
     def where(self) -> dict[TopicName, list[QAId]]:
-        topics = TopicLibrary(self.topics_dir)
-        return {name: [block.qa_id for block in topics.read(name)] for name in topics.names()}
+        names = self.knowledge.names()
+        return {name: [block.qa_id for block in self.knowledge.read(name)] for name in names}
 
 
 @pytest.fixture
-def team(tmp_path: Path) -> Grown:
-    return Grown(tmp_path)
+async def team(tmp_path: Path) -> AsyncGenerator[Grown]:
+    async with Grown.at(tmp_path) as team:
+        await team.grow()
+        yield team
 
 
 def ids(pairs: Sequence[CapturedPair]) -> list[QAId]:
@@ -68,27 +68,33 @@ async def test_the_model_says_what_leaves_and_each_move_is_a_decision(team: Grow
         assert await team.filer.split_outgrown(NODES) == GPU
     assert team.where() == {NODES: ids(team.pairs[2:]), GPU: ids(team.pairs[:2])}
     for pair in team.pairs[:2]:
-        assert team.decisions.of(pair.qa_id) == Moved(qa_id=pair.qa_id, topic=GPU, at=team.clock.now())
-    assert isinstance(team.decisions.of(team.pairs[2].qa_id), Filed)
+        assert team.knowledge.of(pair.qa_id) == Moved(qa_id=pair.qa_id, topic=GPU, at=team.clock.now())
+    assert isinstance(team.knowledge.of(team.pairs[2].qa_id), Filed)
     [given] = team.model.calls(SPLIT_TOPIC)
     assert given.questions.splitlines() == [f"{pair.qa_id} {pair.question}" for pair in team.pairs]
     for pair in team.pairs:
-        assert team.topics.topic_of(pair.qa_id) == (GPU if pair in team.pairs[:2] else NODES)
+        assert team.knowledge.topic_of(pair.qa_id) == (GPU if pair in team.pairs[:2] else NODES)
 
 
-async def test_a_topic_within_its_bound_and_one_of_a_single_block_ask_nobody(tmp_path: Path) -> None:
-    small, single = Grown(tmp_path / "small", max_topic_chars=10_000), Grown(tmp_path / "single", pairs=1)
-    single.options = replace(single.options, max_topic_chars=10)
-    single.open()
+@pytest.mark.parametrize(("pairs", "max_topic_chars"), [(4, 10_000), (1, 10)])
+async def test_a_topic_within_its_bound_and_one_of_a_single_block_ask_nobody(
+    tmp_path: Path, pairs: int, max_topic_chars: int
+) -> None:
     with fail_after(5):
-        assert await small.filer.split_outgrown(NODES) is None
-        assert await single.filer.split_outgrown(NODES) is None
-    assert small.model.asked == single.model.asked == []
+        async with Grown.at(tmp_path) as team:
+            await team.grow(pairs=pairs, max_topic_chars=max_topic_chars)
+            assert await team.filer.split_outgrown(NODES) is None
+            assert team.model.asked == []
+
+
+async def test_a_topic_that_is_gone_is_not_split(team: Grown) -> None:
+    with fail_after(5):
+        assert await team.filer.split_outgrown(TopicName("gone")) is None
 
 
 @pytest.mark.parametrize("name", ["nodes", "Nodes", "../nodes.txt", "team:nodes.txt"])
 async def test_a_name_that_a_topic_has_gets_a_number(team: Grown, name: str) -> None:
-    team.placed("nodes-2", team.archived("Another?", "Yes."))
+    await team.placed("nodes-2", team.archived("Another?", "Yes."))
     team.splits(name, team.pairs[0])
     with fail_after(5):
         assert await team.filer.split_outgrown(NODES) == "nodes-3"
@@ -119,7 +125,7 @@ async def test_a_reply_without_a_name_changes_nothing(team: Grown, name: str) ->
 
 
 async def test_only_blocks_of_this_topic_move_and_both_topics_keep_some(team: Grown) -> None:
-    elsewhere = team.filed("Elsewhere?", TopicName("other"))
+    elsewhere = await team.filed("Elsewhere?", TopicName("other"))
     strange = ("", "qa_1", "../x", elsewhere.qa_id, team.archived("Never filed?", "No.").qa_id)
     before = team.where()
     for moves in ((), strange, (*ids(team.pairs), *strange)):
@@ -145,12 +151,12 @@ async def test_after_a_bad_reply_nobody_is_asked_before_the_topic_has_grown_by_a
         for _ in range(3):
             assert await team.filer.split_outgrown(NODES) is None
         assert len(team.model.asked) == 1
-        length = len(team.topics.text(NODES))
+        length = len(team.knowledge.text(NODES))
         team.splits("gpu", team.pairs[0])
         opened = None
         while opened is None:
-            team.filed("One more?")
-            grown = len(team.topics.text(NODES))
+            await team.filed("One more?")
+            grown = len(team.knowledge.text(NODES))
             opened = await team.filer.split_outgrown(NODES)
             assert (opened is not None) == (grown >= 1.25 * length)
 
@@ -168,8 +174,7 @@ async def test_what_is_withdrawn_while_the_model_thinks_does_not_move(team: Grow
     gone = team.pairs[0]
 
     async def withdraw_meanwhile(_: SplitIn) -> SplitOut:
-        await team.filer.withdraw(gone.message_ids)
-        await team.filer.clear_withdrawn(team.archive)
+        await team.withdraw(gone.message_ids)
         return SplitOut(topic_name="gpu", move_ids=(gone.qa_id, team.pairs[1].qa_id))
 
     team.model.next(SPLIT_TOPIC, withdraw_meanwhile)
@@ -178,62 +183,34 @@ async def test_what_is_withdrawn_while_the_model_thinks_does_not_move(team: Grow
     assert team.where() == {NODES: ids(team.pairs[2:]), GPU: [team.pairs[1].qa_id]}
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
-@given(blocks=st.integers(2, 5), moving=st.sets(st.integers(0, 4), min_size=1), steps=st.integers(0, 20))
-def test_killed_anywhere_each_block_stands_in_one_topic_where_its_decision_says(
-    tmp_path_factory: pytest.TempPathFactory, blocks: int, moving: set[int], steps: int
-) -> None:
-    team = Grown(tmp_path_factory.mktemp("team"), pairs=blocks)
-    before = {block.qa_id: block for block in team.topics.read(NODES)}
-    moves = [pair for n, pair in enumerate(team.pairs) if n in moving]
-    team.options = replace(team.options, max_topic_chars=1)
-    team.open(KillingLayer(steps))
-    team.splits("gpu", *moves)
-    killed = False
-    try:
-        anyio.run(team.filer.split_outgrown, NODES)
-    except KilledError:
-        killed = True
+async def test_killed_at_any_step_all_blocks_have_moved_and_their_decisions_say_so_or_none_has(tmp_path: Path) -> None:
+    seen: list[bool] = []
+    for steps in range(2):
+        async with Grown.at(tmp_path / str(steps)) as team:
+            await team.grow()
+            before = {block.qa_id: block for block in team.knowledge.read(NODES)}
+            moves = ids(team.pairs[:2])
+            team.open(steps)
+            team.splits("gpu", *moves)
+            with fail_after(5), pytest.raises(KilledError):
+                await team.filer.split_outgrown(NODES)
 
-    team.open()
-    team.filer.mend()
-    stands = [(topic, block) for topic in (NODES, GPU) for block in TopicLibrary(team.topics_dir).read(topic)]
-    assert sorted(block.qa_id for _, block in stands) == sorted(before)
-    for topic, block in stands:
-        assert block == before[block.qa_id]
-        decision = team.decisions.of(block.qa_id)
-        assert isinstance(decision, Filed | Moved)
-        assert decision.topic == topic
-        assert isinstance(decision, Moved) == (topic == GPU)
-    if not killed and 0 < len(moves) < blocks:
-        assert {block.qa_id for topic, block in stands if topic == GPU} == set(ids(moves))
-
-
-async def test_a_disk_that_fails_in_the_midst_of_a_move_leaves_no_block_twice_either(team: Grown) -> None:
-    class Full(FileLayer):
-        def write_atomically(self, path: Path, data: bytes) -> None:
-            if path.name == "nodes.txt" and self.full:
-                raise KnowledgeError("no space left")
-            super().write_atomically(path, data)
-
-        full = True
-
-    disk = Full()
-    team.open(disk)
-    team.splits("gpu", team.pairs[0])
-    with fail_after(5):
-        with pytest.raises(KnowledgeError):
-            await team.filer.split_outgrown(NODES)
-        disk.full = False
-        assert await team.filer.choice(team.pairs[0], unasked) == Topic(name=GPU)
-    assert team.where() == {NODES: ids(team.pairs[1:]), GPU: [team.pairs[0].qa_id]}
+            team.open()
+            stands = {block.qa_id: (topic, block) for topic in (NODES, GPU) for block in team.knowledge.read(topic)}
+            assert {qa_id: block for qa_id, (_, block) in stands.items()} == before
+            seen.append(set(moves) == {qa_id for qa_id, (topic, _) in stands.items() if topic == GPU})
+            for qa_id, (topic, _) in stands.items():
+                decision = team.knowledge.of(qa_id)
+                assert isinstance(decision, Moved if topic == GPU else Filed)
+                assert decision.topic == topic
+    assert seen == [False, True]
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=80), st.integers(300, 6000))
 def test_the_outline_keeps_its_bound_and_its_lines_whatever_is_asked(questions: list[str], max_chars: int) -> None:
     blocks = [
-        replace(block_of(pair_of(n)), turns=(Turn("User", text), Turn("Team", "So.")))
+        replace(block_of(pair_of(n=n)), turns=(Turn("User", text), Turn("Team", "So.")))
         for n, text in enumerate(questions)
     ]
     lines = outline_of(blocks, max_chars).splitlines()
@@ -244,22 +221,16 @@ def test_the_outline_keeps_its_bound_and_its_lines_whatever_is_asked(questions: 
     assert shown == sorted(set(shown))
 
 
-def pair_of(n: int) -> CapturedPair:
-    from tests.samples import pair  # noqa: PLC0415 a name that this module has, too
-
-    return pair(n=n)
-
-
-async def test_the_prompt_stays_the_same_size_however_long_the_topic_is(tmp_path: Path) -> None:
-    team = Grown(tmp_path, pairs=0)
-    team.topics.put(NODES, [replace(block_of(pair_of(n)), turns=turns(n)) for n in range(2000)])
+async def test_the_prompt_stays_the_same_size_however_long_the_topic_is(team: Grown) -> None:
+    blocks = [replace(block_of(pair_of(n=n)), turns=turns(n)) for n in range(2000)]
+    await team.knowledge.change(lambda change: change.put(NODES, *blocks))
     team.model.next(SPLIT_TOPIC, split_topic)
     with fail_after(20):
         opened = await team.filer.split_outgrown(NODES)
     [given] = team.model.calls(SPLIT_TOPIC)
     assert len(given.questions) <= team.options.max_outline_chars
     assert opened is not None
-    assert len(team.where()[NODES]) + len(team.where()[opened]) == 2000
+    assert len(team.where()[NODES]) + len(team.where()[opened]) == 2000 + len(team.pairs)
 
 
 def turns(n: int) -> tuple[Turn, ...]:
@@ -287,6 +258,7 @@ async def test_a_withdrawal_finds_what_has_moved(team: Grown) -> None:
     team.splits("gpu", team.pairs[0])
     with fail_after(5):
         await team.filer.split_outgrown(NODES)
-        await team.filer.withdraw([MessageId(each) for each in team.pairs[0].message_ids])
-        assert await team.filer.clear_withdrawn(team.archive) == (GPU,)
+        cleared = await team.withdraw([MessageId(each) for each in team.pairs[0].message_ids])
+    assert cleared is not None
+    assert cleared.topics == (GPU,)
     assert GPU not in team.where()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from itertools import chain
+from math import inf
 from pathlib import Path
 
 import anyio
@@ -11,7 +12,6 @@ import pytest
 from anyio import fail_after
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from intern.core.errors import KnowledgeError
 from intern.core.flow import Filing, Skip, Topic
 from intern.core.ids import ConversationId, MessageId, TopicName
 from intern.core.records import (
@@ -30,12 +30,9 @@ from intern.learning.archiving import Archivist
 from intern.learning.filing import Tally, catch_up
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Regeneration
-from intern.stores.archive import Archive
-from intern.stores.decisions import read_state
-from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.fakes import UNCOUNTED
-from tests.learning.pairs import NOON, KilledError, KillingLayer, Team
+from tests.learning.pairs import NOON, KilledError, Team
 
 pytestmark = pytest.mark.anyio
 
@@ -48,13 +45,10 @@ _SPEAKERS: dict[str, Speaker] = {"q": "User", "a": "Team"}
 class Folder(Team):
     """A team's folder whose captures name each message: `q` asks, `a` answers, with a number behind."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def open(self, steps: float = inf) -> None:
+        super().open(steps)
         self.model.always(INTEGRATE, KEEP)
-
-    def open(self, files: FileLayer | None = None) -> None:
-        super().open(files)
-        self.archivist = Archivist(self.archive, mask=True, is_withdrawn=self.decisions.is_withdrawn)
+        self.archivist = Archivist(self.archive, mask=True, is_withdrawn=self.knowledge.is_withdrawn)
 
     async def captured(self, *said: str, conversation: str = "thread_1") -> CapturedPair | None:
         """Keep messages such as `q1` or `a2: new text`."""
@@ -73,38 +67,36 @@ class Folder(Team):
         assert pair is not None
         return await self.filer.file(Filing(pair=pair, choice=Topic(name=NODES)))
 
-    async def withdraw(self, *ids: str) -> None:
-        await self.filer.withdraw([MessageId(each) for each in ids])
-
-    async def clear(self) -> tuple[TopicName, ...]:
-        return await self.filer.clear_withdrawn(self.archive)
+    async def delete(self, *ids: str) -> tuple[TopicName, ...] | None:
+        """Messages were deleted on Discord: the topics that changed; None where all were before."""
+        cleared = await self.withdraw([MessageId(each) for each in ids])
+        return None if cleared is None else cleared.topics
 
     def held(self) -> list[list[str]]:
         """What the blocks of all topics say."""
-        return held_in(self.topics_dir)
+        return blocks_of(self.knowledge)
 
 
-def held_in(folder: Path) -> list[list[str]]:
-    library = TopicLibrary(folder)
-    return [[turn.text for turn in block.turns] for name in library.names() for block in library.read(name)]
+def blocks_of(knowledge: Knowledge) -> list[list[str]]:
+    return [[turn.text for turn in block.turns] for name in knowledge.names() for block in knowledge.read(name)]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
+async def folder(tmp_path: Path) -> AsyncGenerator[Folder]:
+    async with Folder.at(tmp_path) as folder:
+        yield folder
 
 
 async def test_a_deleted_answer_leaves_the_block_and_the_rest_of_it_stays(folder: Folder) -> None:
     pair = await folder.captured("q1", "a2", "a3")
     with fail_after(5):
         await folder.filed(pair)
-        await folder.withdraw("2")
-        assert await folder.clear() == ("nodes",)
+        assert await folder.delete("2") == ("nodes",)
 
     assert folder.held() == [["q1", "a3"]]
     assert pair is not None
-    assert isinstance(folder.decisions.of(pair.qa_id), Filed)
-    [block] = folder.topics.read(NODES)
+    assert isinstance(folder.knowledge.of(pair.qa_id), Filed)
+    [block] = folder.knowledge.read(NODES)
     assert (block.qa_id, block.answered_at) == (pair.qa_id, pair.answered_at)
     assert folder.archive.get(pair.qa_id) == pair  # never rewritten
 
@@ -117,11 +109,10 @@ async def test_without_its_only_question_or_its_only_answer_the_block_goes_and_t
     await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
     with fail_after(5):
         await folder.filed(pair)
-        await folder.withdraw(gone)
-        assert await folder.clear() == ("nodes",)
+        assert await folder.delete(gone) == ("nodes",)
 
     assert folder.held() == [["q8", "a9"]]
-    withdrawn, removed = list(folder.decisions.all())[-2:]
+    withdrawn, removed = folder.knowledge.all()[-2:]
     assert withdrawn == Withdrawn(message_ids=(MessageId(gone),), reason="deleted on Discord", at=folder.clock.now())
     assert pair is not None
     assert isinstance(removed, Removed)
@@ -131,15 +122,13 @@ async def test_without_its_only_question_or_its_only_answer_the_block_goes_and_t
 
 async def test_a_topic_whose_last_block_goes_is_gone(folder: Folder) -> None:
     await folder.filed(await folder.captured("q1", "a2"))
-    await folder.withdraw("1", "2")
-    assert await folder.clear() == ("nodes",)
-    assert folder.topics.names() == ()
+    assert await folder.delete("1", "2") == ("nodes",)
+    assert folder.knowledge.names() == ()
 
 
 async def test_a_delete_that_arrives_before_the_pair_is_filed_still_wins(folder: Folder) -> None:
     pair = await folder.captured("q1", "a2", "a3")
-    await folder.withdraw("2")
-    assert await folder.clear() == ()
+    assert await folder.delete("2") == ()
     await folder.filed(pair)
     assert folder.held() == [["q1", "a3"]]
 
@@ -149,7 +138,7 @@ async def test_a_delete_that_arrives_while_the_model_is_thinking_still_wins(fold
 
     async def deleted_meanwhile(given: IntegrateIn) -> IntegrateOut:
         assert "a2" in given.pair
-        await folder.withdraw("2")
+        await folder.delete("2")
         return KEEP
 
     folder.model.next(INTEGRATE, deleted_meanwhile)
@@ -167,10 +156,10 @@ async def test_no_model_sees_what_was_withdrawn_and_none_is_asked_about_what_is_
         seen.append(pair)
         return Topic(name=NODES)
 
-    last = folder.decisions.cursor()
+    last = folder.knowledge.cursor()
     await folder.captured("q1", "a2", "a3")
     await folder.captured("q5", "a6", conversation="thread_5")
-    await folder.withdraw("2", "6")
+    await folder.delete("2", "6")
     with fail_after(5):
         tally = await catch_up(folder.archive, last, filer=folder.filer, choose=choose, attempts=UNCOUNTED)
 
@@ -178,20 +167,7 @@ async def test_no_model_sees_what_was_withdrawn_and_none_is_asked_about_what_is_
     assert [[turn.text for turn in pair.turns] for pair in seen] == [["q1", "a3"]]
     [given] = folder.model.calls(INTEGRATE)
     assert "a2" not in given.pair
-    assert read_state(folder.state_path) == folder.decisions.cursor()
-
-
-async def test_a_fuller_pair_of_which_nothing_is_left_takes_its_older_block_along(folder: Folder) -> None:
-    first = await folder.captured("q1", "a2")
-    await folder.filed(first)
-    fuller = await folder.captured("q1", "a2", "a3")
-    await folder.withdraw("1")  # and killed before the topics are cleared
-    with fail_after(5):
-        assert isinstance(await folder.filed(fuller), Removed)
-
-    assert folder.held() == []
-    assert first is not None
-    assert isinstance(folder.decisions.of(first.qa_id), Replaced)
+    assert folder.knowledge.cursor() == folder.knowledge.cursor()
 
 
 async def test_an_edit_of_a_filed_answer_shows_in_its_topic(folder: Folder) -> None:
@@ -202,7 +178,7 @@ async def test_an_edit_of_a_filed_answer_shows_in_its_topic(folder: Folder) -> N
         assert isinstance(await folder.filed(edited), Filed)
     assert folder.held() == [["q1", "new"]]
     assert first is not None
-    assert isinstance(folder.decisions.of(first.qa_id), Replaced)
+    assert isinstance(folder.knowledge.of(first.qa_id), Replaced)
 
 
 async def test_a_message_that_was_edited_to_nothing_teaches_nothing_until_it_says_something_again(
@@ -220,8 +196,7 @@ async def test_a_message_that_stands_in_two_conversations_leaves_both(folder: Fo
     await folder.filed(await folder.captured("q1", "a2"))
     await folder.filed(await folder.captured("q5", "a6", conversation="thread_5"))
     await folder.filed(await folder.captured("q1", "q5", "a6", conversation="thread_5"))
-    await folder.withdraw("1")
-    await folder.clear()
+    await folder.delete("1")
     assert folder.held() == [["q5", "a6"]]
 
 
@@ -231,87 +206,47 @@ async def test_a_block_that_the_archive_cannot_account_for_goes_with_its_convers
     pair = await folder.captured("q1", "a2", "a3")
     await folder.filed(pair)
     await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
-    [week] = (folder.topics_dir.parent / "raw").iterdir()
+    [week] = folder.raw.iterdir()
     week.write_text(week.read_text().replace("User: q1", "Uxer: q1"))
-    await folder.withdraw("2")
-    await folder.clear()
+    await folder.delete("2")
     assert folder.held() == [["q8", "a9"]]
 
 
 async def test_a_pair_from_elsewhere_that_does_not_say_whose_turn_is_whose_goes_as_a_whole(folder: Folder) -> None:
     pair = folder.archived("q1", "a2", conversation="7", messages=3)
     await folder.filed(pair)
-    await folder.withdraw(pair.message_ids[2])
-    await folder.clear()
+    await folder.delete(pair.message_ids[2])
     assert folder.held() == []
 
 
 async def test_withdrawing_twice_is_recorded_once_and_concerns_nobody_else(folder: Folder) -> None:
     await folder.filed(await folder.captured("q1", "a2", "a3"))
-    ids = [MessageId("2"), MessageId("99"), MessageId("2")]
-    assert isinstance(await folder.filer.withdraw(ids), Withdrawn)
-    assert await folder.filer.withdraw(ids) is None
-    assert await folder.clear() == ("nodes",)
-    assert await folder.clear() == ()
+    assert await folder.delete("2", "99", "2") == ("nodes",)
+    assert await folder.delete("2", "99") is None
     folder.open()
-    assert await folder.filer.withdraw(ids) is None
-    assert await folder.clear() == ()
-    assert [len(each.message_ids) for each in folder.decisions.all() if isinstance(each, Withdrawn)] == [2]
-
-
-async def test_a_disk_that_refuses_leaves_the_clearing_to_the_next_call(folder: Folder) -> None:
-    class Refusing(FileLayer):
-        refuse = True
-
-        def rename(self, old: Path, new: Path) -> None:
-            if self.refuse:
-                raise PermissionError(13, "Permission denied")
-            super().rename(old, new)
-
-    await folder.filed(await folder.captured("q1", "a2", "a3"))
-    layer = Refusing()
-    folder.open(layer)
-    await folder.withdraw("2")
-    with pytest.raises(KnowledgeError):
-        await folder.clear()
-    layer.refuse = False
-    assert await folder.clear() == ("nodes",)
-    assert folder.held() == [["q1", "a3"]]
+    assert await folder.delete("2", "99") is None
+    assert [len(each.message_ids) for each in folder.knowledge.all() if isinstance(each, Withdrawn)] == [2]
 
 
 @pytest.mark.parametrize("said", [("q1", "a2", "a3"), ("q1", "a2")])
-async def test_killed_at_any_step_the_next_start_ends_where_an_undisturbed_run_does(
+async def test_killed_at_any_step_a_withdrawal_is_done_as_a_whole_or_not_at_all(
     tmp_path: Path, said: tuple[str, ...]
 ) -> None:
-    for steps in range(100):
-        folder = Folder(tmp_path / str(steps))
-        await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
-        pair = await folder.captured(*said)
-        assert pair is not None
-        folder.open(KillingLayer(steps))
-        killed = False
-        with fail_after(5):
-            try:
-                await folder.filed(pair)
-                await folder.withdraw("2")
-                await folder.clear()
-            except KilledError:
-                killed = True
-                folder.open()
-                recorded = folder.decisions.is_withdrawn(MessageId("2"))
-                await folder.clear()
-                await folder.filed(pair)
-                if not recorded:  # Discord's word was not on disk yet, and so was not acknowledged
-                    await folder.withdraw("2")
-                    await folder.clear()
-
-        assert folder.held() == ([["q8", "a9"], ["q1", "a3"]] if "a3" in said else [["q8", "a9"]])
-        assert isinstance(folder.decisions.of(pair.qa_id), Filed if "a3" in said else Removed)
-        if not killed:
-            break
-    else:
-        pytest.fail("it never came to its end")
-    assert steps > 5
+    seen: list[bool] = []
+    for steps in range(2):
+        async with Folder.at(tmp_path / str(steps)) as folder:
+            await folder.filed(await folder.captured("q8", "a9", conversation="thread_8"))
+            await folder.filed(await folder.captured(*said))
+            before = folder.held()
+            folder.open(steps)
+            with fail_after(5), pytest.raises(KilledError):
+                await folder.delete("2")
+            folder.open()
+            seen.append(folder.knowledge.is_withdrawn(MessageId("2")))
+            left = [["q8", "a9"], ["q1", "a3"]] if "a3" in said else [["q8", "a9"]]
+            assert folder.held() == (left if seen[-1] else before)
+            assert any(isinstance(each, Removed) for each in folder.knowledge.all()) == (seen[-1] and "a3" not in said)
+    assert seen == [False, True]
 
 
 def describe(blocks: Sequence[TopicBlock]) -> str:
@@ -323,20 +258,17 @@ async def regenerated(folder: Folder) -> list[list[str]]:
     await Regeneration(
         model=folder.model,
         archive=folder.archive,
-        decisions=folder.decisions,
-        topics_dir=folder.topics_dir,
-        state_path=folder.state_path,
+        knowledge=folder.knowledge,
         describe=describe,
         clock=folder.clock,
     ).run()
-    folder.topics.reload()
     return folder.held()
 
 
 async def test_regeneration_leaves_out_what_was_withdrawn_and_asks_no_model_about_it(folder: Folder) -> None:
     await folder.captured("q1", "a2", "a3")
     await folder.captured("q5", "a6", conversation="thread_5")
-    await folder.withdraw("2", "5")
+    await folder.delete("2", "5")
     with fail_after(5):
         assert await regenerated(folder) == [["q1", "a3"]]
     [asked] = folder.model.calls(CLASSIFY)
@@ -347,7 +279,7 @@ async def test_a_shorter_version_of_a_conversation_that_lost_a_message_still_win
     folder: Folder,
 ) -> None:
     await folder.captured("q1", "a2: old", "a3")
-    await folder.withdraw("3")
+    await folder.delete("3")
     await folder.captured("a2: new")
     with fail_after(5):
         assert await regenerated(folder) == [["q1", "new"]]
@@ -358,14 +290,13 @@ async def test_what_is_deleted_while_the_library_is_rebuilt_is_not_in_the_new_on
     await folder.captured("q5", "a6", conversation="thread_5")
 
     async def deleted_meanwhile(_: IntegrateIn) -> IntegrateOut:
-        await folder.withdraw("2")  # its block stands in the new library already
+        await folder.delete("2")  # its block stands in the new library already
         return KEEP
 
     folder.model.next(INTEGRATE, deleted_meanwhile)
     with fail_after(5):
         assert sorted(await regenerated(folder)) == [["q1", "a3"], ["q5", "a6"]]
-    assert isinstance(folder.decisions.of(next(iter(folder.archive.after(None))).qa_id), Filed)
-    assert await folder.clear() == ()
+    assert isinstance(folder.knowledge.of(next(iter(folder.archive.after(None))).qa_id), Filed)
 
 
 # Of each of two conversations, five messages; they stand for what Discord's history says of them by then.
@@ -375,7 +306,7 @@ _ACTS = st.one_of(
     st.tuples(
         st.sampled_from(["edit", "withdraw"]), st.lists(st.sampled_from(list(chain(*_NAMES))), min_size=1, max_size=2)
     ),
-    st.tuples(st.sampled_from(["file", "file", "clear", "restart"]), st.just([])),
+    st.tuples(st.sampled_from(["file", "file", "restart"]), st.just([])),
 )
 
 
@@ -388,7 +319,7 @@ class _Life:
         self._texts: dict[str, str] = {}
 
     async def go_through(self, acts: list[tuple[str, list[str]]]) -> None:
-        for act, names in [*acts, ("file", []), ("clear", [])]:
+        for act, names in [*acts, ("file", [])]:
             await getattr(self, f"_{act}")(sorted(names, key=lambda name: name[1:]))
 
     async def _capture(self, names: list[str]) -> None:
@@ -402,13 +333,9 @@ class _Life:
 
     async def _withdraw(self, names: list[str]) -> None:
         self.gone.update(names)
-        await self._folder.withdraw(*(name[1:] for name in names))
-
-    async def _clear(self, _: list[str]) -> None:
-        await self._folder.clear()
+        await self._folder.delete(*(name[1:] for name in names))
 
     async def _restart(self, _: list[str]) -> None:
-        self._folder.archive = Archive(self._folder.topics_dir.parent / "raw", clock=self._folder.clock)
         self._folder.open()
 
     async def _file(self, _: list[str]) -> None:
@@ -416,7 +343,7 @@ class _Life:
             return Topic(name=NODES)
 
         folder = self._folder
-        await catch_up(folder.archive, folder.decisions.cursor(), filer=folder.filer, choose=choose, attempts=UNCOUNTED)
+        await catch_up(folder.archive, folder.knowledge.cursor(), filer=folder.filer, choose=choose, attempts=UNCOUNTED)
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -424,11 +351,13 @@ class _Life:
 def test_whatever_happens_in_whatever_order_live_equals_regeneration(
     tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, list[str]]]
 ) -> None:
-    folder = Folder(tmp_path_factory.mktemp("team"))
-    life = _Life(folder)
-    anyio.run(life.go_through, acts)
-    live = folder.held()
+    async def live() -> None:
+        async with Folder.at(tmp_path_factory.mktemp("team")) as folder:
+            life = _Life(folder)
+            await life.go_through(acts)
+            held = folder.held()
+            assert life.gone.isdisjoint(text.split()[0] for block in held for text in block)
+            assert len(held) <= 2
+            assert sorted(await regenerated(folder)) == sorted(held)
 
-    assert life.gone.isdisjoint(text.split()[0] for block in live for text in block)
-    assert len(live) <= 2
-    assert sorted(anyio.run(regenerated, folder)) == sorted(live)
+    anyio.run(live)

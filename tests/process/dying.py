@@ -42,7 +42,7 @@ from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.work import JobOutcome
 from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
 from tests.learners import Learners, learners
@@ -126,11 +126,11 @@ async def _recover(settings: Settings, maybe: Act | None, acknowledge: Callable[
 async def _seen_to(writer: Writer, settings: Settings) -> bool:
     """Do what a team does about what waits for it; return whether there was anything."""
     asked = False
-    if settings.paths.topics.with_name("topics.next").exists():
+    if await run_sync(writer.stores.knowledge.journal):
         await _ask("regenerate", writer)
         asked = True
     for kind, end in (("review", AwaitingReview), ("retry", Parked)):
-        if await run_sync(_undecided, writer.stores.archive, writer.stores.decisions, end):
+        if await run_sync(_undecided, writer.stores.archive, writer.stores.knowledge, end):
             await _ask(kind, writer)
             asked = True
     return asked
@@ -144,7 +144,7 @@ async def _done(act: Act, at_work: Learners, ears: _Ears) -> None:
             await at_work.captures.send(act.request())
             await ears.wait()
         case Deleted(message_ids=ids):
-            if not all(map(at_work.writer.stores.decisions.is_withdrawn, ids)):
+            if not all(map(at_work.writer.stores.knowledge.is_withdrawn, ids)):
                 await at_work.withdrawals.send(Withdrawal(message_ids=ids))
                 await ears.wait()
         case Forgotten(message_ids=ids):
@@ -166,14 +166,14 @@ async def _imported(captures: Sequence[Capture], writer: Writer) -> None:
 async def _ask(kind: str, writer: Writer) -> None:
     payload = b""
     if kind == "review":
-        waiting = await run_sync(_undecided, writer.stores.archive, writer.stores.decisions, AwaitingReview)
+        waiting = await run_sync(_undecided, writer.stores.archive, writer.stores.knowledge, AwaitingReview)
         payload = msgspec.json.encode(Review(action="approve", qa_ids=tuple(waiting)))
     await writer.stores.jobs.submit(kind, payload, key=sha256(payload).hexdigest())
 
 
-def _undecided(archive: Archive, decisions: DecisionLog, end: type[Decision]) -> list[QAId]:
+def _undecided(archive: Archive, knowledge: Knowledge, end: type[Decision]) -> list[QAId]:
     """The pairs of which that was decided last."""
-    return [pair.qa_id for pair in archive.after(None) if isinstance(decisions.of(pair.qa_id), end)]
+    return [pair.qa_id for pair in archive.after(None) if isinstance(knowledge.of(pair.qa_id), end)]
 
 
 # In the process that kills.

@@ -17,6 +17,9 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
+from intern.sources.catalogue import Catalogue
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message
 
@@ -81,11 +84,16 @@ class Folder:
         return self._team("raw/*.txt")
 
     def topics(self) -> str:
-        """All topic files."""
-        return self._team("topics/*.txt")
+        """All topics, as answers see them; their files come a second later."""
+        knowledge = self._knowledge()
+        return "".join(map(knowledge.text, knowledge.names()))
 
-    def team_index(self) -> str:
-        return self._team("index-team.txt")
+    def team_index(self) -> list[str]:
+        """The topics that the index lists."""
+        return list(Catalogue(self._knowledge(), "team").entries())
+
+    def _knowledge(self) -> Knowledge:
+        return Knowledge(AtRest(self.path / "data" / "intern.db"))
 
     def decisions(self) -> list[Json]:
         return [json.loads(line) for line in self._team("decisions.jsonl").splitlines()]

@@ -10,7 +10,8 @@ from anyio.lowlevel import checkpoint
 
 from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed
 from intern.service.status import status_of
-from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.at_work import Watching, at_work, settings_in
 from tests.double.discord import DiscordDouble
 from tests.fakes import HandClock
@@ -24,8 +25,8 @@ REVIEW = {"review": True}
 ASKED = "How do I purge the spool?"
 
 
-def decisions_in(folder: Path) -> DecisionLog:
-    return DecisionLog(settings_in(folder).paths.decisions)
+def decisions_in(folder: Path) -> Knowledge:
+    return Knowledge(AtRest(settings_in(folder).paths.database))
 
 
 @pytest.mark.parametrize("on", [0, 1])

@@ -27,9 +27,9 @@ from intern.models.prompt import OfflineModel
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
-from intern.stores.decisions import DecisionLog
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import AtRest, Database
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.fakes import HandClock
 from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
 
@@ -116,6 +116,7 @@ class Life:
                 self.told.hear(act)
                 self.doing = None
                 await writer.learning.catch_up()
+                await writer.stores.files.catch_up()
 
 
 def _fingerprint(folder: Path, *also: object) -> str:
@@ -184,7 +185,7 @@ async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_ca
 
     assert faults(settings.paths, life.told) == []
     assert {type(act) for act in acts} == {Taught, Deleted, Forgotten, Asked}
-    assert any(isinstance(decision, Moved) for decision in DecisionLog(settings.paths.decisions).all())
+    assert any(isinstance(decision, Moved) for decision in Knowledge(AtRest(settings.paths.database)).all())
     assert len(life.left) > 100
     for left in (each for n, each in enumerate(life.left) if bool(n % _OFTEN) == rest):
         with fail_after(30):
@@ -200,6 +201,6 @@ async def _faults_after(left: Left, clock: HandClock) -> list[str]:
         if left.doing is not None:
             await _do(left.doing, writer)
         await writer.learning.catch_up()
-        await writer.learning.clear_withdrawn()
         await writer.indexing.refresh()
+        await writer.stores.files.catch_up()
     return found + faults_in_the_end(settings.paths, left.told.also(left.doing))

@@ -16,7 +16,7 @@ from anyio.to_thread import run_sync
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.flow import Failed, Filing, Skip, Topic
 from intern.core.ids import ConversationId, MessageId, TopicName, UserId
-from intern.core.records import Approved, Capture, CapturedPair, Moved, Rejected, SearchFilter, Speaker, Turn
+from intern.core.records import Approved, Capture, CapturedPair, Decision, Moved, Rejected, SearchFilter, Speaker, Turn
 from intern.facts.extracting import PAUSES
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.facts.reconciling import Retirement
@@ -72,6 +72,10 @@ def learned(*nuggets: str, facts: tuple[FactOut, ...] = ()) -> ExtractOut:
 def parrot(given: ExtractIn) -> ExtractOut:
     """Says again all that was said."""
     return learned(given.transcript, facts=(fact(given.transcript.replace("\n", " ")),))
+
+
+async def decided(work: Writer, decision: Decision) -> None:
+    await work.stores.knowledge.change(lambda change: change.decide(decision))
 
 
 class Shop:
@@ -292,7 +296,7 @@ async def test_nothing_skipped_parked_waiting_or_rejected_gets_in(tmp_path: Path
         waiting = await shop.captured((21, MIA, "Where?"), (22, ANN, "There."), conversation="thread_8")
         await work.learning.file(Filing(pair=waiting, choice=Topic(name=SPOOL)))
         await work.extraction.catch_up()
-        work.stores.decisions.append(Rejected(qa_id=waiting.qa_id, at=shop.clock.now()))
+        await decided(work, Rejected(qa_id=waiting.qa_id, at=shop.clock.now()))
         await work.extraction.catch_up()
         assert shop.calls() == 0
         assert await shop.nuggets() == []
@@ -304,7 +308,7 @@ async def test_what_was_approved_is_read_once_it_is_filed(tmp_path: Path) -> Non
     async with shop.open() as work:
         pair = await shop.captured(ASKED, ANSWERED)
         await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
-        work.stores.decisions.append(Approved(qa_id=pair.qa_id, at=shop.clock.now()))
+        await decided(work, Approved(qa_id=pair.qa_id, at=shop.clock.now()))
         await work.extraction.catch_up()
         assert shop.calls() == 0
         await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
@@ -351,7 +355,6 @@ async def test_a_deleted_answer_takes_its_nuggets_and_facts_along(tmp_path: Path
     async with shop.open() as work:
         await shop.taught(ASKED, ANSWERED)
         await work.learning.withdraw([MessageId("2")])
-        await work.learning.clear_withdrawn()
         await work.extraction.catch_up()
         assert await shop.nuggets() == []
         assert await shop.facts() == []
@@ -363,7 +366,6 @@ async def test_of_a_deleted_message_beside_others_only_the_others_are_learned_fr
     async with shop.open() as work:
         await shop.taught(ASKED, ANSWERED, MORE, ANSWERED_MORE)
         await work.learning.withdraw([MessageId("3")])
-        await work.learning.clear_withdrawn()
         await work.extraction.catch_up()
         [now] = await shop.nuggets()
         assert "numbats" not in now
@@ -374,7 +376,7 @@ async def test_a_split_of_topics_costs_no_call(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     async with shop.open() as work:
         pair = await shop.taught(ASKED, ANSWERED)
-        work.stores.decisions.append(Moved(qa_id=pair.qa_id, topic=TopicName("elsewhere"), at=shop.clock.now()))
+        await decided(work, Moved(qa_id=pair.qa_id, topic=TopicName("elsewhere"), at=shop.clock.now()))
         assert await work.extraction.catch_up() == 1
         assert shop.calls() == 1
         assert len(await shop.nuggets()) == 1
@@ -585,7 +587,6 @@ async def test_the_text_of_a_deleted_message_is_found_nowhere(tmp_path: Path) ->
         await shop.taught(ASKED, ANSWERED)
         assert "fact" in await shop.found("quokka street")
         await work.learning.withdraw([MessageId("2")])
-        await work.learning.clear_withdrawn()
         await work.extraction.catch_up()
         assert await shop.found("quokka street") == []
         assert await shop.facts(active=None) == []

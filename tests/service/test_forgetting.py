@@ -28,8 +28,8 @@ from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
+from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
-from intern.stores.library import read_index
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import FeedbackStore, TraceStore
@@ -132,10 +132,8 @@ async def everything(shop: Shop) -> None:
     await shop.taught("2", OTHER, ITS_ANSWER)
     await shop.work.indexing.refresh()
     topics = shop.settings.paths.topics
-    for beside in ("topics.prev", "topics.next"):
-        topics.with_name(beside).mkdir()
-        (topics.with_name(beside) / "spool.txt").write_bytes((topics / "spool.txt").read_bytes())
-    (topics / ".spool.txt.damaged").write_bytes(b"--- QA ---\nid: broken\nUser: " + QUESTION[2].encode() + b"\n\n")
+    await shop.work.stores.files.catch_up()
+    (topics / ".spool.txt.edited").write_bytes((topics / "spool.txt").read_bytes())
     jobs = Jobs(shop.db)
     payload = msgspec.json.encode(capture("1", QUESTION, ANSWER, THANKS))
     for state in ("finished", "waiting"):
@@ -172,7 +170,7 @@ async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -
         assert done == Forgot(found=True, messages=3, captures=2, topics=(SPOOL,))
         [raw, *others] = [each for each in shop.holding("quokka") if not each.startswith("intern.db")]
         assert (raw.startswith("team-knowledge/raw/"), others) == (True, [])
-        said = [[turn.text for turn in block.turns] for block in work.stores.topics.read(SPOOL)]
+        said = [[turn.text for turn in block.turns] for block in work.stores.knowledge.read(SPOOL)]
         assert said == [[ANSWER[2], THANKS[2]], [OTHER[2], ITS_ANSWER[2]]]
         ledger = Outbox(shop.db, clock=shop.clock)
         [dropped, finished] = [await ledger.get(message(n)) for n in (1, 11)]
@@ -232,7 +230,7 @@ async def test_it_does_not_come_back_by_a_regeneration_nor_when_the_thread_is_re
         assert again is not None
         assert again.message_ids == (message(2), message(3), message(6))
         await work.learning.regenerate()
-        assert all("quokka" not in work.stores.topics.text(name) for name in work.stores.topics.names())
+        assert all("quokka" not in work.stores.knowledge.text(name) for name in work.stores.knowledge.names())
     async with shop.open() as work:
         await work.learning.catch_up()
         assert await shop.taught("1", QUESTION) is None
@@ -249,7 +247,7 @@ async def test_one_message_is_forgotten_and_the_others_of_its_author_stay(shop: 
         await shop.taught("1", QUESTION, ANSWER, (3, MIA, "What does the quokka say?"))
         done = await work.forget(Forget(message_ids=(message(3),)))
         assert (done.found, done.messages, done.captures, done.topics) == (True, 1, 1, (SPOOL,))
-        [block] = work.stores.topics.read(SPOOL)
+        [block] = work.stores.knowledge.read(SPOOL)
         assert [turn.text for turn in block.turns] == [QUESTION[2], ANSWER[2]]
         # Of a thread that is read again, only that message is left out.
         again = await shop.taught("1", QUESTION, ANSWER, (3, MIA, "What does the quokka say?"), THANKS)
@@ -261,10 +259,10 @@ async def test_a_pair_whose_only_question_is_forgotten_is_removed_and_its_topic_
         pair = await shop.taught("1", QUESTION, ANSWER)
         await work.indexing.refresh()
         await work.forget(Forget(user_id=MIA, erase=True))
-        assert work.stores.topics.names() == ()
-        assert read_index(shop.settings.paths.team_index) == ()
+        assert work.stores.knowledge.names() == ()
+        assert not Catalogue(work.stores.knowledge, "team").entries()
         assert pair is not None
-        assert isinstance(work.stores.decisions.of(pair.qa_id), Removed)
+        assert isinstance(work.stores.knowledge.of(pair.qa_id), Removed)
 
 
 async def test_forgetting_twice_changes_nothing_more(shop: Shop) -> None:
@@ -287,7 +285,7 @@ async def test_what_nobody_knows_is_said_to_be_unknown_and_would_be_left_out(sho
         for asked in (Forget(user_id=MIA), Forget(message_ids=(message(2),), erase=True)):
             assert not (await work.forget(asked)).found
         assert await shop.taught("1", QUESTION, ANSWER) is None
-        assert [type(each) for each in work.stores.decisions.all()] == [Filed, Forgotten, Forgotten]
+        assert [type(each) for each in work.stores.knowledge.all()] == [Filed, Forgotten, Forgotten]
 
 
 @pytest.mark.parametrize(
@@ -303,7 +301,7 @@ async def test_what_can_be_nobody_s_id_is_wrong_use(shop: Shop, asked: Forget) -
     async with shop.open() as work:
         with pytest.raises(ConfigError):
             await work.do(Job(id=1, kind="forget", key="", payload=msgspec.json.encode(asked)))
-        assert list(work.stores.decisions.all()) == []
+        assert list(work.stores.knowledge.all()) == []
 
 
 async def test_captures_that_do_not_say_who_wrote_in_them_are_named(shop: Shop) -> None:
@@ -337,7 +335,7 @@ async def test_a_description_that_was_made_of_it_goes_at_once_though_the_model_i
     async with shop.open(Away()) as work:
         done = await work.forget(Forget(user_id=MIA))
         assert done.found
-        [entry] = read_index(shop.settings.paths.team_index)
+        [entry] = Catalogue(work.stores.knowledge, "team").entries().values()
         assert "quokka" not in entry.description
         assert "quokka" not in shop.settings.paths.team_index_cache.read_text()
     async with shop.open() as work:
@@ -406,10 +404,9 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
             third = capture("3", (21, MIA, "And a quokka at sea?"), (22, ANN, "No."))
             await ask_for("capture", msgspec.json.encode(third))
             await until(lambda: len(work.stores.archive) == 3)
-            # Written in a thread, at about the same time.
-            await until(lambda: "team-knowledge/topics.next/spool.txt" in shop.holding("quokka"))
+            await until(lambda: bool(work.stores.knowledge.journal()))
             await ask_for("forget", msgspec.json.encode(Forget(user_id=MIA, erase=True)))
-            await until(lambda: work.stores.decisions.is_withdrawn(message(21)))
+            await until(lambda: work.stores.knowledge.is_withdrawn(message(21)))
             assert ended == []
 
             model.may_go_on.set()
@@ -417,7 +414,7 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
             while await work.stores.jobs.result(3) is None or await work.stores.jobs.result(2) is None:
                 await checkpoint()
             tg.cancel_scope.cancel()
-        said = [[turn.text for turn in block.turns] for block in work.stores.topics.read(SPOOL)]
+        said = [[turn.text for turn in block.turns] for block in work.stores.knowledge.read(SPOOL)]
         assert said == [[ANSWER[2], THANKS[2]], [OTHER[2], ITS_ANSWER[2]]]
         assert shop.holding("quokka") == []
 
@@ -430,7 +427,7 @@ async def test_a_capture_that_is_archived_while_it_is_forgotten_does_not_slip_th
         await work.forget(Forget(user_id=MIA))
         # It was handed to the filer before.
         await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
-        assert all("quokka" not in work.stores.topics.text(name) for name in work.stores.topics.names())
+        assert all("quokka" not in work.stores.knowledge.text(name) for name in work.stores.knowledge.names())
 
 
 async def test_the_newest_id_is_not_given_again_after_its_pair_was_erased(shop: Shop) -> None:

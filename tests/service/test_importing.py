@@ -22,11 +22,11 @@ from intern.service.importing import Imported, Wanted, import_history
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
-from intern.stores.library import TopicLibrary
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import AtRest, Database
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.endpoint_double import endpoint_double
 from tests.fakes import HandClock
+from tests.knowing import knowledge_in
 from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
@@ -99,7 +99,7 @@ def texts(pair: CapturedPair) -> list[str]:
 
 
 def blocks(folder: Path) -> list[str]:
-    topics = TopicLibrary(settings_in(folder).paths.topics)
+    topics = Knowledge(AtRest(settings_in(folder).paths.database))
     return [turn.text for name in topics.names() for block in topics.read(name) for turn in block.turns]
 
 
@@ -305,8 +305,8 @@ async def test_what_was_withdrawn_is_not_brought_back(tmp_path: Path) -> None:
     chat = Chat()
     _, answer = answered(chat)
     kept = chat.say(TOM, "On 80 behind the proxy.", to=chat.messages[0]["id"], after=600)
-    decisions = DecisionLog(settings_in(tmp_path).paths.decisions)
-    decisions.append(Withdrawn(message_ids=(MessageId(answer),), at=NOON))
+    async with knowledge_in(settings_in(tmp_path).paths.data) as knowledge:
+        await knowledge.change(lambda change: change.decide(Withdrawn(message_ids=(MessageId(answer),), at=NOON)))
     await imported(tmp_path, chat)
     [pair] = archived(tmp_path)
     assert pair.message_ids == (chat.messages[0]["id"], kept)
@@ -335,7 +335,7 @@ async def test_an_imported_answer_makes_no_newer_live_one_obsolete(tmp_path: Pat
     assert (first.turns, second.turns[1].text) == (newer.turns, "Always on 7480.")
     removed = {
         qa_id
-        for each in DecisionLog(settings_in(tmp_path).paths.decisions).all()
+        for each in Knowledge(AtRest(settings_in(tmp_path).paths.database)).all()
         if isinstance(each, Filed)
         for qa_id in each.removed
     }
@@ -381,8 +381,8 @@ async def test_beside_a_running_bot_it_archives_and_the_bot_files(tmp_path: Path
         assert (done.archived, done.filed) == (60, None)
         assert sandbox.posts() == ()
     # Leaving the block sees the bot off to the end of its work.
-    decisions = DecisionLog(settings.paths.decisions)
-    assert [pair.qa_id for pair in archived(tmp_path) if decisions.of(pair.qa_id) is None] == []
+    knowledge = Knowledge(AtRest(settings.paths.database))
+    assert [pair.qa_id for pair in archived(tmp_path) if knowledge.of(pair.qa_id) is None] == []
     assert len(archived(tmp_path)) == 60
     async with await Database.open(settings.paths.database) as db:
         left = await db.read(lambda books: books.rows("select payload from jobs where length(payload) > 0"))

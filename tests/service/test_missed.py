@@ -9,9 +9,9 @@ import pytest
 from anyio import fail_after, sleep
 
 from intern.core.ids import GuildId, MessageId
-from intern.stores.decisions import DecisionLog
 from intern.stores.sqlite.chat import CheckpointStore
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import AtRest, Database
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message
 from tests.fakes import HandClock
@@ -50,7 +50,7 @@ def topics(stage: Stage) -> str:
 
 
 def is_withdrawn(stage: Stage, message: Message) -> bool:
-    return DecisionLog(stage.folder / "team-knowledge" / "decisions.jsonl").is_withdrawn(MessageId(message.id))
+    return Knowledge(AtRest(stage.folder / "intern.db")).is_withdrawn(MessageId(message.id))
 
 
 async def until(met: Callable[[], object]) -> None:

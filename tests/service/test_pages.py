@@ -16,8 +16,8 @@ from intern.service.models import offline_rules
 from intern.service.status import sources_of
 from intern.service.writer import Writer
 from intern.settings.loading import DataSection, Settings
+from intern.sources.catalogue import Catalogue
 from intern.sources.library import MOST_MISSING
-from intern.stores.library import read_index
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import Job
 from tests.fakes import HandClock
@@ -40,7 +40,7 @@ async def test_the_listed_pages_are_indexed_beside_the_files(tmp_path: Path) -> 
             assert (await writer.indexing.refresh()).changed == ("kb:a.md",)
             assert site.requests == []
             assert (await writer.indexing.refresh_pages()).changed == (f"kb:{url}",)
-            assert [entry.source_id for entry in read_index(settings.paths.index)] == ["kb:a.md", f"kb:{url}"]
+            assert sorted(Catalogue(writer.stores.knowledge, "kb").entries()) == ["kb:a.md", f"kb:{url}"]
             assert SourceId(f"kb:{url}") in await writer.stores.search.stamps("source")
             settings.paths.links.write_text("# none\n")
             assert (await writer.indexing.refresh_pages()).removed == (f"kb:{url}",)

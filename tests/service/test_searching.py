@@ -13,7 +13,8 @@ from anyio.to_thread import run_sync
 
 from intern.actors.job_worker import do_forever
 from intern.core.errors import KnowledgeError, ModelReplyError
-from intern.core.ids import MessageId, SourceId
+from intern.core.flow import Filing, Topic
+from intern.core.ids import MessageId, SourceId, TopicName
 from intern.core.messages import Conversation, Message
 from intern.core.records import SearchFilter
 from intern.learning.forgetting import Forget
@@ -86,18 +87,6 @@ async def test_a_refresh_that_finds_nothing_changed_writes_nothing_to_the_search
             await writer.indexing.refresh()
             assert await db.read(lambda tx: tx.rows("select rid, id, stamp from search_documents")) == before
             assert await db.read(lambda tx: tx.row("pragma data_version")) == changes
-
-
-async def test_a_database_that_was_lost_is_filled_again_without_a_model(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    with fail_after(20):
-        async with open_intern(settings) as intern:
-            await intern.index()
-        for path in settings.data.dir.glob("intern.db*"):
-            path.unlink()
-        async with open_intern(settings) as intern:
-            assert (await intern.index()).changed == ()
-            assert ids(await intern.search("port")) == ["kb:ports.md"]
 
 
 async def test_a_document_that_changed_since_is_indexed_when_it_is_found(tmp_path: Path) -> None:
@@ -223,11 +212,9 @@ async def test_a_search_that_cannot_look_is_an_error_not_an_empty_result(tmp_pat
     settings.data.dir.mkdir(exist_ok=True)
     settings.paths.database.write_bytes(b"no database at all, but long enough to be taken for one" * 50)
     with fail_after(20):
-        async with open_intern(settings) as intern:
-            with pytest.raises(KnowledgeError):
-                await intern.search("port")
-            # Questions can still be asked: descriptions tell which sources to look at.
-            assert await intern._library.best("port", 5) is None
+        with pytest.raises(KnowledgeError, match=r"intern\.db is damaged \(file is not a database\)"):
+            async with open_intern(settings):
+                pass
 
 
 async def test_what_is_forgotten_is_not_found_from_that_moment_on(tmp_path: Path) -> None:
@@ -236,8 +223,9 @@ async def test_what_is_forgotten_is_not_found_from_that_moment_on(tmp_path: Path
         async with await Database.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), HandClock())
             first = samples.capture("How do I purge the xylophone spool?", "Purge it with the mallet.", n=1)
-            await writer.learning.keep(first)
-            await writer.learning.catch_up()
+            pair = await writer.learning.keep(first)
+            assert pair is not None
+            await writer.learning.file(Filing(pair=pair, choice=Topic(name=TopicName("spool"))))
             await writer.indexing.refresh()
             finder = Finder(writer.stores.search)
             assert await finder.find("xylophone") != ()

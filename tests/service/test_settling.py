@@ -17,7 +17,8 @@ from intern.runtime.bot import open_sandbox
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
-from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import settings_in
 from tests.sandbox import Sandbox
@@ -81,7 +82,7 @@ class Town:
         return [[turn.text for turn in pair.turns] for pair in Archive(self.settings.paths.raw).after(None)]
 
     def filed(self) -> list[list[str]]:
-        topics = TopicLibrary(self.settings.paths.topics)
+        topics = Knowledge(AtRest(self.settings.paths.database))
         return [[turn.text for turn in block.turns] for name in topics.names() for block in topics.read(name)]
 
 

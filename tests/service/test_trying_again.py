@@ -124,7 +124,7 @@ async def test_a_parked_pair_is_tried_again_by_itself_when_its_time_has_come(tmp
             await room.pass_time(seconds)
             asked.append(len(model.asked))
         assert asked == [1, 1, 2, 2, 3, 3]
-        assert isinstance(room.writer.stores.decisions.of(pair.qa_id), Filed)
+        assert isinstance(room.writer.stores.knowledge.of(pair.qa_id), Filed)
 
 
 async def test_after_three_times_it_waits_for_a_person_and_others_go_on(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ async def test_after_three_times_it_waits_for_a_person_and_others_go_on(tmp_path
         for seconds in (601, 3601, 21_601, 100_000):
             await room.pass_time(seconds)
         assert len(model.asked) == 4
-        assert isinstance(room.writer.stores.decisions.of(pair.qa_id), Parked)
+        assert isinstance(room.writer.stores.knowledge.of(pair.qa_id), Parked)
         model.next(CLASSIFY, named("drum"))
         other = await room.capture(2)
-        assert room.writer.stores.topics.topic_of(other.qa_id) == "drum"
+        assert room.writer.stores.knowledge.topic_of(other.qa_id) == "drum"
 
 
 async def test_what_fell_due_while_nobody_was_there_is_tried_at_the_start(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_what_fell_due_while_nobody_was_there_is_tried_at_the_start(tmp_pa
     clock.turn(hours=1)
     model.next(CLASSIFY, named("drum"))
     async with room_in(tmp_path, model, clock) as room:
-        assert room.writer.stores.topics.topic_of(pair.qa_id) == "drum"
+        assert room.writer.stores.knowledge.topic_of(pair.qa_id) == "drum"
 
 
 async def test_an_outage_delays_a_retry_and_does_not_count(tmp_path: Path) -> None:
@@ -173,13 +173,13 @@ async def test_one_that_is_parked_long_after_it_was_handed_on_comes_again_too(tm
         model.next(INTEGRATE, *away, GIBBERISH, IntegrateOut(skip=False, remove_ids=()))
         pair = await room.capture(2)
         for _ in away:
-            assert room.writer.stores.decisions.of(pair.qa_id) is None
+            assert room.writer.stores.knowledge.of(pair.qa_id) is None
             await room.pass_time(300)
-        assert isinstance(room.writer.stores.decisions.of(pair.qa_id), Parked)
+        assert isinstance(room.writer.stores.knowledge.of(pair.qa_id), Parked)
         await room.pass_time(590)
         assert len(model.calls(INTEGRATE)) == len(away) + 1
         await room.pass_time(11)
-        assert room.writer.stores.topics.topic_of(pair.qa_id) == "drum"
+        assert room.writer.stores.knowledge.topic_of(pair.qa_id) == "drum"
 
 
 async def test_what_is_approved_is_filed_once_the_followers_look(tmp_path: Path) -> None:
@@ -191,6 +191,6 @@ async def test_what_is_approved_is_filed_once_the_followers_look(tmp_path: Path)
         [said] = await room.writer.learning.review(Review(action="approve", qa_ids=(pair.qa_id,), by="77"))
         assert isinstance(said, Approved)
         await room.look()
-        assert room.writer.stores.topics.topic_of(pair.qa_id) == "drum"
+        assert room.writer.stores.knowledge.topic_of(pair.qa_id) == "drum"
         await room.look()
         assert len(model.asked) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -20,20 +19,17 @@ from intern.core.errors import ConfigError, KnowledgeError, ModelReplyError, Mod
 from intern.core.flow import Filing, Topic
 from intern.core.ids import QAId, TopicName
 from intern.core.messages import Image
-from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, Moved, PairDecision, Parked, Rejected
+from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, PairDecision, Parked, Rejected
 from intern.learning.classifying import split_topic
-from intern.learning.draft import COMPLETE
 from intern.learning.filing import Tally
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
-from intern.service.models import estimate_regeneration, offline_rules
+from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
+from intern.sources.catalogue import Catalogue
 from intern.stores.blocks import qa_id_of
-from intern.stores.decisions import DecisionLog, read_state
-from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary, read_index
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import Job
 from tests import samples
@@ -104,69 +100,6 @@ async def test_what_a_killed_process_had_begun_to_write_is_cleared_away(tmp_path
         assert kept.exists()
 
 
-async def test_a_regeneration_that_was_killed_before_its_last_step_is_finished_when_it_opens(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    async with writer_in(settings) as writer:
-        await writer.learning.file(filing(await kept(writer, 1)))
-    topics = settings.paths.topics
-    regenerated = topics.rename(topics.with_name("topics.next"))
-    (regenerated / COMPLETE).touch()
-    topics.mkdir()
-    (topics / "old.txt").write_text((regenerated / "spool.txt").read_text())
-
-    async with writer_in(settings) as writer:
-        assert writer.stores.topics.names() == (SPOOL,)
-    assert [path.name for path in topics.iterdir()] == ["spool.txt"]
-
-
-class Counted(FileLayer):
-    """Counts how often each file is read and replaced."""
-
-    def __init__(self) -> None:
-        self.read_times: Counter[str] = Counter()
-        self.written: Counter[str] = Counter()
-
-    def read(self, path: Path) -> bytes | None:
-        self.read_times[path.name] += 1
-        return super().read(path)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self.written[new.name] += 1
-        super().rename(old, new)
-
-
-async def test_many_pairs_that_open_topics_are_listed_with_few_readings_and_writings_of_the_index(
-    tmp_path: Path,
-) -> None:
-    settings, files, model, pairs = settings_in(tmp_path), Counted(), ScriptedModel(), 150
-    model.next(CLASSIFY, *(named(f"topic-{n}") for n in range(pairs)))
-    with fail_after(60):
-        async with await Database.open(settings.paths.database) as db:
-            writer = await run_sync(Writer, settings, db, model, HandClock(), files)
-            for n in range(pairs):
-                await kept(writer, n)
-            assert (await writer.learning.catch_up()).filed == pairs
-            listed = {entry.source_id for entry in await run_sync(read_index, settings.paths.team_index)}
-            assert listed == {f"team:topic-{n}.txt" for n in range(pairs)}
-            for name in (settings.paths.team_index.name, settings.paths.team_index_cache.name):
-                assert files.written[name] < pairs / 2
-                assert files.read_times[name] < pairs
-
-
-async def test_a_topic_that_a_killed_process_did_not_list_is_offered_for_the_next_pair(tmp_path: Path) -> None:
-    settings, model = settings_in(tmp_path), ScriptedModel()
-    model.always(CLASSIFY, named("spool"))
-    model.always(INTEGRATE, IntegrateOut(skip=False, remove_ids=()))
-    async with writer_in(settings, model) as writer:
-        await writer.learning.file(filing(await kept(writer, 1)))
-    settings.paths.team_index.unlink()
-    settings.paths.team_index_cache.unlink()
-    async with writer_in(settings, model) as writer:
-        await kept(writer, 2)
-        assert (await writer.learning.catch_up()).filed == 1
-    assert model.calls(CLASSIFY)[-1].index.startswith("team:spool.txt")
-
-
 async def test_no_model_is_asked_about_a_conversation_that_has_its_topic(tmp_path: Path) -> None:
     async with writer_in(settings_in(tmp_path), ScriptedModel()) as writer:
         await writer.learning.file(filing(await kept(writer, 1, conversation="reply_1")))
@@ -200,7 +133,12 @@ async def test_what_the_operator_wants_passed_over_is_not_filed(tmp_path: Path) 
         assert writer.stores.archived_until() == pairs[2].qa_id
         tally = await writer.learning.catch_up()
         assert tally.filed == 1
-        assert [writer.stores.topics.topic_of(pair.qa_id) is not None for pair in pairs] == [True, False, False, True]
+        assert [writer.stores.knowledge.topic_of(pair.qa_id) is not None for pair in pairs] == [
+            True,
+            False,
+            False,
+            True,
+        ]
         # From then on the setting is history.
         assert writer.stores.archived_until() == pairs[3].qa_id
 
@@ -229,32 +167,8 @@ async def test_what_was_archived_can_be_passed_over_though_the_clock_went_back(t
         assert writer.stores.archived_until() == pair.qa_id
 
 
-async def test_a_state_of_the_future_swallows_no_capture(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    settings.paths.state.parent.mkdir(parents=True)
-    settings.paths.state.write_text('{"last_processed_qa_id":"qa_99991231_235959.999999"}')
-    with capture_logs() as logs:
-        async with writer_in(settings) as writer:
-            pair = await kept(writer, 1)
-            assert pair.timestamp == HandClock().now()
-            assert (await writer.learning.catch_up()).filed == 1
-    assert "state_damaged" in {log["event"] for log in logs}
-    assert read_state(settings.paths.state) == pair.qa_id
-
-
-async def test_nothing_is_asked_again_though_the_decisions_were_lost(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    async with writer_in(settings) as writer:
-        pair = await kept(writer, 1)
-        await writer.learning.file(filing(pair))
-    settings.paths.decisions.unlink()
-    async with writer_in(settings) as writer:
-        assert writer.stores.archived_until() == pair.qa_id
-
-
 OTHERS: dict[str, Callable[[Writer, CapturedPair], Awaitable[object]]] = {
     "file": lambda writer, pair: writer.learning.file(filing(pair)),
-    "clear_withdrawn": lambda writer, _: writer.learning.clear_withdrawn(),
     "catch_up": lambda writer, _: writer.learning.catch_up(),
     "regenerate": lambda writer, _: writer.learning.regenerate(),
 }
@@ -277,11 +191,11 @@ async def test_whoever_changes_topics_waits_for_who_is_at_it(tmp_path: Path, fir
             tg.start_soon(run, second, pair)
             await all_quiet()
             assert ended == []
-            assert writer.stores.topics.names() == ()
+            assert writer.stores.knowledge.names() == ()
             model.gate.set()
         assert sorted(ended) == sorted([first, second])
-        [topic] = writer.stores.topics.names()
-        assert [block.qa_id for block in writer.stores.topics.read(topic)] == [pair.qa_id]
+        [topic] = writer.stores.knowledge.names()
+        assert [block.qa_id for block in writer.stores.knowledge.read(topic)] == [pair.qa_id]
 
 
 async def test_a_deletion_is_written_down_whoever_is_filing(tmp_path: Path) -> None:
@@ -293,7 +207,7 @@ async def test_a_deletion_is_written_down_whoever_is_filing(tmp_path: Path) -> N
             await model.begun.wait()
             assert await writer.learning.withdraw(pair.message_ids) is not None
             model.gate.set()
-        assert writer.stores.topics.names() == ()
+        assert writer.stores.knowledge.names() == ()
 
 
 @pytest.mark.parametrize(("kind", "looks"), [("index", 0), ("regenerate", 1), ("capture", 1)])
@@ -333,31 +247,10 @@ async def test_a_capture_waits_for_review_and_a_command_that_approves_it_files_i
         assert rejected == Rejected(qa_id=pairs[2].qa_id, by="77", at=HandClock().now())
         # A job may be done twice.
         assert await done(writer, "review", approving(*pairs[:2])) == (first, second)
-        listed = {entry.source_id for entry in read_index(settings_in(tmp_path).paths.team_index)}
-        assert listed == {f"team:{first.topic}.txt", f"team:{second.topic}.txt"}
-
-
-async def test_what_a_damaged_log_no_longer_says_of_a_capture_the_team_is_asked_again(tmp_path: Path) -> None:
-    """Were it filed instead, what the team rejected would come to stand by the next regeneration."""
-    settings = settings_in(tmp_path, review=True)
-    async with writer_in(settings) as writer:
-        filed, rejected, newest = [await kept(writer, n) for n in range(1, 4)]
-        await writer.learning.catch_up()
-        await done(writer, "review", approving(filed, newest))
-        await done(writer, "review", Review(action="reject", qa_ids=(rejected.qa_id,), by="77"))
-        before = [writer.stores.topics.text(name) for name in writer.stores.topics.names()]
-    lines = settings.paths.decisions.read_bytes().splitlines(keepends=True)
-    lost = [filed.qa_id.encode(), rejected.qa_id.encode()]
-    settings.paths.decisions.write_bytes(
-        b"".join(b"\xff" + line if any(each in line for each in lost) else line for line in lines)
-    )
-    async with writer_in(settings) as writer:
-        assert estimate_regeneration(settings).conversations == 2
-        await writer.learning.regenerate()
-        assert isinstance(writer.stores.decisions.of(rejected.qa_id), AwaitingReview)
-        # What stands in a topic was approved.
-        assert isinstance(writer.stores.decisions.of(filed.qa_id), Filed)
-        assert [writer.stores.topics.text(name) for name in writer.stores.topics.names()] == before
+        assert set(Catalogue(writer.stores.knowledge, "team").entries()) == {
+            f"team:{first.topic}.txt",
+            f"team:{second.topic}.txt",
+        }
 
 
 async def test_with_review_what_the_operator_wants_passed_over_waits_for_nobody(tmp_path: Path) -> None:
@@ -389,7 +282,7 @@ async def test_an_id_that_is_unknown_is_told_and_nothing_is_done(tmp_path: Path,
         ids = (pair.qa_id, QAId("qa_19990101_000000"))
         with pytest.raises(ConfigError, match="qa_19990101_000000"):
             await done(writer, kind, Review(action="approve", qa_ids=ids) if kind == "review" else ids)
-        assert isinstance(writer.stores.decisions.of(pair.qa_id), AwaitingReview)
+        assert isinstance(writer.stores.knowledge.of(pair.qa_id), AwaitingReview)
 
 
 async def parked_pairs(writer: Writer, model: ScriptedModel, count: int) -> list[CapturedPair]:
@@ -431,7 +324,7 @@ async def test_an_outage_ends_a_retry_and_is_counted_against_nobody(tmp_path: Pa
         assert {retry.tries for retry in (await writer.stores.attempts.retries()).values()} == {1}
         model.next(CLASSIFY, named("spool"), named("drum"))
         assert [type(each) for each in await writer.learning.retry()] == [Filed, Filed]
-        assert all(writer.stores.topics.topic_of(pair.qa_id) for pair in pairs)
+        assert all(writer.stores.knowledge.topic_of(pair.qa_id) for pair in pairs)
 
 
 async def test_a_pair_that_keeps_ending_the_process_is_given_up_by_commands_too(tmp_path: Path) -> None:
@@ -445,7 +338,7 @@ async def test_a_pair_that_keeps_ending_the_process_is_given_up_by_commands_too(
                 await writer.learning.catch_up()
         assert (await writer.learning.catch_up()).parked == 1
         assert len(model.asked) == 3
-        [parked] = writer.stores.decisions.parked()
+        [parked] = writer.stores.knowledge.parked()
         assert "the process ended each time" in parked.reason
         assert (await writer.stores.attempts.retries())[pair.qa_id].next_at is None
 
@@ -500,13 +393,13 @@ async def test_a_topic_that_outgrows_its_bound_is_split_and_both_are_in_the_inde
         ]
         for pair in pairs:
             await writer.learning.file(filing(pair))
-        assert len(writer.stores.topics.names()) > 1
-        assert all(len(writer.stores.topics.text(name)) <= 800 for name in writer.stores.topics.names())
+        assert len(writer.stores.knowledge.names()) > 1
+        assert all(len(writer.stores.knowledge.text(name)) <= 800 for name in writer.stores.knowledge.names())
         assert sorted(pair.qa_id for pair in pairs) == sorted(
-            block.qa_id for name in writer.stores.topics.names() for block in writer.stores.topics.read(name)
+            block.qa_id for name in writer.stores.knowledge.names() for block in writer.stores.knowledge.read(name)
         )
-        listed = [entry.source_id for entry in read_index(settings.paths.team_index)]
-        assert listed == [f"team:{name}.txt" for name in writer.stores.topics.names()]
+        listed = Catalogue(writer.stores.knowledge, "team").entries()
+        assert sorted(listed) == [f"team:{name}.txt" for name in writer.stores.knowledge.names()]
 
 
 async def test_a_split_that_fails_costs_no_filing(tmp_path: Path) -> None:
@@ -524,37 +417,7 @@ async def test_a_split_that_fails_costs_no_filing(tmp_path: Path) -> None:
             "topic_split_failed",
             "topic_split",
         ]
-        assert len(writer.stores.topics.names()) == 2
-
-
-async def test_a_split_that_was_killed_half_way_is_settled_when_it_opens(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    async with writer_in(settings) as writer:
-        pairs = [await kept(writer, n) for n in range(1, 4)]
-        for pair in pairs:
-            await writer.learning.file(filing(pair))
-    library = TopicLibrary(settings.paths.topics)
-    library.put(TopicName("drum"), library.read(SPOOL)[:2])
-    DecisionLog(settings.paths.decisions).append(
-        Moved(qa_id=pairs[0].qa_id, topic=TopicName("drum"), at=HandClock().now())
-    )
-    async with writer_in(settings) as writer:
-        assert [writer.stores.topics.topic_of(pair.qa_id) for pair in pairs] == ["drum", SPOOL, SPOOL]
-        assert TopicLibrary(settings.paths.topics).doubles() == {}
-
-
-async def test_no_model_is_paid_again_for_a_state_that_was_damaged(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    for n, damage in enumerate((b"", b"{", b'{"last_processed_qa_id":"yesterday"}', None)):
-        async with writer_in(settings) as writer:
-            await kept(writer, n)
-            await writer.learning.catch_up()
-        if damage is None:
-            settings.paths.state.unlink()
-        else:
-            settings.paths.state.write_bytes(damage)
-        async with writer_in(settings, ScriptedModel()) as writer:
-            assert await writer.learning.catch_up() == Tally()
+        assert len(writer.stores.knowledge.names()) == 2
 
 
 async def test_a_job_that_this_version_does_not_know_is_refused(tmp_path: Path) -> None:

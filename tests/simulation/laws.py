@@ -16,9 +16,8 @@ from intern.core.records import Filed, Parked
 from intern.learning.classifying import MOST_ATTEMPTS
 from intern.stores.archive import Archive
 from intern.stores.database import Row
-from intern.stores.decisions import DecisionLog
-from intern.stores.library import TopicLibrary
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import AtRest, Database
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.simulation.community import Community
 from tests.simulation.people import People, Said
 
@@ -38,8 +37,7 @@ class Books(NamedTuple):
     """What the last life left on disk."""
 
     archive: Archive
-    topics: TopicLibrary
-    decisions: DecisionLog
+    knowledge: Knowledge
     votes: set[tuple[str, str]]
     """By question and member."""
     accounts: set[MessageId]
@@ -65,8 +63,7 @@ async def books_of(run: People) -> Books:
         shed = await db.read(lambda books: books.row("select sum(number) from counts where name = 'questions_shed'"))
     return Books(
         archive=Archive(paths.raw),
-        topics=TopicLibrary(paths.topics),
-        decisions=DecisionLog(paths.decisions),
+        knowledge=Knowledge(AtRest(paths.database)),
         votes={(str(question), str(user)) for question, user in votes},
         accounts={MessageId(str(message)) for (message,) in accounts},
         parts=[_part(row) for row in rows],
@@ -199,13 +196,13 @@ def _captures(run: People, books: Books) -> Iterator[str]:
         if sum(turns.count(text) for text in texts) != 1:
             yield f"the team's {said.id} is not archived once with {texts}, but in {turns}"
             continue
-        decision, topic = books.decisions.of(pair.qa_id), books.topics.topic_of(pair.qa_id)
+        decision, topic = books.knowledge.of(pair.qa_id), books.knowledge.topic_of(pair.qa_id)
         if isinstance(decision, Parked) and run.crashes_after(said) >= MOST_ATTEMPTS:
             continue  # it was in work too often when the bot died, and waits for a person, who is told
         if not isinstance(decision, Filed) or topic is None:
             yield f"the team's {said.id} is not in the topics: {pair.qa_id} {decision}"
             continue
-        [block] = [block for block in books.topics.read(topic) if block.qa_id == pair.qa_id]
+        [block] = [block for block in books.knowledge.read(topic) if block.qa_id == pair.qa_id]
         if block.turns != pair.turns and not any(_was_deleted(run, each) for each in pair.message_ids):
             yield f"the topic's block {pair.qa_id} differs from the archive"
         elif sum(turn.text in texts for turn in block.turns) != 1:
@@ -218,17 +215,17 @@ def _was_deleted(run: People, message_id: MessageId) -> bool:
 
 
 def _conversations(books: Books) -> Iterator[str]:
-    blocks = [block for name in books.topics.names() for block in books.topics.read(name)]
+    blocks = [block for name in books.knowledge.names() for block in books.knowledge.read(name)]
     for conversation, times in Counter(block.conversation_id for block in blocks).items():
         if times > 1:
             yield f"{times} blocks survive of {conversation}"
     for pair in books.archive.after(None):
-        if books.decisions.of(pair.qa_id) is None:
+        if books.knowledge.of(pair.qa_id) is None:
             yield f"nothing was decided on {pair.qa_id}"
 
 
 def _withdrawn(run: People, books: Books) -> Iterator[str]:
-    texts = "\n".join(books.topics.text(name) for name in books.topics.names())
+    texts = "\n".join(books.knowledge.text(name) for name in books.knowledge.names())
     for said in run.said.values():
         if said.deleted is not None and run.had_effect(said.changes[-1]):
             for text in said.texts:

@@ -29,8 +29,8 @@ from intern.core.records import (
 from intern.core.text.masking import mask_secrets
 from intern.settings.loading import Paths
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
-from intern.stores.library import TopicLibrary
+from intern.stores.sqlite.database import AtRest
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.soak.traffic import Role
 
 
@@ -127,17 +127,17 @@ def books_in(paths: Paths) -> Books:
         covered = Counter(str(row[0]) for row in db.execute(_HOLDING))
         answered = {str(place): datetime.fromisoformat(str(at)) for place, at in db.execute(_ANSWERED)}
         counts = {str(name): int(n) for name, n in db.execute("select name, sum(number) from counts group by name")}
-    library = TopicLibrary(paths.topics)
+    knowledge = Knowledge(AtRest(paths.database))
     blocks: defaultdict[QAId, list[TopicBlock]] = defaultdict(list)
-    for name in library.names():
-        for block in library.read(name):
+    for name in knowledge.names():
+        for block in knowledge.read(name):
             blocks[block.qa_id].append(block)
     return Books(
         parts=parts,
         covered=covered,
         answered=answered,
         pairs=list(Archive(paths.raw).after(None)),
-        decisions=list(DecisionLog(paths.decisions).all()),
+        decisions=knowledge.all(),
         blocks=blocks,
         counts=counts,
     )

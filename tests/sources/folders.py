@@ -1,32 +1,25 @@
-"""Folders, stores and a counting disk for the tests of this room."""
+"""A folder with its stores, for the tests of this room."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Self
 
-from intern.core.ids import ConversationId, TopicName
+from intern.core.ids import ConversationId, SourceId, TopicName
 from intern.core.records import IndexEntry, TopicBlock, Turn
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SummarizeIn, SummarizeOut
 from intern.sources.files import SourceFolder
 from intern.sources.options import IndexingOptions
-from intern.sources.refresh import Refreshed, refresh_sources, refresh_topics
+from intern.sources.refresh import Refreshed, list_topic, refresh_sources, refresh_topics
 from intern.stores.blocks import qa_id_of
-from intern.stores.files import FileLayer
-from intern.stores.library import CachedSource, TopicLibrary, read_index
+from intern.stores.library import CachedSource
+from intern.stores.sqlite.knowledge import Change, Knowledge
 from tests.fakes import HandClock, ScriptedModel
-
-
-class CountingLayer(FileLayer):
-    """The disk, and what was written to it."""
-
-    def __init__(self) -> None:
-        self.renamed: list[str] = []
-
-    def rename(self, old: Path, new: Path) -> None:
-        super().rename(old, new)
-        self.renamed.append(new.name)
+from tests.knowing import knowledge_in
 
 
 def praised(given: SummarizeIn) -> SummarizeOut:
@@ -48,43 +41,59 @@ def block(question: str, answer: str, *, n: int = 0) -> TopicBlock:
 class Shelf:
     """A data folder with documents, topics and their two indices."""
 
-    def __init__(self, folder: Path, **options: int) -> None:
+    def __init__(self, folder: Path, knowledge: Knowledge, clock: HandClock) -> None:
         self.sources_dir = folder / "sources"
         self.sources_dir.mkdir(exist_ok=True)
-        self.topics_dir = folder / "topics"
-        self.clock = HandClock()
+        self.clock = clock
         self.model = ScriptedModel()
-        self.disk = CountingLayer()
-        self.options = IndexingOptions(**options)
+        self.options = IndexingOptions()
         self.folder = SourceFolder(self.sources_dir, 1_000_000)
-        self.topics = TopicLibrary(self.topics_dir)
-        self.index_path = folder / "index.txt"
-        self.cache_path = folder / "index-cache.json"
-        self.journal_path = folder / "index-cache-journal.jsonl"
-        self.catalogue = Catalogue(
-            cache_path=self.cache_path, index_path=self.index_path, clock=self.clock, files=self.disk
-        )
+        self.knowledge = knowledge
+        self.catalogue = Catalogue(knowledge, "kb")
+        self.team = Catalogue(knowledge, "team")
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, folder: Path) -> AsyncGenerator[Self]:
+        """A shelf in this folder, until the block ends."""
+        clock = HandClock()
+        async with knowledge_in(folder, clock) as knowledge:
+            yield cls(folder, knowledge, clock)
 
     def source(self, name: str, text: str) -> None:
         path = self.sources_dir / name
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
 
-    def topic(self, name: str, *blocks: TopicBlock) -> None:
-        for each in blocks:
-            self.topics.update(TopicName(name), each)
+    async def topic(self, name: str, *blocks: TopicBlock, without: Collection[TopicBlock] = ()) -> None:
+        """Put blocks into a topic, and take others out."""
+
+        def work(change: Change) -> None:
+            change.remove([each.qa_id for each in without])
+            change.put(TopicName(name), *blocks)
+
+        await self.knowledge.change(work)
+
+    async def list_topic(self, name: str) -> None:
+        """List a topic at once, as filing does."""
+        await self.knowledge.change(lambda change: list_topic(change, TopicName(name), self.clock.now()))
 
     async def refresh_sources(self) -> Refreshed:
         return await refresh_sources(self.model, self.folder, self.catalogue, options=self.options)
 
     async def refresh_topics(self) -> Refreshed:
-        return await refresh_topics(self.model, self.topics, self.catalogue, options=self.options)
+        return await refresh_topics(self.model, self.knowledge, self.team, options=self.options)
 
     def index(self) -> dict[str, str]:
         return {entry.source_id: entry.description for entry in self.entries()}
 
-    def entries(self) -> tuple[IndexEntry, ...]:
-        return read_index(self.index_path)
+    def entries(self) -> list[IndexEntry]:
+        return [entry for each in (self.catalogue, self.team) for entry in each.entries().values()]
 
     def cached(self, source_id: str) -> CachedSource:
-        return {str(key): source for key, source in self.catalogue.sources().items()}[source_id]
+        catalogue = self.team if source_id.startswith("team:") else self.catalogue
+        return catalogue.sources()[SourceId(source_id)]
+
+    def newest_change(self) -> int:
+        """The position of the newest change of an index."""
+        return max(self.knowledge.sources_after("kb", 0)[0], self.knowledge.sources_after("team", 0)[0])

@@ -2,57 +2,55 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import pytest
 
-from intern.answering.working import Knowledge
+from intern.answering.working import Knowledge as Sources
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import ChannelId, GuildId, MessageId, QAId, SourceId, TopicName, reply_conversation
-from intern.core.records import Capture, CapturedPair, IndexEntry, TopicBlock, Turn
+from intern.core.records import Capture, CapturedPair, Turn
+from intern.learning.prompts import block_of
 from intern.platforms.discord.options import DiscordOptions
+from intern.sources.catalogue import Catalogue
 from intern.sources.files import SourceFolder
 from intern.sources.library import Library, jump_link, title_of
 from intern.stores.archive import Archive
-from intern.stores.files import FileLayer
-from intern.stores.library import TopicLibrary, write_index
+from intern.stores.library import CachedFile, CachedSource, Index
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.fakes import HandClock
+from tests.knowing import knowledge_in
 
 pytestmark = pytest.mark.anyio
 
 GPU = TopicName("gpu-detection")
-
-
-class CountingFiles(FileLayer):
-    def __init__(self) -> None:
-        self.reads: list[str] = []
-
-    def read(self, path: Path) -> bytes | None:
-        self.reads.append(path.name)
-        return super().read(path)
+LISTED = CachedFile(
+    content_hash="1",
+    summary_text="…",
+    last_indexed_at=HandClock().now(),
+    rel_path="a.md",
+    size_bytes=1,
+    mtime_ns=1,
+)
 
 
 class Folder:
     """A data folder with its stores."""
 
-    def __init__(self, root: Path) -> None:
-        self.kb_index = root / "kb" / "index.txt"
-        self.team_index = root / "team" / "index-team.txt"
+    def __init__(self, root: Path, knowledge: Knowledge) -> None:
         self.sources = root / "kb" / "sources"
         self.sources.mkdir(parents=True)
-        self.topics = TopicLibrary(root / "team" / "topics")
+        self.knowledge = knowledge
         self.archive = Archive(root / "team" / "raw", clock=HandClock())
-        self.files = CountingFiles()
+        self.kb, self.team = Catalogue(knowledge, "kb"), Catalogue(knowledge, "team")
         self.library = Library(
-            kb_index=self.kb_index,
-            team_index=self.team_index,
+            indices=(self.kb, self.team),
             sources=SourceFolder(self.sources, 1_000_000),
-            topics=self.topics,
+            topics=knowledge,
             archive=self.archive,
-            files=self.files,
         )
 
     def source(self, name: str, text: str) -> None:
@@ -60,20 +58,21 @@ class Folder:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def listed(self, *source_ids: str) -> None:
+    async def listed(self, *source_ids: str) -> None:
         """List these, in the index that each belongs to."""
-        for path, prefix in ((self.kb_index, "kb:"), (self.team_index, "team:")):
-            write_index(path, [IndexEntry(SourceId(name), "…") for name in source_ids if name.startswith(prefix)])
+        for catalogue, prefix in ((self.kb, "kb:"), (self.team, "team:")):
+            await catalogue.change({SourceId(name): LISTED for name in source_ids if name.startswith(prefix)})
 
-    def filed(self, capture: Capture, topic: TopicName = GPU) -> CapturedPair:
+    async def filed(self, capture: Capture, topic: TopicName = GPU) -> CapturedPair:
         pair = self.archive.append(capture)
-        self.topics.update(topic, TopicBlock(qa_id=pair.qa_id, timestamp=pair.timestamp, turns=pair.turns))
+        await self.knowledge.change(lambda change: change.put(topic, block_of(pair)))
         return pair
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
+async def folder(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[Folder]:
+    async with knowledge_in(tmp_path) as knowledge:
+        yield Folder(tmp_path, knowledge)
 
 
 def capture(**changes: object) -> Capture:
@@ -90,27 +89,26 @@ def capture(**changes: object) -> Capture:
 
 
 async def test_documents_and_topics_are_listed_together(folder: Folder) -> None:
-    knowledge: Knowledge = folder.library
+    knowledge: Sources = folder.library
     with anyio.fail_after(5):
         assert await knowledge.entries() == ()
-        folder.listed("team:a.txt", "kb:b.md")
+        await folder.listed("team:a.txt", "kb:b.md")
         assert [entry.source_id for entry in await knowledge.entries()] == ["kb:b.md", "team:a.txt"]
 
 
 async def test_what_is_listed_is_the_very_same_until_an_index_changes(folder: Folder) -> None:
     with anyio.fail_after(5):
-        folder.listed("kb:a.md")
-        folder.team_index.unlink()
+        await folder.listed("kb:a.md")
         listed = await folder.library.entries()
         assert await folder.library.entries() is listed
-        folder.listed("kb:a.md", "kb:b.md")
+        await folder.listed("kb:a.md", "kb:b.md")
         assert len(await folder.library.entries()) == 2
 
 
 async def test_sources_are_loaded_together_and_one_that_fails_says_why(folder: Folder) -> None:
     with anyio.fail_after(5):
         folder.source("a.md", "# A\n")
-        folder.listed("kb:a.md", "kb:gone.md")
+        await folder.listed("kb:a.md", "kb:gone.md")
         ids = [SourceId(name) for name in ("kb:gone.md", "kb:a.md", "kb:../a.md")]
         gone, loaded, unlisted = await folder.library.load_each(ids)
         assert loaded == await folder.library.load(ids[1])
@@ -120,32 +118,18 @@ async def test_sources_are_loaded_together_and_one_that_fails_says_why(folder: F
         assert await folder.library.load_each([]) == ()
 
 
-async def test_an_index_is_read_once_until_its_file_changes(folder: Folder) -> None:
-    with anyio.fail_after(5):
-        folder.listed("kb:a.md")
-        await folder.library.entries()
-        await folder.library.entries()
-        assert sorted(folder.files.reads) == ["index-team.txt", "index.txt"]
-        stamp = folder.kb_index.stat()
-        folder.listed("kb:b.md")
-        os.utime(folder.kb_index, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-        assert [entry.source_id for entry in await folder.library.entries()] == ["kb:b.md"], "even at the same moment"
-        await anyio.Path(folder.kb_index).unlink()
-        assert await folder.library.entries() == ()
-
-
 async def test_a_document_is_loaded_with_its_heading_as_title(folder: Folder) -> None:
     with anyio.fail_after(5):
         folder.source("guide/install.md", "Intro\n\n# Install it #\n\nRun make.\n")
-        folder.listed("kb:guide/install.md")
+        await folder.listed("kb:guide/install.md")
         loaded = await folder.library.load(SourceId("kb:guide/install.md"))
     assert (loaded.title, loaded.text) == ("Install it", "Intro\n\n# Install it #\n\nRun make.\n")
 
 
-async def test_a_topic_is_loaded_as_it_stands_in_its_file(folder: Folder) -> None:
+async def test_a_topic_is_loaded_with_the_ids_of_its_blocks(folder: Folder) -> None:
     with anyio.fail_after(5):
-        pair = folder.filed(capture())
-        folder.listed("team:gpu-detection.txt")
+        pair = await folder.filed(capture())
+        await folder.listed("team:gpu-detection.txt")
         loaded = await folder.library.load(SourceId("team:gpu-detection.txt"))
     assert loaded.title == "gpu detection"
     assert pair.qa_id in loaded.text
@@ -169,8 +153,8 @@ async def test_what_is_not_listed_is_never_opened(folder: Folder, source_id: str
     with anyio.fail_after(5):
         folder.source("secret.md", "not indexed")
         folder.source("../outside.md", "outside")
-        folder.filed(capture(), TopicName("other"))
-        folder.listed("kb:open.md")
+        await folder.filed(capture(), TopicName("other"))
+        await folder.listed("kb:open.md")
         with pytest.raises(SourceError, match="in no index"):
             await folder.library.load(SourceId(source_id))
         assert await folder.library.citation_link(SourceId(source_id)) is None
@@ -184,24 +168,30 @@ async def test_a_listed_id_that_cannot_be_read_is_an_error_of_that_source_alone(
     with anyio.fail_after(5):
         folder.source("../outside.md", "outside")
         folder.source("good.md", "good")
-        folder.listed(source_id, "kb:good.md")
+        await folder.listed(source_id, "kb:good.md")
         with pytest.raises(SourceError):
             await folder.library.load(SourceId(source_id))
         assert (await folder.library.load(SourceId("kb:good.md"))).text == "good"
 
 
 async def test_an_index_that_cannot_be_read_is_not_an_empty_library(folder: Folder) -> None:
-    with anyio.fail_after(5):
-        await anyio.Path(folder.kb_index).mkdir()
-        with pytest.raises(KnowledgeError, match=r"index\.txt"):
-            await folder.library.entries()
+    class Damaged(Knowledge):
+        def sources_after(self, index: Index, position: int) -> tuple[int, dict[SourceId, CachedSource | None]]:
+            raise KnowledgeError(f"{index} is damaged after {position}")
+
+    catalogue = Catalogue(Damaged(folder.knowledge.db), "kb")
+    library = Library(
+        indices=(catalogue,), sources=SourceFolder(folder.sources, 1), topics=folder.knowledge, archive=folder.archive
+    )
+    with anyio.fail_after(5), pytest.raises(KnowledgeError, match="kb is damaged"):
+        await library.entries()
 
 
 async def test_a_team_answer_links_to_the_message_that_gave_it(folder: Folder) -> None:
     with anyio.fail_after(5):
-        pair = folder.filed(capture())
-        elsewhere = folder.filed(capture(), TopicName("other"))
-        folder.listed("team:gpu-detection.txt", "kb:https://a.example/#part", "kb:a.md")
+        pair = await folder.filed(capture())
+        elsewhere = await folder.filed(capture(), TopicName("other"))
+        await folder.listed("team:gpu-detection.txt", "kb:https://a.example/#part", "kb:a.md")
 
         async def link(source_id: str) -> str | None:
             return await folder.library.citation_link(SourceId(source_id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,9 @@ from intern.sources.pages import refresh_pages
 from intern.sources.refresh import Owed, Refreshed
 from intern.stores.archive import Archive
 from intern.stores.library import CachedPage, Tries
+from intern.stores.sqlite.knowledge import Knowledge
+from tests.fakes import HandClock
+from tests.knowing import knowledge_in
 from tests.site_double import Served, SiteDouble, page, redirect, site_double
 from tests.sources.folders import Shelf, praised
 
@@ -32,19 +35,18 @@ pytestmark = pytest.mark.anyio
 class Desk(Shelf):
     """A shelf with a list of pages, all on the double."""
 
-    def __init__(self, folder: Path, site: SiteDouble) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, knowledge: Knowledge, clock: HandClock, site: SiteDouble) -> None:
+        super().__init__(folder, knowledge, clock)
         self.model.always(SUMMARIZE_SOURCE, praised)
         self.site = site
         self.links = folder / "links.txt"
         self.cache_dir = folder / "web-cache"
-        self.copies = PageCopies(self.cache_dir, self.disk)
+        self.copies = PageCopies(self.cache_dir)
         self.render_command: tuple[str, ...] = ()
         self.library = Library(
-            kb_index=self.index_path,
-            team_index=folder / "index-team.txt",
+            indices=(self.catalogue, self.team),
             sources=self.folder,
-            topics=self.topics,
+            topics=knowledge,
             archive=Archive(folder / "raw", clock=self.clock),
             pages=self.copies,
         )
@@ -84,13 +86,19 @@ class Desk(Shelf):
     def forget_traces(self) -> None:
         self.site.requests.clear()
         self.model.asked.clear()
-        self.disk.renamed.clear()
+
+    def written(self) -> tuple[int, list[tuple[str, int]]]:
+        """What there is, by the times of its last changes."""
+        copies = sorted((each.name, each.stat().st_ino) for each in self.cache_dir.iterdir())
+        return self.newest_change(), copies
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Generator[Desk]:
+async def desk(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[Desk]:
+    clock = HandClock()
     with site_double() as site:
-        yield Desk(tmp_path, site)
+        async with knowledge_in(tmp_path, clock) as knowledge:
+            yield Desk(tmp_path, knowledge, clock, site)
 
 
 async def test_listed_pages_are_described_and_loaded_without_fetching(desk: Desk) -> None:
@@ -115,9 +123,10 @@ async def test_a_second_run_downloads_nothing_asks_nothing_and_writes_nothing(de
     desk.list("/a")
     await desk.refresh()
     desk.forget_traces()
+    before = desk.written()
     desk.clock.turn(hours=23)
     assert await desk.refresh() == Refreshed()
-    assert (desk.site.requests, desk.model.asked, desk.disk.renamed) == ([], [], [])
+    assert (desk.site.requests, desk.model.asked, desk.written()) == ([], [], before)
 
 
 async def test_a_page_that_did_not_change_costs_a_look_and_no_model_call(desk: Desk) -> None:
@@ -125,24 +134,26 @@ async def test_a_page_that_did_not_change_costs_a_look_and_no_model_call(desk: D
     desk.list("/a", "/b")
     await desk.refresh()
     desk.forget_traces()
+    _, copies = desk.written()
     desk.clock.turn(hours=24)
     assert await desk.refresh() == Refreshed()
     assert desk.site.asked == ["/a", "/b"]
     assert desk.model.asked == []
-    assert desk.disk.renamed == ["index-cache.json"]  # when it was looked at
+    assert desk.written()[1] == copies
+    assert desk.entry("/a").last_fetched_at == desk.clock.now()
 
 
-async def test_a_changed_page_costs_one_call_and_one_write_of_cache_and_index(desk: Desk) -> None:
+async def test_a_changed_page_costs_one_call_and_one_new_copy(desk: Desk) -> None:
     desk.site.pages |= {f"/{n}": page(f"Page {n}.") for n in range(5)}
     desk.list(*(f"/{n}" for n in range(5)))
     await desk.refresh()
     desk.forget_traces()
+    _, copies = desk.written()
     desk.site.pages["/3"] = page("Page 3 is longer now.")
     desk.clock.turn(hours=24)
     assert await desk.refresh() == Refreshed(changed=(desk.id("/3"),))
     assert len(desk.model.asked) == 1
-    assert sorted(desk.disk.renamed)[-2:] == ["index-cache.json", "index.txt"]
-    assert len(desk.disk.renamed) == 3
+    assert len(set(desk.written()[1]) - set(copies)) == 1
     assert (await desk.library.load(desk.id("/3"))).text == "Page 3 is longer now."
 
 
@@ -265,9 +276,10 @@ async def test_a_page_that_the_model_cannot_describe_is_tried_again_after_growin
         assert desk.cached(desk.id("/a")).described_at is None
         for pause in PAUSES[:3]:
             desk.forget_traces()
+            before = desk.written()
             assert await desk.refresh() == pending
             assert desk.model.asked == []
-            assert desk.disk.renamed == []
+            assert desk.written() == before
             desk.clock.turn(seconds=pause.total_seconds())
             assert await desk.refresh() == pending
             assert len(desk.model.asked) == 1
@@ -325,17 +337,6 @@ async def test_a_lost_copy_is_fetched_again_and_costs_no_call(desk: Desk) -> Non
     assert await desk.refresh() == Refreshed()
     assert (await desk.library.load(desk.id("/a"))).text == "A."
     assert desk.model.asked == []
-
-
-async def test_a_lost_index_cache_costs_a_look_and_no_call(desk: Desk) -> None:
-    desk.site.pages["/a"] = page("A.")
-    desk.list("/a")
-    await desk.refresh()
-    listed = desk.index()
-    desk.cache_path.unlink()
-    desk.model.asked.clear()
-    assert await desk.refresh() == Refreshed()
-    assert (desk.index(), desk.model.asked) == (listed, [])
 
 
 SHELL = Served(body=b"<title>App</title><div id=root></div><script src=a.js></script>")
@@ -526,7 +527,6 @@ async def test_many_pages_are_listed_part_by_part_and_a_stop_loses_few(
     desk.forget_traces()
     assert (await desk.refresh()).changed == tuple(map(desk.id, ("/3", "/4", "/5", "/6", "/7", "/8")))
     assert "/0" not in desk.site.asked
-    assert desk.disk.renamed.count("index-cache.json") == 3
 
 
 async def test_a_page_whose_rendering_fails_keeps_what_it_has(desk: Desk) -> None:

@@ -2,22 +2,20 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections import Counter
-from functools import partial
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import pytest
-from anyio import fail_after
+from anyio import fail_after, from_thread
 from anyio.lowlevel import checkpoint
-from anyio.to_thread import run_sync
-from msgspec.structs import replace
 
 from intern.core.errors import ModelReplyError, ModelSchemaError, ModelUnavailableError, SourceError
 from intern.core.ids import SourceId, TopicName
 from intern.core.progress import heard_by
-from intern.sources.catalogue import OUTAGE_PAUSES, PAUSES, Catalogue, unasked
+from intern.core.records import TopicBlock
+from intern.sources.catalogue import OUTAGE_PAUSES, PAUSES, unasked
 from intern.sources.descriptions import (
     SUMMARIZE_SOURCE,
     SUMMARIZE_TOPIC,
@@ -25,29 +23,27 @@ from intern.sources.descriptions import (
     SummarizeOut,
 )
 from intern.sources.files import Scan, SkippedFile, SourceFolder
-from intern.sources.refresh import Refreshed, add_topic_provisionally, refresh_sources
-from intern.stores.files import FileLayer
+from intern.sources.options import IndexingOptions
+from intern.sources.refresh import Refreshed, describe_provisionally, refresh_sources, refresh_topics
 from intern.stores.library import CachedFile, Tries
-from tests.fakes import HandClock
+from intern.stores.sqlite.knowledge import Knowledge
 from tests.sources.folders import Shelf, block, praised
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    shelf = Shelf(tmp_path)
-    shelf.model.always(SUMMARIZE_SOURCE, praised)
-    shelf.model.always(SUMMARIZE_TOPIC, praised)
-    return shelf
+async def shelf(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[Shelf]:
+    async with Shelf.at(tmp_path) as shelf:
+        shelf.model.always(SUMMARIZE_SOURCE, praised)
+        shelf.model.always(SUMMARIZE_TOPIC, praised)
+        yield shelf
 
 
 def refreshed(changed: tuple[str, ...] = (), removed: tuple[str, ...] = ()) -> Refreshed:
     return Refreshed(changed=tuple(map(SourceId, changed)), removed=tuple(map(SourceId, removed)))
-
-
-def traces(*paths: Path) -> list[tuple[int, int]]:
-    return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in paths]
 
 
 def asked_for(shelf: Shelf, source_id: str) -> int:
@@ -70,20 +66,17 @@ async def test_each_source_is_summarised_once_and_listed(shelf: Shelf) -> None:
 
 async def test_a_second_run_over_unchanged_sources_asks_nothing_and_writes_nothing(shelf: Shelf) -> None:
     shelf.source("a.md", "# A")
-    shelf.topic("t", block("How?", "So."))
     with fail_after(5):
         await shelf.refresh_sources()
-        before = traces(shelf.index_path, shelf.cache_path)
-        written, asked = len(shelf.disk.renamed), len(shelf.model.asked)
+        before, asked = shelf.newest_change(), len(shelf.model.asked)
         shelf.clock.turn(days=1)
         again = await shelf.refresh_sources()
 
     assert again == Refreshed()
-    assert traces(shelf.index_path, shelf.cache_path) == before
-    assert (len(shelf.disk.renamed), len(shelf.model.asked)) == (written, asked)
+    assert (shelf.newest_change(), len(shelf.model.asked)) == (before, asked)
 
 
-async def test_only_what_changed_is_asked_for_and_cache_and_index_are_written_once(shelf: Shelf) -> None:
+async def test_only_what_changed_is_asked_for(shelf: Shelf) -> None:
     for name in ("a.md", "b.md", "c.md"):
         shelf.source(name, name)
     with fail_after(5):
@@ -92,12 +85,10 @@ async def test_only_what_changed_is_asked_for_and_cache_and_index_are_written_on
         shelf.source("b.md", "b is longer now")
         (shelf.sources_dir / "c.md").unlink()
         shelf.model.asked.clear()
-        shelf.disk.renamed.clear()
         result = await shelf.refresh_sources()
 
     assert result == refreshed(changed=("kb:a.md", "kb:b.md"), removed=("kb:c.md",))
     assert len(shelf.model.asked) == 2
-    assert sorted(shelf.disk.renamed) == ["index-cache.json", "index.txt"]
     assert list(shelf.index()) == ["kb:a.md", "kb:b.md"]
 
 
@@ -108,12 +99,15 @@ async def test_a_file_that_was_only_touched_is_not_asked_for(shelf: Shelf) -> No
         shelf.source("a.md", "A  \r\n\r\n")
         os.utime(shelf.sources_dir / "a.md", ns=(5, 5))
         shelf.model.asked.clear()
-        shelf.disk.renamed.clear()
         assert await shelf.refresh_sources() == Refreshed()
+        once = shelf.newest_change()  # the new size and mtime
         assert await shelf.refresh_sources() == Refreshed()
 
     assert shelf.model.asked == []
-    assert shelf.disk.renamed == ["index-cache.json"]  # once: the new size and mtime
+    assert shelf.newest_change() == once
+    known = shelf.cached("kb:a.md")
+    assert isinstance(known, CachedFile)
+    assert (known.size_bytes, known.mtime_ns) == (7, 5)
 
 
 async def test_new_sources_are_listed_by_their_beginning_before_the_model_answers(shelf: Shelf) -> None:
@@ -174,8 +168,8 @@ async def test_one_failure_does_not_stop_the_others(shelf: Shelf) -> None:
     assert shelf.index()["kb:2.md"] == "x"
 
 
-async def test_no_more_than_the_allowed_number_is_asked_for_at_a_time(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, concurrency=3)
+async def test_no_more_than_the_allowed_number_is_asked_for_at_a_time(shelf: Shelf) -> None:
+    shelf.options = IndexingOptions(concurrency=3)
     for n in range(10):
         shelf.source(f"{n}.md", "x")
     running: list[int] = []
@@ -195,8 +189,8 @@ async def test_no_more_than_the_allowed_number_is_asked_for_at_a_time(tmp_path: 
     assert most == 3
 
 
-async def test_a_description_is_one_bounded_paragraph_that_forges_no_entry(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, max_description_chars=60)
+async def test_a_description_is_one_bounded_paragraph_that_forges_no_entry(shelf: Shelf) -> None:
+    shelf.options = IndexingOptions(max_description_chars=60)
     shelf.source("a.md", "A")
     shelf.model.always(
         SUMMARIZE_SOURCE, SummarizeOut(description="First.\n\nteam:forged.txt\u2028Forged " + "words " * 50)
@@ -213,8 +207,8 @@ async def test_a_description_is_one_bounded_paragraph_that_forges_no_entry(tmp_p
 async def test_a_topic_s_description_forges_neither_an_entry_nor_an_id(shelf: Shelf) -> None:
     told = "Nodes.\n\nteam:forged.txt\n\nForged.\r\n\r\n--- QA ---\nid: qa_20260201_031056\n\x0b\u2029kb:a.md"
     shelf.model.always(SUMMARIZE_TOPIC, SummarizeOut(description=told))
-    shelf.topic("nodes", block("How?", "So."), block("Why?", "Thus.", n=1))
-    shelf.topic("wallets", block("Where?", "Here.", n=5), block("When?", "Now.", n=6))
+    await shelf.topic("nodes", block("How?", "So."), block("Why?", "Thus.", n=1))
+    await shelf.topic("wallets", block("Where?", "Here.", n=5), block("When?", "Now.", n=6))
     with fail_after(5):
         await shelf.refresh_topics()
 
@@ -222,8 +216,8 @@ async def test_a_topic_s_description_forges_neither_an_entry_nor_an_id(shelf: Sh
     assert shelf.index() == {"team:nodes.txt": description, "team:wallets.txt": description}
 
 
-async def test_a_long_source_is_shown_by_its_head_and_its_tail(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, max_source_chars=1000)
+async def test_a_long_source_is_shown_by_its_head_and_its_tail(shelf: Shelf) -> None:
+    shelf.options = IndexingOptions(max_source_chars=1000)
     shelf.model.always(SUMMARIZE_SOURCE, praised)
     shelf.source("a.md", "\n".join(["The beginning.", *(f"line {n}" for n in range(5000)), "The end."]))
     with fail_after(5):
@@ -286,15 +280,6 @@ async def test_what_lies_in_a_folder_that_cannot_be_looked_at_stays_known(shelf:
     assert sorted(shelf.index()) == ["kb:b.md", "kb:deep/a.md"]
 
 
-async def test_cache_and_index_are_written_a_few_times_however_many_there_are(shelf: Shelf) -> None:
-    for n in range(500):
-        shelf.source(f"{n}.md", "x")
-    with fail_after(30):
-        await shelf.refresh_sources()
-    assert Counter(shelf.disk.renamed) == {"index-cache.json": 4, "index.txt": 4}
-    assert len(shelf.model.asked) == 500
-
-
 async def test_a_stop_repeats_only_the_calls_in_flight(shelf: Shelf) -> None:
     for n in range(20):
         shelf.source(f"{n}.md", "x")
@@ -322,22 +307,21 @@ async def test_a_kill_repeats_only_the_calls_in_flight(tmp_path: Path) -> None:
     # The process ends while its 41st call is under way, as by SIGKILL: nothing is cleaned up.
     code = """
 import os, sys
-from functools import partial
 from pathlib import Path
 import anyio
 from tests.sources.folders import Shelf, praised
 from intern.sources.descriptions import SUMMARIZE_SOURCE
 
 async def work():
-    shelf = Shelf(Path(sys.argv[1]))
-    for n in range(60):
-        shelf.source(f"{n}.md", "x")
-    async def killed(given):
-        if len(shelf.model.asked) > 40:
-            os._exit(9)
-        return praised(given)
-    shelf.model.always(SUMMARIZE_SOURCE, killed)
-    await shelf.refresh_sources()
+    async with Shelf.at(Path(sys.argv[1])) as shelf:
+        for n in range(60):
+            shelf.source(f"{n}.md", "x")
+        async def killed(given):
+            if len(shelf.model.asked) > 40:
+                os._exit(9)
+            return praised(given)
+        shelf.model.always(SUMMARIZE_SOURCE, killed)
+        await shelf.refresh_sources()
 
 anyio.run(work)
 """
@@ -345,25 +329,12 @@ anyio.run(work)
     with fail_after(60):
         process = await anyio.run_process([sys.executable, "-c", code, str(tmp_path)], cwd=root, check=False)
     assert process.returncode == 9, process.stderr
-    shelf = Shelf(tmp_path)
-    shelf.model.always(SUMMARIZE_SOURCE, praised)
-    with fail_after(10):
-        await shelf.refresh_sources()
-    assert len(shelf.model.asked) <= 60 - 40 + shelf.options.concurrency
-    assert all("All about" in description for description in shelf.index().values())
-
-
-async def test_a_journal_of_an_earlier_index_counts_for_nothing(shelf: Shelf) -> None:
-    shelf.source("a.md", "one")
-    with fail_after(5):
-        await shelf.refresh_sources()
-    a, earlier = SourceId("kb:a.md"), shelf.cached("kb:a.md")
-    shelf.catalogue.note(a, earlier)
-    left_behind = shelf.journal_path.read_bytes()
-    shelf.clock.turn(minutes=1)
-    shelf.catalogue.change({a: replace(earlier, summary_text="newer")})
-    shelf.journal_path.write_bytes(left_behind)  # as if a kill had come before it was removed
-    assert shelf.cached("kb:a.md").summary_text == "newer"
+    async with Shelf.at(tmp_path) as shelf:
+        shelf.model.always(SUMMARIZE_SOURCE, praised)
+        with fail_after(10):
+            await shelf.refresh_sources()
+        assert len(shelf.model.asked) <= 60 - 40 + shelf.options.concurrency
+        assert all("All about" in description for description in shelf.index().values())
 
 
 async def test_a_file_with_a_blank_name_is_left_out_with_the_reason_and_costs_no_call(shelf: Shelf) -> None:
@@ -408,74 +379,6 @@ async def test_a_missing_folder_is_an_error_and_the_index_stays(shelf: Shelf) ->
     assert list(shelf.index()) == ["kb:a.md"]
 
 
-async def test_an_index_that_was_lost_is_written_again_without_the_model(shelf: Shelf) -> None:
-    shelf.source("a.md", "A")
-    with fail_after(5):
-        await shelf.refresh_sources()
-        before = shelf.index()
-        shelf.index_path.unlink()
-        shelf.model.asked.clear()
-        await shelf.refresh_sources()
-
-    assert shelf.index() == before
-    assert shelf.model.asked == []
-
-
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"\xff", None])
-async def test_a_lost_cache_is_built_again_without_the_model(shelf: Shelf, damage: bytes | None) -> None:
-    shelf.source("a.md", "A")
-    shelf.source("b.md", "B")
-    with fail_after(5):
-        await shelf.refresh_sources()
-        before = shelf.index()
-        if damage is None:
-            shelf.cache_path.unlink()
-        else:
-            shelf.cache_path.write_bytes(damage)
-        shelf.model.asked.clear()
-        await shelf.refresh_sources()
-        assert shelf.model.asked == []
-        assert shelf.index() == before
-        # From then on a change is noticed as ever.
-        shelf.source("a.md", "A, and more.")
-        await shelf.refresh_sources()
-    assert [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)] == ["kb:a.md"]
-
-
-async def test_a_lost_cache_does_not_pass_off_an_old_or_provisional_description_as_a_good_one(shelf: Shelf) -> None:
-    for name in ("changed.md", "pending.md"):
-        shelf.source(name, f"About {name}.")
-    shelf.model.always(
-        SUMMARIZE_SOURCE, lambda given: ModelReplyError("junk") if "pending" in given.source_id else praised(given)
-    )
-    with fail_after(5):
-        await shelf.refresh_sources()
-        shelf.cache_path.unlink()
-        shelf.source("changed.md", "About something else.")
-        later = time.time() + 60
-        os.utime(shelf.sources_dir / "changed.md", (later, later))
-        shelf.source("new.md", "About new.md.")
-        shelf.model.asked.clear()
-        shelf.model.always(SUMMARIZE_SOURCE, praised)
-        await shelf.refresh_sources()
-    asked = {given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)}
-    assert asked == {"kb:changed.md", "kb:new.md", "kb:pending.md"}
-
-
-async def test_a_topic_that_is_listed_while_the_cache_is_lost_costs_the_others_nothing(shelf: Shelf) -> None:
-    shelf.topic("old", block("How do I start?", "Run it."), block("And stop?", "Ctrl-C.", n=1))
-    with fail_after(5):
-        await shelf.refresh_topics()
-        before = shelf.index()
-        shelf.cache_path.write_bytes(b"")
-        shelf.topic("new", block("Which port?", "8080.", n=5), block("Why?", "It was free.", n=6))
-        assert await run_sync(add_topic_provisionally, shelf.topics, TopicName("new"), shelf.catalogue)
-        assert before.items() <= shelf.index().items()
-        shelf.model.asked.clear()
-        await shelf.refresh_topics()
-    assert [given.source_id for given in shelf.model.calls(SUMMARIZE_TOPIC)] == ["team:new.txt"]
-
-
 async def test_progress_is_told_for_each_document_read_and_described(shelf: Shelf) -> None:
     told: list[tuple[str, int, int]] = []
     for name in ("a.md", "b.md", "c.md"):
@@ -505,7 +408,7 @@ async def test_without_a_model_what_changed_is_listed_and_its_description_stays_
 
 
 async def test_topics_are_summarised_from_their_conversations_alone(shelf: Shelf) -> None:
-    shelf.topic("nodes", block("How?", "So.\nAnd so."), block("Why?", "Thus.", n=1))
+    await shelf.topic("nodes", block("How?", "So.\nAnd so."), block("Why?", "Thus.", n=1))
     with fail_after(5):
         result = await shelf.refresh_topics()
 
@@ -517,25 +420,23 @@ async def test_topics_are_summarised_from_their_conversations_alone(shelf: Shelf
 
 async def test_unchanged_topics_cost_nothing_and_lost_ones_leave_the_index(shelf: Shelf) -> None:
     first, second = block("How?", "So."), block("Why?", "Thus.", n=1)
-    shelf.topic("one", first)
-    shelf.topic("two", second)
+    await shelf.topic("one", first)
+    await shelf.topic("two", second)
     with fail_after(5):
         await shelf.refresh_topics()
-        before = traces(shelf.index_path, shelf.cache_path)
-        shelf.model.asked.clear()
+        before = shelf.newest_change()
         assert await shelf.refresh_topics() == Refreshed()
-        assert traces(shelf.index_path, shelf.cache_path) == before
-        assert shelf.model.asked == []
+        assert shelf.newest_change() == before
 
-        shelf.topics.update(TopicName("one"), None, [first.qa_id])
+        await shelf.topic("two", without=[first])
         assert await shelf.refresh_topics() == refreshed(removed=("team:one.txt",))
     assert list(shelf.index()) == ["team:two.txt"]
 
 
-async def test_a_long_topic_is_shown_by_its_questions_within_the_bound(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, max_topic_chars=2000)
+async def test_a_long_topic_is_shown_by_its_questions_within_the_bound(shelf: Shelf) -> None:
+    shelf.options = IndexingOptions(max_topic_chars=2000)
     shelf.model.always(SUMMARIZE_TOPIC, praised)
-    shelf.topic("big", *(block(f"Question {n}?", "word " * 500, n=n) for n in range(50)))
+    await shelf.topic("big", *(block(f"Question {n}?", "word " * 500, n=n) for n in range(50)))
     with fail_after(5):
         await shelf.refresh_topics()
 
@@ -546,54 +447,89 @@ async def test_a_long_topic_is_shown_by_its_questions_within_the_bound(tmp_path:
 
 
 async def test_a_new_topic_is_listed_at_once_by_its_first_question(shelf: Shelf) -> None:
-    shelf.topic("nodes", block("How do I start a node?", "So."), block("Why?", "Thus.", n=1))
-
-    async def add() -> bool:
-        return await run_sync(add_topic_provisionally, shelf.topics, TopicName("nodes"), shelf.catalogue)
-
     with fail_after(5):
-        assert await add()
+        await shelf.topic("nodes", block("How do I start a node?", "So."), block("Why?", "Thus.", n=1))
+        await shelf.list_topic("nodes")
         assert shelf.index() == {"team:nodes.txt": "How do I start a node?"}
         assert shelf.model.asked == []
-        before = traces(shelf.index_path, shelf.cache_path)
-        assert not await add()
-        assert traces(shelf.index_path, shelf.cache_path) == before
+        before = shelf.newest_change()
+        await shelf.list_topic("nodes")
+        assert shelf.newest_change() == before
 
-        # The summary is owed, although size, mtime and hash have not changed.
+        # The summary is owed, although the text has not changed.
         assert await shelf.refresh_topics() == refreshed(changed=("team:nodes.txt",))
-        assert not await add()
+        await shelf.list_topic("nodes")
     assert shelf.index()["team:nodes.txt"].startswith("All about")
+
+
+async def test_topics_that_lost_something_are_described_by_rules_and_those_that_are_gone_leave(shelf: Shelf) -> None:
+    first, second, third = (block(f"Why {n}?", "Thus.", n=n) for n in range(3))
+    with fail_after(5):
+        await shelf.topic("nodes", first, second)
+        await shelf.topic("gone", third)
+        await shelf.refresh_topics()
+        await shelf.topic("unlisted", block("Who?", "You.", n=9))
+        await shelf.topic("nodes", without=[first, third])
+        names = tuple(map(TopicName, ("nodes", "gone", "unlisted", "unknown")))
+        await shelf.knowledge.change(lambda change: describe_provisionally(change, names, shelf.clock.now()))
+        assert shelf.index() == {"team:nodes.txt": "Why 1?"}
+        assert shelf.cached("team:nodes.txt").summary_pending
+        assert (await shelf.refresh_topics()).changed == ("team:nodes.txt", "team:unlisted.txt")
 
 
 async def test_a_topic_of_one_conversation_is_described_by_its_question_without_a_call(shelf: Shelf) -> None:
     name = TopicName("nodes")
     first = block("How do I start a node?", "So.")
-    shelf.topic(name, first)
+    await shelf.topic(name, first)
     with fail_after(5):
         assert await shelf.refresh_topics() == refreshed(changed=("team:nodes.txt",))
         assert shelf.index() == {"team:nodes.txt": "How do I start a node?"}
-        shelf.topics.update(name, block("And stop one?", "Ctrl-C.", n=1), [first.qa_id])
+        await shelf.topic(name, block("And stop one?", "Ctrl-C.", n=1), without=[first])
         assert await shelf.refresh_topics() == refreshed(changed=("team:nodes.txt",))
         assert shelf.index() == {"team:nodes.txt": "And stop one?"}
         assert await shelf.refresh_topics() == refreshed()
         assert shelf.model.asked == []
-        shelf.topic(name, block("Why?", "Thus.", n=2))
+        await shelf.topic(name, block("Why?", "Thus.", n=2))
         await shelf.refresh_topics()
     assert len(shelf.model.calls(SUMMARIZE_TOPIC)) == 1
 
 
 async def test_a_topic_that_is_added_during_a_refresh_is_not_lost(shelf: Shelf) -> None:
-    shelf.topic("one", block("How?", "So."), block("Who?", "You.", n=2))
+    await shelf.topic("one", block("How?", "So."), block("Who?", "You.", n=2))
 
     async def meanwhile(given: SummarizeIn) -> SummarizeOut:
-        shelf.topic("two", block("Why?", "Thus.", n=1))
-        await run_sync(add_topic_provisionally, shelf.topics, TopicName("two"), shelf.catalogue)
+        await shelf.topic("two", block("Why?", "Thus.", n=1))
+        await shelf.list_topic("two")
         return praised(given)
 
     shelf.model.next(SUMMARIZE_TOPIC, meanwhile)
     with fail_after(5):
         await shelf.refresh_topics()
     assert shelf.index()["team:two.txt"] == "Why?"
+
+
+async def test_a_topic_that_grows_while_it_is_read_is_described_with_what_came(shelf: Shelf) -> None:
+    more = [block("When?", "Now.", n=2)]
+
+    class Growing(Knowledge):
+        """Grows after the first look."""
+
+        def text(self, name: TopicName) -> str:
+            return self._grown(super().text(name))
+
+        def read(self, name: TopicName) -> tuple[TopicBlock, ...]:
+            return self._grown(super().read(name))
+
+        def _grown(self, found: T) -> T:
+            if more:
+                from_thread.run(shelf.topic, "nodes", more.pop())
+            return found
+
+    with fail_after(5):
+        await shelf.topic("nodes", block("How?", "So."), block("Why?", "Thus.", n=1))
+        await refresh_topics(shelf.model, Growing(shelf.knowledge.db), shelf.team)
+        await shelf.refresh_topics()
+    assert "When?" in shelf.model.calls(SUMMARIZE_TOPIC)[-1].text
 
 
 @pytest.mark.parametrize("failure", [ModelReplyError("junk"), ModelSchemaError("no"), SummarizeOut(description=" ")])
@@ -608,13 +544,11 @@ async def test_what_the_model_cannot_describe_is_not_asked_for_with_every_change
             result = await shelf.refresh_sources()
             assert [owed.source_id for owed in result.pending] == ["kb:bad.md"]
             assert result.pending[0].reason
-        before = traces(shelf.index_path, shelf.cache_path)
-        written = len(shelf.disk.renamed)
+        before = shelf.newest_change()
         assert [owed.source_id for owed in (await shelf.refresh_sources()).pending] == ["kb:bad.md"]
     assert asked_for(shelf, "kb:bad.md") == 1
     assert asked_for(shelf, "kb:other.md") == 5
-    assert traces(shelf.index_path, shelf.cache_path) == before
-    assert len(shelf.disk.renamed) == written
+    assert shelf.newest_change() == before
 
 
 async def test_what_the_model_cannot_describe_is_tried_again_after_growing_pauses(shelf: Shelf) -> None:
@@ -665,14 +599,14 @@ async def test_what_the_model_cannot_describe_is_tried_at_once_when_its_text_cha
 
 
 async def test_a_topic_that_the_model_cannot_describe_costs_no_call_while_others_grow(shelf: Shelf) -> None:
-    shelf.topic("bad", block("How?", "So."), block("Who?", "You.", n=9))
+    await shelf.topic("bad", block("How?", "So."), block("Who?", "You.", n=9))
     shelf.model.always(
         SUMMARIZE_TOPIC,
         lambda given: ModelReplyError("junk") if given.source_id == "team:bad.txt" else praised(given),
     )
     with fail_after(5), unasked():
         for n in range(1, 4):
-            shelf.topic("good", block(f"Why {n}?", "Thus.", n=n))
+            await shelf.topic("good", block(f"Why {n}?", "Thus.", n=n))
             await shelf.refresh_topics()
     assert [given.source_id for given in shelf.model.calls(SUMMARIZE_TOPIC)].count(SourceId("team:bad.txt")) == 1
 
@@ -713,7 +647,7 @@ async def test_a_clock_that_was_far_ahead_makes_no_source_wait_for_years(shelf: 
 
 async def test_a_source_that_no_model_has_described_says_so(shelf: Shelf) -> None:
     shelf.source("a.md", "# A")
-    shelf.topic("t", block("How?", "So."))
+    await shelf.topic("t", block("How?", "So."))
     shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
     with fail_after(5):
         await shelf.refresh_sources()
@@ -734,56 +668,10 @@ async def test_a_source_that_no_model_has_described_says_so(shelf: Shelf) -> Non
         assert shelf.cached("kb:a.md").described_at == then
 
 
-@pytest.mark.parametrize("lost", ["the flag", "the cache"])
-async def test_an_entry_that_lost_the_word_on_who_described_it_is_known_by_its_text(shelf: Shelf, lost: str) -> None:
-    shelf.source("a.md", "# A")
-    shelf.model.always(SUMMARIZE_SOURCE, ModelReplyError("junk"))
-    with fail_after(5):
-        await shelf.refresh_sources()
-        if lost == "the flag":
-            shelf.cache_path.write_text(shelf.cache_path.read_text().replace('"provisional": true', '"older": true'))
-            assert shelf.cached("kb:a.md").described_at is not None
-        else:
-            shelf.cache_path.unlink()
-        await shelf.refresh_sources()
-    assert shelf.cached("kb:a.md").described_at is None
-
-
 async def test_a_topic_that_was_just_opened_is_not_described_yet(shelf: Shelf) -> None:
-    shelf.topic("nodes", block("How do I start a node?", "So."))
+    await shelf.topic("nodes", block("How do I start a node?", "So."))
     with fail_after(5):
-        await run_sync(add_topic_provisionally, shelf.topics, TopicName("nodes"), shelf.catalogue)
+        await shelf.list_topic("nodes")
         assert shelf.cached("team:nodes.txt").described_at is None
         await shelf.refresh_topics()
     assert shelf.cached("team:nodes.txt").described_at == shelf.clock.now()
-
-
-def test_a_note_that_comes_while_another_thread_reads_the_files_is_kept(tmp_path: Path) -> None:
-    def cached(summary: str) -> CachedFile:
-        at = HandClock().now()
-        return CachedFile(
-            content_hash="1", summary_text=summary, last_indexed_at=at, rel_path="a.md", size_bytes=1, mtime_ns=1
-        )
-
-    a, notes = SourceId("kb:a.md"), list[CachedFile]()
-
-    class Slow(FileLayer):
-        """Reads the journal just before the note."""
-
-        def read(self, path: Path) -> bytes | None:
-            data = super().read(path)
-            if notes and "journal" in path.name:
-                note = notes.pop()
-                reader.sources()
-                reader.note(a, note)
-            return data
-
-    opened = partial(
-        Catalogue, cache_path=tmp_path / "cache.json", index_path=tmp_path / "index.txt", clock=HandClock()
-    )
-    opened().change({a: cached("provisional")})
-    reader = opened(files=Slow())
-    notes.append(cached("described"))
-    reader.sources()
-    reader.change({})
-    assert reader.sources()[a].summary_text == opened().sources()[a].summary_text == "described"

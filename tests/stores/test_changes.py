@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from intern.stores.database import Transaction
-from intern.stores.sqlite.changes import Change, changes_after, log_changes
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.knowledge import LogEntry, changes_after, log_changes
 
 pytestmark = pytest.mark.anyio
 
@@ -18,15 +18,15 @@ async def test_a_follower_reads_each_name_once_at_its_newest_change(tmp_path: Pa
     def change(tx: Transaction) -> list[int]:
         return [log_changes(tx, "topic", ["b", "a"]), log_changes(tx, "source", ["a"]), log_changes(tx, "topic", ["b"])]
 
-    def all_after_the_first(tx: Transaction) -> list[Change]:
+    def all_after_the_first(tx: Transaction) -> list[LogEntry]:
         return changes_after(tx, 1, ["topic", "source"])
 
-    def topics(tx: Transaction) -> list[Change]:
+    def topics(tx: Transaction) -> list[LogEntry]:
         return changes_after(tx, 0, ["topic"])
 
     with anyio.fail_after(5):
         async with await Database.open(tmp_path / "intern.db") as db:
             assert await db.write(change) == [1, 2, 3]
             assert await db.of("other").write(change) == [1, 2, 3]
-            assert await db.read(all_after_the_first) == [Change("source", "a", 2), Change("topic", "b", 3)]
-            assert await db.read(topics) == [Change("topic", "a", 1), Change("topic", "b", 3)]
+            assert await db.read(all_after_the_first) == [LogEntry("source", "a", 2), LogEntry("topic", "b", 3)]
+            assert await db.read(topics) == [LogEntry("topic", "a", 1), LogEntry("topic", "b", 3)]

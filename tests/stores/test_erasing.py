@@ -17,10 +17,35 @@ from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Capture, CapturedPair, Turn
 from intern.stores.archive import Archive, Erased
 from intern.stores.blocks import format_raw, without_blocks
+from intern.stores.files import FileLayer
 from tests.fakes import HandClock
-from tests.learning.pairs import KilledError, KillingLayer
+from tests.learning.pairs import KilledError
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)
+
+
+class KillingLayer(FileLayer):
+    """The process ends at the nth step on disk."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise KilledError
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        self._step()
+        return super().write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        self._step()
+        super().fsync(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._step()
+        super().rename(old, new)
 
 
 def capture(*messages: str, conversation: str = "thread_1") -> Capture:

@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.records import IndexEntry
-from intern.stores.files import FileLayer
 from intern.stores.library import (
     CachedFile,
     CachedPage,
@@ -27,7 +26,6 @@ from intern.stores.library import (
     is_source_id,
     parse_index,
     read_index,
-    write_index,
 )
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, 228000, tzinfo=UTC)
@@ -39,15 +37,6 @@ hostile = st.lists(
     )
 ).map("".join)
 any_id = st.tuples(st.sampled_from(["kb:", "team:", "", "kb"]), any_text).map(lambda both: SourceId("".join(both)))
-
-
-class CountingFiles(FileLayer):
-    def __init__(self) -> None:
-        self.written: list[Path] = []
-
-    def write_atomically(self, path: Path, data: bytes) -> None:
-        self.written.append(path)
-        super().write_atomically(path, data)
 
 
 def entry(source_id: str, description: str = "What it covers.") -> IndexEntry:
@@ -116,25 +105,6 @@ def test_people_name_their_files_as_they_like(name: str) -> None:
     assert parse_index(format_index([entry(name)])) == (entry(name),)
 
 
-def test_the_same_index_is_not_written_again(tmp_path: Path) -> None:
-    files = CountingFiles()
-    path = tmp_path / "folder" / "index.txt"
-    assert read_index(path) == ()
-    assert write_index(path, [entry("kb:b.md"), entry("kb:a.md")], files=files)
-    assert not write_index(path, [entry("kb:a.md"), entry("kb:b.md")], files=files)
-    assert read_index(path) == (entry("kb:a.md"), entry("kb:b.md"))
-    assert write_index(path, [], files=files)
-    assert read_index(path) == ()
-    assert len(files.written) == 2
-
-
-def test_an_id_that_fits_no_index_is_left_out_aloud(tmp_path: Path) -> None:
-    with capture_logs() as logs:
-        write_index(tmp_path / "index.txt", [entry("kb:a\nkb:b.md"), entry("kb:c.md")])
-    assert read_index(tmp_path / "index.txt") == (entry("kb:c.md"),)
-    assert [log["event"] for log in logs] == ["index_entry_refused"]
-
-
 def test_an_index_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "index.txt").mkdir()
     with pytest.raises(KnowledgeError, match=r"index\.txt"):
@@ -153,10 +123,10 @@ def test_the_hash_looks_at_the_text_and_not_at_its_layout() -> None:
     )
 
 
-def test_the_cache_has_the_specified_fields(tmp_path: Path) -> None:
+def test_the_cache_has_the_specified_fields() -> None:
     page = CachedPage(content_hash="h", summary_text="s", last_indexed_at=NOW, summary_pending=True, url="https://a/")
-    cache_of([("kb:https://a/", page), ("kb:a.md", cached())]).save(tmp_path / "cache.json")
-    stored = json.loads((tmp_path / "cache.json").read_bytes())
+    data = cache_of([("kb:https://a/", page), ("kb:a.md", cached())]).encode()
+    stored = json.loads(data)
     assert stored["schema_version"] == 1
     assert stored["generated_at"] == "2026-02-01T03:10:56.228000Z"
     assert stored["sources"]["kb:a.md"] == {
@@ -179,25 +149,13 @@ def test_the_cache_has_the_specified_fields(tmp_path: Path) -> None:
     }
 
 
-def test_a_cache_is_read_as_it_was_saved_and_saved_once(tmp_path: Path) -> None:
-    files = CountingFiles()
+def test_a_cache_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "cache.json"
-    cache = cache_of([("kb:a.md", cached()), ("kb:b.md", cached("b.md", summary_pending=True))])
-    assert IndexCache.load(path, files=files) == IndexCache()
-    assert cache.save(path, files=files)
-    assert IndexCache.load(path, files=files) == cache
-    later = IndexCache(generated_at=datetime(2027, 1, 1, tzinfo=UTC), sources=cache.sources)
-    assert not later.save(path, files=files), "a new time alone is no change"
-    assert cache_of([("kb:a.md", cached())]).save(path, files=files)
-    assert len(files.written) == 2
-
-
-def test_a_file_name_that_json_cannot_hold_does_not_stop_the_cache(tmp_path: Path) -> None:
-    path = tmp_path / "cache.json"
-    cache = cache_of([("kb:a.md", cached()), ("kb:\udcff.md", cached("\udcff.md"))])
-    assert cache.save(path)
-    assert not cache.save(path)
-    assert list(IndexCache.load(path).sources) == ["kb:a.md"]
+    assert IndexCache.load(path) == IndexCache()
+    cache = cache_of([("kb:b.md", cached("b.md", summary_pending=True)), ("kb:a.md", cached())])
+    path.write_bytes(cache.encode())
+    assert IndexCache.load(path) == cache
+    assert list(IndexCache.load(path).sources) == ["kb:a.md", "kb:b.md"]
 
 
 @pytest.mark.parametrize(
@@ -212,9 +170,7 @@ def test_a_file_name_that_json_cannot_hold_does_not_stop_the_cache(tmp_path: Pat
         b'{"schema_version": 1, "sources": {"kb:a.md": {"source_t',
     ],
 )
-def test_a_cache_damaged_newer_or_of_no_version_is_empty_with_a_warning_and_then_replaced(
-    tmp_path: Path, damage: bytes
-) -> None:
+def test_a_cache_damaged_newer_or_of_no_version_is_empty_with_a_warning(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "cache.json"
     path.write_bytes(damage)
     with capture_logs() as logs:
@@ -222,5 +178,3 @@ def test_a_cache_damaged_newer_or_of_no_version_is_empty_with_a_warning_and_then
     assert [(log["event"], log["log_level"], log["file"]) for log in logs] == [
         ("index_cache_rebuilt", "warning", str(path))
     ]
-    assert IndexCache(generated_at=NOW).save(path), "also where it has no sources"
-    assert IndexCache.load(path).generated_at == NOW

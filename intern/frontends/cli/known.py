@@ -68,7 +68,7 @@ def facts() -> None:
 @_filters
 def list_facts(*, top: int, as_json: bool, **filters: Any) -> None:
     """List facts, what was said last first."""
-    found = ask_folder(lambda intern: intern.facts(_wanted(**filters), top))
+    found = ask_folder(lambda intern: intern.known.facts(_wanted(**filters), top))
     show_each(found, _fact_line, "no fact is known", as_json=as_json)
 
 
@@ -77,7 +77,7 @@ def list_facts(*, top: int, as_json: bool, **filters: Any) -> None:
 @_filters
 def search_facts(*, text: tuple[str, ...], top: int, as_json: bool, **filters: Any) -> None:
     """Find facts that hold words of TEXT, best first."""
-    found = ask_folder(lambda intern: intern.search_facts(" ".join(text), _wanted(**filters), top))
+    found = ask_folder(lambda intern: intern.known.search_facts(" ".join(text), _wanted(**filters), top))
     show_each(found, _fact_line, "nothing was found", as_json=as_json)
     sys.exit(0 if found else 1)
 
@@ -88,7 +88,7 @@ def search_facts(*, text: tuple[str, ...], top: int, as_json: bool, **filters: A
 @json_option
 def show_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show a fact whole, and where it was said."""
-    fact, links = ask_folder(lambda intern: intern.fact_history(fact_id, secret=secret))
+    fact, links = ask_folder(lambda intern: intern.known.fact_history(fact_id, secret=secret))
     link = next(each for each in links if each.fact.id == fact.id)
     show_result(link, lambda link: show(_whole_fact(link)), as_json=as_json)
 
@@ -99,7 +99,7 @@ def show_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
 @json_option
 def history_of_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
     """Show what a fact took the place of, and what took its place, oldest first."""
-    _, links = ask_folder(lambda intern: intern.fact_history(fact_id, secret=secret))
+    _, links = ask_folder(lambda intern: intern.known.fact_history(fact_id, secret=secret))
     show_result(links, lambda links: show("\n\n".join(map(_whole_fact, links))), as_json=as_json)
 
 
@@ -113,7 +113,7 @@ def retire(*, fact_id: str, why: str, as_json: bool) -> None:
         raise click.BadParameter("say why", param_hint="--why")
 
     async def work(intern: Intern) -> Retirement:
-        fact = await intern.fact(fact_id, secret=True)
+        fact = await intern.known.fact(fact_id, secret=True)
         if not fact.is_active:
             raise ConfigError(f"{fact.id} is retired already; `intern facts history` tells why")
         return await intern.retire_fact(fact.id, why)
@@ -163,7 +163,7 @@ def nuggets() -> None:
 @json_option
 def list_nuggets(*, status: NuggetStatus | None, top: int, as_json: bool) -> None:
     """List nuggets, newest first."""
-    found = ask_folder(lambda intern: intern.nuggets(status, top))
+    found = ask_folder(lambda intern: intern.known.nuggets(status, top))
     show_each(found, _nugget_line, "no nugget was distilled yet", as_json=as_json)
 
 
@@ -172,7 +172,7 @@ def list_nuggets(*, status: NuggetStatus | None, top: int, as_json: bool) -> Non
 @json_option
 def show_nugget(*, nugget_id: str, as_json: bool) -> None:
     """Show a nugget whole."""
-    show_result(ask_folder(lambda intern: intern.nugget(nugget_id)), _show_nugget, as_json=as_json)
+    show_result(ask_folder(lambda intern: intern.known.nugget(nugget_id)), _show_nugget, as_json=as_json)
 
 
 def _nugget_line(nugget: Nugget) -> str:

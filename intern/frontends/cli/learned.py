@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from intern.service.intern import Forgot, Progress, Regenerated
     from intern.service.models import Estimate
     from intern.service.reading import PairText, TopicLine, WaitingPair
+    from intern.service.restoring import Adopted
 
 _LISTED = 50  # a screen or two; --all has the rest
 _NAMED = 10
@@ -116,6 +117,26 @@ def show_topic(name: str, *, removed: bool, as_json: bool) -> None:
 def history_of(name: str, *, as_json: bool) -> None:
     """Tell all that was decided about the pairs of a topic, oldest first."""
     show_each(reading().history(name), _told, "", as_json=as_json)
+
+
+@topics.command("adopt")
+@click.argument("name")
+@json_option
+def adopt(name: str, *, as_json: bool) -> None:
+    """Take in a topic whose text file you edited.
+
+    Topic files are written from the database, so an edit changes nothing by itself; it is kept beside, as
+    .NAME.txt.edited. This takes it in as a decision of the team. A regeneration makes topics anew from the archive, and
+    knows nothing of it. While `intern run` works on the same data folder, it does the work. Exit code 2 where nothing
+    was edited, or where it has what cannot be taken in.
+    """
+    show_result(ask_folder(lambda intern: intern.adopt(name)), _tell_adopted, as_json=as_json)
+
+
+def _tell_adopted(done: Adopted) -> None:
+    say(f"{done.topic}: {len(done.changed)} pairs with other words, {len(done.removed)} taken out")
+    if done.left_out:
+        say(f"left out, for they stand in no topic any more: {', '.join(done.left_out)}")
 
 
 @click.group("review", cls=Listing)
@@ -248,11 +269,10 @@ def _tell_forgotten(done: Forgot) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what it would cost, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def regenerate(*, dry_run: bool, as_json: bool) -> None:
-    """Rebuild the topic files from the archive.
+    """Rebuild the topics from the archive.
 
-    Useful after the prompts changed, or when topic files were damaged. The old library stays in use until the new one
-    is complete, and is kept beside it, as topics.prev, until the next regeneration. Stopped at any moment, it goes on
-    where it was when it is called again, unless settings, prompts or the archive changed meanwhile.
+    Useful after the prompts changed. The topics stay as they are until the new ones are complete. Stopped at any
+    moment, it goes on where it was when it is called again, unless settings, prompts or the archive changed meanwhile.
 
     While `intern run` works on the same data folder, it does the work, and this command waits for it. Exit code 3 where
     a pair is parked.

@@ -15,13 +15,14 @@ import click
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.frontends.cli.options import settings_of, settings_of_folder
+from intern.frontends.cli.options import ask_folder, settings_of, settings_of_folder
 from intern.frontends.cli.output import say, show, show_result
 from intern.frontends.words import ago
 from intern.service import CONFIG_FILE
 
 if TYPE_CHECKING:
     from intern.service.doctor import Report
+    from intern.service.restoring import Restored
     from intern.service.status import Attended, ParkedPair, SourceStatus, Status
     from intern.service.stores import BackedUp
 
@@ -108,6 +109,46 @@ def _show_copy(done: BackedUp) -> None:
         say(f"also copy, as they are: {', '.join(done.beside)}")
 
 
+@click.command("export")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def export(folder: Path, *, as_json: bool) -> None:
+    """Write archive, decisions, topics and indices as text files.
+
+    Into a folder that is empty or not there yet; `intern restore` reads it. Works beside a running bot. Your documents,
+    nuggets, facts, votes and traces are not in it. Exit code 0: done. 2: the folder holds something. 3: it could not be
+    read or written.
+    """
+    names = ask_folder(lambda intern: intern.export(folder))
+    show_result(names, lambda names: say(f"wrote {len(names)} files to {folder}"), as_json=as_json)
+
+
+@click.command("restore")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def restore(folder: Path, *, as_json: bool) -> None:
+    """Make a lost database anew from the text files of a folder.
+
+    FOLDER is a data folder or what `intern export` wrote. Archive, decisions, topics and the descriptions of the
+    indices are taken from it, and no model is asked. Nuggets, facts, votes and traces are not in text files: a backup
+    has them. Exit code 0: done. 2: the database holds something already. 3: something cannot be read or written.
+    """
+    done = ask_folder(lambda intern: intern.restore(folder), settings_of())  # there may be no data folder yet
+    show_result(done, _tell_restored, as_json=as_json)
+
+
+def _tell_restored(done: Restored) -> None:
+    say(
+        f"{done.pairs} captures, {done.decisions} decisions, {done.topics} topics, {done.sources} descriptions;"
+        " no model was asked"
+    )
+    for each in done.damaged[:_TOLD]:
+        say(f"passed over: {each}")
+    if len(done.damaged) > _TOLD:
+        say(f"passed over: {len(done.damaged) - _TOLD} more pieces")
+
+
+_TOLD = 5
 _MARKS = {"ok": "ok  ", "note": "note", "todo": "TODO"}
 
 

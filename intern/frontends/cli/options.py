@@ -93,9 +93,6 @@ class _Brief(logging.Filter):
     _TOLD: Mapping[str, str] = {
         "archive_block_damaged": "{file}, line {line}: {reason}; this piece is passed over",
         "archive_id_repeated": "{file}: a second pair has the id {qa_id}; it is passed over",
-        "topic_block_damaged": "{file}, line {line}: {reason}; this piece is passed over",
-        "decision_damaged": "{file}, line {line}: {reason}; this decision is passed over",
-        "state_damaged": "{file}: {reason}; the decisions tell instead",
         "search_failed": "the texts could not be searched, so descriptions alone decide: {reason}",
         "learned_search_failed": "nuggets and facts could not be searched: {reason}",
     }

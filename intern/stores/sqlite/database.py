@@ -7,8 +7,8 @@ on trio, and several processes may hold the file open at once. `schema.sql` has 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
@@ -51,7 +51,7 @@ class SqliteTransaction(Transaction):
         self._db.executemany(plain, (self._with_community(each, places) for each in values)).fetchall()
 
 
-_SCHEMA = Path(__file__).with_name("schema.sql")
+SCHEMA = Path(__file__).with_name("schema.sql")
 
 # Without figures, SQLite takes any column for selective and reads all rows of a community instead of those of a key.
 # Each file says of itself: one community has all rows, and a partial index few of them.
@@ -296,7 +296,7 @@ def _opened(path: Path, schema: str | None) -> _Connection:
         db = _connected(path)
         try:
             if not has_tables(db, path):  # the usual case takes no lock
-                _make_tables(db, path, schema or _SCHEMA.read_text(encoding="utf-8"))
+                _make_tables(db, path, schema or SCHEMA.read_text(encoding="utf-8"))
         except BaseException:
             db.close()
             raise
@@ -358,8 +358,8 @@ def explained(path: Path, error: apsw.Error) -> Exception:
             return KnowledgeError(f"{path} is held by another program for over {_BUSY_SECONDS} s; end it and try again")
         case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError():
             return KnowledgeError(
-                f"{path} is damaged ({error}); move it away with its -wal and -shm files and start again "
-                "(archive, decisions and topics are kept elsewhere)"
+                f"{path} is damaged ({error}); put its backup in its place, or move it (with -wal and -shm) away"
+                f" and run: intern restore {path.parent}"
             )
         case apsw.FullError():
             return KnowledgeError(f"no space is left for {path}; free some and try again")
@@ -369,3 +369,66 @@ def explained(path: Path, error: apsw.Error) -> Exception:
             return KnowledgeError(f"{path} could not be read or written ({error}); check disk and memory")
         case _:
             return error
+
+
+@contextmanager
+def at_rest(path: Path) -> Generator[Transaction | None]:
+    """Read a database as it is, whether or not a bot is at work; None where there is none, or an empty one.
+
+    Raises KnowledgeError where it cannot be read.
+    """
+    if not path.exists():
+        yield None
+        return
+    uri = path.absolute().as_uri()
+    # No process has it open, and all data is in the one file: SQLite need not make others beside it to read it.
+    alone = not path.with_name(f"{path.name}-wal").exists()
+    try:
+        db: _Connection = apsw.Connection(f"{uri}?immutable=1" if alone else uri, flags=_READ_ONLY)
+        try:
+            db.set_busy_timeout(5_000)
+            yield SqliteTransaction(db) if has_tables(db, path) else None
+        finally:
+            db.close()
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise explained(path, error) from error
+    except apsw.Error as error:
+        raise KnowledgeError(f"{path} cannot be read ({error}); check the file and its rights") from error
+
+
+_READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+
+
+class AtRest(database.Database):
+    """A file as it is, opened anew for each look; an empty database where there is none."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        """Read on a worker thread. Raises KnowledgeError."""
+        return await to_thread.run_sync(lambda: self.look(work, steady=steady))
+
+    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        """Read in the calling thread. Blocks; raises KnowledgeError."""
+        del steady
+        with at_rest(self._path) as db:
+            return work(db or _empty())
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Raise KnowledgeError."""
+        raise KnowledgeError(f"{self._path} is open for reading only, so {work.__name__} is not done")
+
+    async def scrub(self) -> None:
+        """Raise KnowledgeError."""
+        raise KnowledgeError(f"{self._path} is open for reading only, so nothing is scrubbed")
+
+    async def close(self) -> None:
+        """Do nothing: each look closes what it opened."""
+
+
+def _empty() -> Transaction:
+    db: _Connection = apsw.Connection(":memory:")
+    db.execute(SCHEMA.read_text(encoding="utf-8")).fetchall()
+    return SqliteTransaction(db)

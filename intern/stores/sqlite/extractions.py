@@ -306,11 +306,16 @@ class ExtractionLog(Store):
 
     async def move(self, follower: str, position: str) -> None:
         """Keep how far a follower has read."""
-        await self.db.run(
-            "insert into positions (community, follower, position) values (:community, ?, ?)"
-            " on conflict (community, follower) do update set position = excluded.position",
-            (follower, position),
-        )
+        await self.db.write(lambda db: move_to(db, follower, position))
+
+
+def move_to(db: Transaction, follower: str, position: str) -> None:
+    """Keep how far a follower has read."""
+    db.run(
+        "insert into positions (community, follower, position) values (:community, ?, ?)"
+        " on conflict (community, follower) do update set position = excluded.position",
+        (follower, position),
+    )
 
 
 def _learn(db: Transaction, agent_id: str, decision: FactDecision, now: datetime) -> FactRefusal | None:

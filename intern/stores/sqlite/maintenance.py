@@ -29,7 +29,7 @@ from intern.core.records import Capture
 from intern.core.text.masking import mask_secrets
 from intern.stores.blocks import bare, only
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.database import SqliteTransaction, explained, has_tables
+from intern.stores.sqlite.database import at_rest, explained, has_tables
 from intern.stores.sqlite.outbox import COUNT_OUTDATED
 from intern.stores.sqlite.store import IN, Store, listed, reads, writes
 from intern.stores.sqlite.work import RETRIES
@@ -121,31 +121,6 @@ def _is_sound(db: Any, table: str) -> bool:
         return False
     return True
 
-
-@contextmanager
-def at_rest(path: Path) -> Generator[Transaction | None]:
-    """Read a database as it is, whether or not a bot is at work; None where there is none, or an empty one.
-
-    Raises KnowledgeError where it cannot be read.
-    """
-    if not path.exists():
-        yield None
-        return
-    uri = path.absolute().as_uri()
-    # No process has it open, and all data is in the one file: SQLite need not make others beside it to read it.
-    alone = not path.with_name(f"{path.name}-wal").exists()
-    try:
-        db: Any = apsw.Connection(f"{uri}?immutable=1" if alone else uri, flags=_READ_ONLY)
-        try:
-            db.set_busy_timeout(5_000)
-            yield SqliteTransaction(db) if has_tables(db, path) else None
-        finally:
-            db.close()
-    except apsw.Error as error:
-        raise KnowledgeError(f"{path} cannot be read ({error}); check the file and its rights") from error
-
-
-_READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 _FIGURES = {
     "counts": "select day, name, number from counts where community = :community",

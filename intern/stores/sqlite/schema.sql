@@ -5,7 +5,8 @@
 -- have reached.
 create table communities (
     community text primary key,
-    position integer not null
+    position integer not null,
+    generation integer not null default 0
 ) strict, without rowid;
 create table changes (
     community text not null,
@@ -14,7 +15,54 @@ create table changes (
     position integer not null,
     primary key (community, kind, name)
 ) strict, without rowid;
-create index changes_by_position on changes (community, position);
+create index changes_by_position on changes (community, kind, position);
+
+-- What was decided about each archived pair, and the topics. A regeneration drafts decisions, and blocks of the next
+-- generation; the current one is the community's. A pair's time is its id's, in microseconds since 1970.
+create table decisions (
+    community text not null,
+    draft integer not null,
+    position integer not null,
+    decision text not null,
+    primary key (community, draft, position)
+) strict, without rowid;
+create table blocks (
+    community text not null,
+    generation integer not null,
+    time integer not null,
+    topic text not null,
+    qa_id text not null,
+    conversation_id text,
+    answered integer not null,
+    block blob not null,
+    primary key (community, generation, time)
+) strict, without rowid;
+create index blocks_of_topic on blocks (community, generation, topic, answered, time);
+create index blocks_of_conversation on blocks (community, generation, conversation_id);
+create table regeneration (
+    community text not null,
+    n integer not null,
+    line text not null,
+    primary key (community, n)
+) strict, without rowid;
+
+-- What is known of each source that an index lists.
+create table sources (
+    community text not null,
+    catalogue text not null,
+    source_id text not null,
+    source text not null,
+    primary key (community, catalogue, source_id)
+) strict, without rowid;
+
+-- The hash of each text file that is written from all this, as it is and as it was before: a person's edit is neither.
+create table projected (
+    community text not null,
+    file text not null,
+    digest blob not null,
+    before blob not null,
+    primary key (community, file)
+) strict, without rowid;
 
 -- Replies: what is to be posted, which messages it is for, and what posted answers cite.
 create table posts (

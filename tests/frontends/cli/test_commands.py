@@ -93,7 +93,7 @@ def test_a_wrong_setting_ends_with_2_and_one_line(intern: Intern, arguments: lis
     assert intern(*arguments) == (2, "", line)
 
 
-_MADE_BY = {"run", "try", "init", "index", "import", "import-notes"}
+_MADE_BY = {"run", "try", "init", "index", "import", "import-notes", "restore"}
 """Commands that make a data folder."""
 _WITHOUT = {"doctor", "prompts", "backtest"}
 """Commands that work without one: to tell that there is none, or because they want none."""
@@ -105,8 +105,10 @@ _WITHOUT = {"doctor", "prompts", "backtest"}
         ["status"],
         ["status", "--sources"],
         ["backup", "copy.db"],
+        ["export", "copy"],
         ["topics"],
         ["topics", "show", "ports"],
+        ["topics", "adopt", "ports"],
         ["archive"],
         ["archive", "show", "qa_20260201_031056"],
         ["facts"],

@@ -513,21 +513,18 @@ def listed_document() -> SearchDocument:
     return SearchDocument(id="kb:a#0", source_id=SourceId("kb:a"), kind="source", text="keys", at=at)
 
 
-def test_damaged_text_files_and_scan_paths_that_cannot_be_looked_at_are_to_do(intern: Intern, folder: Path) -> None:
+def test_damage_of_the_archive_and_scan_paths_that_cannot_be_looked_at_are_to_do(intern: Intern, folder: Path) -> None:
     team, gone = folder / "data" / "team-knowledge", folder / "gone"
     Archive(team / "raw", clock=HandClock()).append(samples.capture(n=1))
     [week] = (team / "raw").iterdir()
     week.write_text("notes to self\n" + week.read_text()[:-5])
-    (team / "topics").mkdir()
-    (team / "topics" / "ports.txt").write_text("--- QA ---\nid: 1\n")
     (folder / "intern.toml").write_text(
         f'[llm]\nprovider = "offline"\n[discovery]\nscan_paths = ["{gone}", "{folder}"]\n'
     )
     code, out, _ = intern("doctor", "--json")
     damaged, unseen, _no_token = (each for each in json.loads(out)["findings"] if each["level"] == "todo")
     assert code == 1
-    assert damaged["what"].startswith(f"3 damaged pieces of text files are passed over: {week.name}, line 1: ")
-    assert "ports.txt, line 2" in damaged["what"]
+    assert damaged["what"].startswith(f"2 damaged pieces of the archive are passed over: {week.name}, line 1: ")
     assert damaged["do"].startswith(f"mend data/team-knowledge/raw/{week.name} at line 1 with a text editor")
     assert unseen["what"] == f"discovery cannot look at {gone} (No such file or directory)"
 

@@ -25,6 +25,11 @@ def no_database() -> None:
     Path("data/intern.db").write_bytes(b"no database at all, but long enough to be taken for one" * 50)
 
 
+def lost_database() -> None:
+    for path in Path("data").glob("intern.db*"):
+        path.unlink()
+
+
 def no_sources() -> None:
     Path("data/knowledge-base/sources").rename("away")
 
@@ -65,11 +70,17 @@ ENDS: Mapping[tuple[str, int], tuple[list[str], Trouble]] = {
     ("backup", 0): (["copy.db"], fine),
     ("backup", 2): (["questions.jsonl"], fine),
     ("backup", 3): (["copy.db"], no_database),
+    ("export", 0): (["copy"], fine),
+    ("export", 2): (["data"], fine),
+    ("export", 3): (["copy"], no_database),
+    ("restore", 0): (["data"], lost_database),
+    ("restore", 2): (["data"], fine),
+    ("restore", 3): (["data"], no_database),
     ("status", 0): ([], fine),
     ("status", 3): ([], no_database),
     ("topics", 0): ([], fine),
     ("topics", 2): (["show", "chess"], fine),
-    ("topics", 3): ([], instead_of("topics")),
+    ("topics", 3): ([], no_database),
     ("archive", 0): ([], fine),
     ("archive", 2): (["show", "qa_20000101_000000"], fine),
     ("archive", 3): ([], instead_of("raw")),
@@ -87,7 +98,7 @@ ENDS: Mapping[tuple[str, int], tuple[list[str], Trouble]] = {
     ("eval", 3): (["questions.jsonl"], no_sources),
     ("review", 0): ([], fine),
     ("review", 2): (["reject", "qa_20000101_000000"], fine),
-    ("review", 3): ([], instead_of("decisions.jsonl")),
+    ("review", 3): ([], no_database),
     ("retry", 2): (["qa_20000101_000000"], fine),
     ("forget", 1): (["--user", "7"], fine),
     ("forget", 3): (["--user", "7"], instead_of("decisions.jsonl")),

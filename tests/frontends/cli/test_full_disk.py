@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -12,13 +12,14 @@ from anyio import run
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import TopicName
-from intern.core.records import TopicBlock
+from intern.core.records import CapturedPair, Filed
 from intern.stores.archive import Archive
-from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.knowledge import Change
 from tests import samples
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern
+from tests.knowing import block_of, knowledge_in
 
 SMALL = "4m"
 
@@ -104,18 +105,31 @@ def test_an_archive_on_a_full_disk_keeps_what_it_holds_and_takes_the_next_once_t
     assert list(Archive(disk / "raw").after(None)) == [first, second]
 
 
-def test_a_topic_on_a_full_disk_stays_as_it_was(disk: Path) -> None:
-    topics, name = TopicLibrary(disk / "topics"), TopicName("ports")
-    old, new = (
-        TopicBlock(qa_id=each.qa_id, timestamp=each.timestamp, turns=each.turns)
-        for each in (samples.pair(), samples.pair("Long?", "x" * 8192, n=2))
-    )
-    topics.update(name, add=old)
-    fill(disk)
-    with pytest.raises(KnowledgeError, match=r"No space left.*free space"):
-        topics.update(name, add=new)
-    assert [block.qa_id for block in TopicLibrary(disk / "topics").read(name)] == [old.qa_id]
-    assert [path.name for path in (disk / "topics").iterdir()] == ["ports.txt"], "nothing half-written lies beside it"
+async def _filed_on_a_full_disk(disk: Path) -> None:
+    async with knowledge_in(disk) as knowledge:
+        old, new = samples.pair(), samples.pair("Long?", "x" * 500_000, n=2)
+        at, name = HandClock().now(), TopicName("ports")
+
+        def file(pair: CapturedPair) -> Callable[[Change], None]:
+            def work(db: Change) -> None:
+                db.decide(Filed(qa_id=pair.qa_id, topic=name, at=at))
+                db.put(name, block_of(pair))
+
+            return work
+
+        await knowledge.change(file(old))
+        junk = fill(disk)
+        with pytest.raises(KnowledgeError, match=r"no space is left"):
+            await knowledge.change(file(new))
+        assert [block.qa_id for block in knowledge.read(name)] == [old.qa_id]
+        assert [type(knowledge.of(each.qa_id)) for each in (old, new)] == [Filed, type(None)]
+        junk.unlink()
+        await knowledge.change(file(new))
+        assert [block.qa_id for block in knowledge.read(name)] == [old.qa_id, new.qa_id]
+
+
+def test_a_topic_and_its_decisions_stay_as_they_were_on_a_full_disk(disk: Path) -> None:
+    run(_filed_on_a_full_disk, disk)
 
 
 def test_a_database_on_a_full_disk_says_so_and_goes_on_once_there_is_room(disk: Path) -> None:

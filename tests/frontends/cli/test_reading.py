@@ -8,25 +8,21 @@ from pathlib import Path
 import pytest
 
 from intern.core.ids import MessageId, QAId, TopicName
-from intern.core.records import Capture, CapturedPair, Filed, Forgotten, TopicBlock
+from intern.core.records import Capture, CapturedPair, Filed, Forgotten
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
-from intern.stores.library import TopicLibrary
 from tests import samples
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern
+from tests.knowing import decide, known, put
 
-TEAM = Path("data/team-knowledge")
+DATA = Path("data")
+TEAM = DATA / "team-knowledge"
 PORTS = TopicName("ports")
 
 
 def archived(*captures: Capture) -> list[CapturedPair]:
     archive = Archive(TEAM / "raw", clock=HandClock())
     return [archive.append(each) for each in captures]
-
-
-def block(pair: CapturedPair) -> TopicBlock:
-    return TopicBlock(qa_id=pair.qa_id, timestamp=pair.timestamp, turns=pair.turns, answered_at=pair.answered_at)
 
 
 @pytest.fixture
@@ -38,13 +34,12 @@ def pairs(folder: Path) -> list[CapturedPair]:
         samples.capture("Which port now?", "Port 7480.\nSince 2.0.", n=2),
         samples.capture("Where are the logs?", "In /var/log.", n=3),
     )
-    TopicLibrary(TEAM / "topics").update(PORTS, block(newer))
+    put(DATA, PORTS, newer)
     at = HandClock().now()
-    DecisionLog(TEAM / "decisions.jsonl").extend(
-        [
-            Filed(qa_id=older.qa_id, topic=PORTS, at=at),
-            Filed(qa_id=newer.qa_id, topic=PORTS, removed=(older.qa_id,), at=at),
-        ]
+    decide(
+        DATA,
+        Filed(qa_id=older.qa_id, topic=PORTS, at=at),
+        Filed(qa_id=newer.qa_id, topic=PORTS, removed=(older.qa_id,), at=at),
     )
     return [older, newer, waiting]
 
@@ -67,7 +62,7 @@ def test_topics_are_listed_with_what_they_hold(intern: Intern, pairs: list[Captu
     assert (code, err) == (0, "")
     [topic] = json.loads(out)
     assert (topic["name"], topic["blocks"]) == ("ports", 1)
-    assert topic["chars"] == len((TEAM / "topics" / "ports.txt").read_text())
+    assert topic["chars"] == len(known(DATA, lambda knowledge: knowledge.text(PORTS)))
     assert "ports" in intern("topics").out
 
 
@@ -116,7 +111,7 @@ def test_a_long_archive_lists_its_newest_pairs_unless_all_are_asked_for(intern: 
 
 def test_a_pair_is_shown_with_all_that_was_decided_about_it(intern: Intern, pairs: list[CapturedPair]) -> None:
     forgotten = Forgotten(message_ids=(MessageId(pairs[0].message_ids[0]),), at=HandClock().now())
-    DecisionLog(TEAM / "decisions.jsonl").append(forgotten)
+    decide(DATA, forgotten)
     out = intern("archive", "show", pairs[0].qa_id).out
     assert "Team: Port 80." in out
     assert "filed under ports\n" in out

@@ -58,6 +58,6 @@ def test_a_refusing_model_keeps_the_old_library_and_says_what_to_do(intern: Inte
     assert (code, out) == (3, "")
     assert err.startswith("intern: 4 of 4 conversations failed, the last one so: ")
     assert "the model refused classify" in err
-    assert "stays as it was. See to the model" in err
+    assert "the topics stay as they were. See to the model" in err
     assert err.count("\n") == 1
     assert _everything(folder / "data" / "team-knowledge" / "topics") == topics

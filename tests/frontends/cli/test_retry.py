@@ -8,31 +8,33 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio import fail_after
+from anyio.to_thread import run_sync
 
 from intern.core.ids import QAId, TopicName
 from intern.core.records import Filed, Parked, Rejected
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, command, environment
 from tests.frontends.cli.test_ask_and_index import bot
+from tests.knowing import decide, known
 
-TEAM = Path("data/team-knowledge")
+DATA = Path("data")
+TEAM = DATA / "team-knowledge"
 
 
 def parked(count: int = 2) -> list[QAId]:
     clock = HandClock()
-    archive, decisions = Archive(TEAM / "raw", clock=clock), DecisionLog(TEAM / "decisions.jsonl")
+    archive = Archive(TEAM / "raw", clock=clock)
     questions = ["How do I purge the spool?", "Where do the agents keep their keys?", "Which port is the relay's?"]
     ids = [archive.append(samples.capture(questions[n], "Like this.", n=n)).qa_id for n in range(count)]
-    decisions.extend(Parked(qa_id=qa_id, reason="gibberish", at=clock.now()) for qa_id in ids)
+    decide(DATA, *(Parked(qa_id=qa_id, reason="gibberish", at=clock.now()) for qa_id in ids))
     return ids
 
 
 def standing(qa_id: QAId) -> str:
-    return type(DecisionLog(TEAM / "decisions.jsonl").of(qa_id)).__name__
+    return known(DATA, lambda log: type(log.of(qa_id)).__name__)
 
 
 def model(url: str) -> None:
@@ -63,7 +65,7 @@ def test_a_pair_that_is_unknown_or_not_parked_is_2_and_nothing_is_tried(
     first, second = parked()
     at = HandClock().now()
     done = Rejected(qa_id=first, at=at) if at_end is Rejected else Filed(qa_id=first, topic=TopicName("x"), at=at)
-    DecisionLog(TEAM / "decisions.jsonl").append(done)
+    decide(DATA, done)
     undecided = Archive(TEAM / "raw").append(samples.capture(n=9)).qa_id
     for wrong, why in (
         (first, f"{first} is not parked but {at_end.__name__.lower()}"),
@@ -115,11 +117,11 @@ async def test_the_bot_that_holds_the_folder_does_it(passed_over: list[QAId]) ->
     first, second = passed_over
     with fail_after(60):
         async with bot():
-            assert standing(first) == "Parked"
+            assert await run_sync(standing, first) == "Parked"
             done = await anyio.run_process(command("retry", first), env=environment(), check=False)
             assert (done.returncode, done.stderr) == (0, b"")
             assert first.encode() in done.stdout
             wrong = await anyio.run_process(command("retry", "qa_1"), env=environment(), check=False)
             assert (wrong.returncode, wrong.stdout) == (2, b"")
             assert b"holds no pair 'qa_1'" in wrong.stderr
-        assert (standing(first), standing(second)) == ("Filed", "Parked")
+        assert [await run_sync(standing, each) for each in (first, second)] == ["Filed", "Parked"]

@@ -9,20 +9,23 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio import fail_after
+from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
 from intern.core.ids import QAId
-from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, Rejected, Turn, Withdrawn
+from intern.core.records import Approved, AwaitingReview, CapturedPair, Rejected, Turn, Withdrawn
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
+from intern.stores.sqlite.knowledge import Knowledge
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, command, environment
 from tests.frontends.cli.test_ask_and_index import bot
+from tests.knowing import decide, known
 
-TEAM = Path("data/team-knowledge")
+DATA = Path("data")
+TEAM = DATA / "team-knowledge"
 QUESTIONS = ("How do I purge the spool?", "Where do the agents keep their keys?\n\x1b[2JOn a Pi.", "Which port?")
 
 
@@ -32,16 +35,12 @@ def reviewing(folder: Path) -> None:
     (folder / "intern.toml").write_text("[kb]\nreview = true\n")
 
 
-def decisions() -> DecisionLog:
-    return DecisionLog(TEAM / "decisions.jsonl")
-
-
 def waiting(count: int = 3) -> list[CapturedPair]:
     """Pairs that wait since three hours ago."""
     clock = HandClock(SystemClock().now() - timedelta(hours=3))
     archive = Archive(TEAM / "raw", clock=clock)
     pairs = [archive.append(samples.capture(QUESTIONS[n], "Like this.\nAnd so.", n=n)) for n in range(count)]
-    decisions().extend(AwaitingReview(qa_id=each.qa_id, at=clock.now()) for each in pairs)
+    decide(DATA, *(AwaitingReview(qa_id=each.qa_id, at=clock.now()) for each in pairs))
     return pairs
 
 
@@ -57,13 +56,12 @@ def fuller(pair: CapturedPair) -> CapturedPair:
             replaces=pair.qa_id,
         )
     )
-    decisions().append(AwaitingReview(qa_id=newer.qa_id, at=SystemClock().now()))
+    decide(DATA, AwaitingReview(qa_id=newer.qa_id, at=SystemClock().now()))
     return newer
 
 
 def standing(*pairs: CapturedPair) -> list[str]:
-    log = decisions()
-    return [type(log.of(pair.qa_id)).__name__ for pair in pairs]
+    return known(DATA, lambda log: [type(log.of(pair.qa_id)).__name__ for pair in pairs])
 
 
 def listing() -> dict[str, bytes]:
@@ -98,9 +96,9 @@ def test_where_nothing_waits_it_says_so_and_makes_nothing(intern: Intern) -> Non
 
 def test_what_was_deleted_since_is_not_shown(intern: Intern) -> None:
     first, second, _ = waiting()
-    decisions().append(Withdrawn(message_ids=first.message_ids[1:], at=HandClock().now()))
+    decide(DATA, Withdrawn(message_ids=first.message_ids[1:], at=HandClock().now()))
     newer = fuller(second)
-    decisions().append(Withdrawn(message_ids=newer.message_ids[1:2], at=HandClock().now()))
+    decide(DATA, Withdrawn(message_ids=newer.message_ids[1:2], at=HandClock().now()))
     out = intern("review").out
     assert f"{first.qa_id}" in out
     assert "purge the spool" not in out
@@ -128,16 +126,14 @@ def test_all_approves_each_conversation_in_its_newest_version(intern: Intern) ->
     assert code == 0
     assert first.qa_id not in [line.split("  ")[1] for line in out.splitlines()]
     assert standing(first, second, newer) == ["Replaced", "Filed", "Filed"]
-    assert not [each for each in decisions().all() if isinstance(each, Approved) and each.qa_id == first.qa_id]
+    assert not [each for each in known(DATA, Knowledge.all) if isinstance(each, Approved) and each.qa_id == first.qa_id]
 
 
 @pytest.mark.parametrize("action", ["approve", "reject"])
 def test_an_id_that_is_unknown_or_does_not_wait_is_2_and_nothing_is_written(intern: Intern, action: str) -> None:
     first, second, third = waiting()
     at = HandClock().now()
-    decisions().append(
-        Rejected(qa_id=second.qa_id, at=at) if action == "approve" else Approved(qa_id=second.qa_id, at=at)
-    )
+    decide(DATA, Rejected(qa_id=second.qa_id, at=at) if action == "approve" else Approved(qa_id=second.qa_id, at=at))
     undecided = Archive(TEAM / "raw").append(samples.capture(n=9)).qa_id
     for wrong, why in (
         (second.qa_id, "does not wait for review"),
@@ -156,11 +152,11 @@ def test_an_id_that_is_unknown_or_does_not_wait_is_2_and_nothing_is_written(inte
 def test_what_was_said_of_a_pair_before_is_2_when_it_is_said_again(intern: Intern, action: str) -> None:
     [pair] = waiting(1)
     assert intern("review", action, pair.qa_id).code == 0
-    before = [*decisions().all()]
+    before = known(DATA, Knowledge.all)
     code, out, err = intern("review", action, pair.qa_id)
     assert (code, out) == (2, "")
     assert f"{pair.qa_id} does not wait for review: it has been {action}" in err
-    assert [*decisions().all()] == before
+    assert known(DATA, Knowledge.all) == before
 
 
 @pytest.mark.parametrize("arguments", [("approve",), ("reject",), ("approve", "qa_1", "--all")])
@@ -188,7 +184,8 @@ def test_while_the_model_is_away_the_word_is_kept_and_saying_it_again_files(inte
 
 
 def test_what_cannot_be_read_is_3(intern: Intern) -> None:
-    (TEAM / "decisions.jsonl").mkdir(parents=True)
+    DATA.mkdir()
+    (DATA / "intern.db").write_bytes(b"no database at all" * 100)
     code, out, err = intern("review")
     assert (code, out) == (3, "")
     assert err.count("\n") == 1
@@ -196,7 +193,7 @@ def test_what_cannot_be_read_is_3(intern: Intern) -> None:
 
 def test_who_approved_it_is_told_with_the_pair(intern: Intern) -> None:
     [pair] = waiting(1)
-    decisions().append(Approved(qa_id=pair.qa_id, by="77", at=HandClock().now()))
+    decide(DATA, Approved(qa_id=pair.qa_id, by="77", at=HandClock().now()))
     assert f"{pair.qa_id}  approved by member 77" in intern("archive", "show", pair.qa_id).out
 
 
@@ -204,7 +201,7 @@ def test_who_approved_it_is_told_with_the_pair(intern: Intern) -> None:
 @pytest.mark.usefixtures("sources")
 async def test_the_bot_that_holds_the_folder_does_it_while_the_list_disturbs_nobody() -> None:
     with fail_after(60):
-        first, second = waiting(2)
+        first, second = await run_sync(waiting, 2)
         async with bot():
             listed = await anyio.run_process(command("review"), env=environment(), check=False)
             assert (listed.returncode, listed.stderr) == (0, b"")
@@ -214,5 +211,4 @@ async def test_the_bot_that_holds_the_folder_does_it_while_the_list_disturbs_nob
             assert b"filed under" in done.stdout
             again = await anyio.run_process(command("review", "reject", first.qa_id), env=environment(), check=False)
             assert (again.returncode, again.stdout) == (2, b"")
-        assert isinstance(decisions().of(first.qa_id), Filed)
-        assert standing(second) == ["AwaitingReview"]
+        assert await run_sync(standing, first, second) == ["Filed", "AwaitingReview"]

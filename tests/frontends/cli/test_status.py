@@ -18,14 +18,12 @@ from intern.actors.events import Events
 from intern.core.clock import SystemClock
 from intern.core.flow import Declined
 from intern.core.ids import GuildId, MessageId, QAId, TopicName, UserId, position_at, position_of
-from intern.core.records import Approved, AwaitingReview, Filed, Parked, TopicBlock
+from intern.core.records import Approved, AwaitingReview, Filed, Parked
 from intern.service.intern import open_intern
 from intern.service.status import SHED
 from intern.settings.loading import load_settings
 from intern.stores.archive import Archive
-from intern.stores.decisions import DecisionLog
 from intern.stores.files import FolderLock
-from intern.stores.library import TopicLibrary
 from intern.stores.sqlite.chat import Checkpoint, CheckpointStore, StoredCheckpoints
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox
@@ -34,6 +32,7 @@ from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
 from tests import samples
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, environment, process
+from tests.knowing import decide, put
 from tests.samples import CHANNEL
 
 DATA = Path("data")
@@ -54,8 +53,7 @@ def archived(count: int) -> list[QAId]:
 def file_under(topic: TopicName, qa_id: QAId) -> None:
     pair = Archive(TEAM / "raw").get(qa_id)
     assert pair is not None
-    block = TopicBlock(qa_id=qa_id, timestamp=pair.timestamp, turns=pair.turns, answered_at=pair.answered_at)
-    TopicLibrary(TEAM / "topics").update(topic, block)
+    put(DATA, topic, pair)
 
 
 def in_database(work: Callable[[Database], Awaitable[None]]) -> None:
@@ -85,32 +83,26 @@ def test_damaged_pieces_are_counted_and_named_with_file_and_line(intern: Intern)
     _, second, _ = (n for n, line in enumerate(lines) if line == "--- QA ---\n")
     del lines[second + 3]  # its conversation
     week.write_text("".join(lines)[:-5])
-    (TEAM / "decisions.jsonl").write_text('{"action":"filed"\n')
     code, out, err = intern("status", "--json")
     status = json.loads(out)
     assert (code, status["archived"]) == (0, 1)
-    assert status["damaged"][:2] == [
+    assert status["damaged"] == [
         f"{week.name}, line {second + 1}: conversation_id is missing",
         f"{week.name}, line {len(lines) - 1}: the block breaks off here: it was not written to its end",
     ]
-    assert status["damaged"][2].startswith("decisions.jsonl, line 1: ")
     for each in status["damaged"]:
         assert err.count(f"intern: {each}") == 1
-    assert "damaged or away: 3 pieces of the text files; `intern doctor` names them" in intern("status").out
+    assert "damaged or away: 2 pieces of the text files; `intern doctor` names them" in intern("status").out
     for arguments in (("archive",), ("topics",), ("ask", "How?"), ("regenerate", "--dry-run"), ("regenerate",)):
         assert intern(*arguments).err.count(f"{week.name}, line {second + 1}: conversation_id is missing") == 1
 
 
-def test_a_folder_of_text_files_that_is_away_is_no_empty_one(intern: Intern) -> None:
+def test_an_archive_that_is_away_is_no_empty_one(intern: Intern) -> None:
     [filed] = archived(1)
-    DecisionLog(TEAM / "decisions.jsonl").append(Filed(qa_id=filed, topic=TopicName("ports"), at=HandClock().now()))
-    file_under(TopicName("ports"), filed)
+    decide(DATA, Filed(qa_id=filed, topic=TopicName("ports"), at=HandClock().now()))
     assert told(intern)["damaged"] == []
-    (TEAM / "topics").rename(TEAM / "elsewhere")
-    [topics] = told(intern)["damaged"]
-    assert topics.startswith("data/team-knowledge/topics is not there, though pairs were filed: ")
     (TEAM / "raw").rename(TEAM / "raw elsewhere")
-    raw, _ = told(intern)["damaged"]
+    [raw] = told(intern)["damaged"]
     assert raw.startswith("data/team-knowledge/raw is not there, though pairs were archived: ")
     assert raw in intern("doctor").err
 
@@ -145,9 +137,9 @@ def test_the_log_level_that_is_set_holds_for_commands(intern: Intern, level: str
 
 def test_pairs_are_counted_by_what_became_of_them(intern: Intern) -> None:
     filed, left_out, parked, _ = archived(4)
-    decisions, at = DecisionLog(TEAM / "decisions.jsonl"), HandClock().now()
-    decisions.append(Filed(qa_id=filed, topic=TopicName("ports"), at=at))
-    decisions.append(Parked(qa_id=parked, reason="the model gave no usable reply", at=at))
+    at = HandClock().now()
+    decide(DATA, Filed(qa_id=filed, topic=TopicName("ports"), at=at))
+    decide(DATA, Parked(qa_id=parked, reason="the model gave no usable reply", at=at))
     file_under(TopicName("ports"), filed)
     before = listing(DATA)
     status = told(intern)
@@ -165,9 +157,9 @@ def test_pairs_are_counted_by_what_became_of_them(intern: Intern) -> None:
 
 def test_parked_pairs_tell_how_often_they_were_tried_and_those_for_review_are_counted(intern: Intern) -> None:
     parked, waiting, approved = archived(3)
-    decisions, at = DecisionLog(TEAM / "decisions.jsonl"), HandClock().now()
+    at = HandClock().now()
     decision = Parked(qa_id=parked, reason="gibberish", at=at)
-    decisions.extend([decision, AwaitingReview(qa_id=waiting, at=at), Approved(qa_id=approved, at=at)])
+    decide(DATA, decision, AwaitingReview(qa_id=waiting, at=at), Approved(qa_id=approved, at=at))
 
     async def work(db: Database) -> None:
         for _ in range(4):
@@ -356,15 +348,13 @@ def test_a_process_that_was_killed_holds_nothing_any_more(intern: Intern) -> Non
         pass
 
 
-@pytest.mark.parametrize("path", ["intern.db", ".lock", "team-knowledge/decisions.jsonl"])
+@pytest.mark.parametrize("path", ["intern.db", ".lock"])
 def test_what_cannot_be_read_ends_with_3(intern: Intern, path: str) -> None:
     (DATA / path).parent.mkdir(parents=True, exist_ok=True)
     if path == "intern.db":
         (DATA / path).write_bytes(b"no database at all" * 100)
-    elif path == ".lock":
-        (DATA / path).symlink_to("elsewhere")
     else:
-        (DATA / path).mkdir()
+        (DATA / path).symlink_to("elsewhere")
     code, out, err = intern("status")
     assert (code, out) == (3, "")
     assert path.rpartition("/")[2] in err

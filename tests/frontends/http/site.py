@@ -34,9 +34,11 @@ from intern.service.monitoring import Check, HealthChecks, Overheard
 from intern.service.running import Running
 from intern.service.writer import Writer
 from intern.settings.loading import PageOptions, Settings
+from intern.sources.catalogue import Catalogue
 from intern.sources.library import Library
 from intern.stores.database import Transaction
 from intern.stores.files import FolderLock
+from intern.stores.library import Index
 from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import replace_nuggets
@@ -54,6 +56,9 @@ SECRET_FACT = "The spool's password is on the yellow note."
 NUGGET = "The spool keeps what the backend did not take."
 OUTDATED = "The quota is raised in the console."
 ANSWER = "Run `relay spool purge`, then restart the relay."
+
+
+INDICES: tuple[Index, ...] = ("kb", "team")
 
 
 @dataclass
@@ -145,10 +150,9 @@ async def site(
             overheard = Overheard(Silent(), clock=clock, unanswered=writer.stores.unanswered)
             checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
             library = Library(
-                kb_index=settings.paths.index,
-                team_index=settings.paths.team_index,
+                indices=[Catalogue(writer.stores.knowledge, each) for each in INDICES],
                 sources=writer.stores.sources,
-                topics=writer.stores.topics,
+                topics=writer.stores.knowledge,
                 archive=writer.stores.archive,
                 pages=writer.stores.pages,
             )
@@ -165,7 +169,7 @@ async def site(
                 db=db,
                 stores=writer.stores,
                 answerer=Asked(Answerer(model, library, settings.ai), answers),
-                posted=PostedAnswers(writer.stores.cited, library, writer.stores.topics, writer.stores.decisions),
+                posted=PostedAnswers(writer.stores.cited, library, writer.stores.knowledge),
                 overheard=overheard,
                 checkpoints=checkpoints,
                 fill=fill,
@@ -209,12 +213,13 @@ async def seeded(made: Site, texts: Sequence[str]) -> None:
         pair = await writer.learning.keep(samples.capture(question, "Port 7480.\nAnd one each.", n=1_000 + n))
         assert pair is not None
         made.waiting.append(pair)
-    writer.stores.decisions.extend(AwaitingReview(qa_id=pair.qa_id, at=clock.now()) for pair in made.waiting)
+    waiting = [AwaitingReview(qa_id=pair.qa_id, at=clock.now()) for pair in made.waiting]
+    await writer.stores.knowledge.change(lambda db: db.decide(*waiting))
     pair = await writer.learning.keep(samples.capture("Why is the spool full?", "It waits for the backend.", n=2_000))
     assert pair is not None
     made.parked.append(pair)
     parked = Parked(qa_id=pair.qa_id, at=clock.now(), reason="the endpoint gave <b>nothing</b> usable")
-    writer.stores.decisions.append(parked)
+    await writer.stores.knowledge.change(lambda db: db.decide(parked))
     await writer.stores.attempts.end(parked)
     await _questions(made, [*OPEN, *texts])
     await _outdated(made, [OUTDATED, *texts])

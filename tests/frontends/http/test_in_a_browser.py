@@ -139,7 +139,7 @@ async def test_a_capture_is_approved_by_keyboard_alone(browser: Browser, tmp_pat
         assert await page.get_by_role("status").inner_text() == "Approved: it is filed next."
         assert await page.get_by_role("button", name=f"Approve {second.qa_id}").count() == 1
         assert await page.get_by_role("button", name=f"Approve {first.qa_id}").count() == 0
-        assert isinstance(made.writer.stores.decisions.of(first.qa_id), Filed)
+        assert isinstance(made.writer.stores.knowledge.of(first.qa_id), Filed)
 
 
 async def test_a_question_is_asked_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from intern.core.text.masking import Secret
 from intern.frontends.http.server import HEADERS, MAX_QUESTION_CHARS, PAGES, serving
 from intern.service.monitoring import Check
 from intern.settings.loading import PageOptions
-from intern.stores.library import IndexCache
 from intern.stores.sqlite.traces import TraceStore
 from tests import samples
 from tests.eval.hostile import STRINGS, strings
@@ -189,9 +188,8 @@ async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
         own.writer.stores.unanswered.add([samples.message(f"what about zork{n}q{n}", n=20_000 + n)], "no_sources")
     await own.writer.stores.unanswered.store()
     at = own.clock.now()
-    own.writer.stores.decisions.extend(
-        Parked(qa_id=QAId(f"qa_20250101_000000.{n:06}"), at=at, reason="no topic") for n in range(1_200)
-    )
+    parked = [Parked(qa_id=QAId(f"qa_20250101_000000.{n:06}"), at=at, reason="no topic") for n in range(1_200)]
+    await own.writer.stores.knowledge.change(lambda db: db.decide(*parked))
     text = (await get(own, "/unanswered")).text
     assert "These are the first 100 of 122 groups, which hold 123 questions in all." in text
     assert text.count("<article") == 100
@@ -223,10 +221,11 @@ async def test_stale_sources_come_first_with_their_reasons(page: Site) -> None:
 
 
 async def test_a_source_that_is_gone_or_not_described_yet_is_told_with_why(own: Site) -> None:
-    cache, sources = own.settings.paths.index_cache, own.settings.paths.sources
-    known, broken = IndexCache.load(cache), SourceId("kb:broken.md")
-    pending = replace(known.sources[broken], last_error=None, summary_pending=True)
-    replace(known, sources={**known.sources, broken: pending}).save(cache)
+    knowledge, sources, broken = own.writer.stores.knowledge, own.settings.paths.sources, SourceId("kb:broken.md")
+    [known] = [each for each in knowledge.sources_after("kb", 0)[1].items() if each[0] == broken]
+    assert known[1] is not None
+    pending = replace(known[1], last_error=None, summary_pending=True)
+    await knowledge.change(lambda db: db.put_sources("kb", {broken: pending}))
     (sources / "ports.md").unlink()
     text = (await get(own, "/sources")).text
     assert re.search(r"kb:ports\.md</th>.*stale: gone.*it is not there any more", text)
@@ -346,10 +345,10 @@ async def test_an_approved_capture_is_filed_and_a_rejected_one_is_not(own: Site)
     first, second = own.waiting
     done = await post(own, "/review", {"action": "approve", "qa_id": first.qa_id})
     assert (done.status_code, done.headers["Location"]) == (303, "/review?done=approve")
-    assert isinstance(own.writer.stores.decisions.of(first.qa_id), Filed)
+    assert isinstance(own.writer.stores.knowledge.of(first.qa_id), Filed)
     done = await post(own, "/review", {"action": "reject", "qa_id": second.qa_id})
     assert done.headers["Location"] == "/review?done=reject"
-    assert isinstance(own.writer.stores.decisions.of(second.qa_id), Rejected)
+    assert isinstance(own.writer.stores.knowledge.of(second.qa_id), Rejected)
     text = (await get(own, "/review?done=reject")).text
     assert "0 captures wait" in text or "filed without a review" in text
     assert "Rejected: nothing is learned from it." in text
@@ -361,7 +360,7 @@ async def test_what_does_not_wait_any_more_is_told_and_changes_nothing(own: Site
     again = await post(own, "/review", {"action": "approve", "qa_id": first.qa_id})
     assert again.status_code == 409
     assert 'role="alert"' in again.text
-    assert isinstance(own.writer.stores.decisions.of(first.qa_id), Rejected)
+    assert isinstance(own.writer.stores.knowledge.of(first.qa_id), Rejected)
     assert (await post(own, "/review", {"action": "burn", "qa_id": first.qa_id})).status_code == 400
 
 
@@ -372,7 +371,7 @@ async def test_a_parked_pair_is_tried_again(own: Site) -> None:
     assert "Tried 1 time;" in shown
     done = await post(own, "/parked", {"qa_id": parked.qa_id})
     assert done.headers["Location"] == "/parked?done=done"
-    assert isinstance(own.writer.stores.decisions.of(parked.qa_id), Filed)
+    assert isinstance(own.writer.stores.knowledge.of(parked.qa_id), Filed)
     assert (await post(own, "/parked", {"qa_id": parked.qa_id})).status_code == 409
 
 
@@ -473,7 +472,7 @@ async def test_a_form_without_its_token_or_from_another_site_changes_nothing(own
         {"Origin": "http://[::1"},
     ):
         assert (await post(own, "/review", fields, **headers)).status_code == 403, headers
-    assert isinstance(own.writer.stores.decisions.of(first.qa_id), AwaitingReview)
+    assert isinstance(own.writer.stores.knowledge.of(first.qa_id), AwaitingReview)
     assert (await post(own, "/review", fields, **{"Sec-Fetch-Site": "same-origin"})).status_code == 303
 
 
@@ -494,7 +493,7 @@ async def test_without_the_token_only_the_door_and_health_are_there(guarded: Sit
         assert (await client.post("/review", data=fields)).status_code == 401
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         assert (await client.post("/review", data=fields, headers=bearer)).status_code == 401
-    assert isinstance(guarded.writer.stores.decisions.of(guarded.waiting[0].qa_id), AwaitingReview)
+    assert isinstance(guarded.writer.stores.knowledge.of(guarded.waiting[0].qa_id), AwaitingReview)
 
 
 async def test_metrics_are_given_to_who_bears_the_token(guarded: Site) -> None:

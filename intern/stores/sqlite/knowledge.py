@@ -1,0 +1,438 @@
+"""What was decided about each archived pair, and what came of it: topics with their blocks, and the indices' entries.
+
+Each decision is one transaction (`Knowledge.change`): blocks, decisions and entries change together, or not at all. In
+memory stand the last decision about each pair, and which messages were withdrawn or forgotten.
+
+A regeneration builds the topics of the next generation beside the current ones (`Draft`), and `Change.switch` makes
+them the current ones.
+
+The change log says what changed last, by position; projections (files, search) follow it. A name is listed once for
+each kind, at its newest change, so the log does not grow. A follower that reads all names after its position sees each
+as it is now, and may read a name twice.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from anyio import CancelScope, Lock
+from msgspec.structs import replace
+
+from intern.core.clock import Clock
+from intern.core.errors import SourceError
+from intern.core.ids import ConversationId, MessageId, QAId, SourceId, TopicName, UserId, position_of
+from intern.core.records import (
+    Approved,
+    AwaitingReview,
+    Decision,
+    Forgotten,
+    PairDecision,
+    Parked,
+    Rejected,
+    TopicBlock,
+    Withdrawn,
+)
+from intern.core.text.masking import whole
+from intern.stores.blocks import bare, format_topic, parse_blocks, time_of, times_of
+from intern.stores.database import Database, Row, Transaction, Value
+from intern.stores.library import CachedSource, Index
+from intern.stores.sqlite.store import IN, Store, as_json, listed
+
+T = TypeVar("T")
+D = TypeVar("D", bound=PairDecision)
+
+_DECODER: msgspec.json.Decoder[Decision] = msgspec.json.Decoder(Decision)
+_SOURCES: msgspec.json.Decoder[CachedSource] = msgspec.json.Decoder(CachedSource)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+TOPIC = "topic"
+"""The kind of a changed topic in the change log. An index has its own name as the kind of its entries."""
+
+_GENERATION = "coalesce((select generation from communities where community = :community), 0) + ?"
+_BLOCKS = f"from blocks where community = :community and generation = {_GENERATION}"
+_DECIDED = "from decisions where community = :community and draft = ?"
+
+
+class LogEntry(NamedTuple):
+    """A name of a kind, and the position of its newest change."""
+
+    kind: str
+    name: str
+    position: int
+
+
+def next_position(db: Transaction) -> int:
+    """Give the position of a change. The community's row stays locked until the transaction ends."""
+    return db.number(
+        "insert into communities (community, position) values (:community, 1)"
+        " on conflict (community) do update set position = communities.position + 1 returning position"
+    )
+
+
+def log_changes(db: Transaction, kind: str, names: Iterable[str]) -> int:
+    """Log a change of these names, all at one position, and return that."""
+    position = next_position(db)
+    db.run_each(
+        "insert into changes (community, kind, name, position) values (:community, ?, ?, ?)"
+        " on conflict (community, kind, name) do update set position = excluded.position",
+        ((kind, name, position) for name in names),
+    )
+    return position
+
+
+def changes_after(db: Transaction, position: int, kinds: Collection[str]) -> list[LogEntry]:
+    """List what changed after a position, oldest first."""
+    statement = (
+        "select kind, name, position from changes"
+        f" where community = :community and position > ? and kind {IN} order by position, name"
+    )
+    return [
+        LogEntry(str(kind), str(name), int(str(at))) for kind, name, at in db.rows(statement, (position, listed(kinds)))
+    ]
+
+
+class Placed(NamedTuple):
+    """A decision and its position: a follower goes on from there."""
+
+    position: int
+    decision: Decision
+
+
+class _Topics(ABC):
+    """Reads topics. A topic is its blocks; one without blocks is none."""
+
+    draft: int
+    """1 for the generation that is being built, 0 for the current one."""
+
+    @abstractmethod
+    def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        """Return all rows that the statement gives."""
+
+    def names(self) -> tuple[TopicName, ...]:
+        """Return all topics, sorted."""
+        rows = self._rows(f"select distinct topic {_BLOCKS} order by topic", (self.draft,))
+        return tuple(TopicName(str(name)) for (name,) in rows)
+
+    def read(self, name: TopicName) -> tuple[TopicBlock, ...]:
+        """Return the blocks of a topic, oldest answer first; none where there is no such topic."""
+        return _parsed(self.data(name), f"{name}.txt")
+
+    def text(self, name: TopicName) -> str:
+        """Return the text of a topic, for a model to read. Raises SourceError where there is no such topic."""
+        data = self.data(name)
+        if not data:
+            raise SourceError(f"there is no topic {name}")
+        return data.decode()
+
+    def topic_of(self, qa_id: QAId) -> TopicName | None:
+        """Return the topic with the pair's block; None where there is none."""
+        found = self._places([qa_id])
+        return found[0][0] if found else None
+
+    def of_conversation(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
+        """Return topic and id of each block of a conversation, oldest first."""
+        rows = self._rows(
+            f"select topic, qa_id {_BLOCKS} and conversation_id = ? order by time", (self.draft, conversation_id)
+        )
+        return [(TopicName(str(name)), QAId(str(qa_id))) for name, qa_id in rows]
+
+    def _places(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
+        times = as_json(_micros(time) for time in times_of(qa_ids))
+        rows = self._rows(f"select topic, qa_id {_BLOCKS} and time {IN} order by time", (self.draft, times))
+        return [(TopicName(str(name)), QAId(str(qa_id))) for name, qa_id in rows]
+
+    def data(self, name: TopicName) -> bytes:
+        """Return a topic as its file has it; empty where there is none."""
+        rows = self._rows(f"select block {_BLOCKS} and topic = ? order by answered, time", (self.draft, name))
+        return b"".join(block for (block,) in rows if isinstance(block, bytes))
+
+
+class Change(_Topics):
+    """What is decided at once. Reads see what it changed before."""
+
+    def __init__(self, db: Transaction, draft: int) -> None:
+        self.db = db
+        self.draft = draft
+        self.decisions: list[Decision] = []
+        self._topics: set[TopicName] = set()
+
+    def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        return self.db.rows(statement, values)
+
+    def drafted(self) -> Change:
+        """Return the same transaction on what is drafted."""
+        return Change(self.db, 1)
+
+    def decide(self, *decisions: Decision) -> None:
+        """Log decisions, in this order."""
+        for each in decisions:
+            taken = replace(each, reason=whole(each.reason))
+            self.decisions.append(taken)
+            self.db.run(
+                "insert into decisions (community, draft, position, decision) values (:community, ?, ?, ?)",
+                (self.draft, next_position(self.db), msgspec.json.encode(taken).decode()),
+            )
+
+    def put(self, topic: TopicName, *blocks: TopicBlock) -> None:
+        """Put blocks into a topic. Each leaves the topic where it stood before, and replaces the block of its id."""
+        self._topics.update(name for name, _ in self._places(block.qa_id for block in blocks))
+        self._topics.add(topic)
+        self.db.run_each(
+            "insert into blocks (community, generation, time, topic, qa_id, conversation_id, answered, block)"
+            f" values (:community, {_GENERATION}, ?, ?, ?, ?, ?, ?)"
+            " on conflict (community, generation, time) do update set topic = excluded.topic, qa_id = excluded.qa_id,"
+            " conversation_id = excluded.conversation_id, answered = excluded.answered, block = excluded.block",
+            (
+                (
+                    self.draft,
+                    _micros(block.timestamp),
+                    topic,
+                    block.qa_id,
+                    block.conversation_id,
+                    _micros(block.answered_at or block.timestamp),
+                    whole(format_topic(block)).encode(),
+                )
+                for block in blocks
+            ),
+        )
+
+    def remove(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
+        """Take blocks out of their topics; return those that were there, with their topics. A model may name any id."""
+        found = self._places(qa_ids)
+        times = as_json(_micros(time_of(qa_id)) for _, qa_id in found)
+        self.db.run(f"delete {_BLOCKS} and time {IN}", (self.draft, times))
+        self._topics.update(name for name, _ in found)
+        return found
+
+    def lists(self, index: Index, source_id: SourceId) -> bool:
+        """Whether an index has an entry of the source."""
+        statement = "select 1 from sources where community = :community and catalogue = ? and source_id = ?"
+        return bool(self._rows(statement, (index, source_id)))
+
+    def put_sources(self, index: Index, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()) -> None:
+        """Put entries into an index, and take others out. Entries that stay the same are not touched."""
+        statement = "select source_id, source from sources where community = :community and catalogue = ?"
+        rows = self._rows(f"{statement} and source_id {IN}", (index, as_json([*put, *drop])))
+        known = {str(source_id): str(source) for source_id, source in rows}
+        fresh = {each: text for each, source in put.items() if (text := _encoded(source)) != known.get(each)}
+        gone = [each for each in drop if each in known]
+        self.db.run_each(
+            "insert into sources (community, catalogue, source_id, source) values (:community, ?, ?, ?)"
+            " on conflict (community, catalogue, source_id) do update set source = excluded.source",
+            ((index, source_id, text) for source_id, text in fresh.items()),
+        )
+        self.db.run_each(
+            "delete from sources where community = :community and catalogue = ? and source_id = ?",
+            ((index, source_id) for source_id in gone),
+        )
+        if fresh or gone:
+            log_changes(self.db, index, [*fresh, *gone])
+
+    def switch(self, drafted: Sequence[PairDecision]) -> None:
+        """Make the drafted topics the current ones, and log these decisions."""
+        before = self.names()
+        self.db.run(f"delete {_BLOCKS}", (0,))
+        next_position(self.db)
+        self.db.run("update communities set generation = generation + 1 where community = :community")
+        self._topics.update(before, self.names())
+        self.discard()
+        self.decide(*drafted)
+
+    def discard(self) -> None:
+        """Delete all that was drafted."""
+        self.db.run(f"delete {_BLOCKS}", (1,))
+        self.db.run(f"delete {_DECIDED}", (1,))
+        self.db.run("delete from regeneration where community = :community")
+
+    def close(self) -> None:
+        """Log which topics changed."""
+        if self._topics and not self.draft:
+            log_changes(self.db, TOPIC, sorted(self._topics))
+
+
+class Knowledge(Store, _Topics):
+    """The decisions, topics and index entries of a community. Reads block, and must not run on the event loop."""
+
+    draft = 0
+
+    def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
+        super().__init__(db, clock=clock)
+        self._last: dict[datetime, PairDecision] = {}
+        self._newest: datetime | None = None
+        # Few of many, and asked for again and again.
+        self._open: dict[datetime, Approved | AwaitingReview | Parked] = {}
+        self._reviewed: dict[datetime, Approved | Rejected] = {}
+        self._gone: set[str] = set()
+        self._forgotten: dict[UserId, datetime] = {}
+        self._turn = Lock()
+        self.changed: Callable[[], None] = lambda: None
+        """Is called after each change: there is something for the projections."""
+        for each in self.all():
+            self._remember(each)
+
+    def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        return self.db.look(lambda db: db.rows(statement, values), steady=False)
+
+    async def change(self, work: Callable[[Change], T]) -> T:
+        """Change something, on the writer thread, in one transaction. What `work` raises undoes all of it.
+
+        Changes wait for each other, so what `work` reads is as the last one left it. Raises KnowledgeError.
+        """
+
+        def run(db: Transaction) -> tuple[T, Change]:
+            change = Change(db, self.draft)
+            result = work(change)
+            change.close()
+            return result, change
+
+        # Not abandoned on cancellation: memory must know what was decided.
+        results: list[T] = []
+        async with self._turn:
+            with CancelScope(shield=True):
+                result, change = await self.db.write(run)
+                for each in change.decisions:
+                    self._remember(each)
+                results.append(result)
+        self.changed()
+        return results[0]
+
+    def all(self) -> list[Decision]:
+        """Return every decision ever taken, oldest first."""
+        return [each.decision for each in self.after(0, -1)]
+
+    def after(self, position: int, most: int) -> list[Placed]:
+        """Return some of the decisions after a position, oldest first; all where `most` is negative."""
+        statement = f"select position, decision {_DECIDED} and position > ? order by position"
+        limit = f" limit {most:d}" if most >= 0 else ""
+        rows = self._rows(statement + limit, (self.draft, position))
+        return [Placed(int(str(at)), _DECODER.decode(str(text))) for at, text in rows]
+
+    def sources_after(self, index: Index, position: int) -> tuple[int, dict[SourceId, CachedSource | None]]:
+        """Return the entries that changed after a position, None for those that are gone, and the new position."""
+        rows = self._rows(
+            "select changes.name, changes.position, sources.source from changes left join sources"
+            " on sources.community = changes.community and sources.catalogue = changes.kind"
+            " and sources.source_id = changes.name where changes.community = :community and changes.kind = ?"
+            " and changes.position > ?",
+            (index, position),
+        )
+        changed = {SourceId(str(name)): None if text is None else _SOURCES.decode(str(text)) for name, _, text in rows}
+        return max((int(str(at)) for _, at, _ in rows), default=position), changed
+
+    def versions(self, name: TopicName | None = None) -> dict[TopicName, tuple[int, int]]:
+        """Return the length of each topic, or of one, in bytes, and the position of its newest change."""
+        only, values = ("", (self.draft,)) if name is None else (" and topic = ?", (self.draft, name))
+        rows = self._rows(
+            "select topic, sum(length(block)), (select position from changes where changes.community = :community"
+            f" and kind = '{TOPIC}' and name = topic) {_BLOCKS}{only} group by topic order by topic",
+            values,
+        )
+        return {TopicName(str(name)): (int(str(length)), int(str(at or 0))) for name, length, at in rows}
+
+    def journal(self) -> list[str]:
+        """Return the lines of an unfinished regeneration, in order."""
+        return [
+            str(line) for (line,) in self._rows("select line from regeneration where community = :community order by n")
+        ]
+
+    async def write_journal(self, line: str) -> None:
+        """Add a line to them, durably."""
+        number = "select coalesce(max(n), -1) + 1 from regeneration where community = :community"
+        await self.db.run(f"insert into regeneration (community, n, line) values (:community, ({number}), ?)", (line,))
+
+    def of(self, qa_id: QAId) -> PairDecision | None:
+        """Return the last decision about a pair; None where there is none yet."""
+        return next((self._last.get(time) for time in times_of((qa_id,))), None)
+
+    def cursor(self) -> QAId | None:
+        """Return the newest pair that was decided; None where none was."""
+        return None if self._newest is None else self._last[self._newest].qa_id
+
+    def due(self) -> Sequence[Approved]:
+        """Return the pairs that are approved and not filed yet, oldest pair first."""
+        return self._still(Approved)
+
+    def parked(self) -> Sequence[Parked]:
+        """Return the pairs that are parked now, oldest pair first."""
+        return self._still(Parked)
+
+    def awaiting(self) -> Sequence[AwaitingReview]:
+        """Return the pairs that wait for a review by the team, oldest pair first."""
+        return self._still(AwaitingReview)
+
+    def review_of(self, qa_id: QAId) -> Approved | Rejected | None:
+        """Return the last review of a pair by the team, even if other decisions followed."""
+        return self._reviewed.get(time_of(qa_id))
+
+    def is_withdrawn(self, message_id: MessageId) -> bool:
+        """Whether a message may teach nothing any more: it was deleted, or is to be forgotten."""
+        return bare(message_id) in self._gone
+
+    def is_forgotten(self, user_id: UserId, message_id: MessageId) -> bool:
+        """Whether a member's message is older than their wish to be forgotten.
+
+        It need not have been captured by then. For an id without a time, the answer is yes.
+        """
+        until = self._forgotten.get(user_id)
+        if until is None:
+            return False
+        try:
+            return position_of(bare(message_id)).time <= until
+        except (ValueError, OverflowError):
+            return True
+
+    def _still(self, kind: type[D]) -> Sequence[D]:
+        # A copy at once: another thread may decide meanwhile.
+        waiting = tuple(self._open.values())
+        return sorted((each for each in waiting if isinstance(each, kind)), key=lambda each: time_of(each.qa_id))
+
+    def _remember(self, decision: Decision) -> None:
+        if isinstance(decision, Withdrawn | Forgotten):
+            self._gone.update(map(bare, decision.message_ids))
+            if isinstance(decision, Forgotten) and decision.user_id is not None:
+                known = self._forgotten.get(decision.user_id, decision.at)
+                self._forgotten[decision.user_id] = max(known, decision.at)
+            return
+        time = time_of(decision.qa_id)
+        self._last[time] = decision
+        self._open.pop(time, None)
+        if isinstance(decision, Approved | AwaitingReview | Parked):
+            self._open[time] = decision
+        if isinstance(decision, Approved | Rejected):
+            self._reviewed[time] = decision
+        if self._newest is None or time > self._newest:
+            self._newest = time
+
+
+class Draft(Knowledge):
+    """Topics and decisions that count only once they are switched to. Withdrawals are the current ones."""
+
+    draft = 1
+
+    def __init__(self, current: Knowledge) -> None:
+        super().__init__(current.db, clock=current.clock)
+        self._gone = current._gone  # noqa: SLF001 - the same class
+        self._turn = current._turn  # noqa: SLF001
+
+    def taken(self) -> list[PairDecision]:
+        """Return all drafted decisions, oldest first."""
+        return [each for each in self.all() if not isinstance(each, Withdrawn | Forgotten)]
+
+
+# A topic that a pair is filed in is read several times before it changes.
+@lru_cache(maxsize=8)
+def _parsed(data: bytes, file: str) -> tuple[TopicBlock, ...]:
+    return parse_blocks(data, file=file).blocks
+
+
+def _encoded(source: CachedSource) -> str:
+    return msgspec.json.encode(source).decode("utf-8", "replace")
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,63 @@
+"""A community's knowledge in a database of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+from anyio.to_thread import run_sync
+
+from intern.core.clock import Clock
+from intern.core.ids import TopicName
+from intern.core.records import CapturedPair, Decision, TopicBlock
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.knowledge import Change, Knowledge
+from tests.fakes import HandClock
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def knowledge_in(folder: Path, clock: Clock | None = None) -> AsyncGenerator[Knowledge]:
+    """The knowledge in a folder, until the block ends."""
+    async with await Database.open(folder / "intern.db") as db:
+        yield await run_sync(partial(Knowledge, db, clock=clock or HandClock()))
+
+
+def known(folder: Path, work: Callable[[Knowledge], T]) -> T:
+    """Ask the knowledge in a folder, where no event loop runs."""
+
+    async def run() -> T:
+        async with knowledge_in(folder) as knowledge:
+            return await run_sync(work, knowledge)
+
+    return anyio.run(run)
+
+
+def change(folder: Path, work: Callable[[Change], None]) -> None:
+    """Change the knowledge in a folder, where no event loop runs."""
+
+    async def run() -> None:
+        async with knowledge_in(folder) as knowledge:
+            await knowledge.change(work)
+
+    anyio.run(run)
+
+
+def decide(folder: Path, *decisions: Decision) -> None:
+    """Log decisions in a folder, where no event loop runs."""
+    change(folder, lambda db: db.decide(*decisions))
+
+
+def put(folder: Path, topic: TopicName, *pairs: CapturedPair) -> None:
+    """Put pairs into a topic, where no event loop runs."""
+    change(folder, lambda db: db.put(topic, *map(block_of, pairs)))
+
+
+def block_of(pair: CapturedPair) -> TopicBlock:
+    """Return a pair as its topic has it."""
+    return TopicBlock(qa_id=pair.qa_id, timestamp=pair.timestamp, turns=pair.turns, answered_at=pair.answered_at)

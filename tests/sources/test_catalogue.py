@@ -1,0 +1,89 @@
+"""An index, as the database has it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from anyio import fail_after
+from structlog.testing import capture_logs
+
+from intern.core.ids import SourceId
+from intern.sources.catalogue import Catalogue
+from intern.stores.library import CachedFile, CachedPage
+from intern.stores.sqlite.knowledge import Knowledge
+from tests.fakes import HandClock
+from tests.knowing import knowledge_in
+
+pytestmark = pytest.mark.anyio
+
+A, B, PAGE = SourceId("kb:a.md"), SourceId("kb:b.md"), SourceId("kb:https://x.example/")
+
+
+@pytest.fixture
+async def knowledge(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[Knowledge]:
+    with fail_after(10):
+        async with knowledge_in(tmp_path) as opened:
+            yield opened
+
+
+def file(summary: str = "Ports.") -> CachedFile:
+    now = HandClock().now()
+    return CachedFile(
+        content_hash="1", summary_text=summary, last_indexed_at=now, rel_path="a.md", size_bytes=1, mtime_ns=1
+    )
+
+
+def page(summary: str = "") -> CachedPage:
+    now = HandClock().now()
+    return CachedPage(content_hash="1", summary_text=summary, last_indexed_at=now, url="https://x.example/")
+
+
+async def test_files_come_before_pages_and_what_has_no_description_is_known_but_not_listed(
+    knowledge: Knowledge,
+) -> None:
+    catalogue = Catalogue(knowledge, "kb")
+    await catalogue.change({PAGE: page("A page."), B: file(), A: file(" Two\n\nlines. ")})
+    assert [(each.source_id, each.description) for each in catalogue.entries().values()] == [
+        (A, "Two lines."),
+        (B, "Ports."),
+        (PAGE, "A page."),
+    ]
+    await catalogue.change({PAGE: page()})
+    assert (list(catalogue.sources()), list(catalogue.entries())) == ([A, B, PAGE], [A, B])
+
+
+async def test_each_reader_sees_what_another_one_changed_and_keeps_the_rest(knowledge: Knowledge) -> None:
+    writer, reader = Catalogue(knowledge, "kb"), Catalogue(knowledge, "kb")
+    await writer.change({A: file(), B: file()})
+    before, entry = reader.sources(), reader.entries()[B]
+    assert reader.sources() is before
+    await writer.change({A: file("Disks.")})
+    assert reader.entries()[A].description == "Disks."
+    assert reader.entries()[B] is entry
+    await writer.change({}, [A])
+    assert list(reader.sources()) == list(writer.sources()) == list(Catalogue(knowledge, "kb").sources()) == [B]
+
+
+async def test_an_index_has_none_of_the_other_one_s_entries(knowledge: Knowledge) -> None:
+    kb, team = Catalogue(knowledge, "kb"), Catalogue(knowledge, "team")
+    await kb.change({A: file()})
+    await team.change({}, [A])
+    assert (list(kb.sources()), list(team.sources())) == ([A], [])
+
+
+async def test_what_stays_the_same_is_not_written(knowledge: Knowledge) -> None:
+    catalogue = Catalogue(knowledge, "kb")
+    await catalogue.change({A: file()})
+    before = knowledge.sources_after("kb", 0)
+    await catalogue.change({A: file()}, [B])
+    assert knowledge.sources_after("kb", 0) == before
+
+
+async def test_an_id_that_no_index_can_hold_is_left_out_with_a_warning(knowledge: Knowledge) -> None:
+    catalogue = Catalogue(knowledge, "kb")
+    with capture_logs() as logs:
+        await catalogue.change({SourceId("kb:a\nteam:forged.txt"): file(), A: file()})
+    assert list(catalogue.sources()) == [A]
+    assert [each["event"] for each in logs] == ["index_entry_refused"]
