@@ -248,8 +248,8 @@ def lost_folders(paths: Paths, knowledge: Knowledge) -> Iterator[str]:
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
     for edited in edited_files(paths):
         name = edited.name.removeprefix(".").removesuffix(".edited")
-        adopt = f" or run `intern topics adopt {name.removesuffix('.txt')}`" if edited.parent == paths.topics else ""
-        yield f"{name} was edited by hand, which changes nothing; the edit is kept as {edited}: delete it,{adopt}"
+        adopt = f"run `intern topics adopt {name.removesuffix('.txt')}`, or " if edited.parent == paths.topics else ""
+        yield f"{name} was edited by hand, which changes nothing; the edit is kept as {edited}: {adopt}delete it"
 
 
 def _holder(data_dir: Path) -> tuple[int | None, bool]:

@@ -26,6 +26,7 @@ from intern.service.intern import open_intern
 from intern.service.models import offline_rules
 from intern.service.projection import TextFiles
 from intern.service.restoring import Adopted
+from intern.service.status import lost_folders
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.files import FileLayer
@@ -281,6 +282,8 @@ async def test_an_edited_topic_is_kept_beside_and_taken_in_when_a_person_says_so
         third = await filed(writer, 3)
         assert "Purge it once." in edited.read_text()
         assert "Purge it 1 times." in path.read_text()
+        [told] = lost_folders(settings.paths, writer.stores.knowledge)
+        assert told.endswith(f"the edit is kept as {edited}: run `intern topics adopt spool`, or delete it")
 
         assert await writer.adopt("Spool") == Adopted(topic=SPOOL, changed=(pairs[0].qa_id,), removed=(pairs[1].qa_id,))
         first, last = writer.stores.knowledge.read(SPOOL)
