@@ -240,7 +240,7 @@ class Filer:
         removed = tuple(qa_id for _, qa_id in change.remove(removable))
         change.put(topic, block_of(left))
         self.listed(change, topic)
-        _log.info("topic_file_updated", topic_name=topic, qa_id=pair.qa_id, removed=list(removed))
+        change.say(_log, "topic_file_updated", topic_name=topic, qa_id=pair.qa_id, removed=list(removed))
         return _settle(change, Filed(qa_id=pair.qa_id, topic=topic, removed=removed, at=self.clock.now()))
 
     def _outgrown(self, topic: TopicName) -> tuple[TopicBlock, ...]:
@@ -265,9 +265,8 @@ class Filer:
         change.decide(*(Moved(qa_id=block.qa_id, topic=name, at=self.clock.now()) for block in moving))
         self.listed(change, name)
         self._whole.pop(topic, None)
-        _log.info(
-            "topic_split", topic_name=topic, new_topic_name=name, moved=len(moving), stayed=len(blocks) - len(moving)
-        )
+        stayed = len(blocks) - len(moving)
+        change.say(_log, "topic_split", topic_name=topic, new_topic_name=name, moved=len(moving), stayed=stayed)
         return name
 
     def _retire(self, pair: CapturedPair, change: Change) -> None:
@@ -281,7 +280,7 @@ class Filer:
     def _drop(self, pair: CapturedPair, change: Change) -> PairDecision:
         """Remove the pair and its older versions, because nothing is left of it."""
         self._retire(pair, change)
-        _log.info("qa_pair_removed", qa_id=pair.qa_id)
+        change.say(_log, "qa_pair_removed", qa_id=pair.qa_id)
         return _settle(change, Removed(qa_id=pair.qa_id, reason=_WITHDRAWN, at=self.clock.now()))
 
     def _set_aside(self, pair: CapturedPair, choice: Choice, change: Change) -> PairDecision:

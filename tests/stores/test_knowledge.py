@@ -12,9 +12,11 @@ import anyio
 import pytest
 from anyio import CancelScope, create_task_group, fail_after, wait_all_tasks_blocked
 from hypothesis import HealthCheck, given, settings, strategies as st
+from structlog.testing import capture_logs
 
 from intern.core.errors import SourceError
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId, position_at
+from intern.core.log import get_logger
 from intern.core.records import (
     Approved,
     AwaitingReview,
@@ -121,6 +123,25 @@ async def test_a_change_whose_work_raises_undoes_all_of_it(knowledge: Knowledge)
         assert each.cursor() == FIRST
         assert not each.is_withdrawn(MessageId("1"))
     assert await changed_after(knowledge, 0) == {GPU}
+
+
+async def test_an_event_is_logged_once_its_change_is_on_disk(knowledge: Knowledge) -> None:
+    log = get_logger("tests")
+
+    def work(change: Change) -> None:
+        change.decide(filed())
+        change.say(log, "filed")
+        assert logs == []
+
+    def failing(change: Change) -> None:
+        work(change)
+        raise ZeroDivisionError
+
+    with capture_logs() as logs:
+        with pytest.raises(ZeroDivisionError):
+            await knowledge.change(failing)
+        await knowledge.change(work)
+    assert [each["event"] for each in logs] == ["filed"]
 
 
 async def test_memory_says_only_what_is_committed(knowledge: Knowledge) -> None:

@@ -16,8 +16,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from anyio import CancelScope, Lock
@@ -159,10 +159,15 @@ class Change(_Topics):
         self.db = db
         self.draft = draft
         self.decisions: list[Decision] = []
+        self.told: list[Callable[[], object]] = []
         self._topics: set[TopicName] = set()
 
     def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
         return self.db.rows(statement, values)
+
+    def say(self, log: Any, event: str, **fields: object) -> None:
+        """Log an event once the change is on disk."""
+        self.told.append(partial(log.info, event, **fields))
 
     def drafted(self) -> Change:
         """Return the same transaction on what is drafted."""
@@ -297,6 +302,8 @@ class Knowledge(Store, _Topics):
                 result, change = await self.db.write(run)
                 for each in change.decisions:
                     self._remember(each)
+                for tell in change.told:
+                    tell()
                 results.append(result)
         self.changed()
         return results[0]
