@@ -25,10 +25,10 @@ from intern.core.log import get_logger
 from intern.settings.loading import Paths
 from intern.sources.catalogue import Catalogue
 from intern.stores.blocks import without_blocks
+from intern.stores.database import Transaction
 from intern.stores.decisions import decision_line
 from intern.stores.files import FileLayer
 from intern.stores.library import Index, IndexCache, format_index
-from intern.stores.sqlite.database import Transaction
 from intern.stores.sqlite.knowledge import TOPIC, Knowledge, LogEntry, changes_after
 
 _log = get_logger(__name__)

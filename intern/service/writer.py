@@ -357,7 +357,9 @@ class Writer:
             knowledge, archive = self.stores.knowledge, self.stores.archive
             found = await run_sync(search, asked, archive, knowledge, also)
             said = tombstone(asked, found, self._clock.now())
-            cleared = said and await knowledge.change(partial(take_out, knowledge, archive, said, found.message_ids))
+            cleared = None
+            if said is not None:
+                cleared = await knowledge.change(partial(take_out, knowledge, archive, said, found.message_ids))
             # No restore from the text files brings it back from here on. An edit that was not noticed is kept beside.
             await self.stores.files.catch_up(*found.topics)
         held = (

@@ -16,7 +16,8 @@ from intern.core.records import Capture, CapturedPair, Decision, TopicBlock, Tur
 from intern.learning.filing import Cleared, Filer, withdraw
 from intern.learning.prompts import LearningOptions, block_of
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import Database, Transaction
+from intern.stores.database import Transaction
+from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.knowledge import TOPIC, Knowledge, LogEntry, changes_after
 from tests.fakes import HandClock, ScriptedModel
 

@@ -31,7 +31,7 @@ from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.stores.files import FileLayer
 from intern.stores.sqlite.database import AtRest, Database
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import Change, Knowledge
 from intern.stores.sqlite.maintenance import copied
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
@@ -148,12 +148,12 @@ async def test_decisions_are_newer_than_the_topic_files_of_a_killed_process(tmp_
         second = await filed(writer, 2)
         text = (settings.paths.topics / "spool.txt").read_bytes()
         third = await filed(writer, 3, topic="drum")
-        await writer.stores.knowledge.change(
-            lambda change: (
-                change.remove([first.qa_id]),
-                change.decide(Removed(qa_id=first.qa_id, at=HandClock().now(), reason="")),
-            )
-        )
+
+        def remove(change: Change) -> None:
+            change.remove([first.qa_id])
+            change.decide(Removed(qa_id=first.qa_id, at=HandClock().now(), reason=""))
+
+        await writer.stores.knowledge.change(remove)
         await writer.stores.files.catch_up()
     # As a process leaves it that was killed after it wrote the decisions.
     (settings.paths.topics / "spool.txt").write_bytes(text)

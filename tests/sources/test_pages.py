@@ -87,7 +87,7 @@ class Desk(Shelf):
         self.site.requests.clear()
         self.model.asked.clear()
 
-    def written(self) -> tuple[int, list[tuple[str, int]]]:
+    def written(self) -> tuple[int, Sequence[tuple[str, int]]]:
         """What there is, by the times of its last changes."""
         copies = sorted((each.name, each.stat().st_ino) for each in self.cache_dir.iterdir())
         return self.newest_change(), copies
