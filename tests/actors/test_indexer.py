@@ -102,7 +102,7 @@ async def test_a_document_that_the_model_cannot_describe_costs_one_call_however_
         assert asked.count(SourceId("kb:bad.md")) == 1
         assert asked.count(SourceId("kb:busy.md")) == indices.refreshed
 
-        # Whoever asks for it has it tried.
+        # A request tries it again at once.
         with fail_after(5):
             await indices.refresh()
         asked = [given.source_id for given in shelf.model.calls(SUMMARIZE_SOURCE)]

@@ -95,7 +95,7 @@ async def test_as_pages_they_dial_nothing_and_break_neither_index_nor_prompt(
         async with Shelf.at(tmp_path) as shelf:
             shelf.model.always(SUMMARIZE_SOURCE, lambda given: SummarizeOut(description=given.text[:300]))
             urls = laid(site)
-            # And as lines of the list: addresses of whatever is private, paths, markup.
+            # The same strings as lines of the list: private addresses, paths, markup.
             lines = [" ".join(string.split()) for string in strings()]
             (tmp_path / "links.txt").write_text("\n".join([*urls, *lines]), encoding="utf-8", errors="replace")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -21,14 +20,14 @@ from intern.core.flow import Filing, Topic
 from intern.core.ids import MessageId, TopicName
 from intern.core.records import CapturedPair, Filed, Removed
 from intern.learning.forgetting import Forget
-from intern.models.prompt import Model, OfflineModel
+from intern.models.prompt import OfflineModel
 from intern.service.intern import open_intern
 from intern.service.models import offline_rules
 from intern.service.projection import TextFiles
 from intern.service.restoring import Adopted
 from intern.service.status import lost_folders
 from intern.service.writer import Writer
-from intern.settings.loading import Settings, load_settings
+from intern.settings.loading import Settings
 from intern.stores.files import FileLayer
 from intern.stores.sqlite.database import AtRest, Database
 from intern.stores.sqlite.knowledge import Change, Knowledge
@@ -36,24 +35,11 @@ from intern.stores.sqlite.maintenance import copied
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
 from tests.kept import Community, Deleted, Forgotten, Taught, Told
+from tests.service.writers import settings_in, writer_in
 
 pytestmark = pytest.mark.anyio
 
 SPOOL = TopicName("spool")
-
-
-def settings_in(folder: Path, **kb: object) -> Settings:
-    return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "kb": kb})
-
-
-@asynccontextmanager
-async def writer_in(
-    settings: Settings, model: Model | None = None, clock: HandClock | None = None
-) -> AsyncGenerator[Writer]:
-    with fail_after(60):
-        settings.paths.sources.mkdir(parents=True, exist_ok=True)
-        async with await Database.open(settings.paths.database) as db:
-            yield await run_sync(Writer, settings, db, model or OfflineModel(offline_rules()), clock or HandClock())
 
 
 async def filed(writer: Writer, n: int, question: str = "", topic: str = SPOOL) -> CapturedPair:
@@ -111,6 +97,7 @@ async def test_a_lost_database_is_restored_without_a_model_and_exports_the_same_
     tmp_path: Path, seed: int
 ) -> None:
     settings = settings_in(tmp_path / "data", max_topic_chars=1500)  # so that topics are split
+    settings.paths.sources.mkdir(parents=True)
     async with writer_in(settings) as writer:
         told = await live(writer, seed)
         conversations = len(told.messages)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from anyio import Event, create_task_group, fail_after
-from anyio.to_thread import run_sync
+from anyio import Event, create_task_group
 from structlog.testing import capture_logs
 
 from intern.actors.loops import Due
@@ -24,17 +22,16 @@ from intern.learning.classifying import split_topic
 from intern.learning.filing import Tally
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
-from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
+from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
-from intern.settings.loading import Settings, load_settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.blocks import qa_id_of
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import Job
 from tests import samples
 from tests.fakes import HandClock, ScriptedModel
 from tests.leaping import all_quiet
+from tests.service.writers import settings_in, writer_in
 
 pytestmark = pytest.mark.anyio
 
@@ -53,19 +50,6 @@ class Gated:
             self.begun.set()
             await self.gate.wait()
         return await self._rules.ask(prompt, given)
-
-
-def settings_in(folder: Path, **kb: object) -> Settings:
-    return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "kb": kb})
-
-
-@asynccontextmanager
-async def writer_in(
-    settings: Settings, model: Model | None = None, clock: HandClock | None = None
-) -> AsyncGenerator[Writer]:
-    with fail_after(20):
-        async with await Database.open(settings.paths.database) as db:
-            yield await run_sync(Writer, settings, db, model or OfflineModel(offline_rules()), clock or HandClock())
 
 
 async def kept(writer: Writer, n: int, question: str = "", *, conversation: str = "") -> CapturedPair:

@@ -1,0 +1,30 @@
+"""A writer in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from anyio import fail_after
+from anyio.to_thread import run_sync
+
+from intern.models.prompt import Model, OfflineModel
+from intern.service.models import offline_rules
+from intern.service.writer import Writer
+from intern.settings.loading import Settings, load_settings
+from intern.stores.sqlite.database import Database
+from tests.fakes import HandClock
+
+
+def settings_in(folder: Path, **kb: object) -> Settings:
+    return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "kb": kb})
+
+
+@asynccontextmanager
+async def writer_in(
+    settings: Settings, model: Model | None = None, clock: HandClock | None = None
+) -> AsyncGenerator[Writer]:
+    with fail_after(20):
+        async with await Database.open(settings.paths.database) as db:
+            yield await run_sync(Writer, settings, db, model or OfflineModel(offline_rules()), clock or HandClock())
