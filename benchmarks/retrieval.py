@@ -45,7 +45,7 @@ async def _measured(folder: Path) -> list[Figure]:
     figures: list[Figure] = []
     CACHE.mkdir(exist_ok=True)
     async with await Database.open(CACHE / "vectors.db") as known, await Database.open(folder / "retrieval.db") as db:
-        shelf = Shelf(db, Remembering(LocalEmbedder(), known))
+        shelf = Shelf(db, folder, Remembering(LocalEmbedder(), known))
         for size in sorted({*SIZES, *BARS}):
             await shelf.fill(size)
             if size in SIZES:

@@ -117,7 +117,7 @@ async def _write(folder: Path, size: int) -> dict[str, float]:
     language = _Language(2)
     seconds = 0.0
     async with await Database.open(folder / "intern.db") as db:
-        store = SqliteSearchStore(db)
+        store = SqliteSearchStore(db, folder / "search.db")
         for start in range(0, size, BATCH):
             documents = [
                 SearchDocument(
@@ -144,12 +144,12 @@ async def _ask(folder: Path) -> dict[str, float]:
     everything = SearchFilter()
     embedder = _Given()
     async with await Database.open(folder / "intern.db") as db:
-        store = SqliteSearchStore(db)
+        store = SqliteSearchStore(db, folder / "search.db")
         words, both = Finder(store), Finder(store, embedder)
 
         async def by_vectors(text: str) -> None:
             [vector] = await embedder.embed([text])
-            assert len(await store.like(vector, MODEL, everything, 10)) == 10
+            assert len(await store.by_vector(vector, MODEL, everything, 10)) == 10
 
         async def by_words(text: str) -> None:
             await words.find(text, everything)

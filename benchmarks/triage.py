@@ -82,7 +82,7 @@ async def _measured(folder: Path) -> list[Figure]:
     CACHE.mkdir(exist_ok=True)
     said = list(_batches())
     async with await Database.open(CACHE / "vectors.db") as known, await Database.open(folder / "triage.db") as db:
-        shelf = Shelf(db, Remembering(LocalEmbedder(), known))
+        shelf = Shelf(db, folder, Remembering(LocalEmbedder(), known))
         for name, most in MOST_CALLS.items():
             questions = await _put(shelf, name)
             texts = sorted({each.text for each in (*said, *questions)})

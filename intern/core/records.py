@@ -462,8 +462,7 @@ class SearchFilter(Struct, frozen=True, kw_only=True):
 class Scored(Struct, frozen=True, kw_only=True):
     """A source that a search found, by the best of its documents."""
 
-    rid: int
-    """Of that document."""
+    document_id: str
     source_id: SourceId
     score: float
     """How well it fits, larger is better: bm25 of words, the cosine of a vector (1 says the same, 0 is unrelated)."""

@@ -35,13 +35,13 @@ from intern.facts.reconciling import decide, judged_again, rules_hash
 from intern.facts.segments import ExtractionOptions, Segment, named, standing_segment
 from intern.facts.visibility import FactOptions
 from intern.models.prompt import Model
-from intern.search.finding import any_of, terms_of
+from intern.search.finding import terms_of
 from intern.stores.archive import Archive
 from intern.stores.sqlite.chat import NameStore
 from intern.stores.sqlite.extractions import Extraction, ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.sqlite.search_index import SqliteSearchStore, any_of
 
 _log = get_logger(__name__)
 

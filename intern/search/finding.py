@@ -1,13 +1,12 @@
 """Search by words and by vectors, best first, with the reasons for each result.
 
 "Found nothing" is a result, "could not look" an error. The second stage ranks nuggets by how far they can be trusted.
-Every term of a question is quoted, so `"`, `*`, `NEAR`, `:`, `-` and `^` have no special meaning to the engine.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -20,7 +19,7 @@ from msgspec.structs import asdict, replace
 from intern.core.errors import KnowledgeError, ModelError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.records import Hit, Match, Scored, SearchDocument, SearchFilter, SearchKind
+from intern.core.records import Hit, Scored, SearchDocument, SearchFilter, SearchKind
 from intern.core.text.words import STOP_WORDS, plain_words, unspaced_runs, word_set
 from intern.search.embedding_local import knows_any
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -66,16 +65,6 @@ def terms_of(text: str) -> Terms:
         grams=tuple(dict.fromkeys(grams))[:MOST_TERMS],
         short=tuple(run for run in runs if len(run) < _GRAM)[:MOST_TERMS],
     )
-
-
-def quoted(term: str) -> Match:
-    """Quote one term."""
-    return Match('"' + term.replace("\0", " ").replace('"', '""') + '"')
-
-
-def any_of(terms: Iterable[str]) -> Match | None:
-    """Return a query for documents with at least one of the terms; None without terms, which FTS5 cannot express."""
-    return Match(" OR ".join(map(quoted, terms))) or None
 
 
 K = TypeVar("K", bound=Hashable)
@@ -166,8 +155,8 @@ class Embedder(Protocol):
 class _Candidate(Struct, frozen=True, kw_only=True):
     """A source that was found, and why."""
 
-    rid: int
-    """The row of the source's best document."""
+    document_id: str
+    """The source's best document."""
     source_id: SourceId
     score: float
     """The joint score of words and vectors; at most 1, not comparable between questions."""
@@ -214,10 +203,11 @@ class Finder:
         """
         found = await self._found(text, wanted or SearchFilter(), limit, least)
         terms = terms_of(text)
-        wanted_words = {term: quoted(term) for term in terms.words}
-        held = await self._store.which(wanted_words, [each.rid for each in found])
+        held = await self._store.which(terms.words, [each.document_id for each in found])
         inside = (*terms.grams, *terms.short)
-        return tuple(replace(each, matched=held.get(each.rid, ()) or _inside(each.document, inside)) for each in found)
+        return tuple(
+            replace(each, matched=held.get(each.document_id, ()) or _inside(each.document, inside)) for each in found
+        )
 
     async def propose(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
         """Return the results of `find`, without `matched`: that takes as long again."""
@@ -253,8 +243,12 @@ class Finder:
 
     async def _found(self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None) -> list[Found]:
         candidates = await self._candidates(text, wanted, limit, least)
-        documents = await self._store.documents_at([each.rid for each in candidates], wanted)
-        return [Found(document=documents[each.rid], **asdict(each)) for each in candidates if each.rid in documents]
+        documents = await self._store.documents_at([each.document_id for each in candidates], wanted)
+        return [
+            Found(document=documents[each.document_id], **asdict(each))
+            for each in candidates
+            if each.document_id in documents
+        ]
 
     async def _candidates(
         self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None
@@ -263,7 +257,7 @@ class Finder:
         if embedder is None or not text.strip():
             return _of_words(await self._by_words(terms, wanted, limit))
         proposed = max(limit, _PROPOSED)
-        like = partial(self._store.like, model=embedder.model, wanted=wanted)
+        like = partial(self._store.by_vector, model=embedder.model, wanted=wanted)
         words: dict[SourceId, _ByWords] = {}
         hits: list[Scored] = []
         asked: list[bytes] = []  # held here: the cache may have lost the vector by the second comparison
@@ -311,12 +305,9 @@ class Finder:
 
     async def _by_words(self, terms: Terms, wanted: SearchFilter, limit: int) -> dict[SourceId, _ByWords]:
         """Return the best sources that contain a word, in order."""
-        rankings: list[Sequence[Scored]] = []
-        if terms.words or terms.grams:
-            rankings += await self._store.matching(
-                tuple(map(quoted, terms.words)), tuple(map(quoted, terms.grams)), wanted, limit
-            )
-        rankings += [await self._store.containing(part, wanted, limit) for part in terms.short]
+        if terms == Terms():
+            return {}
+        rankings = await self._store.by_words(terms.words, terms.grams, terms.short, wanted, limit)
         hits = {hit.source_id: hit for ranking in reversed(rankings) for hit in ranking}
         shares = _best_shares([{hit.source_id: hit.score for hit in ranking} for ranking in rankings])
         order = fused(*([hit.source_id for hit in ranking] for ranking in rankings))
@@ -351,7 +342,7 @@ def _best_shares(rankings: Sequence[Mapping[SourceId, float]]) -> dict[SourceId,
 
 def _of_words(words: Mapping[SourceId, _ByWords]) -> list[_Candidate]:
     return [
-        _Candidate(rid=hit.rid, source_id=hit.source_id, score=share, bm25=hit.score, words_place=place)
+        _Candidate(document_id=hit.document_id, source_id=hit.source_id, score=share, bm25=hit.score, words_place=place)
         for place, (hit, share) in enumerate(words.values(), 1)
     ]
 
@@ -371,7 +362,7 @@ def _of_both(words: Mapping[SourceId, _ByWords], alike: Sequence[Scored], propos
         candidate = by_words.get(source_id)
         if candidate is None:
             assert hit is not None
-            candidate = _Candidate(rid=hit.rid, source_id=source_id, score=score)
+            candidate = _Candidate(document_id=hit.document_id, source_id=source_id, score=score)
         told = place if place is not None and place <= proposed else None
         likeness = None if hit is None else hit.score
         candidates.append(replace(candidate, score=score, likeness=likeness, likeness_place=told))

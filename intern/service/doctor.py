@@ -164,7 +164,7 @@ class LocalChecks:
                 return [good("there is no database yet; the first start makes it"), self._embeddings()]
             if not is_made(path):
                 return [good("the database is empty; the next start makes its tables"), self._embeddings()]
-            return [*_sound(path), self._embeddings()]
+            return [*_sound(path), *_searchable(self._settings.paths.search), self._embeddings()]
         except KnowledgeError as error:
             return [_todo(f"the database could not be looked at: {error}", str(error))]
 
@@ -197,6 +197,23 @@ def _sound(path: Path) -> Iterator[Finding]:
         )
     else:
         yield good("the full-text tables say what stands in the database")
+
+
+def _searchable(path: Path) -> Iterator[Finding]:
+    """Check the file of the search, where there is one."""
+    if not path.exists():
+        return
+    try:
+        wrong = problems(path, NAMED_AT_MOST) or unsearchable(path)
+    except (KnowledgeError, OSError) as error:
+        wrong = (str(error),)
+    if wrong:
+        yield _todo(
+            f"the search file {path} is damaged: {'; '.join(wrong)}",
+            "run `intern index --rebuild-search`: the file is made anew from the database, without a model",
+        )
+    else:
+        yield good("the search file is sound")
 
 
 _QUESTION: Final = GateIn(question="How do I reset my password?", history="", addressed=True)

@@ -104,7 +104,7 @@ class Intern:
         self._settings = settings
         self._embedder = embedder
         # One for all: it holds the vectors in memory.
-        self._store = None if isinstance(db, KnowledgeError) else SqliteSearchStore(db)
+        self._store = None if isinstance(db, KnowledgeError) else SqliteSearchStore(db, settings.paths.search)
         self._usable = db
         self._models = models
         self._clock = clock
@@ -366,7 +366,7 @@ class Intern:
 
     @property
     def _search(self) -> SqliteSearchStore:
-        return self._store or SqliteSearchStore(self._db)
+        return self._store or SqliteSearchStore(self._db, self._settings.paths.search)
 
     @property
     def _db(self) -> Database:

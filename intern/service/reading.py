@@ -33,7 +33,7 @@ from intern.core.records import (
 )
 from intern.core.text.words import topic_name
 from intern.learning.prompts import block_of, left_of
-from intern.search.finding import any_of, terms_of
+from intern.search.finding import terms_of
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
@@ -44,6 +44,7 @@ from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore, Link
 from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.search_index import any_of
 
 T = TypeVar("T")
 

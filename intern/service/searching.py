@@ -43,6 +43,7 @@ from intern.sources.scanning import Scanner, UnreadError, names_of, read_file
 from intern.stores.archive import Archive
 from intern.stores.library import CachedFile, CachedSource, is_source_id
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
@@ -424,7 +425,7 @@ class Indexing:
             return
         try:
             async with await Database.open(database) as db:
-                await self.embedding.take_over(SqliteSearchStore(db).embedded(model))
+                await self.embedding.take_over(Documents(db).embedded(model))
         except KnowledgeError as error:
             _log.warning("vectors_not_taken_over", reason=str(error))
 

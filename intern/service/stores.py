@@ -70,7 +70,7 @@ class Stores:
         self.names = NameStore(db)
         self.roles = RoleStore(db, clock=clock)
         self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
-        self.search = SqliteSearchStore(db)
+        self.search = SqliteSearchStore(db, paths.search)
 
     def archived_until(self) -> QAId | None:
         """Return the newest pair that was decided, or that the operator wants ignored."""

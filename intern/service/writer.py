@@ -397,6 +397,7 @@ class Writer:
         async with self.learning.archivist.writing:
             erased = await run_sync(self.stores.archive.erase, found.message_ids)
         await self._db.scrub()
+        await self.stores.search.scrub()
         _log.warning("archive_erased", **msgspec.structs.asdict(erased))
         return erased
 

@@ -240,6 +240,7 @@ class Paths:
 
         self.data = data
         self.database = data / "intern.db"
+        self.search = data / "search.db"
         self.sources = path(kb.sources_dir, base / "sources")
         self.links = path(kb.links_path, base / "links.txt")
         self.web_cache = path(kb.web_cache_dir, base / "web-cache")

@@ -84,6 +84,7 @@ class Database(ABC):
 
     def __init__(self) -> None:
         self.community = DEFAULT_COMMUNITY
+        self._others: list[Database] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,6 +144,14 @@ class Database(ABC):
     @abstractmethod
     async def scrub(self) -> None:
         """Leave nothing of what was deleted or overwritten in the files of the database. Takes long; writes wait."""
+
+    def close_with(self, other: Database) -> None:
+        """Close another database with this one: `close` awaits `_close_others`."""
+        self._others.append(other)
+
+    async def _close_others(self) -> None:
+        for other in self._others:
+            await other.close()
 
     @abstractmethod
     async def close(self) -> None:

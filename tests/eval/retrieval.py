@@ -26,10 +26,10 @@ from intern.core.ids import SourceId
 from intern.core.records import IndexEntry, SearchDocument, SearchFilter
 from intern.core.text.passages import passages
 from intern.core.text.words import plain_words
-from intern.search.finding import Embedder, Finder, any_of
+from intern.search.finding import Embedder, Finder
 from intern.sources.catalogue import Embedding
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.sqlite.search_index import SqliteSearchStore, any_of
 from intern.stores.sqlite.usage import VectorMemory
 from tests.eval.chats import EVAL
 
@@ -188,8 +188,8 @@ class Remembering:
 class Shelf:
     """A store and a plain table that hold the same: filler as much as is wanted, and the documents of one case."""
 
-    def __init__(self, db: Database, embedder: Embedder) -> None:
-        self.store = SqliteSearchStore(db)
+    def __init__(self, db: Database, folder: Path, embedder: Embedder) -> None:
+        self.store = SqliteSearchStore(db, folder / "search.db")
         self.embedder = embedder
         self.plain: Any = apsw.Connection(":memory:")
         self.plain.execute("create virtual table plain using fts5 (text, tokenize = 'porter unicode61')")
@@ -291,7 +291,7 @@ class Ask(Protocol):
 async def measure(folder: Path, embedder: Embedder, cases: Sequence[Case] = CASES) -> Sequence[Retrieved]:
     """Ask all questions of each case among its own documents."""
     async with await Database.open(folder / "retrieval.db") as db:
-        shelf = Shelf(db, embedder)
+        shelf = Shelf(db, folder, embedder)
         return [await ask(case, shelf) for case in cases]
 
 
@@ -311,7 +311,7 @@ async def ask(case: Case, shelf: Shelf) -> Retrieved:
 
     async def by_vectors(text: str, guild_id: str | None) -> list[SourceId]:
         [vector] = await embedder.embed([text])
-        hits = await shelf.store.like(vector, embedder.model, SearchFilter(guild_id=guild_id), DEPTH)
+        hits = await shelf.store.by_vector(vector, embedder.model, SearchFilter(guild_id=guild_id), DEPTH)
         return [each.source_id for each in hits]
 
     async def by_both(text: str, guild_id: str | None) -> list[SourceId]:

@@ -16,12 +16,12 @@ from msgspec import Struct
 
 from intern.answering.selecting import MOST_RANKED, listed
 from intern.core.ids import SourceId
-from intern.search.finding import Embedder, Finder, any_of, terms_of
+from intern.search.finding import Embedder, Finder, terms_of
 from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
 from intern.sources.catalogue import Embedding
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.sqlite.search_index import SqliteSearchStore, any_of
 from tests.eval.chats import EVAL
 
 SHOWN = 50
@@ -78,7 +78,7 @@ async def measure(folder: Path, embedder: Embedder | None = None) -> Retrieved:
     assert not index.fits(room)
     wanted = [{names[doc_id] for doc_id in query.relevant} for query in queries]
     async with await Database.open(settings.paths.database) as db:
-        store = SqliteSearchStore(db)
+        store = SqliteSearchStore(db, settings.paths.search)
         if embedder is not None:
             await Embedding(store, embedder).all()
         finder = Finder(store, embedder)

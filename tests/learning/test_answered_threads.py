@@ -30,9 +30,9 @@ from intern.sources.refresh import Refreshed
 from intern.stores.database import Transaction
 from intern.stores.sqlite.chat import AnsweredThreads
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.fakes import HandClock, ScriptedModel
@@ -178,7 +178,7 @@ class Scene:
         async with await Database.open(self.settings.paths.database) as db:
             facts = await FactStore(db, clock=self.clock).all(FactFilter())
             nuggets = await NuggetStore(db).all()
-            shown = await SqliteSearchStore(db).stamps("nugget")
+            shown = await Documents(db).stamps("nugget")
             assert sorted(shown) == sorted(f"nugget:{each.id}" for each in nuggets)
             return list(nuggets), list(facts)
 
@@ -354,7 +354,7 @@ async def test_forgetting_reaches_what_a_thread_taught(tmp_path: Path, by: str, 
     async with scene.at_work():
         added = await scene.says("tom", ALSO, thread)
         scene.clock.turn(hours=2)
-    assert scene.holding("restart of the quokka") == ["intern.db"]
+    assert scene.holding("restart of the quokka") == ["intern.db", "search.db"]
     asked = Forget(user_id=added.author.id) if by == "user" else Forget(message_ids=(added.id,))
     asked = replace(asked, erase=True)
 

@@ -37,7 +37,7 @@ def vector(degrees: float) -> bytes:
 async def opened(folder: Path) -> AsyncGenerator[tuple[SqliteSearchStore, Database]]:
     """A store in a folder."""
     async with await Database.open(folder / "intern.db") as db:
-        yield SqliteSearchStore(db), db
+        yield SqliteSearchStore(db, folder / "search.db"), db
 
 
 class Directions:

@@ -143,10 +143,10 @@ async def test_a_long_document_does_not_win_by_the_number_of_its_passages_and_a_
 
 async def test_a_store_that_cannot_look_is_an_error(tmp_path: Path) -> None:
     class Broken(SqliteSearchStore):
-        async def matching(self, *_args: Any, **_named: Any) -> Never:
+        async def by_words(self, *_args: Any, **_named: Any) -> Never:
             raise KnowledgeError("the disk is gone")
 
     with fail_after(5):
         async with opened(tmp_path) as (_, db):
             with pytest.raises(KnowledgeError):
-                await Finder(Broken(db)).rank("port", 5)
+                await Finder(Broken(db, tmp_path / "search.db")).rank("port", 5)

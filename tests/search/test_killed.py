@@ -63,7 +63,7 @@ async def _killed_after(lines: int, folder: Path, told: dict[str, set[int]]) -> 
 async def _all_is_there(folder: Path, told: dict[str, set[int]]) -> None:
     with fail_after(30):
         async with opened(folder) as (store, db):
-            await check(db)
+            await check(store)
             assert await db.read(lambda tx: tx.rows("pragma integrity_check")) == [("ok",)]
             assert await db.read(lambda tx: tx.rows("pragma foreign_key_check")) == []
             stamps = {str(name): int(stamp) for name, stamp in (await store.stamps("source")).items()}
@@ -74,7 +74,7 @@ async def _all_is_there(folder: Path, told: dict[str, set[int]]) -> None:
             documents = await store.documents("source")
             assert len(documents) == 3 * len(stamps)
             assert all(each.text.startswith(f"text {each.stamp} of part") for each in documents)
-            hits = await store.like(vector(0), "m", SearchFilter(), 1000)
+            hits = await store.by_vector(vector(0), "m", SearchFilter(), 1000)
             alike = {str(hit.source_id): hit.score for hit in hits}
             missing = {str(each.source_id) for each in await store.unembedded("m", 1000)}
             assert alike.keys() == stamps.keys() - missing

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 def found(name: str, score: float = 0.8, *, status: str = "FACT", days: float = 0, keywords: str = "") -> Found:
     at = NOON - timedelta(days=days)
     made = document(f"nugget:{name}", name, kind="nugget", status=status, at=at, meta={"keywords": keywords})
-    return Found(rid=1, source_id=made.source_id, document=made, score=score)
+    return Found(document_id="x", source_id=made.source_id, document=made, score=score)
 
 
 def order(*nuggets: Found, text: str = "the spool") -> list[str]:
@@ -48,7 +48,10 @@ def test_the_newer_comes_first() -> None:
 
 def test_what_is_no_nugget_keeps_its_score() -> None:
     page = document("kb:a", "written")
-    said, written = found("said", 0.8, days=900), Found(rid=2, source_id=page.source_id, document=page, score=0.7)
+    said, written = (
+        found("said", 0.8, days=900),
+        Found(document_id="y", source_id=page.source_id, document=page, score=0.7),
+    )
     assert order(said, written) == ["written", "said"]
     assert reranked([written], "the spool", now=NOON) == (written,)
 

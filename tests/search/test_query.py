@@ -10,7 +10,8 @@ import pytest
 from anyio import fail_after
 from hypothesis import given, settings, strategies as st
 
-from intern.search.finding import MOST_TERMS, Finder, Terms, any_of, fused, quoted, terms_of
+from intern.search.finding import MOST_TERMS, Finder, Terms, fused, terms_of
+from intern.stores.sqlite.search_index import any_of, quoted
 from tests.search.documents import Directions, document, opened
 
 

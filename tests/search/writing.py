@@ -18,7 +18,7 @@ NAMES = 40
 
 async def write(folder: Path) -> None:
     async with opened(folder) as (store, db):
-        newest = "select coalesce(max(cast(stamp as integer)), 0) from search_documents"
+        newest = "select coalesce(max(cast(stamp as integer)), 0) from documents"
         [(begun,)] = await db.read(lambda tx: tx.rows(newest))
         assert isinstance(begun, int)
         for n in count(begun + 1):

@@ -16,8 +16,8 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.service.stores import back_up
 from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.maintenance import problems, unsearchable
-from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import document
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ def names_in(folder: Path) -> set[str]:
 
 async def filled(settings: Settings, n: int = 20) -> None:
     async with await Database.open(settings.paths.database) as db:
-        await SqliteSearchStore(db).put([document(f"kb:{i}", f"signing keys number {i}") for i in range(n)])
+        await Documents(db).put([document(f"kb:{i}", f"signing keys number {i}") for i in range(n)])
 
 
 async def test_a_backup_holds_all_is_sound_and_can_be_opened_in_place_of_the_database(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ async def test_a_backup_holds_all_is_sound_and_can_be_opened_in_place_of_the_dat
         assert problems(to, 3) == unsearchable(to) == ()
         shutil.copy(to, tmp_path / "restored.db")
         async with await Database.open(tmp_path / "restored.db") as db:
-            assert len(await SqliteSearchStore(db).documents("source")) == 20
+            assert len(await Documents(db).documents("source")) == 20
         assert names_in(tmp_path) == {"backup.db", "data", "restored.db"}
 
 
@@ -55,7 +55,7 @@ async def test_it_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     with fail_after(30):
         async with await Database.open(settings.paths.database) as db:
-            store = SqliteSearchStore(db)
+            store = Documents(db)
             wrote = 0
 
             async def write() -> None:
@@ -71,7 +71,7 @@ async def test_it_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
                     before = wrote
                     await run_sync(back_up, settings, tmp_path / f"{n}.db")
                     async with await Database.open(tmp_path / f"{n}.db") as copy:
-                        held = len(await SqliteSearchStore(copy).documents("source"))
+                        held = len(await Documents(copy).documents("source"))
                     assert held % 2 == 0
                     assert held >= 2 * before
                 tg.cancel_scope.cancel()

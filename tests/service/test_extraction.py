@@ -16,7 +16,18 @@ from anyio.to_thread import run_sync
 from intern.core.errors import ModelReplyError, ModelUnavailableError
 from intern.core.flow import Failed, Filing, Skip, Topic
 from intern.core.ids import ConversationId, MessageId, TopicName, UserId
-from intern.core.records import Approved, Capture, CapturedPair, Decision, Moved, Rejected, SearchFilter, Speaker, Turn
+from intern.core.records import (
+    Approved,
+    Capture,
+    CapturedPair,
+    Decision,
+    Moved,
+    Rejected,
+    SearchFilter,
+    SearchKind,
+    Speaker,
+    Turn,
+)
 from intern.facts.extracting import PAUSES
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.facts.reconciling import Retirement
@@ -27,6 +38,7 @@ from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_TOPIC
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.facts import FactFilter
 from tests.fakes import HandClock, ScriptedModel
 
@@ -34,6 +46,7 @@ pytestmark = pytest.mark.anyio
 
 MIA, ANN = UserId("100000000000000501"), UserId("100000000000000900")
 TOM = UserId("100000000000000777")
+KINDS: tuple[SearchKind, ...] = ("nugget", "fact")
 QUOKKA = ConversationId("thread_1")
 SPOOL = TopicName("spool")
 
@@ -535,7 +548,7 @@ async def test_what_was_forgotten_stands_in_no_nugget_fact_or_search_row(tmp_pat
         assert await shop.nuggets() == []
         assert await shop.facts(active=None) == []
         assert await shop.found("wombats quokka numbats") == []
-        rows = await shop.db.read(lambda db: db.rows("select text from search_documents where text like '%wombats%'"))
+        rows = await shop.db.read(lambda db: db.rows("select text from documents where text like '%wombats%'"))
         assert rows == []
         if erase:
             assert shop.holding("wombats") == []
@@ -545,7 +558,9 @@ async def test_the_search_is_made_true_after_a_kill_between_two_writes(tmp_path:
     shop = Shop(tmp_path)
     async with shop.open():
         await shop.taught(ASKED, ANSWERED)
-        await shop.db.write(lambda db: db.run("delete from search_documents"))
+        documents = Documents(shop.db)
+        for kind in KINDS:
+            await documents.drop([each.source_id for each in await documents.documents(kind)])
         assert await shop.found("wombats") == []
     async with shop.open() as work:
         assert await work.extraction.extractor.mend() == 2

@@ -82,10 +82,10 @@ async def test_a_refresh_that_finds_nothing_changed_writes_nothing_to_the_search
         async with await Database.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), HandClock())
             await writer.indexing.refresh()
-            before = await db.read(lambda tx: tx.rows("select rid, id, stamp from search_documents"))
+            before = await db.read(lambda tx: tx.rows("select rid, id, stamp from documents"))
             changes = await db.read(lambda tx: tx.row("pragma data_version"))
             await writer.indexing.refresh()
-            assert await db.read(lambda tx: tx.rows("select rid, id, stamp from search_documents")) == before
+            assert await db.read(lambda tx: tx.rows("select rid, id, stamp from documents")) == before
             assert await db.read(lambda tx: tx.row("pragma data_version")) == changes
 
 

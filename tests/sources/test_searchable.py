@@ -35,10 +35,10 @@ async def test_after_many_sources_came_a_search_looks_into_one_piece_and_a_few_m
     tmp_path: Path,
 ) -> None:
     with fail_after(60):
-        async with opened(tmp_path) as (store, db):
+        async with opened(tmp_path) as (store, _):
 
             async def pieces() -> int:
-                row = await db.read(lambda tx: tx.row("select count(distinct segid) from search_words_idx"))
+                row = await (await store.current()).row("select count(distinct segid) from search_words_idx")
                 return int(str((row or (0,))[0]))
 
             assert await keep_searchable(store, listed(200), read) == 200
@@ -50,4 +50,4 @@ async def test_after_many_sources_came_a_search_looks_into_one_piece_and_a_few_m
             assert await pieces() == 1
             assert await keep_searchable(store, listed(3303), read) == 100  # no more than one of twenty
             assert await pieces() > 1
-            await check(db)
+            await check(store)

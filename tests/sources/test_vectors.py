@@ -55,14 +55,14 @@ def documents(count: int) -> list[SearchDocument]:
 
 
 async def like(store: SqliteSearchStore, model: str = "compass-1") -> list[str]:
-    hits = await store.like(NORTH, model, SearchFilter(), 100)
-    told = await store.documents_at([hit.rid for hit in hits], SearchFilter())
-    return [told[hit.rid].text for hit in hits]
+    hits = await store.by_vector(NORTH, model, SearchFilter(), 100)
+    told = await store.documents_at([hit.document_id for hit in hits], SearchFilter())
+    return [told[hit.document_id].text for hit in hits]
 
 
 async def test_all_documents_get_their_vectors_some_at_a_time(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "intern.db") as db:
-        store, compass = SqliteSearchStore(db), Compass()
+        store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         with fail_after(5):
             await store.put(documents(300))
             await Embedding(store, compass).all()
@@ -74,7 +74,7 @@ async def test_all_documents_get_their_vectors_some_at_a_time(tmp_path: Path) ->
 
 async def test_identical_texts_that_stand_far_apart_are_embedded_once(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "intern.db") as db:
-        store, compass = SqliteSearchStore(db), Compass()
+        store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         with fail_after(5):
             await store.put([*documents(200), *(document(200 + n, "north 1") for n in range(200))])
             embedding = Embedding(store, compass)
@@ -89,7 +89,7 @@ async def test_identical_texts_that_stand_far_apart_are_embedded_once(tmp_path: 
 
 async def test_another_model_makes_all_anew_and_old_vectors_are_no_answer_to_it(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "intern.db") as db:
-        store = SqliteSearchStore(db)
+        store = SqliteSearchStore(db, tmp_path / "search.db")
         with fail_after(5):
             await store.put(documents(140))
             await Embedding(store, Compass()).all()
@@ -103,7 +103,7 @@ async def test_another_model_makes_all_anew_and_old_vectors_are_no_answer_to_it(
 
 async def test_a_text_that_changed_gets_another_vector(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "intern.db") as db:
-        store, compass = SqliteSearchStore(db), Compass()
+        store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         with fail_after(5):
             await store.put([document(1, "south")])
             await Embedding(store, compass).all()
@@ -114,7 +114,7 @@ async def test_a_text_that_changed_gets_another_vector(tmp_path: Path) -> None:
 
 async def test_a_text_that_is_refused_holds_up_no_other_and_is_not_asked_again(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "intern.db") as db:
-        store, compass = SqliteSearchStore(db), Compass()
+        store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         compass.refuses = "south 44"
         with fail_after(5):
             await store.put(documents(50))
@@ -128,7 +128,7 @@ async def test_a_text_that_is_refused_holds_up_no_other_and_is_not_asked_again(t
 
 async def test_the_embedder_goes_on_where_the_endpoint_was_away_and_works_when_woken(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "intern.db") as db:
-        store, compass = SqliteSearchStore(db), Compass()
+        store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         compass.away = 2
         embedding = Embedding(store, compass)
         await store.put(documents(3))
@@ -162,7 +162,11 @@ def test_what_stands_above_a_text_belongs_to_it() -> None:
 
 async def test_vectors_that_another_folder_has_of_the_same_text_are_used(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "a.db") as a, await Database.open(tmp_path / "b.db") as b:
-        theirs, ours, compass = SqliteSearchStore(a), SqliteSearchStore(b), Compass()
+        theirs, ours, compass = (
+            SqliteSearchStore(a, tmp_path / "a-search.db"),
+            SqliteSearchStore(b, tmp_path / "b-search.db"),
+            Compass(),
+        )
         with fail_after(5):
             await theirs.put(documents(300))
             await Embedding(theirs, compass).all()
@@ -177,7 +181,7 @@ async def test_vectors_that_another_folder_has_of_the_same_text_are_used(tmp_pat
 
 async def test_embedding_within_a_time_leaves_the_rest_for_later(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "intern.db") as db:
-        store, compass = SqliteSearchStore(db), Compass()
+        store, compass = SqliteSearchStore(db, tmp_path / "search.db"), Compass()
         with fail_after(5):
             await store.put(documents(300))
             embedding = Embedding(store, compass)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from intern.stores.database import Database, Transaction
+from intern.stores.database import Transaction
+from intern.stores.sqlite.search_index import SqliteSearchStore
 
 
-async def check(db: Database) -> None:
+async def check(store: SqliteSearchStore) -> None:
     """Raise KnowledgeError where they differ."""
 
     def work(tx: Transaction) -> None:
         for table in ("search_words", "search_trigrams"):
             tx.run(f"insert into {table} ({table}, rank) values ('integrity-check', 1)")
 
-    await db.write(work)
+    await (await store.current()).write(work)

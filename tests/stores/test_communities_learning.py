@@ -9,12 +9,12 @@ import pytest
 
 from intern.core.ids import FactId, MessageId, NuggetId, QAId
 from intern.core.records import NewFact
-from intern.search.finding import any_of
 from intern.stores.database import Database as Handle
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains
+from intern.stores.sqlite.search_index import any_of
 from intern.stores.sqlite.work import Attempts, Jobs
 from tests.fakes import HandClock
 from tests.stores.taught import at, conversation, fact, nugget, outcome, said

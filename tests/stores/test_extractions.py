@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from intern.core.ids import FactId, MessageId, NuggetId
 from intern.core.records import Applied, FactDecision, NewFact, RefusedFact, RepeatedFact, UpdatedFact
-from intern.search.finding import any_of, terms_of
+from intern.search.finding import terms_of
 from intern.stores.sqlite import facts as facts_module, store as store_module
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
+from intern.stores.sqlite.search_index import any_of
 from tests.fakes import HandClock
 from tests.stores.taught import at, conversation, fact, nugget, outcome, said
 

@@ -17,10 +17,11 @@ from intern.core.ids import FactId, MessageId
 from intern.core.records import Fact, RefusedFact, Visibility
 from intern.facts.reconciling import Proposal, decide
 from intern.facts.visibility import FactOptions
-from intern.search.finding import any_of, terms_of
+from intern.search.finding import terms_of
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore
+from intern.stores.sqlite.search_index import any_of
 from tests.fakes import HandClock
 from tests.stores.taught import AGENT, Beliefs, at, conversation, outcome
 

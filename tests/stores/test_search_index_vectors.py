@@ -35,7 +35,7 @@ ALL = SearchFilter()
 
 
 async def alike(store: SqliteSearchStore, asked: bytes, wanted: SearchFilter = ALL, model: str = "m") -> list[str]:
-    return [hit.source_id for hit in await store.like(asked, model, wanted, 100)]
+    return [hit.source_id for hit in await store.by_vector(asked, model, wanted, 100)]
 
 
 async def test_the_most_alike_come_first_and_filters_leave_out_the_others(tmp_path: Path) -> None:
@@ -50,9 +50,9 @@ async def test_the_most_alike_come_first_and_filters_leave_out_the_others(tmp_pa
         async with opened(tmp_path) as (store, _):
             await store.put(documents)
             await store.put_vectors("m", [(each, vector(10 * n)) for n, each in enumerate(documents)])
-            hits = await store.like(vector(0), "m", ALL, 3)
-            documents_at = await store.documents_at([hit.rid for hit in hits], ALL)
-            assert [documents_at[hit.rid] for hit in hits] == documents[:3]
+            hits = await store.by_vector(vector(0), "m", ALL, 3)
+            documents_at = await store.documents_at([hit.document_id for hit in hits], ALL)
+            assert [documents_at[hit.document_id] for hit in hits] == documents[:3]
             assert [hit.score for hit in hits] == pytest.approx([math.cos(math.radians(10 * n)) for n in range(3)])
             near = vector(22)
             assert await alike(store, near) == ["fact:c", "file:d", "nugget:b", "kb:a"]
@@ -70,7 +70,7 @@ async def test_the_most_alike_come_first_and_filters_leave_out_the_others(tmp_pa
                 assert await alike(store, near, wanted) == ids
             # Far down, but asked for; once only where it is among the best anyway.
             also = [SourceId("kb:a"), SourceId("file:d"), SourceId("kb:none")]
-            told = [hit.source_id for hit in await store.like(near, "m", ALL, 2, also=also)]
+            told = [hit.source_id for hit in await store.by_vector(near, "m", ALL, 2, also=also)]
             assert told == ["fact:c", "file:d", "kb:a"]
 
 
@@ -81,9 +81,9 @@ async def test_a_source_is_found_once_by_the_document_that_is_most_alike(tmp_pat
             await store.put([*many, document("kb:short", "short")])
             await store.put_vectors("m", [(each, vector(n)) for n, each in enumerate(many)])
             await store.put_vectors("m", [(document("kb:short", "short"), vector(80))])
-            hits = await store.like(vector(0), "m", ALL, 2)
-            told = await store.documents_at([hit.rid for hit in hits], ALL)
-            assert [told[hit.rid].id for hit in hits] == ["kb:long#0", "kb:short#0"]
+            hits = await store.by_vector(vector(0), "m", ALL, 2)
+            told = await store.documents_at([hit.document_id for hit in hits], ALL)
+            assert [told[hit.document_id].id for hit in hits] == ["kb:long#0", "kb:short#0"]
 
 
 async def test_vectors_of_different_models_are_never_compared(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ async def test_what_another_process_writes_is_found_without_reading_all_again(tm
     vectors = Vectors()
     with fail_after(20):
         async with opened(tmp_path) as (_, db), await Database.open(tmp_path / "intern.db") as other:
-            ours, theirs = SqliteSearchStore(db), SqliteSearchStore(other)
+            ours, theirs = (SqliteSearchStore(each, tmp_path / "search.db") for each in (db, other))
             ours.vectors = vectors
             await theirs.put([document("kb:a", "a"), document("kb:b", "b")])
             await theirs.put_vectors("m", [(document("kb:a", "a"), vector(0)), (document("kb:b", "b"), vector(9))])
@@ -175,11 +175,11 @@ async def test_after_a_change_most_vectors_stay_where_they_are(tmp_path: Path) -
             await store.put(documents)
             await store.put_vectors("m", [(each, wide) for each in documents])
             assert store.vectors is None
-            await store.like(wide, "m", ALL, 1)
+            await store.by_vector(wide, "m", ALL, 1)
             await store.drop([SourceId("kb:7")])
             tracemalloc.start()
             try:
-                assert len(await store.like(wide, "m", ALL, 3)) == 3
+                assert len(await store.by_vector(wide, "m", ALL, 3)) == 3
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
@@ -191,19 +191,20 @@ async def test_whoever_slept_through_too_many_changes_reads_all_again(tmp_path: 
     vectors = Vectors()
     with fail_after(20):
         async with opened(tmp_path) as (_, db):
-            store = SqliteSearchStore(db)
+            store = SqliteSearchStore(db, tmp_path / "search.db")
             store.vectors = vectors
             await store.put([document("kb:a", "a"), document("kb:b", "b")])
             await store.put_vectors("m", [(document("kb:a", "a"), vector(0)), (document("kb:b", "b"), vector(9))])
             assert await alike(store, vector(0)) == ["kb:a", "kb:b"]
             await store.put_vectors("m", [(document("kb:a", "a"), vector(30))])
-            await db.write(
+            file = await store.current()
+            await file.write(
                 lambda tx: tx.run(
                     "insert into search_changes (rid) with recursive n (i) as"
                     " (select 1 union all select i + 1 from n where i < 9000) select 12345 from n"
                 )
             )
-            [held] = await db.read(lambda tx: tx.rows("select count(*) from search_changes"))
+            [held] = await file.rows("select count(*) from search_changes")
             assert held == (8192,)
             assert await alike(store, vector(0)) == ["kb:b", "kb:a"]
             assert vectors.reads == 2
@@ -213,7 +214,7 @@ async def test_many_looks_at_once_share_one_copy(tmp_path: Path) -> None:
     vectors = Vectors()
     with fail_after(20):
         async with opened(tmp_path) as (_, db):
-            store = SqliteSearchStore(db)
+            store = SqliteSearchStore(db, tmp_path / "search.db")
             store.vectors = vectors
             await store.put([document("kb:a", "a")])
             await store.put_vectors("m", [(document("kb:a", "a"), vector(0))])
@@ -258,19 +259,21 @@ def test_after_any_sequence_of_changes_likeness_is_as_computed_one_by_one(
     async def law() -> None:
         with fail_after(30), tempfile.TemporaryDirectory() as folder:
             async with opened(Path(folder)) as (store, db):
-                reading = SqliteSearchStore(db)
+                reading = SqliteSearchStore(db, Path(folder) / "search.db")
                 reading.vectors = Vectors(most_held=0)  # holds nothing: reads the disk each time
                 known = Known({}, {})
                 for act, n, more in acts:
                     await _act(store, known, act, f"kb:{n}", more)
                     if act == "vacuum":
-                        await db.scrub()
+                        await store.scrub()
                     await _agree([store], known, vector(n * 70 + more), ALL)
                     if act == "look":
                         asked, wanted = vector(chance.randrange(360)), SearchFilter(kinds=(KINDS[more],), part="text")
                         await _agree([store, reading], known, asked, wanted if n % 2 else ALL)
-                await check(db)
-                await _agree([store, reading, SqliteSearchStore(db)], known, vector(17), ALL)
+                await check(store)
+                await _agree(
+                    [store, reading, SqliteSearchStore(db, Path(folder) / "search.db")], known, vector(17), ALL
+                )
 
     anyio.run(law)
 
@@ -303,10 +306,10 @@ async def _agree(stores: Sequence[SqliteSearchStore], known: Known, asked: bytes
             best[each.source_id] = max(best.get(each.source_id, -2), likeness)
     order = sorted(best.values(), reverse=True)
     for store in stores:
-        hits = await store.like(asked, "m", wanted, SOURCES)
+        hits = await store.by_vector(asked, "m", wanted, SOURCES)
         assert {hit.source_id: hit.score for hit in hits} == pytest.approx(best, abs=1e-5)
         assert [hit.score for hit in hits] == pytest.approx(order, abs=1e-5)
-        [first, *_] = [*await store.like(asked, "m", wanted, 1), None]
+        [first, *_] = [*await store.by_vector(asked, "m", wanted, 1), None]
         assert (first is None) == (not best)
         assert first is None or first.score == pytest.approx(order[0], abs=1e-5)
 

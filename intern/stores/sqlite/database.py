@@ -131,6 +131,7 @@ class Database(database.Database):
         await self._done(_Scrubbing(self._path.parent))
 
     async def close(self) -> None:
+        await self._close_others()
         if not self._closing.is_set():
             self._closing.set()
             self._queue.put(None)
@@ -349,6 +350,14 @@ def has_tables(db: _Connection, path: Path) -> bool:
             "install the intern that wrote it, or choose another data folder"
         )
     return False
+
+
+_DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
+
+
+def is_damage(error: KnowledgeError) -> bool:
+    """Return whether a file cannot be used any more: it is damaged, or has the schema of another version."""
+    return error.__cause__ is None or isinstance(error.__cause__, _DAMAGE)
 
 
 def explained(path: Path, error: apsw.Error) -> Exception:

@@ -133,14 +133,14 @@ _FIGURES = {
     " case when max(mark) > until then max(mark) else until end"
     " from attended left join marks on marks.community = attended.community and marks.guild_id = attended.guild_id"
     " where attended.community = :community group by attended.guild_id, until order by attended.guild_id",
-    "vectors": "select model, count(*) from search_vectors group by model",
+    "vectors": "select model, count(*) from document_vectors where community = :community group by model",
 }
 _NUMBERS = {
     "secret_facts": "select sum(facts_secret) from extraction_log where community = :community",
     "outdated_answers": COUNT_OUTDATED,
     "pending_posts": "select count(*) from posts where community = :community and state = 'open'",
     "waiting_jobs": "select count(*) from jobs where community = :community and state <> 'finished'",
-    "documents": "select count(*) from search_documents",
+    "documents": "select count(*) from documents where community = :community",
 }
 
 
@@ -190,7 +190,11 @@ def discovered_in(path: Path) -> tuple[DiscoveredFile, ...]:
     """Return all discovered files, by path."""
     columns = ", ".join(DiscoveredFile._fields)
     with at_rest(path) as db:
-        rows = db.rows(f"select {columns} from search_documents where kind = 'file' order by path") if db else []
+        rows = (
+            db.rows(f"select {columns} from documents where community = :community and kind = 'file' order by path")
+            if db
+            else []
+        )
     return msgspec.convert(rows, tuple[DiscoveredFile, ...])
 
 

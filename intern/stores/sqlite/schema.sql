@@ -352,100 +352,45 @@ create table member_roles (
 ) strict, without rowid;
 create index roles_by_age on member_roles (community, seen_at);
 
--- Documents that can be searched. Texts have a `rid` below 2^40, descriptions one from there on, so that a search for
--- texts need not score descriptions. VACUUM leaves `rid` alone.
-create table search_documents (
-    rid integer primary key,
-    id text not null unique,
+-- Documents that can be searched, and their vectors: search.db is made from them (search.sql). In each community, texts
+-- have a `rid` below 2^40, descriptions one from there on, in the order in which they were put. A vector goes when its
+-- text changes.
+create table documents (
+    community text not null,
+    id text not null,
+    rid integer not null,
     source_id text not null,
     kind text not null,
     part text not null,
     type text not null,
     status text not null,
+    visibility text not null check (visibility in ('shared', 'private')),
+    guild_id text not null,
     path text not null,
     title text not null,
     text text not null,
-    unspaced text not null,
     meta text not null,
     stamp text not null,
     at text not null,
-    visibility text not null default 'shared' check (visibility in ('shared', 'private')),
-    guild_id text not null default ''
+    primary key (community, id),
+    unique (community, rid)
 ) strict;
-create index documents_of_source on search_documents (source_id);
-create index stamps_of_kind on search_documents (kind, source_id, stamp);
-
--- The full-text tables hold no text of their own: triggers keep them in step with the documents. With `secure-delete`,
--- their pages keep nothing of a deleted document.
-create virtual table search_words using fts5 (
-    title, path, text, content = 'search_documents', content_rowid = 'rid',
-    tokenize = 'porter unicode61 remove_diacritics 2'
-);
-create virtual table search_trigrams using fts5 (
-    unspaced, content = 'search_documents', content_rowid = 'rid', tokenize = 'trigram'
-);
-insert into search_words (search_words, rank) values ('secure-delete', 1);
-insert into search_trigrams (search_trigrams, rank) values ('secure-delete', 1);
-create trigger document_added after insert on search_documents begin
-    insert into search_words (rowid, title, path, text) values (new.rid, new.title, new.path, new.text);
-    insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
-end;
-create trigger document_removed after delete on search_documents begin
-    insert into search_words (search_words, rowid, title, path, text)
-        values ('delete', old.rid, old.title, old.path, old.text);
-    insert into search_trigrams (search_trigrams, rowid, unspaced) values ('delete', old.rid, old.unspaced);
-end;
--- A topic that grew is put whole; the documents in it that stayed the same are not indexed again.
-create trigger document_changed after update on search_documents
-    when (old.title, old.path, old.text, old.unspaced) is not (new.title, new.path, new.text, new.unspaced) begin
-    insert into search_words (search_words, rowid, title, path, text)
-        values ('delete', old.rid, old.title, old.path, old.text);
-    insert into search_words (rowid, title, path, text) values (new.rid, new.title, new.path, new.text);
-    insert into search_trigrams (search_trigrams, rowid, unspaced) values ('delete', old.rid, old.unspaced);
-    insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
-end;
-create trigger document_put_in_its_range after insert on search_documents
-    when (new.part = 'description') <> (new.rid >= 1 << 40) begin
-    select raise(abort, 'a document lies where none of its part is looked for: is an older intern at work?');
-end;
-create trigger document_moved_to_its_range after update of rid, part on search_documents
-    when (new.part = 'description') <> (new.rid >= 1 << 40) begin
-    select raise(abort, 'a document lies where none of its part is looked for: is an older intern at work?');
-end;
-
--- Vectors of documents. Each goes when its text changes. Processes with vectors in memory read in `search_changes`
--- which of them to read again, and read all of them after missing more than 8,192 changes.
-create table search_vectors (
-    rid integer primary key references search_documents (rid) on delete cascade,
+create index documents_of_source on documents (community, source_id);
+create index stamps_of_kind on documents (community, kind, source_id, stamp);
+create table document_vectors (
+    community text not null,
+    rid integer not null,
     model text not null,
-    vector blob not null
+    vector blob not null,
+    primary key (community, rid),
+    foreign key (community, rid) references documents (community, rid) on delete cascade
 ) strict;
-create index vectors_of_model on search_vectors (model);
-create table search_changes (
-    n integer primary key autoincrement,
-    rid integer not null
-) strict;
-create trigger vector_added after insert on search_vectors begin
-    insert into search_changes (rid) values (new.rid);
-end;
-create trigger vector_changed after update on search_vectors begin
-    insert into search_changes (rid) values (new.rid);
-end;
-create trigger vector_removed after delete on search_vectors begin
-    insert into search_changes (rid) values (old.rid);
-end;
-create trigger document_of_vector_changed
-    after update of source_id, kind, part, type, status, visibility, guild_id, at on search_documents
-    when exists (select 1 from search_vectors where rid = new.rid) begin
-    insert into search_changes (rid) values (new.rid);
-end;
-create trigger text_of_vector_changed after update of title, text on search_documents
-    when old.title <> new.title or old.text <> new.text begin
-    delete from search_vectors where rid = new.rid;
-end;
-create trigger change_noted after insert on search_changes begin
-    delete from search_changes where n <= new.n - 8192;
-end;
+create index vectors_of_model on document_vectors (community, model, rid);
+-- Tells a community of this database from one of another, so that no projection follows the wrong one.
+create table identities (
+    community text primary key,
+    id text not null
+) strict, without rowid;
 
 -- Vectors by the hash of model and text, so that an endpoint is not paid twice; `used_at` is in seconds since 1970.
 create table vector_memory (

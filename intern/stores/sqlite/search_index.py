@@ -1,67 +1,62 @@
-"""What can be searched: documents in the database, SQLite's full-text tables for their words, vectors for their sense.
+"""The search in one community: SQLite's full-text tables for words, vectors for their sense, in a file of its own.
 
-Derived from sources, topics, discovered files, nuggets and facts: lost, it is built again. Text of others reaches the
-engine only as a `Match` that `intern.search.finding` made. A vector goes with the text that it is of.
+The file is a copy of the documents and vectors in the database, which follows the change log. Lost, damaged or of
+another database, it is made anew, without asking a model. Text of others reaches the engine only as quoted terms.
 """
 
 from __future__ import annotations
 
-import math
-import struct
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from operator import mul
-from typing import TYPE_CHECKING, Any, Literal, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from uuid import uuid4
 
 import msgspec
+from anyio import Lock
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
-from intern.core.records import Match, Scored, SearchDocument, SearchFilter, SearchKind, SearchPart
+from intern.core.log import get_logger
+from intern.core.records import Match, Scored, SearchDocument, SearchFilter, SearchPart
 from intern.core.text.words import plain_words, unspaced_runs
-from intern.stores.database import Row, Transaction, Value
-from intern.stores.sqlite.store import IN, Store, Table, as_json, carried, conditions, reads, sortable, writes
+from intern.stores.database import Database, Row, Transaction, Value
+from intern.stores.sqlite.database import Database as SqliteFile, is_damage
+from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, Documents
+from intern.stores.sqlite.knowledge import changes_after
+from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
 
 if TYPE_CHECKING:
     from intern.stores.sqlite.vectors import Asked, Vectors
 
+_log = get_logger(__name__)
+
+T = TypeVar("T")
 WordTable = Literal["words", "trigrams"]
 
-_DOCUMENTS = Table("search_documents", SearchDocument, json=("meta",))
-_DESCRIPTIONS = 1 << 40
-"""Texts have a `rid` below this one, descriptions none: the engine leaves out a range, but weighs before it can ask."""
-_NEXT_RID = (
-    "case ?4 when 'description'"
-    f" then max(ifnull((select max(rid) from search_documents), 0) + 1, {_DESCRIPTIONS})"
-    f" else ifnull((select max(rid) from search_documents where rid < {_DESCRIPTIONS}), 0) + 1 end"
-)
-_PUT = (
-    f"insert into search_documents ({_DOCUMENTS.columns}, unspaced, rid)"
-    f" values ({', '.join(f'?{n + 1}' for n in range(len(_DOCUMENTS.names) + 1))}, {_NEXT_RID})"
-    f" on conflict (id) do update set unspaced = excluded.unspaced, {_DOCUMENTS.replacing('id')}"
-)
-_DROP_OF_OTHER_PART = "delete from search_documents where id = ? and part <> ?"  # its `rid` would be another one
-_DROP_OTHERS = f"delete from search_documents where source_id = ? and id not {IN}"
+_SCHEMA = Path(__file__).with_name("search.sql")
+_SOME = 1000
+"""Documents or vectors that are held while they are copied."""
 
-_UNEMBEDDED = (
-    f"select {_DOCUMENTS.columns} from search_documents where rid in (select rid from search_documents"
-    " where rid not in (select rid from search_vectors where model = ?) order by rid limit ?) order by rid"
+_AT = "select origin, position from search_copy"
+_NEWEST = "select position from communities where community = :community"
+_ORIGIN = "select id from identities where community = :community"
+_COPIED = f"rid, {DOCUMENTS.columns}"
+_THESE = f"select {_COPIED} from documents where community = :community and rid {NUMBER_IN}"
+_VECTORS = "select rid, model, vector from document_vectors where community = :community"
+_PUT = (
+    f"insert into search_documents ({_COPIED}, unspaced) values ({', '.join('?' * (len(DOCUMENTS.names) + 2))})"
+    f" on conflict (rid) do update set unspaced = excluded.unspaced, {DOCUMENTS.replacing()}"
 )
-_EMBEDDED = (
-    f"select rid, vector, {_DOCUMENTS.columns} from search_documents join search_vectors using (rid)"
-    " where model = ? and rid > ? order by rid limit 256"
-)
-# Nothing of a document that changed or went while its vector was made.
 _PUT_VECTOR = (
-    "insert into search_vectors (rid, model, vector)"
-    " select rid, ?, ? from search_documents where id = ? and title = ? and text = ?"
-    " on conflict (rid) do update set model = excluded.model, vector = excluded.vector"
+    "insert into search_vectors (rid, model, vector) values (?, ?, ?) on conflict (rid) do update"
+    " set model = excluded.model, vector = excluded.vector"
+    " where (model, vector) is not (excluded.model, excluded.vector)"
 )
-_UNIT_WITHIN = 0.01
 
 _PAGES = 64  # of 4 kB, merged in one go: some ms
 _CHANGES = "select total_changes()"
@@ -77,8 +72,8 @@ _HOLDING = "select count(*) from (select 1 from search_{table} where search_{tab
 _COUNTED = 16
 # As many documents as there can be, told by two looks at the ends of their numbers.
 _AT_MOST = (
-    f"select ifnull((select max(rid) from search_documents where rid < {_DESCRIPTIONS}), 0)"
-    f" + max(ifnull((select max(rid) from search_documents), 0) - {_DESCRIPTIONS}, 0)"
+    f"select ifnull((select max(rid) from search_documents where rid < {DESCRIPTIONS}), 0)"
+    f" + max(ifnull((select max(rid) from search_documents), 0) - {DESCRIPTIONS}, 0)"
 )
 
 # The best documents are looked at first: where they are of enough sources, no other can be better than these. Of
@@ -88,19 +83,19 @@ _FIRST = 4
 # .451 on a FAQ. More than this is better among 600 documents, and worse where all others are short. A topic is no
 # text, but many answers that stand for themselves.
 _FITS = (
-    f"score * case when type = 'topic' or rid >= {_DESCRIPTIONS} then 1.0 else pow((select count(*)"
+    f"score * case when type = 'topic' or rid >= {DESCRIPTIONS} then 1.0 else pow((select count(*)"
     " from search_documents as passage where passage.source_id = best.source_id"
-    f" and passage.rid < {_DESCRIPTIONS}), -0.05) end"
+    f" and passage.rid < {DESCRIPTIONS}), -0.05) end"
 )
 _WRITTEN = "kind = 'file' or type in ('document', 'page')"
 _HITS = "select rowid as rid, {score} as score from search_{table} where search_{table} match ?{among}{first}"
 # A bare column beside max() is of the row with the maximum. Twice as many as are wanted, since their order changes yet.
 # The last row tells how many matched. No text is read.
 _BEST_OF_EACH = (
-    "with hits as materialized ({hits}), best as materialized (select rid, source_id, kind, type,"
+    "with hits as materialized ({hits}), best as materialized (select rid, id, source_id, kind, type,"
     " max(score) as score from hits cross join search_documents using (rid) where {wanted}"
     " group by source_id order by max(score) desc, source_id limit 2 * ?)"
-    f" select rid, source_id, {_FITS} as fits, {_WRITTEN} from best"
+    f" select id, source_id, {_FITS} as fits, {_WRITTEN} from best"
     " union all select (select count(*) from hits), '', -1e999, 0 order by fits desc, source_id"
 )
 
@@ -108,71 +103,73 @@ _BEST_OF_EACH = (
 _HAS_TRIGRAMS = "select 1 from search_trigrams_idx limit 1"
 
 
-class SqliteSearchStore(Store):
+def quoted(term: str) -> Match:
+    """Quote one term, so that `"`, `*`, `NEAR`, `:`, `-` and `^` have no special meaning to the engine."""
+    return Match('"' + term.replace("\0", " ").replace('"', '""') + '"')
+
+
+def any_of(terms: Iterable[str]) -> Match | None:
+    """Return a query for documents with at least one of the terms; None without terms, which FTS5 cannot express."""
+    return Match(" OR ".join(map(quoted, terms))) or None
+
+
+class SqliteSearchStore(Documents):
     """Documents, their words and their vectors.
 
-    The first search by a vector reads all vectors of its model into memory, where this store keeps them: have one.
+    The file is opened at first use, and closed with the database. The first search by a vector reads all vectors of its
+    model into memory, where this store keeps them: have one.
     """
 
     vectors: Vectors | None = None
 
+    def __init__(self, db: Database, path: Path) -> None:
+        super().__init__(db)
+        self._path = path
+        self._opening = Lock()
+        self._file: Database | None = None
+        self._seen = -1
+
     async def put(self, documents: Sequence[SearchDocument]) -> None:
-        """Replace all documents of the sources that these belong to, in one transaction."""
-        rows = await run_sync(lambda: [_row_of(document) for document in documents])  # each word is looked at
-        by_source: dict[str, list[str]] = {}
-        for document in documents:
-            by_source.setdefault(document.source_id, []).append(document.id)
-
-        def work(db: Transaction) -> None:
-            for source_id, ids in by_source.items():
-                db.run(_DROP_OTHERS, (source_id, as_json(ids)))
-            db.run_each(_DROP_OF_OTHER_PART, [(document.id, document.part) for document in documents])
-            db.run_each(_PUT, rows)
-
-        if rows:
-            await self.db.write(work)
+        """Replace all documents of the sources that these belong to, in one transaction. They can be found then."""
+        await super().put(documents)
+        await self.current()
 
     async def drop(self, source_ids: Collection[SourceId]) -> None:
         """Delete all documents of these sources. Harmless where there are none."""
-        if source_ids:
-            statement = f"delete from search_documents where source_id {IN}"
-            await self.db.run(statement, (as_json(source_ids),))
+        await super().drop(source_ids)
+        await self.current()
 
-    async def stamps(self, kind: SearchKind) -> Mapping[SourceId, str]:
-        """Return the stamp of each source of a kind."""
-        statement = "select source_id, max(stamp) from search_documents where kind = ? group by source_id"
-        return dict(msgspec.convert(await self.db.rows(statement, (kind,)), list[tuple[SourceId, str]]))
+    async def put_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
+        """Give documents their vectors as `Documents` does. They can be found by them then."""
+        taken = await super().put_vectors(model, vectors)
+        await self.current()
+        return taken
 
-    async def documents(
-        self, kind: SearchKind, source_ids: Collection[SourceId] | None = None
-    ) -> tuple[SearchDocument, ...]:
-        """Return all documents of a kind, or those of some sources, by id."""
-        only, values = ("", [kind]) if source_ids is None else (f" and source_id {IN}", [kind, as_json(source_ids)])
-        rows = await self.db.rows(f"{_DOCUMENTS.select} where kind = ?{only} order by id", values)
-        return tuple(map(_DOCUMENTS.struct, rows))
+    async def by_words(
+        self, words: Sequence[str], grams: Sequence[str], parts: Sequence[str], wanted: SearchFilter, limit: int
+    ) -> list[tuple[Scored, ...]]:
+        """Return the best sources with one of the words, those with one of the trigrams, and those with each part.
 
-    async def matching(
-        self, words: Sequence[Match], trigrams: Sequence[Match], wanted: SearchFilter, limit: int
-    ) -> tuple[tuple[Scored, ...], tuple[Scored, ...]]:
-        """Return the best sources with one of the words, and those with one of the trigrams; each best first.
-
+        A part is a run of characters too short for trigrams, in scripts without spaces. Each ranking is best first.
         One look at the file, and no text read.
         """
 
-        def work(db: Transaction) -> tuple[tuple[Scored, ...], tuple[Scored, ...]]:
-            inside = trigrams and db.row(_HAS_TRIGRAMS)
-            return (
+        def work(db: Transaction) -> list[tuple[Scored, ...]]:
+            inside = grams and db.row(_HAS_TRIGRAMS)
+            return [
                 self._best(db, "words", words, wanted, limit) if words else (),
-                self._best(db, "trigrams", trigrams, wanted, limit) if inside else (),
-            )
+                self._best(db, "trigrams", grams, wanted, limit) if inside else (),
+                *(_containing(db, part, wanted, limit) for part in parts),
+            ]
 
         # Each statement finds what is there as it runs.
-        return await self.db.read(work, steady=False)
+        return await self._look(work, steady=False)
 
     def _best(
-        self, db: Transaction, table: WordTable, terms: Sequence[Match], wanted: SearchFilter, limit: int
+        self, db: Transaction, table: WordTable, words: Sequence[str], wanted: SearchFilter, limit: int
     ) -> tuple[Scored, ...]:
         where, values = _conditions(wanted)
+        terms = [*map(quoted, words)]
         weighed = _weighed(db, table, terms)
         most = limit * _FIRST
         found: list[Row] = []
@@ -184,73 +181,31 @@ class SqliteSearchStore(Store):
                 break
         return tuple(map(_scored, found[:limit]))
 
-    async def containing(self, part: str, wanted: SearchFilter, limit: int) -> tuple[Scored, ...]:
-        """Return sources with a run of characters too short for trigrams, in scripts without spaces."""
+    async def documents_at(self, ids: Collection[str], wanted: SearchFilter) -> Mapping[str, SearchDocument]:
+        """Return these documents by id, without those that went or do not pass the filter any more."""
         where, values = _conditions(wanted)
+        statement = f"select {DOCUMENTS.columns} from search_documents where id {IN} and {where}"
+        rows = await self._look(lambda db: db.rows(statement, (as_json(ids), *values)))
+        return {document.id: document for document in map(DOCUMENTS.struct, rows)}
+
+    async def which(self, terms: Sequence[str], ids: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+        """Return for each document the terms that it holds."""
         statement = (
-            f"select rid, source_id, 0.0, {_WRITTEN} from search_documents where unspaced <> ''"
-            f" and instr(unspaced, ?) and {where}"
-            " group by source_id order by source_id limit ?"
+            "select id from search_words join search_documents on search_documents.rid = search_words.rowid"
+            f" where search_words match ? and search_words.rowid in (select rid from search_documents where id {IN})"
         )
-        return tuple(map(_scored, await self.db.rows(statement, (part, *values, limit))))
 
-    async def documents_at(self, rids: Collection[int], wanted: SearchFilter) -> Mapping[int, SearchDocument]:
-        """Return these documents, without those that went or do not pass the filter any more."""
-        where, values = _conditions(wanted)
-        statement = f"select rid, {_DOCUMENTS.columns} from search_documents where rid {IN} and {where}"
-        rows = await self.db.rows(statement, (as_json(rids), *values))
-        return {msgspec.convert(rid, int): _DOCUMENTS.struct(row) for rid, *row in rows}
+        def work(db: Transaction) -> Mapping[str, tuple[str, ...]]:
+            found: dict[str, tuple[str, ...]] = {}
+            for term in terms:
+                for each in db.texts(statement, (quoted(term), as_json(ids))):
+                    found[each] = (*found.get(each, ()), term)
+            return found
 
-    @reads
-    def which(
-        self, db: Transaction, terms: Mapping[str, Match], rids: Collection[int]
-    ) -> Mapping[int, tuple[str, ...]]:
-        """Which of the terms each document holds."""
-        statement = f"select rowid from search_words where search_words match ? and rowid {IN}"
-        found: dict[int, tuple[str, ...]] = {}
-        for term, match in terms.items():
-            for rid in map(int, db.texts(statement, (match, as_json(rids)))):
-                found[rid] = (*found.get(rid, ()), term)
-        return found
+        return await self._look(work)
 
-    async def unembedded(self, model: str, limit: int) -> tuple[SearchDocument, ...]:
-        """Documents that have no vector of this model: texts first, and of each part those that were put first."""
-        return tuple(map(_DOCUMENTS.struct, await self.db.rows(_UNEMBEDDED, (model, limit))))
-
-    async def missing(self, model: str) -> int:
-        """How many documents have no vector of this model."""
-        statement = (
-            "select (select count(*) from search_documents) - (select count(*) from search_vectors where model = ?)"
-        )
-        return await self.db.number(statement, (model,))
-
-    async def embedded(self, model: str) -> AsyncGenerator[Sequence[tuple[SearchDocument, bytes]]]:
-        """All documents that have a vector of this model, with it, some at a time."""
-        last: Value = -1
-        while rows := await self.db.rows(_EMBEDDED, (model, last)):
-            yield [(_DOCUMENTS.struct(document), cast("bytes", vector)) for _, vector, *document in rows]
-            last = rows[-1][0]
-
-    @writes
-    def put_vectors(self, db: Transaction, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
-        """Give documents their vectors, in place of any of another model, and say how many took theirs.
-
-        A document whose title or text is another by now takes none. Raises ValueError for what is no unit vector of
-        32-bit floats.
-        """
-        rows = [
-            (model, vector, document.id, carried(document.title), carried(document.text))
-            for document, vector in vectors
-        ]
-        for _, vector, document_id, _, _ in rows:
-            if not _is_unit(vector):
-                raise ValueError(f"the vector of {document_id!a} by {model} is none of length 1")
-        return sum(db.run(_PUT_VECTOR, row) for row in rows)
-
-    @reads
-    def like(
+    async def by_vector(
         self,
-        db: Transaction,
         vector: bytes,
         model: str,
         wanted: SearchFilter,
@@ -263,24 +218,18 @@ class SqliteSearchStore(Store):
         What has no vector of the model is not among them. Exact: all that the filter lets pass are compared. No text
         is read.
         """
-        vectors, asked = self._asked(model, vector)
-        alike = vectors.like(db, asked, wanted, limit, also)
-        where, values = _conditions(wanted)
-        statement = f"select rid, source_id, 0.0, {_WRITTEN} from search_documents where rid {IN} and {where}"
-        rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
-        of = {each.rid: each for each in map(_scored, rows)}
-        # What went or changed since `db` looked is not among them.
-        return tuple(replace(of[rid], score=likeness) for rid, likeness in alike if rid in of)
 
-    async def guilds(self) -> frozenset[str]:
-        """Return the servers that documents come from."""
-        statement = "select distinct guild_id from search_documents where guild_id <> ''"
-        return frozenset(await self.db.texts(statement))
+        def work(db: Transaction) -> tuple[Scored, ...]:
+            vectors, asked = self._asked(model, vector)
+            alike = vectors.like(db, asked, wanted, limit, also)
+            where, values = _conditions(wanted)
+            statement = f"select rid, id, source_id, 0.0, {_WRITTEN} from search_documents where rid {IN} and {where}"
+            rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
+            of = {cast("int", rid): _scored(row) for rid, *row in rows}
+            # What went or changed since `db` looked is not among them.
+            return tuple(replace(of[rid], score=likeness) for rid, likeness in alike if rid in of)
 
-    async def holds(self, kinds: Collection[SearchKind]) -> bool:
-        """Whether there is any document of these kinds."""
-        statement = f"select exists (select 1 from search_documents where kind {IN})"
-        return bool(await self.db.number(statement, (as_json(kinds),)))
+        return await self._look(work)
 
     def _asked(self, model: str, vector: bytes) -> tuple[Vectors, Asked]:
         try:
@@ -299,10 +248,147 @@ class SqliteSearchStore(Store):
 
         In steps, so that other writes wait no longer than for a put.
         """
+        file = await self.current()
         for table in ("search_words", "search_trigrams"):
             pages = -_PAGES  # below zero: all pieces, not only those of one size
-            while await self.db.write(partial(_merged, table, pages)):
+            while await file.write(partial(_merged, table, pages)):
                 pages = _PAGES
+
+    async def scrub(self) -> None:
+        """Leave nothing on disk of what was dropped."""
+        await (await self.current()).scrub()
+
+    async def rebuild(self) -> Database:
+        """Make the file anew from documents and vectors, and return it."""
+        async with self._opening:
+            await run_sync(_remove, self._path)
+            self.vectors = None
+            self._file = file = await self._opened()
+            self._seen = await file.write(self._follow)
+        return file
+
+    async def current(self) -> Database:
+        """Bring the file up to date, and return it. Raises KnowledgeError."""
+        async with self._opening:
+            if self._file is None:
+                self._file = await self._opened()
+            file = self._file
+        if await self.db.read(lambda db: db.number(_NEWEST), steady=False) != self._seen:
+            try:
+                self._seen = await file.write(self._follow)
+            except KnowledgeError as error:
+                return await self._instead(error)
+        return file
+
+    async def _look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        file = await self.current()
+        try:
+            return await file.read(work, steady=steady)
+        except KnowledgeError as error:
+            return await (await self._instead(error)).read(work, steady=steady)
+
+    async def _instead(self, error: KnowledgeError) -> Database:
+        """Return a new file in place of a damaged one. Raises other errors."""
+        if not is_damage(error):
+            raise error
+        _log.warning("search_file_rebuilt", reason=str(error))
+        return await self.rebuild()
+
+    async def _opened(self) -> Database:
+        origin, newest = await self.db.write(_identity)
+        try:
+            file = await self._opened_file()
+            known = await file.row(_AT)
+            if known is not None and known[0] in {"", origin} and cast("int", known[1]) <= newest:
+                return file
+            _log.info("search_file_rebuilt", reason=f"{self._path} is of another database, or of a newer state of it")
+        except KnowledgeError as error:
+            if not is_damage(error):
+                raise
+            _log.warning("search_file_rebuilt", reason=str(error))
+        await run_sync(_remove, self._path)
+        return await self._opened_file()
+
+    async def _opened_file(self) -> Database:
+        file = await SqliteFile.open(self._path, schema=await run_sync(partial(_SCHEMA.read_text, encoding="utf-8")))
+        self.db.close_with(file)
+        return file
+
+    def _follow(self, tx: Transaction) -> int:
+        """Copy what changed since, in one transaction with the position. Return that. Called on the file's thread."""
+        return self.db.look(partial(_follow, tx))
+
+
+def _identity(db: Transaction) -> tuple[str, int]:
+    """Return what tells the community from one of another database, and its position."""
+    statement = "insert into identities (community, id) values (:community, ?) on conflict (community) do nothing"
+    if not db.row(_ORIGIN):
+        db.run(statement, (uuid4().hex,))
+    return db.texts(_ORIGIN)[0], db.number(_NEWEST)
+
+
+def _follow(tx: Transaction, source: Transaction) -> int:
+    [(origin, position)] = msgspec.convert(tx.rows(_AT), list[tuple[str, int]])
+    newest = source.number(_NEWEST)
+    if not origin:
+        for rows in _in_blocks(source, f"select {_COPIED} from documents where community = :community"):
+            _put(tx, rows)
+        for rows in _in_blocks(source, _VECTORS):
+            tx.run_each(_PUT_VECTOR, rows)
+        tx.run("update search_copy set origin = ?, position = ?", (*source.texts(_ORIGIN), newest))
+    elif changes := changes_after(source, position, ("document", "vector")):
+        for start in range(0, len(changes), _SOME):
+            some = changes[start : start + _SOME]
+            _copy_documents(tx, source, listed(each.name for each in some if each.kind == "document"))
+            _copy_vectors(tx, source, listed({each.name for each in some}))
+        tx.run("update search_copy set position = ?", (newest,))
+    return newest
+
+
+def _in_blocks(source: Transaction, statement: str) -> Iterator[list[Row]]:
+    last: Value = -1
+    while rows := source.rows(f"{statement} and rid > ? order by rid limit {_SOME}", (last,)):
+        yield rows
+        last = rows[-1][0]
+
+
+def _put(tx: Transaction, rows: Sequence[Row]) -> None:
+    title, path, text = (DOCUMENTS.names.index(each) + 1 for each in ("title", "path", "text"))
+    tx.run_each(_PUT, ((*row, _unspaced(f"{row[title]} {row[path]} {row[text]}")) for row in rows))
+
+
+def _copy_documents(tx: Transaction, source: Transaction, rids: str) -> None:
+    rows = source.rows(f"{_THESE} order by rid", (rids,))
+    gone = f"delete from search_documents where rid {NUMBER_IN} and rid not {IN}"
+    tx.run(gone, (rids, as_json(rid for rid, *_ in rows)))
+    _put(tx, rows)
+
+
+def _copy_vectors(tx: Transaction, source: Transaction, rids: str) -> None:
+    rows = source.rows(f"{_VECTORS} and rid {NUMBER_IN}", (rids,))
+    gone = f"delete from search_vectors where rid {NUMBER_IN} and rid not {IN}"
+    tx.run(gone, (rids, as_json(rid for rid, *_ in rows)))
+    tx.run_each(_PUT_VECTOR, rows)
+
+
+def _remove(path: Path) -> None:
+    try:
+        for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+            each.unlink(missing_ok=True)
+    except OSError as error:
+        raise KnowledgeError(
+            f"{path} cannot be made anew ({error.strerror}); check the rights of its folder"
+        ) from error
+
+
+def _containing(db: Transaction, part: str, wanted: SearchFilter, limit: int) -> tuple[Scored, ...]:
+    where, values = _conditions(wanted)
+    statement = (
+        f"select id, source_id, 0.0, {_WRITTEN} from search_documents where unspaced <> ''"
+        f" and instr(unspaced, ?) and {where}"
+        " group by source_id order by source_id limit ?"
+    )
+    return tuple(map(_scored, db.rows(statement, (part, *values, limit))))
 
 
 def _merged(table: str, pages: int, db: Transaction) -> bool:
@@ -312,7 +398,7 @@ def _merged(table: str, pages: int, db: Transaction) -> bool:
     return db.number(_CHANGES) - before > 1
 
 
-_AMONG = {None: "", "text": f" and rowid < {_DESCRIPTIONS}", "description": f" and rowid >= {_DESCRIPTIONS}"}
+_AMONG = {None: "", "text": f" and rowid < {DESCRIPTIONS}", "description": f" and rowid >= {DESCRIPTIONS}"}
 
 
 def _filled(table: WordTable, matches: int, conditions: str, part: SearchPart | None, first: str) -> str:
@@ -363,24 +449,11 @@ def _conditions(wanted: SearchFilter) -> tuple[str, tuple[Value, ...]]:
     )
 
 
-def _row_of(document: SearchDocument) -> Row:
-    title, path, text = map(carried, (document.title, document.path, document.text))
-    return (*_DOCUMENTS.row(document), _unspaced(f"{title} {path} {text}"))
-
-
-def _is_unit(vector: bytes) -> bool:
-    """Whether these are finite numbers that make a vector of length 1."""
-    if len(vector) % 4:
-        return False
-    numbers = struct.unpack(f"<{len(vector) // 4}f", vector)
-    return math.isclose(sum(map(mul, numbers, numbers)), 1, rel_tol=_UNIT_WITHIN)
-
-
 def _unspaced(text: str) -> str:
     """Return the words in scripts without spaces: the engine takes a whole line of them for one word."""
     return "" if text.isascii() else " ".join(word for word in plain_words(text) if unspaced_runs(word))
 
 
 def _scored(row: Sequence[Any]) -> Scored:
-    rid, source_id, score, written = row
-    return Scored(rid=rid, source_id=SourceId(source_id), score=score, written=bool(written))
+    document_id, source_id, score, written = row
+    return Scored(document_id=document_id, source_id=SourceId(source_id), score=score, written=bool(written))

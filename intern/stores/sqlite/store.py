@@ -33,15 +33,11 @@ IN = f"in {items('?')}"
 BEGINS = "substr(id, 1, ?) = ?"
 """Has an id that begins with a prefix, whose values `beginning` makes."""
 
+NUMBER_IN = "in (select cast(value as bigint) from json_each(?))"
+"""Is one of the numbers of a JSON array, which `listed` and `as_json` make."""
+
 NO_LIMIT = 1 << 62
 """What `limit ?` takes where all rows are wanted."""
-
-WITHOUT_COMMUNITY = frozenset(
-    {
-        "search_documents",
-    }
-)
-"""Tables that have no column `community` yet. Take a table out with the change that gives it one."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -94,17 +90,13 @@ class Table(Generic[S]):
         self.select = f"select {self.columns} from {name}"
         places = ", ".join("?" * len(self.names))
         self.insert = f"insert into {name} (community, {self.columns}) values (:community, {places})"
-        self._key: tuple[str, ...] = ("community",)
-        if name in WITHOUT_COMMUNITY:
-            self.insert = f"insert into {name} ({self.columns}) values ({places})"
-            self._key = ()
         self._kind = kind
         self._millis = frozenset(millis)
         self._json = frozenset(json)
 
     def upsert(self, *key: str) -> str:
         """Return the statement that inserts a row, or replaces the community's row with the same key."""
-        return f"{self.insert} on conflict ({', '.join((*self._key, *key))}) do update set {self.replacing(*key)}"
+        return f"{self.insert} on conflict ({', '.join(('community', *key))}) do update set {self.replacing(*key)}"
 
     def replacing(self, *key: str) -> str:
         """Return the assignments of such a statement."""
@@ -207,6 +199,6 @@ def keep_first(db: Transaction, table: str, key: str, order: str, most: int) -> 
 
     An index by community and order makes this a walk over `most` entries where nothing is to be deleted.
     """
-    ours = "true" if table in WITHOUT_COMMUNITY else "community = :community"
+    ours = "community = :community"
     doomed = f"select {key} from {table} where {ours} order by {order} limit ? offset ?"
     db.run(f"delete from {table} where {ours} and ({key}) in ({doomed})", (NO_LIMIT, most))

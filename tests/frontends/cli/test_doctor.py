@@ -317,13 +317,15 @@ async def test_a_sound_folder_is_told_as_sound_while_somebody_writes(tmp_path: P
     settings = offline(tmp_path)
     with fail_after(20):
         async with await Database.open(settings.paths.database) as db:
-            await SqliteSearchStore(db).put([listed_document()])
+            store = SqliteSearchStore(db, settings.paths.search)
+            await store.put([listed_document()])
             report = await examine(settings)
             # Looked at, and not changed.
-            await check(db)
+            await check(store)
     said = [finding.what for finding in report.findings if finding.level == "ok"]
     assert "the database is sound, and each row points to what is there" in said
     assert "the full-text tables say what stands in the database" in said
+    assert "the search file is sound" in said
     assert todos(report) == ["Discord was not looked at, for there is no token"]
 
 
@@ -331,13 +333,13 @@ async def test_a_full_text_table_that_tells_something_else_is_found(tmp_path: Pa
     settings = offline(tmp_path)
     with fail_after(20):
         async with await Database.open(settings.paths.database) as db:
-            await SqliteSearchStore(db).put([listed_document()])
-        raw: Any = apsw.Connection(str(settings.paths.database))
+            await SqliteSearchStore(db, settings.paths.search).put([listed_document()])
+        raw: Any = apsw.Connection(str(settings.paths.search))
         with closing(raw):
             raw.execute("insert into search_words (search_words) values ('delete-all')")
         report = await examine(settings)
-    assert todos(report)[0] == "full-text tables do not say what stands in the database: search_words"
-    assert "intern index" in report.next
+    assert todos(report)[0] == f"the search file {settings.paths.search} is damaged: search_words"
+    assert "intern index --rebuild-search" in report.next
 
 
 async def test_a_row_that_points_to_nothing_is_found(tmp_path: Path) -> None:
@@ -536,7 +538,7 @@ async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_ma
     settings = settings_for(discord)
     local = structs.replace(settings, embeddings=EmbeddingOptions(provider="local"))
     async with await Database.open(settings.paths.database) as db:
-        store = SqliteSearchStore(db)
+        store = SqliteSearchStore(db, settings.paths.search)
         at = datetime(2026, 1, 1, tzinfo=UTC)
         documents = [
             SearchDocument(id=f"kb:{n}#0", source_id=SourceId(f"kb:{n}"), kind="source", text="a", at=at)

@@ -12,9 +12,9 @@ from anyio import fail_after
 from intern.core.ids import FactId
 from intern.core.records import NewFact, UpdatedFact
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern, command, environment
 from tests.frontends.cli.test_ask_and_index import bot
@@ -149,7 +149,7 @@ async def test_while_the_bot_runs_it_retires_the_fact_and_searches_know_of_it() 
             assert json.loads(done.stdout) == {"fact_id": "ab2", "why": "the port moved"}
             async with await Database.open(DATABASE) as db:
                 assert await FactStore(db, clock=HandClock()).all(FactFilter()) == ()
-                documents = await SqliteSearchStore(db).documents("fact")
+                documents = await Documents(db).documents("fact")
         assert {(each.source_id, each.status) for each in documents} == {
             ("fact:aa1", "retired"),
             ("fact:ab2", "retired"),

@@ -16,7 +16,7 @@ from intern.core.ids import SourceId
 from intern.core.records import SearchDocument
 from intern.search.embedding_local import installed
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.sqlite.documents import Documents
 from tests.endpoint_double import Reply, endpoint_double
 from tests.frontends.cli.conftest import Intern
 
@@ -83,7 +83,7 @@ def test_a_search_for_scripts_holds_all_of_it(intern: Intern, sources: Path) -> 
 def put(folder: Path, *documents: SearchDocument) -> None:
     async def work() -> None:
         async with await Database.open(folder / "data" / "intern.db") as db:
-            await SqliteSearchStore(db).put(documents)
+            await Documents(db).put(documents)
 
     anyio.run(work)
 

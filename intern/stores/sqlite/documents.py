@@ -1,0 +1,175 @@
+"""The documents that can be searched, and their vectors: what every search is made from.
+
+Derived from sources, topics, discovered files, nuggets and facts. A vector goes when the text changes that it is of.
+Each change is in the change log, of the kind `document`, or `vector` if only its vector is another. The log names a
+document by its `rid`: it keeps the names of what was dropped, and an id may hold words that are to be forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from operator import mul
+from typing import cast
+
+import msgspec
+from anyio.to_thread import run_sync
+
+from intern.core.ids import SourceId
+from intern.core.records import SearchDocument, SearchKind
+from intern.stores.database import Row, Transaction, Value
+from intern.stores.sqlite.knowledge import log_changes, next_position
+from intern.stores.sqlite.store import IN, Store, Table, as_json, carried, listed, reads, writes
+
+DESCRIPTIONS = 1 << 40
+"""Texts have a `rid` below this one, descriptions none: the engine leaves out a range, but weighs before it can ask."""
+
+DOCUMENTS = Table("documents", SearchDocument, json=("meta",))
+
+# In the order in which they were put: a part takes the number after its last one.
+_LAST = {
+    "text": f"select coalesce(max(rid), 0) from documents where community = :community and rid < {DESCRIPTIONS}",
+    "description": f"select coalesce(max(rid), {DESCRIPTIONS - 1}) from documents"
+    f" where community = :community and rid >= {DESCRIPTIONS}",
+}
+_PUT = {
+    part: f"insert into documents (community, {DOCUMENTS.columns}, rid)"
+    f" values (:community, {', '.join('?' * len(DOCUMENTS.names))}, ({last}) + 1)"
+    f" on conflict (community, id) do update set {DOCUMENTS.replacing('id')}"
+    for part, last in _LAST.items()
+}
+_THESE = f"select rid from documents where community = :community and id {IN}"
+_OF_SOURCES = f"select rid from documents where community = :community and source_id {IN}"
+_OTHERS = f"delete from documents where community = :community and source_id = ? and id not {IN} returning rid"
+_OF_OTHER_PART = "delete from documents where community = :community and id = ? and part <> ? returning rid"
+_DROP_VECTOR_OF_OTHER_TEXT = (
+    "delete from document_vectors where community = :community and rid in (select rid from documents"
+    " where community = :community and id = ? and (title <> ? or text <> ?))"
+)
+_UNEMBEDDED = (
+    f"{DOCUMENTS.select} where community = :community and rid in (select rid from documents"
+    " where community = :community and rid not in (select rid from document_vectors"
+    " where community = :community and model = ?) order by rid limit ?) order by rid"
+)
+_EMBEDDED = (
+    f"select rid, vector, {DOCUMENTS.columns} from documents join document_vectors using (community, rid)"
+    " where community = :community and model = ? and rid > ? order by rid limit 256"
+)
+_MISSING = (
+    "select (select count(*) from documents where community = :community)"
+    " - (select count(*) from document_vectors where community = :community and model = ?)"
+)
+# Nothing of a document that changed or went while its vector was made.
+_PUT_VECTOR = (
+    "insert into document_vectors (community, rid, model, vector) select community, rid, ?, ? from documents"
+    " where community = :community and id = ? and title = ? and text = ?"
+    " on conflict (community, rid) do update set model = excluded.model, vector = excluded.vector"
+)
+_UNIT_WITHIN = 0.01
+
+
+class Documents(Store):
+    """Documents and their vectors, each change in one transaction."""
+
+    async def put(self, documents: Sequence[SearchDocument]) -> None:
+        """Replace all documents of the sources that these belong to."""
+        if not documents:
+            return
+        rows = await run_sync(lambda: [DOCUMENTS.row(document) for document in documents])
+        by_source: dict[str, list[str]] = {}
+        for document in documents:
+            by_source.setdefault(document.source_id, []).append(document.id)
+
+        def work(db: Transaction) -> None:
+            next_position(db)  # locks the community, so that no other writer takes the same numbers
+            gone: list[str] = []
+            for source_id, ids in by_source.items():
+                gone += db.texts(_OTHERS, (source_id, listed(ids)))
+            texts: list[Row] = []
+            for document in documents:
+                gone += db.texts(_OF_OTHER_PART, (document.id, document.part))
+                texts.append((document.id, carried(document.title), carried(document.text)))
+            db.run_each(_DROP_VECTOR_OF_OTHER_TEXT, texts)
+            for part, statement in _PUT.items():
+                db.run_each(statement, [row for row, each in zip(rows, documents, strict=True) if each.part == part])
+            log_changes(db, "document", {*gone, *db.texts(_THESE, (listed(each.id for each in documents),))})
+
+        await self.db.write(work)
+
+    async def drop(self, source_ids: Collection[SourceId]) -> None:
+        """Delete all documents of these sources. Harmless where there are none."""
+        values = (listed(source_ids),)
+
+        def work(db: Transaction) -> None:
+            if rids := db.texts(_OF_SOURCES, values):
+                log_changes(db, "document", rids)
+                db.run(f"delete from documents where community = :community and source_id {IN}", values)
+
+        if source_ids:
+            await self.db.write(work)
+
+    async def stamps(self, kind: SearchKind) -> Mapping[SourceId, str]:
+        """Return the stamp of each source of a kind."""
+        statement = (
+            "select source_id, max(stamp) from documents where community = :community and kind = ? group by source_id"
+        )
+        return dict(msgspec.convert(await self.db.rows(statement, (kind,)), list[tuple[SourceId, str]]))
+
+    @reads
+    def documents(
+        self, db: Transaction, kind: SearchKind, source_ids: Collection[SourceId] | None = None
+    ) -> tuple[SearchDocument, ...]:
+        """Return all documents of a kind, or those of some sources, by id."""
+        only, values = ("", [kind]) if source_ids is None else (f" and source_id {IN}", [kind, listed(source_ids)])
+        return DOCUMENTS.all(db, f"where community = :community and kind = ?{only} order by id", values)
+
+    @reads
+    def unembedded(self, db: Transaction, model: str, limit: int) -> tuple[SearchDocument, ...]:
+        """Documents that have no vector of this model: texts first, and of each part those that were put first."""
+        return tuple(map(DOCUMENTS.struct, db.rows(_UNEMBEDDED, (model, limit))))
+
+    async def missing(self, model: str) -> int:
+        """How many documents have no vector of this model."""
+        return await self.db.number(_MISSING, (model,))
+
+    async def embedded(self, model: str) -> AsyncGenerator[Sequence[tuple[SearchDocument, bytes]]]:
+        """All documents that have a vector of this model, with it, some at a time."""
+        last: Value = -1
+        while rows := await self.db.rows(_EMBEDDED, (model, last)):
+            yield [(DOCUMENTS.struct(document), cast("bytes", vector)) for _, vector, *document in rows]
+            last = rows[-1][0]
+
+    @writes
+    def put_vectors(self, db: Transaction, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
+        """Give documents their vectors, in place of any of another model, and say how many took theirs.
+
+        A document whose title or text is another by now takes none. Raises ValueError for what is no unit vector of
+        32-bit floats.
+        """
+        for document, vector in vectors:
+            if not _is_unit(vector):
+                raise ValueError(f"the vector of {document.id!a} by {model} is none of length 1")
+        log_changes(db, "vector", db.texts(_THESE, (listed(document.id for document, _ in vectors),)))
+        return sum(
+            db.run(_PUT_VECTOR, (model, vector, document.id, carried(document.title), carried(document.text)))
+            for document, vector in vectors
+        )
+
+    async def guilds(self) -> frozenset[str]:
+        """Return the servers that documents come from."""
+        statement = "select distinct guild_id from documents where community = :community and guild_id <> ''"
+        return frozenset(await self.db.texts(statement))
+
+    async def holds(self, kinds: Collection[SearchKind]) -> bool:
+        """Whether there is any document of these kinds."""
+        statement = f"select 1 from documents where community = :community and kind {IN} limit 1"
+        return bool(await self.db.number(statement, (as_json(kinds),)))
+
+
+def _is_unit(vector: bytes) -> bool:
+    """Whether these are finite numbers that make a vector of length 1."""
+    if len(vector) % 4:
+        return False
+    numbers = struct.unpack(f"<{len(vector) // 4}f", vector)
+    return math.isclose(sum(map(mul, numbers, numbers)), 1, rel_tol=_UNIT_WITHIN)

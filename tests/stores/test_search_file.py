@@ -1,0 +1,194 @@
+"""The search file is a copy: it follows the database, and can be lost at any time."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import anyio
+import apsw
+import pytest
+from anyio import fail_after
+from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
+
+from intern.core.errors import KnowledgeError
+from intern.core.ids import SourceId
+from intern.core.records import SearchDocument, SearchFilter
+from intern.stores.sqlite.database import Row
+from intern.stores.sqlite.documents import Documents
+from intern.stores.sqlite.search_index import SqliteSearchStore
+from tests.search.documents import document, opened, vector
+
+pytestmark = pytest.mark.anyio
+
+ALL = SearchFilter()
+SOME = [
+    document(f"kb:{n}", f"ports {n * 'and more '}安装驱动", n=n, part="text" if n % 3 else "description")
+    for n in range(9)
+]
+
+
+async def found(store: SqliteSearchStore, word: str = "ports") -> list[str]:
+    hits, *_ = await store.by_words([word], [], [], ALL, 100)
+    return [hit.source_id for hit in hits]
+
+
+async def everything(store: SqliteSearchStore) -> list[list[Row]]:
+    """All that the file holds, as rows."""
+    file = await store.current()
+    return [await file.rows(f"select * from {table} order by 1") for table in ("search_documents", "search_vectors")]
+
+
+async def filled(folder: Path) -> list[list[Row]]:
+    async with opened(folder) as (store, _):
+        await store.put(SOME)
+        await store.put_vectors("m", [(each, vector(n)) for n, each in enumerate(SOME[:5])])
+        await store.drop([SourceId("kb:3")])
+        await store.put([replace(SOME[4], text="ports and others")])
+        return await everything(store)
+
+
+def lost(file: Path) -> None:
+    file.unlink()
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def overwritten(file: Path) -> None:
+    file.write_bytes(b"no database " * 1000)
+
+
+def of_another_version(file: Path) -> None:
+    raw: Any = apsw.Connection(str(file))
+    raw.pragma("user_version", 999)
+    raw.close()
+
+
+@pytest.mark.parametrize("harm", [lost, emptied, overwritten, of_another_version])
+async def test_a_file_that_cannot_be_used_is_made_again_just_as_it_was(tmp_path: Path, harm: object) -> None:
+    with fail_after(20):
+        before = await filled(tmp_path)
+        assert callable(harm)
+        harm(tmp_path / "search.db")
+        async with opened(tmp_path) as (store, _):
+            assert await everything(store) == before
+            assert await store.missing("m") == len(SOME) - 1 - 3, "no vector was lost but those of changed texts"
+
+
+async def test_a_file_that_turns_out_damaged_while_it_is_searched_is_made_again(tmp_path: Path) -> None:
+    with fail_after(20):
+        async with opened(tmp_path) as (store, _):
+            await store.put(SOME)
+            before = await found(store)
+            damage = "delete from search_words_data"
+            await (await store.current()).run(damage)
+            assert await found(store) == before
+            await (await store.current()).run(damage)
+            await store.put([document("kb:new", "ports")])
+            assert "kb:new" in await found(store)
+
+
+async def test_the_file_of_another_database_is_not_used(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    with fail_after(20):
+        await filled(here)
+        async with opened(there) as (store, _):
+            await store.put([document("kb:theirs", "ports")])
+        (here / "search.db").replace(there / "search.db")
+        async with opened(there) as (store, _):
+            assert await found(store) == ["kb:theirs"]
+
+
+async def test_a_database_that_went_back_takes_its_search_with_it(tmp_path: Path) -> None:
+    with fail_after(20):
+        await filled(tmp_path)
+        older = (tmp_path / "intern.db").read_bytes()
+        async with opened(tmp_path) as (store, _):
+            await store.put([document("kb:later", "ports")])
+            assert "kb:later" in await found(store)
+        (tmp_path / "intern.db").write_bytes(older)
+        async with opened(tmp_path) as (store, _):
+            assert "kb:later" not in await found(store)
+
+
+async def test_what_was_written_without_the_search_is_found_once_somebody_searches(tmp_path: Path) -> None:
+    """As after a kill between the two commits, or beside a process that only writes."""
+    with fail_after(20):
+        async with opened(tmp_path) as (store, db):
+            await store.put(SOME)
+            beside = Documents(db)
+            await beside.drop([each.source_id for each in SOME[1:]])
+            await beside.put([document("kb:new", "ports"), replace(SOME[0], title="Ports")])
+            assert sorted(await found(store)) == ["kb:0", "kb:new"]
+            await beside.put_vectors("m", [(document("kb:new", "ports"), vector(3))])
+            assert [hit.source_id for hit in await store.by_vector(vector(0), "m", ALL, 9)] == ["kb:new"]
+
+
+async def test_another_community_is_neither_found_nor_changed(tmp_path: Path) -> None:
+    with fail_after(20):
+        async with opened(tmp_path) as (store, db):
+            other = SqliteSearchStore(db.of("other"), tmp_path / "other.db")
+            await store.put([document("kb:a", "ports")])
+            await other.put([document("kb:a", "keys"), document("kb:b", "ports")])
+            await other.put_vectors("m", [(document("kb:b", "ports"), vector(0))])
+            assert await found(store) == ["kb:a"]
+            assert await found(other) == ["kb:b"]
+            assert await store.by_vector(vector(0), "m", ALL, 9) == ()
+            await other.drop([SourceId("kb:a")])
+            assert await found(store) == ["kb:a"]
+            assert await store.missing("m") == 1
+
+
+async def test_a_file_that_cannot_be_opened_is_an_error_and_stays(tmp_path: Path) -> None:
+    with fail_after(20):
+        (tmp_path / "search.db").mkdir()
+        async with opened(tmp_path) as (store, _):
+            with pytest.raises(KnowledgeError):
+                await found(store)
+        assert (tmp_path / "search.db").is_dir()
+
+
+ACTS = st.lists(
+    st.tuples(st.sampled_from(["put", "put", "embed", "drop"]), st.integers(0, 3), st.integers(0, 3)), max_size=12
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ACTS, st.randoms(use_true_random=False))
+def test_the_file_is_what_a_rebuild_makes_however_often_it_followed(
+    acts: list[tuple[str, int, int]], chance: Random
+) -> None:
+    async def law() -> None:
+        with fail_after(30), tempfile.TemporaryDirectory() as folder:
+            async with opened(Path(folder)) as (store, db):
+                beside = Documents(db)
+                for act, n, more in acts:
+                    await _act(chance.choice([beside, store]), act, n, more)
+                before = await everything(store)
+                await store.rebuild()
+                assert await everything(store) == before
+
+    anyio.run(law)
+
+
+async def _act(documents: Documents, act: str, n: int, more: int) -> None:
+    made = list(_documents(n, more))
+    if act == "put":
+        await documents.put(made)
+    elif act == "embed":
+        await documents.put_vectors("m", [(each, struct.pack("<2f", 0, 1)) for each in made])
+    else:
+        await documents.drop([SourceId(f"kb:{n}")])
+
+
+def _documents(n: int, more: int) -> Iterator[SearchDocument]:
+    for part in range(more):
+        described = part == more % 2
+        yield document(f"kb:{n}", f"ports {(n + more) % 2}", n=part, part="description" if described else "text")
