@@ -141,6 +141,10 @@ class Intern:
         await self._extract(vectors_within=vectors_within)
         return refreshed
 
+    async def rebuild_search(self) -> None:
+        """Make the search's file anew from documents and vectors, without a model. Raises KnowledgeError."""
+        await self._have_done("rebuild_search")
+
     async def extract(
         self, tell: Callable[[int, int], None] = lambda _done, _of: None, *, vectors_within: float = math.inf
     ) -> Mapping[Came, int]:

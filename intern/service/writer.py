@@ -319,6 +319,7 @@ class Writer:
             "import_notes": (NotesJob, self.extraction.read_notes),
             "retire_fact": (Retirement, self.extraction.retire),
             "adopt": (str, self.adopt),
+            "rebuild_search": (None, self._rebuild_search),
         }
 
     async def adopt(self, label: str) -> Adopted:
@@ -412,6 +413,9 @@ class Writer:
         finally:
             if job.kind in _LOOKED_AFTER:
                 look()
+
+    async def _rebuild_search(self) -> None:
+        await self.stores.search.rebuild()
 
     async def _index(self) -> Refreshed:
         return joined(await self.indexing.refresh(), await self.indexing.refresh_pages())

@@ -13,6 +13,7 @@ import anyio
 import apsw
 import pytest
 from anyio import fail_after
+from anyio.to_thread import run_sync
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter
 from intern.stores.sqlite.database import Row
 from intern.stores.sqlite.documents import Documents
+from intern.stores.sqlite.maintenance import copied
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import document, opened, vector
 
@@ -192,3 +194,19 @@ def _documents(n: int, more: int) -> Iterator[SearchDocument]:
     for part in range(more):
         described = part == more % 2
         yield document(f"kb:{n}", f"ports {(n + more) % 2}", n=part, part="description" if described else "text")
+
+
+async def test_a_backup_in_the_place_of_its_database_is_not_searched_as_what_came_after_it(tmp_path: Path) -> None:
+    with fail_after(20):
+        await filled(tmp_path)
+        await run_sync(copied, tmp_path / "intern.db", tmp_path / "copy.db")
+        async with opened(tmp_path) as (store, _):
+            await store.put([document("kb:later", "ports")])
+            assert "kb:later" in await found(store)
+        (tmp_path / "copy.db").replace(tmp_path / "intern.db")
+        async with opened(tmp_path) as (store, db):
+            # As many changes as before: the position alone could not tell.
+            await Documents(db).put([document("kb:other", "ports")])
+            hits = await found(store)
+            assert "kb:other" in hits
+            assert "kb:later" not in hits

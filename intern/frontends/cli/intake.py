@@ -47,7 +47,8 @@ _MANY = 100  # passages; the bot makes fewer before the message is read
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--extract", is_flag=True, help="Also extract nuggets and facts from conversations not read yet.")
 @click.option("--wait", is_flag=True, help="Make all vectors before exiting.")
-def index(*, as_json: bool, extract: bool, wait: bool) -> None:
+@click.option("--rebuild-search", is_flag=True, help="First make the search's own file anew; no model is asked.")
+def index(*, as_json: bool, extract: bool, wait: bool, rebuild_search: bool) -> None:
     """Bring the index of the knowledge base up to date.
 
     Reads the sources folder, describes new and changed documents, and removes deleted ones. Unchanged documents cost
@@ -63,6 +64,8 @@ def index(*, as_json: bool, extract: bool, wait: bool) -> None:
         check_folder(settings)
 
     async def work(intern: Intern) -> tuple[Refreshed, Mapping[Came, int] | None, int, bool]:
+        if rebuild_search:
+            await intern.rebuild_search()
         refreshed = await intern.index(vectors_within=_VECTORS_WITHIN)
         if not as_json:
             _tell_index(refreshed)

@@ -77,6 +77,8 @@ def copied(source: Path, to: Path) -> None:
                 while not copy.done:
                     copy.step(_PAGES)
                     tell("Copying {total} database pages", copy.page_count - copy.remaining, copy.page_count)
+            # Where it takes the original's place, the search must not go on from the changes that came after.
+            writing.execute("delete from identities")
             writing.pragma("journal_mode", "delete")
 
 

@@ -7,8 +7,10 @@ import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
+import apsw
 import pytest
 from msgspec.structs import replace
 
@@ -171,6 +173,17 @@ def test_with_vectors_what_nobody_wrote_of_is_not_found(intern: Intern, sources:
     code, out, _ = intern("search", "automobile")
     assert code == 0
     assert out.startswith("kb:car.md")
+
+
+def test_the_search_is_made_anew_when_somebody_asks_for_that(intern: Intern, folder: Path, sources: Path) -> None:
+    del sources
+    assert intern("index").code == 0
+    file: Any = apsw.Connection(str(folder / "data" / "search.db"))
+    file.execute("delete from search_documents")
+    file.close()
+    assert intern("search", "port").code == 1
+    assert intern("index", "--rebuild-search").code == 0
+    assert intern("search", "port").code == 0
 
 
 def test_a_search_that_cannot_look_ends_with_3(intern: Intern, folder: Path) -> None:
