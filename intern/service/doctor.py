@@ -164,7 +164,7 @@ class LocalChecks:
                 return [good("there is no database yet; the first start makes it"), self._embeddings()]
             if not is_made(path):
                 return [good("the database is empty; the next start makes its tables"), self._embeddings()]
-            return [*_sound(path), *_searchable(self._settings.paths.search), self._embeddings()]
+            return [_sound(path), *_searchable(self._settings.paths.search), self._embeddings()]
         except KnowledgeError as error:
             return [_todo(f"the database could not be looked at: {error}", str(error))]
 
@@ -174,29 +174,15 @@ class LocalChecks:
             yield _note(NO_PRICE.format(table))
 
 
-def _sound(path: Path) -> Iterator[Finding]:
-    """Check pages, rows and full-text tables. Raises KnowledgeError."""
+def _sound(path: Path) -> Finding:
+    """Check pages and rows. Raises KnowledgeError."""
     if wrong := problems(path, NAMED_AT_MOST):
-        yield _todo(
+        return _todo(
             f"the database is damaged: {'; '.join(wrong)}",
-            f"end the bot, move {path} away with its -wal and -shm files, and put a backup in its place, or "
-            "nothing: archive, decisions and topics are kept elsewhere, and the rest is made anew",
+            f"end the bot, move {path} away with its -wal and -shm files, and put a backup in its place, or make "
+            f"it anew from the text files: intern restore {path.parent}",
         )
-        return
-    yield good("the database is sound, and each row points to what is there")
-    try:
-        lacking = unsearchable(path)
-    except (KnowledgeError, OSError) as error:
-        yield _note(f"the full-text tables could not be looked at: {error}")
-        return
-    if lacking:
-        yield _todo(
-            f"full-text tables do not say what stands in the database: {', '.join(lacking)}",
-            f"end the bot, move {path} away with its -wal and -shm files and run `intern index`: search, nuggets "
-            "and facts are made anew",
-        )
-    else:
-        yield good("the full-text tables say what stands in the database")
+    return good("the database is sound, and each row points to what is there")
 
 
 def _searchable(path: Path) -> Iterator[Finding]:

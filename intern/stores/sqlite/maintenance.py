@@ -67,8 +67,9 @@ def _looked_at(path: Path) -> Generator[Any]:
         yield db
 
 
-def copied(source: Path, to: Path) -> None:
-    """Write what the file holds at one moment to a new one, without a log beside it."""
+@contextmanager
+def _copy(source: Path, to: Path) -> Generator[Any]:
+    """Write what the file holds at one moment to a new one, and open that."""
     with _looked_at(source) as reading:
         # A reader's view does not change, however much is written meanwhile, so the copy need never start anew.
         reading.execute("begin; select count(*) from sqlite_schema").fetchall()
@@ -77,9 +78,15 @@ def copied(source: Path, to: Path) -> None:
                 while not copy.done:
                     copy.step(_PAGES)
                     tell("Copying {total} database pages", copy.page_count - copy.remaining, copy.page_count)
-            # Where it takes the original's place, the search must not go on from the changes that came after.
-            writing.execute("delete from identities")
-            writing.pragma("journal_mode", "delete")
+            yield writing
+
+
+def copied(source: Path, to: Path) -> None:
+    """Write what the database holds at one moment to a new file, without a log beside it."""
+    with _copy(source, to) as copy:
+        # Where it takes the original's place, the search must not go on from the changes that came after.
+        copy.execute("delete from identities")
+        copy.pragma("journal_mode", "delete")
 
 
 def is_made(path: Path) -> bool:
@@ -108,12 +115,9 @@ def unsearchable(path: Path) -> tuple[str, ...]:
 
     Looked at in a copy, since SQLite takes this for writing, and others write here. It needs room for that.
     """
-    with TemporaryDirectory(prefix="intern-") as folder:
-        copy = Path(folder) / "copy.db"
-        copied(path, copy)
-        with _opened(copy) as db:
-            tables = [str(name) for (name,) in db.execute(_FULL_TEXT).fetchall()]
-            return tuple(table for table in tables if not _is_sound(db, table))
+    with TemporaryDirectory(prefix="intern-") as folder, _copy(path, Path(folder) / "copy.db") as db:
+        tables = [str(name) for (name,) in db.execute(_FULL_TEXT).fetchall()]
+        return tuple(table for table in tables if not _is_sound(db, table))
 
 
 def _is_sound(db: Any, table: str) -> bool:
