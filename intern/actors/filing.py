@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from anyio import (
-    CancelScope,
-    EndOfStream,
-    WouldBlock,
-    create_task_group,
-    get_cancelled_exc_class,
-)
+from anyio import CancelScope, EndOfStream, WouldBlock, create_task_group, get_cancelled_exc_class
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from structlog.contextvars import bound_contextvars
 

@@ -48,8 +48,7 @@ def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence
         conversation_id=request.conversation_id,
         turns=tuple(
             Turn(
-                "Team" if message.author.type == "team_member" else "User",
-                text_of(message, texts.get(message.id, ())),
+                "Team" if message.author.type == "team_member" else "User", text_of(message, texts.get(message.id, ()))
             )
             for message in request.messages
         ),
@@ -175,9 +174,7 @@ def without(
     known = {_key(each) for each in asked} | gone
     context = [each for each in request.conversation.messages if _key(each) not in known]
     return structs.replace(
-        request,
-        batch=structs.replace(request.batch, messages=left),
-        conversation=_bounded(context, asked, options),
+        request, batch=structs.replace(request.batch, messages=left), conversation=_bounded(context, asked, options)
     )
 
 

@@ -404,14 +404,7 @@ FileType = Literal["documentation", "configuration", "source_code", "services"]
 """What kind of file was discovered, from the most to the least worth."""
 
 SearchStatus = Literal[
-    "ok",
-    "pending",
-    "summary_failed",
-    "unsupported_type",
-    "permission_denied",
-    NuggetStatus,
-    "active",
-    "retired",
+    "ok", "pending", "summary_failed", "unsupported_type", "permission_denied", NuggetStatus, "active", "retired"
 ]
 """Of sources the first two, of files all but the second of those before a nugget's, of facts the last two."""
 

@@ -116,9 +116,7 @@ async def parts_around(
             watched = opened._replace(
                 answering=watch.over(opened.answering),
                 learning=watch.over(
-                    opened.learning,
-                    work="learning",
-                    section="llm" if settings.llm_kb is None else "llm.kb",
+                    opened.learning, work="learning", section="llm" if settings.llm_kb is None else "llm.kb"
                 ),
             )
             writer = await run_sync(partial(Writer, settings, db, watched.learning, clock, embedder=embedder))

@@ -22,13 +22,7 @@ from intern.core.ids import FactId, QAId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Conversation, RequestContext
 from intern.core.progress import tell
-from intern.core.records import (
-    Capture,
-    CapturedPair,
-    IndexEntry,
-    PairDecision,
-    SearchFilter,
-)
+from intern.core.records import Capture, CapturedPair, IndexEntry, PairDecision, SearchFilter
 from intern.core.text.masking import encoded
 from intern.facts.extracting import Came
 from intern.facts.reconciling import Retirement

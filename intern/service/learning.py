@@ -46,15 +46,7 @@ _READ_AHEAD = 32  # pairs; a follower asks again when it is through
 class Learning:
     """Archives captures and files them. One filing or regeneration at a time."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        stores: Stores,
-        model: Model,
-        clock: Clock,
-        *,
-        indexing: Indexing,
-    ) -> None:
+    def __init__(self, settings: Settings, stores: Stores, model: Model, clock: Clock, *, indexing: Indexing) -> None:
         self._settings = settings
         self._stores = stores
         self._archive, self._knowledge = stores.archive, stores.knowledge

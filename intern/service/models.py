@@ -211,10 +211,7 @@ async def kept(usage: Usage) -> None:
 
 def templates_of(settings: Settings) -> Templates:
     """Load the prompts' wording. Raises ConfigError."""
-    return Templates(
-        Path(settings.prompts.dir) if settings.prompts.dir else None,
-        constants_of(settings),
-    )
+    return Templates(Path(settings.prompts.dir) if settings.prompts.dir else None, constants_of(settings))
 
 
 def constants_of(settings: Settings) -> dict[str, str]:

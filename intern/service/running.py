@@ -380,10 +380,7 @@ class Running:
             (each for each in known if each.state != "left_out"), key=lambda it: _STALE_FIRST.index(it.state)
         )
         return Sources(
-            sources=tuple(sources),
-            left_out=tuple(left_out[:_ROWS]),
-            left_out_total=len(left_out),
-            now=self.clock.now(),
+            sources=tuple(sources), left_out=tuple(left_out[:_ROWS]), left_out_total=len(left_out), now=self.clock.now()
         )
 
     async def answers(self, offset: int) -> Listed[Trace]:

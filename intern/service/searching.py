@@ -33,12 +33,7 @@ from intern.sources.fetching import PageFetcher
 from intern.sources.files import SourceFolder, noteworthy
 from intern.sources.library import Library, PageCopies
 from intern.sources.pages import OpenWeb, refresh_pages
-from intern.sources.refresh import (
-    Refreshed,
-    describe_provisionally,
-    refresh_sources,
-    refresh_topics,
-)
+from intern.sources.refresh import Refreshed, describe_provisionally, refresh_sources, refresh_topics
 from intern.sources.scanning import Scanner, UnreadError, names_of, read_file
 from intern.stores.archive import Archive
 from intern.stores.library import CachedFile, CachedSource, is_source_id
@@ -446,11 +441,7 @@ class Indexing:
 
     async def _refresh_topics(self, *, describe: bool = True) -> Refreshed:
         return await refresh_topics(
-            self._model,
-            self._stores.knowledge,
-            self.team_catalogue,
-            options=self._settings.indexing,
-            describe=describe,
+            self._model, self._stores.knowledge, self.team_catalogue, options=self._settings.indexing, describe=describe
         )
 
 

@@ -25,14 +25,7 @@ from intern.sources.library import page_state
 from intern.sources.scanning import Scanner, is_below
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
-from intern.stores.library import (
-    NEEDS_SCRIPTS,
-    RENDERED,
-    CachedFile,
-    CachedPage,
-    CachedSource,
-    Index,
-)
+from intern.stores.library import NEEDS_SCRIPTS, RENDERED, CachedFile, CachedPage, CachedSource, Index
 from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import Figures, discovered_in, figures_of, left_out_in

@@ -92,15 +92,7 @@ class _Pacing:
 class Extraction:
     """What the extractor works with. All methods raise KnowledgeError."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        db: Database,
-        model: Model,
-        clock: Clock,
-        *,
-        stores: Stores,
-    ) -> None:
+    def __init__(self, settings: Settings, db: Database, model: Model, clock: Clock, *, stores: Stores) -> None:
         self.facts = FactStore(db, clock=clock)
         self.nuggets = NuggetStore(db)
         self.log = ExtractionLog(db, clock=clock)

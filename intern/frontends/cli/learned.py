@@ -237,9 +237,7 @@ def forget(*, user: str | None, messages: tuple[str, ...], erase: bool, yes: boo
     from intern.service.intern import Forget
 
     asked = Forget(
-        user_id=UserId(user) if user is not None else None,
-        message_ids=tuple(map(MessageId, messages)),
-        erase=erase,
+        user_id=UserId(user) if user is not None else None, message_ids=tuple(map(MessageId, messages)), erase=erase
     ).checked()
     if erase and not yes:
         if not sys.stdin.isatty():

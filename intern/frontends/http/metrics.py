@@ -30,11 +30,7 @@ _REPLIES = (
 """What became of a reply, or why; see `intern.chat.outbox`. `failed`: not before the next start."""
 _DECISIONS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Decision))
 
-_DECLINED: Final[Mapping[DeclineReason, str]] = {
-    "asked too much": "over_limit",
-    "shed": "shed",
-    "too old": "too_old",
-}
+_DECLINED: Final[Mapping[DeclineReason, str]] = {"asked too much": "over_limit", "shed": "shed", "too old": "too_old"}
 _CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120)
 _ANSWER_SECONDS = (0.5, 1, 2, 4, 8, 15, 30, 60, 120)
 _LAG_SECONDS = (1, 5, 15, 60, 120, 300, 900, 3600, 6 * 3600, 86_400)

@@ -111,11 +111,7 @@ class Templates:
         texts = {each.name: each.read_text(encoding="utf-8") for each in folder.iterdir() if each.name[-5:] == ".html"}
         self._now = now
         self._made = Environment(
-            loader=DictLoader(texts),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
+            loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         filters: dict[str, Callable[..., Any]] = {
             "minute": minute,

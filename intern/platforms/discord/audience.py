@@ -354,9 +354,7 @@ async def _looked(rest: HikariRest, options: DiscordOptions) -> SetUp:
         tell("Looking at {total} servers", len(servers), len(options.guild_ids))
         servers[guild_id] = await _server(rest, guild_id, bot_id)
     found = SetUp(
-        application_id=application.id,
-        reads_messages=bool(application.flags & _MESSAGE_CONTENT),
-        servers=servers,
+        application_id=application.id, reads_messages=bool(application.flags & _MESSAGE_CONTENT), servers=servers
     )
     if not found.is_complete:
         return found

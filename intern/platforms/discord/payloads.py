@@ -9,11 +9,7 @@ from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin
 import msgspec
 from msgspec import Meta, Struct
 
-from intern.core.errors import (
-    ChatError,
-    ChatNotFoundError,
-    ChatUnavailableError,
-)
+from intern.core.errors import ChatError, ChatNotFoundError, ChatUnavailableError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
 from intern.core.messages import Button
 from intern.core.text.masking import whole

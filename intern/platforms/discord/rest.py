@@ -129,11 +129,7 @@ def team_of(options: DiscordOptions) -> Team:
         if options.site == _DISCORD:
             raise ConfigError(_NOT_A_BOTS) from None  # its message may hold a part of the token
         bot_id = UserId("")  # other servers write tokens in their own way, and say whose it is when they are asked
-    return Team(
-        bot_id=bot_id,
-        member_ids=frozenset(options.team_member_ids),
-        role_ids=frozenset(options.team_role_ids),
-    )
+    return Team(bot_id=bot_id, member_ids=frozenset(options.team_member_ids), role_ids=frozenset(options.team_role_ids))
 
 
 def to(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:

@@ -15,13 +15,7 @@ from msgspec import Struct, structs
 from intern.chat.platform import Capabilities
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError
-from intern.core.flow import (
-    ChannelSeen,
-    GatewayEvent,
-    MessageCreated,
-    MessageEdited,
-    SessionStarted,
-)
+from intern.core.flow import ChannelSeen, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at, position_of
 from intern.core.messages import (
     Attachment,
@@ -216,9 +210,7 @@ class Sandbox(MemoryHistory):
         def work() -> Page:
             messages = self._after(channel_id, after, limit)
             return Page(
-                messages=tuple(messages),
-                read_to=messages[-1].id if messages else after,
-                more=len(messages) == limit,
+                messages=tuple(messages), read_to=messages[-1].id if messages else after, more=len(messages) == limit
             )
 
         return await self._call("page", work)
