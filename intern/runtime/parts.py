@@ -200,14 +200,12 @@ async def _around(room: _Room) -> _Around:
     late = MessageChanges(stores.archive, admits=audience.admits_id, pending=stores.pending, answered=answered.threads)
     library = library_of(
         settings,
-        archive=stores.archive,
-        knowledge=stores.knowledge,
-        db=db,
+        stores.archive,
+        stores.knowledge,
         search=stores.search,
         embedder=room.embedder,
         clock=clock,
         sources=stores.sources,
-        pages=stores.pages,
     )
     answerer = Answerer(models.answering, library, settings.ai, models.nearest)
     posts = Posting(

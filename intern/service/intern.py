@@ -41,7 +41,6 @@ from intern.service.writer import FOLLOWER, NotesJob, Writer, discovery_of
 from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import Discovered, Feed, Question
-from intern.sources.library import Library
 from intern.sources.refresh import Refreshed
 from intern.stores.archive import Archive
 from intern.stores.files import FolderLock
@@ -85,28 +84,16 @@ class Intern:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        db: Database | KnowledgeError,
-        *,
-        models: Models,
-        archive: Archive,
-        knowledge: Knowledge,
-        clock: Clock,
-        embedder: Embedder | None,
+        self, settings: Settings, db: Database | KnowledgeError, models: Models, clock: Clock, embedder: Embedder | None
     ) -> None:
-        self._settings = settings
-        self._embedder = embedder
+        """Block: read what is known."""
+        self._settings, self._usable, self._models = settings, db, models
+        self._clock, self._embedder = clock, embedder
         # One for all: it holds the vectors in memory.
         self._store = None if isinstance(db, KnowledgeError) else SqliteSearchStore(db, settings.paths.search)
-        self._usable = db
-        self._models = models
-        self._clock = clock
         self._lock = FolderLock(settings.data.dir)
         self._writer: Writer | None = None
-        self._knowledge = knowledge
-        self._catalogue = Catalogue(knowledge, "kb")
-        self._library = self._read_from(archive)
+        self._read()
 
     async def answer(
         self, conversation: Conversation, context: RequestContext | None = None, *, addressed: bool = True
@@ -320,7 +307,7 @@ class Intern:
         try:
             left_out = LeftOutStore(self._db, clock=self._clock)
             known = {each.place for each in await left_out.all() if each.kind == "document"}
-            if await run_sync(documents_changed, self._settings, self._catalogue, known):
+            if await run_sync(documents_changed, self._settings, Catalogue(self._knowledge, "kb"), known):
                 await self._have_done("refresh")
         except (KnowledgeError, SourceError) as error:
             # What was indexed before can still be searched.
@@ -404,8 +391,7 @@ class Intern:
                     raise (ConfigError if outcome.exit_code == ConfigError.exit_code else KnowledgeError)(outcome.error)
                 if self._writer is None:
                     # Another process has written what our stores have not seen.
-                    self._knowledge = await run_sync(partial(Knowledge, self._db, clock=self._clock))
-                    self._library = self._read_from(await run_sync(self._archive_anew))
+                    await run_sync(self._read)
                 return msgspec.json.decode(outcome.result or b"null", type=gives or Any)
             if await self._holds_folder():
                 # The process that held the folder is gone: its jobs are ours now.
@@ -433,25 +419,18 @@ class Intern:
         if self._writer is None:
             model = self._models.learning
             make = partial(Writer, self._settings, self._db, model, self._clock, embedder=self._embedder)
-            writer = await run_sync(make)
-            # The writer's stores are the newest.
-            self._writer, self._knowledge = writer, writer.stores.knowledge
-            self._library = self._read_from(writer.stores.archive)
+            self._writer = await run_sync(make)
+            await run_sync(self._read)
         return self._writer
 
-    def _archive_anew(self) -> Archive:
-        return Archive(self._settings.paths.raw, clock=self._clock)
-
-    def _read_from(self, archive: Archive) -> Library:
-        """Open the sources of answers."""
-        return library_of(
-            self._settings,
-            archive=archive,
-            knowledge=self._knowledge,
-            db=None if self._store is None else self._db,
-            search=self._store,
-            embedder=self._embedder,
-            clock=self._clock,
+    def _read(self) -> None:
+        """Open the sources of answers: the writer's stores, which are the newest, or else those on the disk."""
+        settings, stores = self._settings, self._writer and self._writer.stores
+        usable = AtRest(settings.paths.database) if isinstance(self._usable, KnowledgeError) else self._usable
+        self._knowledge = stores.knowledge if stores else Knowledge(usable, clock=self._clock)
+        archive = stores.archive if stores else Archive(settings.paths.raw, clock=self._clock)
+        self._library = library_of(
+            settings, archive, self._knowledge, search=self._store, embedder=self._embedder, clock=self._clock
         )
 
 
@@ -477,12 +456,7 @@ async def open_intern(
             models = await stack.enter_async_context(open_models(settings, usage, clock, forms=forms))
         vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock, models.usage)
         embedder = await stack.enter_async_context(vectors)
-        archive = await run_sync(partial(Archive, settings.paths.raw, clock=clock))
-        usable = AtRest(settings.paths.database) if isinstance(db, KnowledgeError) else db
-        knowledge = await run_sync(partial(Knowledge, usable, clock=clock))
-        intern = Intern(
-            settings, db, models=models, archive=archive, knowledge=knowledge, clock=clock, embedder=embedder
-        )
+        intern = await run_sync(Intern, settings, db, models, clock, embedder)
         try:
             yield intern
         finally:

@@ -12,7 +12,6 @@ from anyio.to_thread import run_sync
 
 from intern.actors.loops import Due
 from intern.core import progress
-from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError, ModelError
 from intern.core.flow import Failed, Filing, Skip, Topic
 from intern.core.ids import MessageId, QAId, UserId, in_channel
@@ -46,13 +45,11 @@ _READ_AHEAD = 32  # pairs; a follower asks again when it is through
 class Learning:
     """Archives captures and files them. One filing or regeneration at a time."""
 
-    def __init__(self, settings: Settings, stores: Stores, model: Model, clock: Clock, *, indexing: Indexing) -> None:
-        self._settings = settings
-        self._stores = stores
+    def __init__(self, stores: Stores, model: Model, indexing: Indexing) -> None:
+        settings, clock = stores.settings, stores.clock
+        self._settings, self._clock, self._stores = settings, clock, stores
         self._archive, self._knowledge = stores.archive, stores.knowledge
-        self._model = model
-        self._clock = clock
-        self._indexing = indexing
+        self._model, self._indexing = model, indexing
         self.archivist = Archivist(
             stores.archive,
             mask=settings.kb.mask_secrets,

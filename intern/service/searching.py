@@ -131,25 +131,23 @@ class Ranking:
 
 def library_of(
     settings: Settings,
-    *,
     archive: Archive,
     knowledge: Knowledge,
-    db: Database | None,
+    *,
     search: SqliteSearchStore | None,
     embedder: Embedder | None,
     clock: Clock,
     sources: SourceFolder | None = None,
-    pages: PageCopies | None = None,
 ) -> Library:
     """Open all that answers draw on; without a database, only what the indices list."""
     paths, site = settings.paths, settings.discord.site
     ranking = discovered = learned = None
-    if db is not None and search is not None:
+    if search is not None:
         finder = Finder(search, embedder)
         discovered = DiscoveredSources(settings, search) if settings.discovery.answer else None
         ranking = Ranking(settings, finder, discovered)
         learned = LearnedSources(
-            db,
+            search.db,
             search,
             finder,
             archive=archive,
@@ -163,7 +161,7 @@ def library_of(
         sources=sources or SourceFolder(paths.sources, settings.kb.max_source_bytes),
         topics=knowledge,
         archive=archive,
-        pages=pages or PageCopies(paths.web_cache),
+        pages=PageCopies(paths.web_cache),
         ranks=ranking,
         more=discovered,
         learned=learned,
@@ -321,24 +319,12 @@ def never_discovered(settings: Settings) -> tuple[Path, ...]:
 class Indexing:
     """Keeps both indices, the search and its vectors up to date."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        stores: Stores,
-        model: Model,
-        clock: Clock,
-        *,
-        web: OpenWeb | None = None,
-        policy: Policy | None = None,
-        embedder: Embedder | None = None,
-    ) -> None:
-        """`web` fetches pages and `policy` says which; both are for tests."""
-        self._settings = settings
-        self._stores = stores
-        self._model = model
-        self._clock = clock
-        self._open_web: OpenWeb = web or partial(PageFetcher, settings.web)
-        self._policy = policy
+    def __init__(self, stores: Stores, model: Model, embedder: Embedder | None) -> None:
+        self._settings, self._stores, self._model = stores.settings, stores, model
+        self.open_web: OpenWeb = partial(PageFetcher, stores.settings.web)
+        """Fetches pages; tests put their own here."""
+        self.policy: Policy | None = None
+        """Says which; None: the usual one."""
         self._kb_catalogue = Catalogue(stores.knowledge, "kb")
         self.team_catalogue = Catalogue(stores.knowledge, "team")
         self.embedding = None if embedder is None else Embedding(stores.search, embedder)
@@ -377,10 +363,10 @@ class Indexing:
                 paths.links,
                 self._stores.pages,
                 self._kb_catalogue,
-                web=self._open_web,
+                web=self.open_web,
                 interval=timedelta(hours=settings.kb.url_refresh_min_interval_hours),
                 options=settings.indexing,
-                policy=self._policy,
+                policy=self.policy,
                 renders=bool(settings.kb.render_command),
             )
             # Pages that could not be fetched are listed, each with its error; a line without an address is not.
@@ -408,7 +394,7 @@ class Indexing:
 
     async def cleared(self, topics: AbstractSet[TopicName]) -> None:
         """Describe these topics anew by rules, and let nothing lead to what stood in them; in the `turn`."""
-        now = self._clock.now()
+        now = self._stores.clock.now()
         await self._stores.knowledge.change(lambda change: describe_provisionally(change, topics, now))
         # What stands in them now can be found again once they are described.
         await self._stores.search.drop([SourceId(f"team:{name}.txt") for name in sorted(topics)])

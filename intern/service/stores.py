@@ -45,6 +45,7 @@ class Stores:
 
         Raises KnowledgeError, and ConfigError where the setting of what is passed over would swallow what is to come.
         """
+        self.settings, self.db, self.clock = settings, db, clock
         paths = settings.paths
         self.archive = Archive(paths.raw, clock=clock, files=files)
         latest = max(clock.now(), self.archive.newest() or clock.now())

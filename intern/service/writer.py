@@ -40,10 +40,8 @@ from intern.service.restoring import Adopted, adopt
 from intern.service.searching import Indexing, joined, never_discovered
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
-from intern.sources.addresses import Policy
 from intern.sources.catalogue import unasked
 from intern.sources.discovery import Discovered, Discovery
-from intern.sources.pages import OpenWeb
 from intern.sources.refresh import Refreshed
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Erased
@@ -92,7 +90,8 @@ class _Pacing:
 class Extraction:
     """What the extractor works with. All methods raise KnowledgeError."""
 
-    def __init__(self, settings: Settings, db: Database, model: Model, clock: Clock, *, stores: Stores) -> None:
+    def __init__(self, stores: Stores, model: Model) -> None:
+        settings, db, clock = stores.settings, stores.db, stores.clock
         self.facts = FactStore(db, clock=clock)
         self.nuggets = NuggetStore(db)
         self.log = ExtractionLog(db, clock=clock)
@@ -269,8 +268,6 @@ class Writer:
         clock: Clock,
         files: FileLayer | None = None,
         *,
-        web: OpenWeb | None = None,
-        policy: Policy | None = None,
         embedder: Embedder | None = None,
     ) -> None:
         """Open the stores, and finish what a killed process left half done. Blocks.
@@ -278,13 +275,11 @@ class Writer:
         Raises KnowledgeError, and ConfigError where the setting of what is passed over would swallow what is to come.
         `web` fetches pages and `policy` says which; both are for tests.
         """
-        self._settings = settings
-        self._db = db
-        self._clock = clock
+        self._settings, self._clock = settings, clock
         self.stores = stores = Stores(settings, db, clock, files)
-        self.indexing = Indexing(settings, stores, model, clock, web=web, policy=policy, embedder=embedder)
-        self.learning = Learning(settings, stores, model, clock, indexing=self.indexing)
-        self.extraction = Extraction(settings, db, model, clock, stores=stores)
+        self.indexing = Indexing(stores, model, embedder)
+        self.learning = Learning(stores, model, self.indexing)
+        self.extraction = Extraction(stores, model)
         self._derived: tuple[Forgets, ...] = (
             stores.pending,
             stores.remains,
@@ -389,7 +384,7 @@ class Writer:
     async def _erase(self, found: Search) -> Erased:
         async with self.learning.archivist.writing:
             erased = await run_sync(self.stores.archive.erase, found.message_ids)
-        await self._db.scrub()
+        await self.stores.db.scrub()
         await self.stores.search.scrub()
         _log.warning("archive_erased", **msgspec.structs.asdict(erased))
         return erased

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,15 @@ from intern.sources.library import MOST_MISSING
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import Job
 from tests.fakes import HandClock
-from tests.site_double import Served, page, site_double
+from tests.site_double import Served, SiteDouble, page, site_double
 
 pytestmark = pytest.mark.anyio
+
+
+async def opened(settings: Settings, db: Database, clock: HandClock, site: SiteDouble) -> Writer:
+    writer = await run_sync(Writer, settings, db, OfflineModel(offline_rules()), clock)
+    writer.indexing.open_web, writer.indexing.policy = site.fetcher, site.policy
+    return writer
 
 
 async def test_the_listed_pages_are_indexed_beside_the_files(tmp_path: Path) -> None:
@@ -35,8 +40,7 @@ async def test_the_listed_pages_are_indexed_beside_the_files(tmp_path: Path) -> 
         url = site.url("/spools")
         settings.paths.links.write_text(f"{url}\n")
         async with await Database.open(settings.paths.database) as db:
-            make = partial(Writer, web=site.fetcher, policy=site.policy)
-            writer = await run_sync(make, settings, db, OfflineModel(offline_rules()), HandClock())
+            writer = await opened(settings, db, HandClock(), site)
             assert (await writer.indexing.refresh()).changed == ("kb:a.md",)
             assert site.requests == []
             assert (await writer.indexing.refresh_pages()).changed == (f"kb:{url}",)
@@ -55,8 +59,7 @@ async def test_a_site_that_stalls_holds_up_neither_files_nor_a_search(tmp_path: 
         site.pages |= {f"/{n}": Served(stalls=True) for n in range(3)}
         settings.paths.links.write_text("".join(f"{site.url(f'/{n}')}\n" for n in range(3)))
         async with await Database.open(settings.paths.database) as db:
-            make = partial(Writer, web=site.fetcher, policy=site.policy)
-            writer = await run_sync(make, settings, db, OfflineModel(offline_rules()), HandClock())
+            writer = await opened(settings, db, HandClock(), site)
             async with create_task_group() as tg:
                 tg.start_soon(writer.indexing.refresh_pages)
                 while "/0" not in site.asked:
@@ -78,8 +81,7 @@ async def test_each_page_tells_how_it_stands(tmp_path: Path) -> None:
         site.pages |= {"/a": page("All about spools."), "/app": shell, "/gone": page("Soon gone."), "/b": page("B.")}
         settings.paths.links.write_text("".join(f"{site.url(path)}\n" for path in ("/a", "/app", "/gone", "/b")))
         async with await Database.open(settings.paths.database) as db:
-            make = partial(Writer, web=site.fetcher, policy=site.policy)
-            writer = await run_sync(make, settings, db, OfflineModel(offline_rules()), clock)
+            writer = await opened(settings, db, clock, site)
             await writer.indexing.refresh_pages()
             clock.turn(hours=25)
             del site.pages["/gone"]
