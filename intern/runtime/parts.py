@@ -58,7 +58,6 @@ from intern.service.monitoring import (
     HealthChecks,
     ModelWatch,
     Overheard,
-    Standing,
     count_embeddings,
     count_request,
     posting_check,
@@ -90,7 +89,7 @@ class Beside(NamedTuple):
     """What a front end runs beside the bot, such as the status page."""
 
     counters: Counters
-    serving: Callable[[Running, Standing], AbstractAsyncContextManager[object]]
+    serving: Callable[[Running], AbstractAsyncContextManager[object]]
     """Serves for as long as the bot is at work and until it has left."""
 
 
@@ -154,10 +153,8 @@ async def parts_around(
                 embedder,
             )
             around = await _around(room)
-            served = (
-                nullcontext() if beside is None else beside.serving(*_looked_at(room, around, lock=lock, watch=watch))
-            )
-            async with served:
+            running = _looked_at(room, around, lock=lock, watch=watch)
+            async with beside.serving(running) if beside else nullcontext():
                 yield around[0]
             with surviving("projector"):
                 await writer.stores.files.catch_up()
@@ -435,7 +432,7 @@ def _told(
     return counters
 
 
-def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: ModelWatch) -> tuple[Running, Standing]:
+def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: ModelWatch) -> Running:
     """Collect the data for the page and for a monitoring system."""
     parts, posted, answers, waiting = around
     checks = HealthChecks(
@@ -445,28 +442,17 @@ def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: ModelWa
         is_open=lambda: room.platform.chat.is_open,
         elsewhere=lambda: (posting_check(waiting.stuck(), room.clock), *watch.checks()),
     )
-    running = Running(
-        settings=room.settings,
-        db=room.db,
+    return Running(
         stores=room.writer.stores,
         answerer=answers,
         posted=posted,
         overheard=room.overheard,
         checkpoints=parts.checkpoints,
         fill=parts.fill,
-        clock=room.clock,
         checks=checks,
-    )
-    standing = Standing(
-        settings=room.settings,
-        stores=room.writer.stores,
-        fill=parts.fill,
-        overheard=room.overheard,
         usage=room.models.usage,
         breakers=_breakers(room.models, room.embedder),
-        clock=room.clock,
     )
-    return running, standing
 
 
 def _breakers(models: Models, embedder: Embedder | None) -> Mapping[str, Breaker]:

@@ -42,7 +42,6 @@ from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedd
 from intern.service.models import PROMPTS
 from intern.service.status import sources_of
 from intern.service.stores import Stores
-from intern.settings.loading import Settings
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.maintenance import write_heartbeat
@@ -400,17 +399,18 @@ class Overheard:
         await self._gateway.listen(note)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Standing:
     """How things stand."""
 
-    settings: Settings
     stores: Stores
     fill: Fill
     overheard: Overheard
     usage: Usage | None
     breakers: Mapping[str, Breaker]
-    clock: Clock
+
+    def __post_init__(self) -> None:
+        self.settings, self.clock = self.stores.settings, self.stores.clock
 
     async def gauges(self) -> list[Gauge]:
         """All of it, as it is right now."""

@@ -18,24 +18,20 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern import __version__
-from intern.actors.pipeline import Fill, StreamFill, Taking
+from intern.actors.pipeline import StreamFill, Taking
 from intern.answering.posted_answers import Outdated, PostedAnswers
 from intern.answering.workflow import Answers
 from intern.chat.checkpoints import Checkpoints, Unhandled
-from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext
 from intern.core.records import Fact, Nugget, Occurrence, PairDecision, Parked
 from intern.core.text.words import grouped
 from intern.learning.review import Review
-from intern.service.monitoring import Health, HealthChecks, Overheard
+from intern.service.monitoring import Health, HealthChecks, Standing
 from intern.service.reading import Reading, TopicLine, TopicText, WaitingPair
 from intern.service.status import SHED, SourceStatus, sources_of
-from intern.service.stores import Stores
-from intern.settings.loading import Settings
 from intern.sources.library import message_link
-from intern.stores.database import Database
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.traces import Counts, FeedbackStore, Trace, TraceStore, UnansweredQuestion
@@ -218,30 +214,25 @@ Done = Literal["done", "parked", "waiting"]
 
 
 @dataclass(kw_only=True)
-class Running:
+class Running(Standing):
     """A running bot, as its page sees it.
 
     Raises KnowledgeError where a store cannot be read or written, ConfigError where what was asked for is not there or
     cannot be done.
     """
 
-    settings: Settings
-    db: Database
-    stores: Stores
     answerer: Answers
     posted: PostedAnswers
-    overheard: Overheard
     checkpoints: Checkpoints
-    fill: Fill
-    clock: Clock
     checks: HealthChecks
 
     def __post_init__(self) -> None:
-        self._began = self.clock.now()
-        self._traces = TraceStore(self.db, clock=self.clock)
-        self._counts = Counts(self.db, clock=self.clock)
-        self._facts = FactStore(self.db, clock=self.clock)
-        self._nuggets = NuggetStore(self.db)
+        super().__post_init__()
+        db, clock = self.stores.db, self.clock
+        self._began = clock.now()
+        self._traces, self._votes = TraceStore(db, clock=clock), FeedbackStore(db, clock=clock)
+        self._counts, self._usage = Counts(db, clock=clock), UsageLog(db)
+        self._facts, self._nuggets = FactStore(db, clock=clock), NuggetStore(db)
 
     async def overview(self) -> Overview:
         """Return the data of the front page."""
@@ -279,10 +270,10 @@ class Running:
 
     async def _numbers(self) -> tuple[Number, ...]:
         stores = self.stores
-        votes = await FeedbackStore(self.db, clock=self.clock).of()
+        votes = await self._votes.of()
         today = await self._counts.of(self.clock.now().date())
         topics = await run_sync(stores.knowledge.names)
-        states = [source.state for source in await self._sources()]
+        states = [source.state for source in await self._known_sources()]
         left_out = states.count("left_out")
         stale = len(states) - states.count("ok") - left_out
         return (
@@ -300,7 +291,7 @@ class Running:
         )
 
     async def _budget(self, today: date) -> Budget:
-        prompts, options = await UsageLog(self.db).of(today), self.settings.llm
+        prompts, options = await self._usage.of(today), self.settings.llm
         cost = sum(each.cost for each in prompts)
         return Budget(
             prompts=prompts,
@@ -374,7 +365,7 @@ class Running:
 
     async def sources(self) -> Sources:
         """All sources, those that are stale first, and what was left out."""
-        known = await self._sources()
+        known = await self._known_sources()
         left_out = [each for each in known if each.state == "left_out"]
         sources = sorted(
             (each for each in known if each.state != "left_out"), key=lambda it: _STALE_FIRST.index(it.state)
@@ -457,7 +448,7 @@ class Running:
                 return "done"
         return "waiting"
 
-    async def _sources(self) -> tuple[SourceStatus, ...]:
+    async def _known_sources(self) -> tuple[SourceStatus, ...]:
         return await run_sync(lambda: sources_of(self.settings, clock=self.clock))
 
     # From here on: worker threads.

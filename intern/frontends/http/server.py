@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
 from errno import EADDRNOTAVAIL, errorcode
 from functools import partial
 from importlib.resources import files
@@ -85,12 +84,10 @@ _SAID: Final[Mapping[str, str]] = {
 
 
 @asynccontextmanager
-async def serving(
-    options: PageOptions, running: Running, *, now: Callable[[], datetime], metrics: MetricsText | None = None
-) -> AsyncGenerator[str]:
+async def serving(options: PageOptions, running: Running, *, metrics: MetricsText | None = None) -> AsyncGenerator[str]:
     """Serve the page until the block is left; give its address. Raises ConfigError where the port is not free."""
     runner = web.AppRunner(
-        _Pages(options, running, now=now, metrics=metrics).application(),
+        _Pages(options, running, metrics).application(),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=_CLOSE_SECONDS,
@@ -129,13 +126,9 @@ def _address(options: PageOptions, runner: web.AppRunner) -> str:
 class _Pages:
     """The routes."""
 
-    def __init__(
-        self, options: PageOptions, running: Running, *, now: Callable[[], datetime], metrics: MetricsText | None
-    ) -> None:
-        self._options = options
-        self._running = running
-        self._metrics = metrics
-        self._templates = Templates(now)
+    def __init__(self, options: PageOptions, running: Running, metrics: MetricsText | None) -> None:
+        self._running, self._metrics = running, metrics
+        self._templates = Templates(running.clock.now)
         self._gate = Gate(options, now=asyncio.get_running_loop().time)
         # Cookies are not told apart by port, and several bots may have a page each.
         self._cookie = f"intern_{options.port}"
@@ -415,8 +408,8 @@ def page_beside(settings: Settings) -> Beside | None:
     metrics = metrics_of(settings)
 
     @asynccontextmanager
-    async def served(running: Running, standing: Standing) -> AsyncGenerator[None]:
-        async with serving(settings.page, running, now=standing.clock.now, metrics=partial(text_of, metrics, standing)):
+    async def served(running: Running) -> AsyncGenerator[None]:
+        async with serving(settings.page, running, metrics=partial(text_of, metrics, running)):
             yield
 
     return Beside(metrics, served)

@@ -75,6 +75,7 @@ class Site:
 
     address: str
     settings: Settings
+    running: Running
     writer: Writer
     db: Database
     clock: HandClock
@@ -165,20 +166,20 @@ async def site(
                 within=looked_within,
             )
             desk = Running(
-                settings=settings,
-                db=db,
                 stores=writer.stores,
                 answerer=Asked(Answerer(model, library, settings.ai), answers),
                 posted=PostedAnswers(writer.stores.cited, library, writer.stores.knowledge),
                 overheard=overheard,
                 checkpoints=checkpoints,
                 fill=fill,
-                clock=clock,
                 checks=checks,
+                usage=None,
+                breakers={},
             )
             made = Site(
                 address="",
                 settings=settings,
+                running=desk,
                 writer=writer,
                 db=db,
                 clock=clock,
@@ -193,7 +194,7 @@ async def site(
             batches, routed = BATCHES.open(fill)
             options = PageOptions(enabled=True, port=0, token=Secret(token))
             with fail_after(patience), events, heard, batches, routed:
-                async with serving(options, desk, now=clock.now, metrics=metrics) as address:
+                async with serving(options, desk, metrics=metrics) as address:
                     made.address = address
                     yield made
             tg.cancel_scope.cancel()

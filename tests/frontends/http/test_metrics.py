@@ -141,14 +141,13 @@ async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_
         assert isinstance(permit, Permit)
         broken.failed(permit, current_time(), "down")
         broken.asks(current_time(), background=False)
+        made.writer.stores.settings = settings
         standing = Standing(
-            settings=settings,
             stores=made.writer.stores,
             fill=fill,
             overheard=made.overheard,
             usage=usage,
             breakers={"llm": broken, "llm.kb": Breaker()},
-            clock=made.clock,
         )
         usage.count("answer", 40, 10, 0.125)
         (settings.paths.sources / "ports.md").unlink()

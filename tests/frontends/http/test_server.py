@@ -655,7 +655,7 @@ async def test_a_port_that_is_taken_is_told_with_what_to_change(page: Site) -> N
     port = httpx.URL(page.address).port
     assert port is not None
     with pytest.raises(ConfigError) as told:
-        async with serving(PageOptions(enabled=True, port=port), None, now=page.clock.now):  # type: ignore[arg-type]
+        async with serving(PageOptions(enabled=True, port=port), page.running):
             pass
     assert str(told.value) == (
         f"page.port: the status page cannot be served at 127.0.0.1:{port} (address already in use);"
@@ -667,7 +667,7 @@ async def test_a_port_that_is_taken_is_told_with_what_to_change(page: Site) -> N
 async def test_a_host_that_is_not_this_machine_is_told_with_what_to_change(page: Site, host: str) -> None:
     options = PageOptions(enabled=True, host=host, port=0, token=Secret(TOKEN))
     with pytest.raises(ConfigError, match=rf"page\.host: .* at {host}:0 \(.*\); choose another page\.host"):
-        async with serving(options, None, now=page.clock.now):  # type: ignore[arg-type]
+        async with serving(options, page.running):
             pass
 
 
