@@ -75,10 +75,7 @@ class Quote(Struct, frozen=True, kw_only=True):
 class Decision(Struct, frozen=True, kw_only=True):
     """What to make of a message, and the answer where there is one."""
 
-    quotes: Annotated[
-        tuple[Quote, ...],
-        Meta(max_length=3, description="The lines that come nearest to an answer."),
-    ]
+    quotes: Annotated[tuple[Quote, ...], Meta(max_length=3, description="The lines that come nearest to an answer.")]
     kind: Annotated[Kind, Meta(description="What to make of the message.")]
     answer: Annotated[
         Annotated[str, Meta(max_length=4000)] | None,
@@ -170,8 +167,7 @@ class GateDecision(Struct, frozen=True, kw_only=True):
     reason: Annotated[_Short, Meta(description="What the message is, in one short sentence; for the log only.")] = ""
     kind: MessageKind
     rewrite_query: Annotated[
-        _Remark | None,
-        Meta(description="The question by itself, with what the history adds; null if it is clear."),
+        _Remark | None, Meta(description="The question by itself, with what the history adds; null if it is clear.")
     ] = None
 
 
@@ -193,8 +189,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     """The sources to load, best first."""
 
     selected_source_ids: Annotated[
-        tuple[_Id, ...],
-        Meta(max_length=50, description="Ids exactly as listed, best first; empty if nothing fits."),
+        tuple[_Id, ...], Meta(max_length=50, description="Ids exactly as listed, best first; empty if nothing fits.")
     ]
 
 
@@ -245,8 +240,7 @@ class Verification(Struct, frozen=True, kw_only=True):
 
     reason: Annotated[_Short, Meta(description="What the sources say of it, in one short sentence.")] = ""
     issues: Annotated[
-        tuple[_Short, ...],
-        Meta(max_length=10, description="What is wrong, each in one sentence; empty if nothing is."),
+        tuple[_Short, ...], Meta(max_length=10, description="What is wrong, each in one sentence; empty if nothing is.")
     ] = ()
     is_good_enough: Annotated[bool, Meta(description="The answer is right by the sources, clear, and safe to post.")]
     suggested_fix: Annotated[_Remark | None, Meta(description="What would mend it, for the log only.")] = None

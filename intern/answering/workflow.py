@@ -80,10 +80,7 @@ class Answerer:
         worked_out = fused.worked_out if self.options.steps == "fused" else _worked_out
         try:
             # So that a call of the model, which knows of no message, is logged with the one that it is for.
-            with (
-                bound_contextvars(**asked_where),
-                anyio.move_on_after(self.options.request_timeout_seconds),
-            ):
+            with bound_contextvars(**asked_where), anyio.move_on_after(self.options.request_timeout_seconds):
                 result = await worked_out(
                     Work(
                         model=self.model,
@@ -228,9 +225,7 @@ async def verify(
         )
         verdict = await work.model.ask(prompts.VERIFY, given)
         fields.update(
-            is_good_enough=verdict.lets_it_out,
-            issues_count=len(verdict.issues),
-            has_fix=bool(verdict.suggested_fix),
+            is_good_enough=verdict.lets_it_out, issues_count=len(verdict.issues), has_fix=bool(verdict.suggested_fix)
         )
         work.trace.say("verification", reason=verdict.reason, issues=verdict.issues)
         if verdict.suggested_fix:

@@ -19,16 +19,7 @@ from intern.core.clock import Clock
 from intern.core.errors import ModelError, ModelUnavailableError
 from intern.core.ids import ConversationId, FactId, MessageId, NuggetId, SourceId
 from intern.core.log import get_logger
-from intern.core.records import (
-    Fact,
-    Nugget,
-    Outcome,
-    RefusedFact,
-    RepeatedFact,
-    SearchDocument,
-    SearchKind,
-    Visibility,
-)
+from intern.core.records import Fact, Nugget, Outcome, RefusedFact, RepeatedFact, SearchDocument, SearchKind, Visibility
 from intern.core.text.words import key_terms
 from intern.facts.prompts import EXTRACT, Reading, given
 from intern.facts.reconciling import decide, judged_again, rules_hash

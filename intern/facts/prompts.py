@@ -80,11 +80,7 @@ class ExtractOut(Struct, frozen=True, kw_only=True):
 
 def _extractable(given: ExtractIn) -> Choices:
     facts = ["", *_FIRST_WORD.findall(given.existing_facts)]
-    return {
-        "source_message_ids": _FIRST_WORD.findall(given.transcript),
-        "duplicate_of": facts,
-        "supersedes": facts,
-    }
+    return {"source_message_ids": _FIRST_WORD.findall(given.transcript), "duplicate_of": facts, "supersedes": facts}
 
 
 EXTRACT = Prompt(

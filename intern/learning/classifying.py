@@ -157,10 +157,7 @@ class Split(NamedTuple):
 
 
 async def choose_split(
-    model: Model,
-    topic: TopicName,
-    blocks: Sequence[TopicBlock],
-    options: LearningOptions | None = None,
+    model: Model, topic: TopicName, blocks: Sequence[TopicBlock], options: LearningOptions | None = None
 ) -> Split:
     """Ask the model how to split a topic.
 

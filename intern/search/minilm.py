@@ -153,11 +153,7 @@ class _Builder:
         return name
 
     def _node(
-        self,
-        operator: str,
-        inputs: Sequence[str],
-        outputs: str | Sequence[str] = "",
-        **attributes: float | list[int],
+        self, operator: str, inputs: Sequence[str], outputs: str | Sequence[str] = "", **attributes: float | list[int]
     ) -> str:
         """Add a node and return the name of its first output."""
         given = [outputs] if isinstance(outputs, str) else outputs

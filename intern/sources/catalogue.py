@@ -33,16 +33,7 @@ from intern.core.records import IndexEntry, SearchDocument, SourceType, TopicBlo
 from intern.core.text.passages import passages
 from intern.search.finding import Embedder
 from intern.sources.descriptions import question_of
-from intern.stores.library import (
-    CachedFile,
-    CachedPage,
-    CachedSource,
-    Index,
-    Tries,
-    folded,
-    is_source_id,
-    is_url,
-)
+from intern.stores.library import CachedFile, CachedPage, CachedSource, Index, Tries, folded, is_source_id, is_url
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.search_index import SqliteSearchStore
 

@@ -221,11 +221,7 @@ class PageFetcher:
     """
 
     def __init__(
-        self,
-        options: WebOptions | None = None,
-        *,
-        policy: Policy | None = None,
-        backend: GuardedBackend | None = None,
+        self, options: WebOptions | None = None, *, policy: Policy | None = None, backend: GuardedBackend | None = None
     ) -> None:
         """`policy` says what may be asked for, `backend` connects; both are for tests."""
         self._options = options or WebOptions()

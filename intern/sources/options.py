@@ -31,15 +31,7 @@ class DiscoveryOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     configuration: tuple[str, ...] = ("*.yaml", "*.yml", "*.json", "*.toml")
     source_code: tuple[str, ...] = ("*.py",)
     services: tuple[str, ...] = ("*.service",)
-    skip: tuple[str, ...] = (
-        "__pycache__",
-        ".venv",
-        "*.pyc",
-        ".git",
-        "*.backup*",
-        "node_modules",
-        ".*",
-    )
+    skip: tuple[str, ...] = ("__pycache__", ".venv", "*.pyc", ".git", "*.backup*", "node_modules", ".*")
     """Names of files and folders to skip. Hidden ones hold keys more often than knowledge."""
     interval_seconds: Annotated[float, Meta(ge=1)] = 600.0
     max_items: Annotated[int, Meta(ge=1)] = 10

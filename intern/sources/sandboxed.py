@@ -43,12 +43,7 @@ def run_sandboxed(module: str, data: bytes, *arguments: str) -> bytes:
     try:
         # Our own code; what is hostile goes in by stdin.
         done = subprocess.run(  # noqa: S603
-            command,
-            input=data,
-            capture_output=True,
-            check=False,
-            timeout=_MOST_WAITING,
-            env=_environment(),
+            command, input=data, capture_output=True, check=False, timeout=_MOST_WAITING, env=_environment()
         )
     except subprocess.TimeoutExpired:
         raise TooLongError from None

@@ -348,12 +348,7 @@ def read_file(path: str, secrets: Collection[str] = ()) -> FileText:
         raise _unread(error) from error
     # Before it is cut, or half a key could stay.
     cut, original = shortened_lines(without_secrets(text, secrets))
-    return FileText(
-        text=cut,
-        size=status.st_size,
-        mtime=status.st_mtime_ns / 1e9,
-        original_size=original,
-    )
+    return FileText(text=cut, size=status.st_size, mtime=status.st_mtime_ns / 1e9, original_size=original)
 
 
 def without_secrets(text: str, secrets: Collection[str]) -> str:
