@@ -20,19 +20,8 @@ from intern.chat.conversations import answer_request, conversation_around
 from intern.chat.options import ConversationOptions
 from intern.chat.platform import History, Outlet
 from intern.chat.reply_text import parts_of, thread_name
+from intern.core import flow
 from intern.core.errors import ChatError, ChatRefusedError, KnowledgeError
-from intern.core.flow import (
-    AnswerRequest,
-    AskCommand,
-    Batch,
-    ButtonPressed,
-    CaptureRequest,
-    Interaction,
-    InteractionTicket,
-    LearnCommand,
-    UnknownInteraction,
-    WhyCommand,
-)
 from intern.core.ids import GuildId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Button, Channel, ChatMessage, Citation
@@ -102,7 +91,7 @@ class Said(Struct, frozen=True, kw_only=True):
     """Messages of at most 2,000 characters, never none."""
     buttons: tuple[Button, ...] = ()
     """Under the last part."""
-    captures: tuple[CaptureRequest, ...] = ()
+    captures: tuple[flow.CaptureRequest, ...] = ()
 
 
 def said(text: str, citations: Sequence[Citation] = ()) -> Said:
@@ -141,28 +130,28 @@ class Commands:
     answers_kept: int = ANSWERS_KEPT
     _shareable: OrderedDict[str, _Shareable] = field(default_factory=OrderedDict[str, _Shareable], init=False)
 
-    async def handle(self, interaction: Interaction) -> Said:
+    async def handle(self, interaction: flow.Interaction) -> Said:
         """Do it, and return the reply for the member. Raises the ChatError and KnowledgeError families."""
         ticket = interaction.interaction
         if ticket.guild_id not in self.guild_ids:
             return said(IN_PRIVATE if ticket.guild_id is None else FOREIGN_SERVER)
         match interaction:
-            case UnknownInteraction(what=what):
+            case flow.UnknownInteraction(what=what):
                 _log.warning("interaction_unknown", interaction_id=ticket.id, what=what)
                 return said(UNKNOWN)
-            case ButtonPressed():
+            case flow.ButtonPressed():
                 return await self._pressed(interaction)
-            case AskCommand():
+            case flow.AskCommand():
                 return await self._ask(interaction)
-            case LearnCommand() | WhyCommand():
+            case flow.LearnCommand() | flow.WhyCommand():
                 return await self._for_team(interaction)
 
-    async def _for_team(self, command: LearnCommand | WhyCommand) -> Said:
+    async def _for_team(self, command: flow.LearnCommand | flow.WhyCommand) -> Said:
         if command.user.type != "team_member":
             return said(TEAM_ONLY)
-        return await (self._learn(command) if isinstance(command, LearnCommand) else self._why(command))
+        return await (self._learn(command) if isinstance(command, flow.LearnCommand) else self._why(command))
 
-    async def _ask(self, command: AskCommand) -> Said:
+    async def _ask(self, command: flow.AskCommand) -> Said:
         channel = await self._open_channel(command.interaction)
         if channel is None:
             return said(NOT_PUBLIC)
@@ -181,7 +170,7 @@ class Commands:
             return self._answered(command, question, result.reply_text, result.citations)
         return said(self.wording.instead(result.reason, NOT_KNOWN))
 
-    async def _note(self, command: AskCommand, result: AIResult) -> None:
+    async def _note(self, command: flow.AskCommand, result: AIResult) -> None:
         self.count(result)
         # Under an id of its own: what became of the message by itself stays known, too.
         on = (command.on.id,) if command.on else ()
@@ -198,8 +187,8 @@ class Commands:
         except KnowledgeError as error:  # no reason to withhold an answer
             _log.warning("trace_not_kept", interaction_id=ticket.id, reason=str(error))
 
-    async def _request(self, question: ChatMessage, channel: Channel, *, with_context: bool) -> AnswerRequest:
-        batch = Batch(channel_id=channel.id, author=question.author, messages=(question,))
+    async def _request(self, question: ChatMessage, channel: Channel, *, with_context: bool) -> flow.AnswerRequest:
+        batch = flow.Batch(channel_id=channel.id, author=question.author, messages=(question,))
         gathered = Gathered()
         if with_context:
             try:
@@ -209,7 +198,9 @@ class Commands:
                 _log.info("context_unreadable", channel_id=channel.id, reason=str(error))
         return answer_request(batch, channel, gathered, self.options, addressed=True)
 
-    def _answered(self, command: AskCommand, question: ChatMessage, text: str, citations: tuple[Citation, ...]) -> Said:
+    def _answered(
+        self, command: flow.AskCommand, question: ChatMessage, text: str, citations: tuple[Citation, ...]
+    ) -> Said:
         ticket_id = command.interaction.id
         heading = f"**{thread_name(question.text)}**"
         self._shareable[ticket_id] = _Shareable(
@@ -220,7 +211,7 @@ class Commands:
         share = Button(custom_id=f"intern:share:{ticket_id}", label="Share")
         return structs.replace(said(text, citations), buttons=(share, *answer_buttons(MessageId(ticket_id))))
 
-    async def _learn(self, command: LearnCommand) -> Said:
+    async def _learn(self, command: flow.LearnCommand) -> Said:
         if await self._open_channel(command.interaction) is None:
             return said(NOT_PUBLIC)
         # Read anew: the payload tells no author's roles.
@@ -231,7 +222,7 @@ class Commands:
             return said(NOTHING_TO_LEARN)
         return structs.replace(said(_summary(request)), captures=(request,))
 
-    async def _why(self, command: WhyCommand) -> Said:
+    async def _why(self, command: flow.WhyCommand) -> Said:
         if await self._open_channel(command.interaction) is None:
             return said(NOT_PUBLIC)
         if not command.about:
@@ -245,7 +236,7 @@ class Commands:
             return said(NO_ACCOUNT)
         return said(explained(account, await self.feedback.of(account.question_id)))
 
-    async def _pressed(self, press: ButtonPressed) -> Said:
+    async def _pressed(self, press: flow.ButtonPressed) -> Said:
         pressed = re.fullmatch(r"intern:(up|down|why|share):([0-9]{1,20})", press.button)
         match pressed.groups() if pressed else ():
             case ("up" | "down" as vote, question_id):
@@ -260,7 +251,7 @@ class Commands:
                 _log.warning("interaction_unknown", interaction_id=press.interaction.id, what=press.button[:100])
                 return said(UNKNOWN)
 
-    async def _share(self, press: ButtonPressed, ticket_id: str) -> str:
+    async def _share(self, press: flow.ButtonPressed, ticket_id: str) -> str:
         answer = self._shareable.get(ticket_id)
         if answer is None:
             return GONE
@@ -285,7 +276,7 @@ class Commands:
             raise
         return SHARED
 
-    async def _open_channel(self, ticket: InteractionTicket) -> Channel | None:
+    async def _open_channel(self, ticket: flow.InteractionTicket) -> Channel | None:
         """Where it was used; None where not everybody may read, or where we may not look."""
         try:
             channel = await self.history.channel(ticket.channel_id)
@@ -324,7 +315,7 @@ def _line(value: object) -> str:
     return " ".join(str(value).split())[:300]
 
 
-def _summary(request: CaptureRequest) -> str:
+def _summary(request: flow.CaptureRequest) -> str:
     team = sum(message.author.type == "team_member" for message in request.messages)
     members = len(request.messages) - team
     return (
@@ -337,7 +328,7 @@ def _count(messages: int) -> str:
     return "1 message" if messages == 1 else f"{messages} messages"
 
 
-def _question(command: AskCommand) -> ChatMessage:
+def _question(command: flow.AskCommand) -> ChatMessage:
     """Return the question as if the member had written it on the channel."""
     if command.on is not None:
         return command.on

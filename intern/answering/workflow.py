@@ -17,23 +17,11 @@ import anyio.to_thread
 from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
-from intern.answering import fused, prompts
+from intern.answering import fused, prompts, working
 from intern.answering.citing import answer_text, cited, quote_of, source_of
 from intern.answering.nearest import Nearest
 from intern.answering.prompts import AnsweringOptions
 from intern.answering.selecting import Chosen, chosen, distinct, listable, listed, shown_sources, size
-from intern.answering.working import (
-    Drafted,
-    Knowledge,
-    Trace,
-    Work,
-    asked,
-    checked,
-    citation,
-    read_each,
-    silence,
-    start_of,
-)
 from intern.core.errors import ChatError, InternError, KnowledgeError, ModelBudgetError, ModelUnavailableError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
@@ -62,7 +50,7 @@ class Answerer:
     """Answers questions from the knowledge. It keeps no conversation: each call gets all that it needs."""
 
     model: Model
-    knowledge: Knowledge
+    knowledge: working.Knowledge
     options: AnsweringOptions
     nearest: Nearest | None = None
 
@@ -74,7 +62,7 @@ class Answerer:
         """
         asked_where = {name: value for name, value in structs.asdict(context).items() if name != "guild_id"}
         log = _log.bind(**asked_where)
-        trace = Trace(log)
+        trace = working.Trace(log)
         result = AIResult(should_reply=False, reason="timeout")
         failure: dict[str, Any] = {}
         worked_out = fused.worked_out if self.options.steps == "fused" else _worked_out
@@ -82,11 +70,11 @@ class Answerer:
             # So that a call of the model, which knows of no message, is logged with the one that it is for.
             with bound_contextvars(**asked_where), anyio.move_on_after(self.options.request_timeout_seconds):
                 result = await worked_out(
-                    Work(
+                    working.Work(
                         model=self.model,
                         knowledge=self.knowledge,
                         options=self.options,
-                        asked=asked(conversation, addressed=addressed),
+                        asked=working.asked(conversation, addressed=addressed),
                         nearest=self.nearest,
                         trace=trace,
                     )
@@ -106,16 +94,16 @@ class Answerer:
         return structs.replace(result, debug={**trace.debug(), **failure, "seconds": trace.seconds})
 
 
-async def gate(work: Work) -> prompts.GateDecision:
+async def gate(work: working.Work) -> prompts.GateDecision:
     """Decide whether this is a question that the bot should answer."""
     with work.trace.step("gate", prompts.GATE) as fields:
         given = prompts.GateIn(question=work.asked.question, history=work.asked.history, addressed=work.asked.addressed)
         decision = await work.model.ask(prompts.GATE, given, images=work.asked.images)
-        fields.update(kind=decision.kind, reason=start_of(decision.reason))
+        fields.update(kind=decision.kind, reason=working.start_of(decision.reason))
         return decision
 
 
-async def select(work: Work, query: str) -> Chosen:
+async def select(work: working.Work, query: str) -> Chosen:
     """Choose the sources that may hold the answer; an empty index costs no call. `query` may be empty."""
     with work.trace.step("selection", prompts.SELECT) as fields:
         entries = tuple(await work.knowledge.entries())
@@ -154,14 +142,14 @@ async def select(work: Work, query: str) -> Chosen:
         return selection
 
 
-async def load(work: Work, selection: Chosen, query: str) -> tuple[tuple[prompts.ShownSource, ...], int]:
+async def load(work: working.Work, selection: Chosen, query: str) -> tuple[tuple[prompts.ShownSource, ...], int]:
     """Read the chosen sources, without repetitions; return them cut, and the number of those that cannot be read."""
     with work.trace.step("loading") as fields:
         texts: tuple[SourceText, ...] = ()
         failed = 0
         reading, waiting = selection.source_ids, selection.others
         while reading:
-            read = await read_each(work.knowledge, reading)
+            read = await working.read_each(work.knowledge, reading)
             failed += len(reading) - len(read)
             texts = distinct((*texts, *read))
             free = len(selection.source_ids) - len(texts)
@@ -177,8 +165,8 @@ async def load(work: Work, selection: Chosen, query: str) -> tuple[tuple[prompts
 
 
 async def generate(
-    work: Work, query: str, shown: tuple[prompts.ShownSource, ...]
-) -> tuple[Drafted, tuple[SourceId, ...]]:
+    work: working.Work, query: str, shown: tuple[prompts.ShownSource, ...]
+) -> tuple[working.Drafted, tuple[SourceId, ...]]:
     """Write the answer, and compare it with its sources as far as code can; return it, and the ids that it cites."""
     with work.trace.step("generation", prompts.ANSWER) as fields:
         given = prompts.AnswerIn(
@@ -193,7 +181,7 @@ async def generate(
         of = set(map(source_of, holding.source_ids))
         sources = [source for source in shown if source.source_id in of]
         is_cited = bool(sources) or not work.options.require_citations
-        check = partial(checked, work, answer_text(reply.answer), sources, is_cited=is_cited)
+        check = partial(working.checked, work, answer_text(reply.answer), sources, is_cited=is_cited)
         draft = await anyio.to_thread.run_sync(check)
         fields.update(
             answer_chars=len(draft.text),
@@ -208,7 +196,7 @@ async def generate(
 
 
 async def verify(
-    work: Work, draft: Drafted, source_ids: tuple[SourceId, ...], shown: tuple[prompts.ShownSource, ...]
+    work: working.Work, draft: working.Drafted, source_ids: tuple[SourceId, ...], shown: tuple[prompts.ShownSource, ...]
 ) -> bool:
     """Check the answer with a second call: right by its sources, clear, and safe to post.
 
@@ -233,27 +221,27 @@ async def verify(
         return verdict.lets_it_out
 
 
-async def _worked_out(work: Work) -> AIResult:
+async def _worked_out(work: working.Work) -> AIResult:
     if not work.asked.question:
-        return silence("not_a_question")
+        return working.silence("not_a_question")
     way = _side_by_side if work.asked.looks_like_a_question else _one_after_the_other
     decision, selection = await way(work)
     if reason := refusal(decision):
-        return silence(reason)
+        return working.silence(reason)
     if selection is None or not (selection.source_ids or selection.facts):
-        return silence("no_sources")
+        return working.silence("no_sources")
     query = (decision.rewrite_query or "").strip()
     shown, failed = await load(work, selection, query)
     if not shown:
-        return silence("sources_unreadable" if failed else "no_sources")
+        return working.silence("sources_unreadable" if failed else "no_sources")
     draft, source_ids = await generate(work, query, shown)
     if draft.reason or not await verify(work, draft, source_ids, shown):
-        return silence(draft.reason or "rejected")
+        return working.silence(draft.reason or "rejected")
     citations: list[Citation] = []
     for source_id in source_ids:
         source = next(each for each in draft.cited if each.source_id == source_of(source_id))
         quote = await anyio.to_thread.run_sync(quote_of, draft.text, source_id, source)
-        citations.append(await citation(work, source_id, source, quote))
+        citations.append(await working.citation(work, source_id, source, quote))
     return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
 
 
@@ -264,7 +252,7 @@ def refusal(decision: prompts.GateDecision) -> SilenceReason:
     return "" if decision.kind == "question" else "not_answerable"
 
 
-async def _one_after_the_other(work: Work) -> tuple[prompts.GateDecision, Chosen | None]:
+async def _one_after_the_other(work: working.Work) -> tuple[prompts.GateDecision, Chosen | None]:
     """Run the gate first: most messages in a channel are no questions, and cost one call then."""
     decision = await gate(work)
     if refusal(decision):
@@ -272,7 +260,7 @@ async def _one_after_the_other(work: Work) -> tuple[prompts.GateDecision, Chosen
     return decision, await select(work, (decision.rewrite_query or "").strip())
 
 
-async def _side_by_side(work: Work) -> tuple[prompts.GateDecision, Chosen | None]:
+async def _side_by_side(work: working.Work) -> tuple[prompts.GateDecision, Chosen | None]:
     """Run gate and selection in parallel if the gate will likely say yes; cancel the selection if it does not."""
     decided: list[prompts.GateDecision | Exception] = []
     found: list[Chosen | Exception] = []

@@ -15,22 +15,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intern.core import records
 from intern.core.ids import FactId
-from intern.core.records import (
-    Distilled,
-    Fact,
-    FactCategory,
-    FactDecision,
-    KnownFacts,
-    NewFact,
-    Occurrence,
-    RefusedFact,
-    RepeatedFact,
-    Sentiment,
-    UpdatedFact,
-    Visibility,
-    takes_occurrence,
-)
 from intern.core.text.masking import mask_secrets
 from intern.core.text.words import likeness, same_subject, wording
 from intern.facts.visibility import RULES, FactOptions, of_words, strictest, visibility_of
@@ -45,12 +31,12 @@ MAX_SNIPPET = 500
 class Proposal(Struct, frozen=True, kw_only=True):
     """A fact that a model found in a conversation."""
 
-    category: FactCategory
+    category: records.FactCategory
     content: str
     summary: str = ""
-    visibility: Visibility = "shared"
+    visibility: records.Visibility = "shared"
     confidence: float = 1.0
-    sentiment: Sentiment = "neutral"
+    sentiment: records.Sentiment = "neutral"
     context_snippet: str = ""
     """A quote of its source."""
     duplicate_of: str | None = None
@@ -66,12 +52,12 @@ class Retirement(Struct, frozen=True, kw_only=True):
 
 def decide(
     proposals: Sequence[Proposal],
-    conversation: Distilled,
-    known: KnownFacts,
+    conversation: records.Distilled,
+    known: records.KnownFacts,
     options: FactOptions,
     *,
     new_id: Callable[[], str] = lambda: str(uuid4()),
-) -> tuple[FactDecision, ...]:
+) -> tuple[records.FactDecision, ...]:
     """Decide on each proposal, in their order.
 
     `known` has the facts that proposals name or repeat word for word, and those that the conversation said before.
@@ -85,7 +71,11 @@ class _Deciding:
     """The state while the proposals of one conversation are decided one by one."""
 
     def __init__(
-        self, conversation: Distilled, known: KnownFacts, options: FactOptions, new_id: Callable[[], str]
+        self,
+        conversation: records.Distilled,
+        known: records.KnownFacts,
+        options: FactOptions,
+        new_id: Callable[[], str],
     ) -> None:
         self._conversation = conversation
         self._options = options
@@ -99,13 +89,13 @@ class _Deciding:
         self.restated: set[str] = set()
         """Wordings of all proposals."""
 
-    def decide(self, proposal: Proposal) -> FactDecision:
+    def decide(self, proposal: Proposal) -> records.FactDecision:
         content = proposal.content.strip()
         if not content:
-            return RefusedFact(reason="empty")
+            return records.RefusedFact(reason="empty")
         visibility = _judged(proposal, proposal.visibility, self._options)
         if visibility == "secret" and not self._options.keep_secret:
-            return RefusedFact(reason="secret", gone=self._given_away(proposal, content))
+            return records.RefusedFact(reason="secret", gone=self._given_away(proposal, content))
         for name in (proposal.duplicate_of, proposal.supersedes):
             refused = self._refusal(name) if name else None
             if refused is not None:
@@ -114,21 +104,21 @@ class _Deciding:
         if same is not None:
             return self._repeated(proposal, same, visibility)
         if (wording(content), "") in self._said:
-            return RefusedFact(reason="said_already")
+            return records.RefusedFact(reason="said_already")
         return self._new(proposal, content, visibility)
 
-    def _refusal(self, name: str) -> RefusedFact | None:
+    def _refusal(self, name: str) -> records.RefusedFact | None:
         """Return why a proposal may not name this fact. Prompts hold no secret facts, so a reply cannot mean one."""
         fact = self._known.get(FactId(name))
         if fact is not None and self._is_refuted(fact):
             return None
         if fact is None or fact.visibility == "secret":
-            return RefusedFact(reason="unknown_id")
+            return records.RefusedFact(reason="unknown_id")
         if fact.agent_id != self._conversation.agent_id:
-            return RefusedFact(reason="other_agent")
-        return None if fact.is_active else RefusedFact(reason="retired_id")
+            return records.RefusedFact(reason="other_agent")
+        return None if fact.is_active else records.RefusedFact(reason="retired_id")
 
-    def _same(self, proposal: Proposal, content: str) -> Fact | None:
+    def _same(self, proposal: Proposal, content: str) -> records.Fact | None:
         """Return the fact that the proposal repeats. A repetition replaces nothing, even if the proposal says so.
 
         The same words are a repetition, whether the model noticed or not. A fact that was retired after this
@@ -145,11 +135,11 @@ class _Deciding:
             for fact in self._known.values()
             if fact.agent_id == self._conversation.agent_id
             and wording(fact.content) == wanted
-            and takes_occurrence(fact, at)
+            and records.takes_occurrence(fact, at)
         ]
         return max(alike, key=lambda fact: (fact.is_active, fact.last_seen_at, fact.id), default=None)
 
-    def _refuted(self, proposal: Proposal, content: str) -> Fact | None:
+    def _refuted(self, proposal: Proposal, content: str) -> records.Fact | None:
         """Return the retired fact that the same messages say again in other words.
 
         A proposal with other numbers is a different fact: the messages may have been corrected.
@@ -162,7 +152,7 @@ class _Deciding:
         alike = [each for each in alike if each[0] >= _LIKE_REFUTED and _numbers(each[2].content) == _numbers(content)]
         return max(alike)[2] if alike else None
 
-    def _is_refuted(self, fact: Fact) -> bool:
+    def _is_refuted(self, fact: records.Fact) -> bool:
         said_since = fact.retired_at is None or self._conversation.last_message_at >= fact.retired_at
         return fact.id in self._retired_here and not said_since
 
@@ -175,41 +165,41 @@ class _Deciding:
         fact = named or next((fact for fact in mine if wording(fact.content) == wording(content)), None)
         return fact.id if fact is not None and self._raised(fact, "secret") == "secret" else None
 
-    def _raised(self, fact: Fact, visibility: Visibility) -> Visibility:
+    def _raised(self, fact: records.Fact, visibility: records.Visibility) -> records.Visibility:
         """Return the visibility of a repeated fact: as strict as before, or stricter, unless a rule decides."""
         return _judged(fact, strictest(fact.visibility, visibility), self._options)
 
-    def _repeated(self, proposal: Proposal, fact: Fact, visibility: Visibility) -> FactDecision:
+    def _repeated(self, proposal: Proposal, fact: records.Fact, visibility: records.Visibility) -> records.FactDecision:
         alike = wording(proposal.content) == wording(fact.content) or same_subject(fact.content, proposal.content)
         raised = self._raised(fact, visibility) if alike else fact.visibility
         if raised == "secret" and not self._options.keep_secret:
-            return RefusedFact(reason="secret", gone=fact.id)
+            return records.RefusedFact(reason="secret", gone=fact.id)
         occurrence = self._occurrence(proposal, replace(fact, visibility=raised), visibility)
         said = (fact.id, occurrence.context_snippet)
         if said in self._said:
-            return RefusedFact(reason="said_already")
+            return records.RefusedFact(reason="said_already")
         self._said.add(said)
         if raised != fact.visibility:
             self._known[fact.id] = replace(fact, visibility=raised)
-        return RepeatedFact(occurrence=occurrence, visibility=None if raised == fact.visibility else raised)
+        return records.RepeatedFact(occurrence=occurrence, visibility=None if raised == fact.visibility else raised)
 
-    def _new(self, proposal: Proposal, content: str, visibility: Visibility) -> FactDecision:
+    def _new(self, proposal: Proposal, content: str, visibility: records.Visibility) -> records.FactDecision:
         at = self._conversation.last_message_at
         older = self._known[FactId(proposal.supersedes)] if proposal.supersedes else self._reworded(content)
         if older is not None and not same_subject(older.content, content):
             older = None
         if older is not None and not older.is_active:
-            return RefusedFact(reason="not_older")
+            return records.RefusedFact(reason="not_older")
         if older is not None and older.id in self._only_here:
             # Only this conversation said so, and it changed. So replace the fact before that one.
             older = self._known.get(older.supersedes) if older.supersedes else None
         elif older is not None and at < older.last_seen_at:
-            return RefusedFact(reason="not_older")
+            return records.RefusedFact(reason="not_older")
         if older is not None and (older.id in self._taken or at <= older.first_seen_at):
             older = None
         self._said.add((wording(content), ""))
         keeps = visibility == "secret"
-        fact = Fact(
+        fact = records.Fact(
             id=FactId(self._new_id()),
             agent_id=self._conversation.agent_id,
             category=proposal.category,
@@ -222,25 +212,25 @@ class _Deciding:
         )
         occurrence = self._occurrence(proposal, fact, visibility)
         if older is None:
-            return NewFact(fact=fact, occurrence=occurrence)
+            return records.NewFact(fact=fact, occurrence=occurrence)
         self._taken.add(older.id)
-        return UpdatedFact(fact=replace(fact, supersedes=older.id), occurrence=occurrence)
+        return records.UpdatedFact(fact=replace(fact, supersedes=older.id), occurrence=occurrence)
 
-    def _reworded(self, content: str) -> Fact | None:
+    def _reworded(self, content: str) -> records.Fact | None:
         """Return the fact in a chain that only this conversation said, and that it now says in other words."""
         mine = (fact for fact in self._known.values() if fact.id in self._only_here)
         placed = (fact for fact in mine if fact.supersedes or not fact.is_active)
         gone = (fact for fact in placed if wording(fact.content) not in self.restated)
         return next((fact for fact in gone if same_subject(fact.content, content)), None)
 
-    def _occurrence(self, proposal: Proposal, fact: Fact, visibility: Visibility) -> Occurrence:
+    def _occurrence(self, proposal: Proposal, fact: records.Fact, visibility: records.Visibility) -> records.Occurrence:
         """Make the occurrence, without the quote if that is stricter than the fact."""
         snippet = proposal.context_snippet.strip()
         if fact.visibility != "secret" and of_words(snippet) == "secret":
             snippet = ""
         if strictest(fact.visibility, visibility) != fact.visibility:
             snippet = ""
-        return Occurrence(
+        return records.Occurrence(
             id=self._new_id(),
             fact_id=fact.id,
             conversation_id=self._conversation.id,
@@ -255,7 +245,7 @@ def rules_hash(options: FactOptions) -> str:
     return sha256(msgspec.json.encode((RULES, options))).hexdigest()
 
 
-def judged_again(fact: Fact, options: FactOptions) -> Fact | None:
+def judged_again(fact: records.Fact, options: FactOptions) -> records.Fact | None:
     """Apply the current settings to a fact; return None if it must be deleted.
 
     Only an operator's rule can make a fact visible to more readers: the model's first proposal was not stored.
@@ -269,7 +259,7 @@ def judged_again(fact: Fact, options: FactOptions) -> Fact | None:
     return replace(fact, visibility=visibility, content=content, summary=summary)
 
 
-def _judged(said: Proposal | Fact, proposed: Visibility, options: FactOptions) -> Visibility:
+def _judged(said: Proposal | records.Fact, proposed: records.Visibility, options: FactOptions) -> records.Visibility:
     return visibility_of(f"{said.content}\n{said.summary}", said.category, proposed=proposed, rules=options.overrides)
 
 

@@ -22,19 +22,8 @@ from anyio.to_thread import run_sync
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from intern.core import records
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, UserId
-from intern.core.records import (
-    Capture,
-    CapturedPair,
-    Distilled,
-    Filed,
-    Forgotten,
-    Moved,
-    Origin,
-    Speaker,
-    Turn,
-    Withdrawn,
-)
 from intern.core.text.words import STOP_WORDS, Look, likeness_key, look_of, one_line
 from intern.stores.blocks import only
 
@@ -48,7 +37,7 @@ NAMELESS = "somebody"
 
 LABEL = re.compile(r"(?<![^\W_])User_[0-9]+(?!_?[^\W_])")
 
-_IMPERSONAL: Mapping[Speaker | None, str] = {"Team": "a team member", "User": "a member", None: NAMELESS}
+_IMPERSONAL: Mapping[records.Speaker | None, str] = {"Team": "a team member", "User": "a member", None: NAMELESS}
 
 # Discord's markup that holds ids (its reference, "Message Formatting"), each with its replacement.
 _MENTION = re.compile(r"<@!?\s?([0-9]{1,20})>")
@@ -92,7 +81,7 @@ class Pseudonyms:
 
     def __init__(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[records.Turn],
         author_ids: Sequence[UserId] = (),
         *,
         names: Mapping[UserId, Collection[str]] | None = None,
@@ -103,7 +92,7 @@ class Pseudonyms:
         If authors are unknown, the team counts as one person, and so do the members.
         """
         self._labels: dict[str, str] = {}
-        self._speakers: dict[str, Speaker] = {}
+        self._speakers: dict[str, records.Speaker] = {}
         self._known: dict[str, _Name] = {}
         for author, known in (names or {}).items():
             for each in known:
@@ -297,7 +286,7 @@ def _outside_code(text: str, change: Callable[[str], str]) -> str:
     return "".join(part if n % 2 else change(part) for n, part in enumerate(_CODE.split(text)))
 
 
-CaptureT = TypeVar("CaptureT", bound=Capture)
+CaptureT = TypeVar("CaptureT", bound=records.Capture)
 IsWithdrawn = Callable[[MessageId], bool]
 
 
@@ -320,8 +309,8 @@ class Segment(Struct, frozen=True, kw_only=True):
     """A conversation to learn from. `turns` and `message_ids` run side by side, oldest first."""
 
     id: ConversationId
-    origin: Origin = "capture"
-    turns: tuple[Turn, ...]
+    origin: records.Origin = "capture"
+    turns: tuple[records.Turn, ...]
     message_ids: tuple[MessageId, ...]
     author_ids: tuple[UserId, ...] = ()
     """The author of each message, or empty; "" for an unknown author."""
@@ -350,9 +339,9 @@ class Segment(Struct, frozen=True, kw_only=True):
         """Name its people."""
         return Pseudonyms(self.turns, self.author_ids, names=self.names, others=self.others)
 
-    def distilled(self, agent_id: str) -> Distilled:
+    def distilled(self, agent_id: str) -> records.Distilled:
         """Return the record of the conversation that is stored beside the results."""
-        return Distilled(
+        return records.Distilled(
             id=self.id,
             agent_id=agent_id,
             origin=self.origin,
@@ -370,13 +359,13 @@ def standing_segment(conversation_id: ConversationId, archive: Archive, decision
     A newer version that waits for the model or for review does not count yet. Raises KnowledgeError.
     """
     pair = archive.latest_of(conversation_id)
-    while pair is not None and not isinstance(decisions.of(pair.qa_id), Filed | Moved):
+    while pair is not None and not isinstance(decisions.of(pair.qa_id), records.Filed | records.Moved):
         older = archive.get(pair.replaces) if pair.replaces is not None else None
         pair = older if older is not None and older.timestamp < pair.timestamp else None
     return None if pair is None else segment_of(pair, decisions.is_withdrawn)
 
 
-def segment_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> Segment | None:
+def segment_of(pair: records.CapturedPair, is_withdrawn: IsWithdrawn) -> Segment | None:
     """Return the pair without its withdrawn messages; None if its question or its answer is gone.
 
     None also if turns and messages do not match (archives of other programs): a nugget could not name its sources.
@@ -409,7 +398,7 @@ def without_withdrawn(capture: CaptureT, is_withdrawn: IsWithdrawn) -> CaptureT:
     return only(capture, [n for n, message_id in enumerate(capture.message_ids) if message_id not in gone])
 
 
-def is_whole(turns: Iterable[Turn]) -> bool:
+def is_whole(turns: Iterable[records.Turn]) -> bool:
     """Whether it has turns of a user and of the team."""
     return {turn.speaker for turn in turns} == {"User", "Team"}
 
@@ -430,7 +419,7 @@ async def named(segment: Segment, names: NameStore) -> Segment:
 def concerned(placed: Placed, archive: Archive) -> tuple[ConversationId, ...]:
     """Return the conversations that a decision concerns. Blocks; raises KnowledgeError."""
     decision = placed.decision
-    if isinstance(decision, Withdrawn | Forgotten):
+    if isinstance(decision, records.Withdrawn | records.Forgotten):
         found = (each for message_id in decision.message_ids for each in archive.conversations_of(message_id))
         return tuple(dict.fromkeys(found))
     pair = archive.get(decision.qa_id)

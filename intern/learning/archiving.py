@@ -20,15 +20,7 @@ from anyio import Lock
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
-from intern.core.errors import (
-    ChatUnavailableError,
-    ConfigError,
-    LinkExpiredError,
-    ModelError,
-    ModelReplyError,
-    ModelUnavailableError,
-    UnusableImageError,
-)
+from intern.core import errors
 from intern.core.flow import CaptureRequest
 from intern.core.ids import ConversationId, MessageId, UserId, position_of
 from intern.core.log import get_logger
@@ -85,7 +77,7 @@ class Archivist:
             try:
                 return await run_sync(self._keep, _checked(capture), imported)
             except ValueError as error:
-                raise ConfigError(
+                raise errors.ConfigError(
                     f"the capture of conversation {capture.conversation_id[:80]!r} cannot be archived: {error}"
                 ) from error
 
@@ -408,14 +400,14 @@ class Captioning:
     async def _fetched(self, place: Place, work: _Look) -> Image | None:
         try:
             return await self.images.image(place.attachment)
-        except UnusableImageError as error:
+        except errors.UnusableImageError as error:
             await self._do_without(place, str(error))
-        except LinkExpiredError as error:
+        except errors.LinkExpiredError as error:
             if work.fresh:
                 await self._do_without(place, "Discord does not have it any more")
             else:
                 work.fail(error)
-        except ChatUnavailableError as error:
+        except errors.ChatUnavailableError as error:
             work.fail(error)
         return None
 
@@ -436,10 +428,12 @@ class Captioning:
             left = [each for each in group if each[0].key not in found]
             if not left:
                 return
-            error: ModelError = ModelReplyError(f"{SUMMARIZE_IMAGES.name}: the reply leaves out {len(left)} images")
-        except ModelUnavailableError:
+            error: errors.ModelError = errors.ModelReplyError(
+                f"{SUMMARIZE_IMAGES.name}: the reply leaves out {len(left)} images"
+            )
+        except errors.ModelUnavailableError:
             raise
-        except ModelError as refusal:
+        except errors.ModelError as refusal:
             left, error = list(group), refusal
         if len(group) > 1:
             for each in left:
@@ -468,11 +462,11 @@ class _Look:
     conversation: str
     fresh: bool
     last_try: bool
-    failure: ChatUnavailableError | ModelError | None = None
+    failure: errors.ChatUnavailableError | errors.ModelError | None = None
 
-    def fail(self, error: ChatUnavailableError | ModelError) -> None:
+    def fail(self, error: errors.ChatUnavailableError | errors.ModelError) -> None:
         # An expired link is the most important failure, because new links are available at once.
-        if self.failure is None or isinstance(error, LinkExpiredError):
+        if self.failure is None or isinstance(error, errors.LinkExpiredError):
             self.failure = error
 
 

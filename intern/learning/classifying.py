@@ -18,42 +18,14 @@ from typing import Any, NamedTuple, Protocol
 
 import anyio.to_thread
 
-from intern.core.errors import (
-    ModelBudgetTooSmallError,
-    ModelError,
-    ModelPromptTooLongError,
-    ModelRefusedError,
-    ModelReplyCutError,
-    ModelReplyError,
-    ModelSchemaError,
-)
+from intern.core import errors
 from intern.core.flow import Failed, Skip, Topic
 from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair, IndexEntry, PairDecision, TopicBlock, question_of
 from intern.core.text.words import MAX_LENGTH, key_terms, topic_name, word_set, words
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut, shortened
-from intern.learning.prompts import (
-    CLASSIFY,
-    INTEGRATE,
-    SPLIT_TOPIC,
-    SUMMARIZE_IMAGES,
-    ClassifyIn,
-    ClassifyOut,
-    ImagesIn,
-    ImagesOut,
-    IntegrateIn,
-    IntegrateOut,
-    LearningOptions,
-    SplitIn,
-    SplitOut,
-    age_of,
-    answer_of,
-    block_material,
-    block_of,
-    index_material,
-    text_of,
-)
+from intern.learning import prompts
 from intern.models.prompt import Model
 from intern.stores.blocks import parse_blocks, time_of, times_of
 from intern.stores.library import parse_index
@@ -62,18 +34,21 @@ _log = get_logger(__name__)
 
 Choice = Topic | Skip | Failed
 
-OF_ONE_PAIR: tuple[type[ModelError], ...] = (ModelReplyError, ModelRefusedError)
+OF_ONE_PAIR: tuple[type[errors.ModelError], ...] = (errors.ModelReplyError, errors.ModelRefusedError)
 """Errors that concern one pair, so the next pair may succeed. All other model errors are outages."""
 
 # The first matching kind counts, so subclasses come first.
-_FAILURES: tuple[tuple[type[ModelError], str], ...] = (
-    (ModelPromptTooLongError, "the prompt of {} does not fit into what the model takes; the log says what to lower"),
-    (ModelBudgetTooSmallError, "a call of {} fits into no day's budget; the log says what to raise"),
-    (ModelSchemaError, "the model cannot hold its reply to the form of {}; the log says what to set"),
-    (ModelRefusedError, "the model refused {}; the log holds its words"),
-    (ModelReplyCutError, "the model's reply to {} was cut off by length; the log says which setting bounds it"),
-    (ModelReplyError, "the model's reply did not fit {}; the log says how"),
-    (ModelError, "the model could not do {}; the log says why"),
+_FAILURES: tuple[tuple[type[errors.ModelError], str], ...] = (
+    (
+        errors.ModelPromptTooLongError,
+        "the prompt of {} does not fit into what the model takes; the log says what to lower",
+    ),
+    (errors.ModelBudgetTooSmallError, "a call of {} fits into no day's budget; the log says what to raise"),
+    (errors.ModelSchemaError, "the model cannot hold its reply to the form of {}; the log says what to set"),
+    (errors.ModelRefusedError, "the model refused {}; the log holds its words"),
+    (errors.ModelReplyCutError, "the model's reply to {} was cut off by length; the log says which setting bounds it"),
+    (errors.ModelReplyError, "the model's reply did not fit {}; the log says how"),
+    (errors.ModelError, "the model could not do {}; the log says why"),
 )
 
 
@@ -109,19 +84,24 @@ async def begun(attempts: Attempts, qa_id: QAId) -> GivenUp | None:
 
 
 async def choose_topic(
-    model: Model, pair: CapturedPair, entries: Mapping[SourceId, IndexEntry], options: LearningOptions | None = None
+    model: Model,
+    pair: CapturedPair,
+    entries: Mapping[SourceId, IndexEntry],
+    options: prompts.LearningOptions | None = None,
 ) -> Topic | Skip:
     """Ask the model under which topic to file a pair. `entries` is the team's index.
 
     Topics are compared by their slugs, so the model's spelling does not matter. Raises the ModelError family;
     ModelReplyError for a reply that neither skips nor names a topic, or that contradicts itself.
     """
-    bounds = options or LearningOptions()
+    bounds = options or prompts.LearningOptions()
     topics = tuple(entries.values())
     # In a thread: ranking ten thousand topics would delay heartbeats.
-    index = await anyio.to_thread.run_sync(index_material, topics, text_of(pair.turns), bounds.max_index_chars)
-    given = ClassifyIn(index=index, pair=block_material(block_of(pair), bounds.max_pair_chars))
-    choice = _choice(await model.ask(CLASSIFY, given))
+    index = await anyio.to_thread.run_sync(
+        prompts.index_material, topics, prompts.text_of(pair.turns), bounds.max_index_chars
+    )
+    given = prompts.ClassifyIn(index=index, pair=prompts.block_material(prompts.block_of(pair), bounds.max_pair_chars))
+    choice = _choice(await model.ask(prompts.CLASSIFY, given))
     if isinstance(choice, Skip):
         _log.info("topic_classified", qa_id=pair.qa_id, skip=True)
     else:
@@ -130,15 +110,15 @@ async def choose_topic(
     return choice
 
 
-def _choice(out: ClassifyOut) -> Topic | Skip:
+def _choice(out: prompts.ClassifyOut) -> Topic | Skip:
     if out.contradiction:
-        raise ModelReplyError(f"classify contradicts itself: {out.contradiction}")
+        raise errors.ModelReplyError(f"classify contradicts itself: {out.contradiction}")
     if out.skip:
         return Skip(reason="the classifier found nothing in it that could guide a future answer")
     try:
         return Topic(name=topic_name(out.topic_name))
     except ValueError as error:
-        raise ModelReplyError(f"classify neither skips the pair nor names its topic: {error}") from error
+        raise errors.ModelReplyError(f"classify neither skips the pair nor names its topic: {error}") from error
 
 
 # The beginning of a question needs no more characters than this…
@@ -157,16 +137,16 @@ class Split(NamedTuple):
 
 
 async def choose_split(
-    model: Model, topic: TopicName, blocks: Sequence[TopicBlock], options: LearningOptions | None = None
+    model: Model, topic: TopicName, blocks: Sequence[TopicBlock], options: prompts.LearningOptions | None = None
 ) -> Split:
     """Ask the model how to split a topic.
 
     The prompt is bounded: of too many blocks, only some are shown, and the others stay. Raises the ModelError family;
     ModelReplyError for a reply that moves nothing or everything, or that names no topic.
     """
-    bounds = options or LearningOptions()
+    bounds = options or prompts.LearningOptions()
     outline = await anyio.to_thread.run_sync(outline_of, blocks, bounds.max_outline_chars)
-    reply = await model.ask(SPLIT_TOPIC, SplitIn(topic=topic, questions=outline))
+    reply = await model.ask(prompts.SPLIT_TOPIC, prompts.SplitIn(topic=topic, questions=outline))
     return _checked(reply, topic, blocks)
 
 
@@ -195,21 +175,21 @@ def _beginning(block: TopicBlock, limit: int) -> str:
     return question if len(question) <= limit else f"{question[: limit - 1]}…"
 
 
-def _checked(reply: SplitOut, topic: TopicName, blocks: Sequence[TopicBlock]) -> Split:
+def _checked(reply: prompts.SplitOut, topic: TopicName, blocks: Sequence[TopicBlock]) -> Split:
     try:
         name = topic_name(reply.topic_name)
     except ValueError as error:
-        raise ModelReplyError(f"split_topic names no topic: {error}") from error
+        raise errors.ModelReplyError(f"split_topic names no topic: {error}") from error
     ours = {time_of(block.qa_id): block.qa_id for block in blocks}
     moves = tuple(dict.fromkeys(ours[time] for time in times_of(reply.move_ids) if time in ours))
     if not moves or len(moves) == len(ours):
-        raise ModelReplyError(
+        raise errors.ModelReplyError(
             f"split_topic must leave some blocks in {topic} and move others: of {len(ours)}, it moves {len(moves)}"
         )
     return Split(name, moves)
 
 
-def failed(prompt_name: str, error: ModelError) -> Failed:
+def failed(prompt_name: str, error: errors.ModelError) -> Failed:
     """Return the lasting record of a failure: its kind only. The error's text goes into the log.
 
     An error may quote the reply, and a reply may quote messages. Decisions are never rewritten, so they must not hold
@@ -248,17 +228,17 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _DECISION_CHARS = range(20, 300)
 
 
-def classify(given: ClassifyIn) -> ClassifyOut:
+def classify(given: prompts.ClassifyIn) -> prompts.ClassifyOut:
     """Choose the topic whose entry has the question's words, else a new one. Skip pairs without content."""
     pair = _block(given.pair)
-    question, answer = question_of(pair.turns), answer_of(pair.turns)
+    question, answer = question_of(pair.turns), prompts.answer_of(pair.turns)
     if len({word for word in words(f"{question}\n{answer}") if word not in _PLEASANTRIES}) < 2 or not answer.strip():
-        return ClassifyOut(skip=True, topic_name="")
+        return prompts.ClassifyOut(skip=True, topic_name="")
     known = _topic_to_join(question, parse_index(given.index))
-    return ClassifyOut(skip=False, topic_name=known or _new_name(question, answer))
+    return prompts.ClassifyOut(skip=False, topic_name=known or _new_name(question, answer))
 
 
-def integrate(given: IntegrateIn) -> IntegrateOut:
+def integrate(given: prompts.IntegrateIn) -> prompts.IntegrateOut:
     """Skip a known answer; remove an older answer to nearly the same question."""
     pair = _block(given.pair)
     alike = [
@@ -266,14 +246,16 @@ def integrate(given: IntegrateIn) -> IntegrateOut:
         for block in parse_blocks(f"{given.blocks}\n\n".encode(), file=given.topic).blocks
         if _likeness(question_of(block.turns), question_of(pair.turns)) >= _SAME_QUESTION
     ]
-    if any(_likeness(answer_of(block.turns), answer_of(pair.turns)) >= _SAME_ANSWER for block in alike):
-        return IntegrateOut(skip=True, remove_ids=())
+    if any(_likeness(prompts.answer_of(block.turns), prompts.answer_of(pair.turns)) >= _SAME_ANSWER for block in alike):
+        return prompts.IntegrateOut(skip=True, remove_ids=())
     if len(word_set(question_of(pair.turns))) < _TELLING_WORDS:
-        return IntegrateOut(skip=False, remove_ids=())
-    return IntegrateOut(skip=False, remove_ids=tuple(block.qa_id for block in alike if age_of(block) < age_of(pair)))
+        return prompts.IntegrateOut(skip=False, remove_ids=())
+    return prompts.IntegrateOut(
+        skip=False, remove_ids=tuple(block.qa_id for block in alike if prompts.age_of(block) < prompts.age_of(pair))
+    )
 
 
-def split_topic(given: SplitIn) -> SplitOut:
+def split_topic(given: prompts.SplitIn) -> prompts.SplitOut:
     """Move the questions with the word that splits them most evenly; without such a word, the newer half."""
     questions = [(qa_id, text) for qa_id, _, text in (line.partition(" ") for line in given.questions.splitlines())]
     held = [word_set(text) for _, text in questions]
@@ -283,13 +265,13 @@ def split_topic(given: SplitIn) -> SplitOut:
     newer = len(questions) // 2
     moved = [each for n, each in enumerate(questions) if (word in held[n] if word else n >= newer)]
     text = "\n".join(text for _, text in moved)
-    return SplitOut(topic_name=_new_name(text, given.topic), move_ids=tuple(qa_id for qa_id, _ in moved))
+    return prompts.SplitOut(topic_name=_new_name(text, given.topic), move_ids=tuple(qa_id for qa_id, _ in moved))
 
 
-def summarize_images(given: ImagesIn) -> ImagesOut:
+def summarize_images(given: prompts.ImagesIn) -> prompts.ImagesOut:
     """Return no descriptions: rules cannot see."""
     del given
-    return ImagesOut(summaries=())
+    return prompts.ImagesOut(summaries=())
 
 
 def extract(given: ExtractIn) -> ExtractOut:
@@ -314,10 +296,10 @@ def extract(given: ExtractIn) -> ExtractOut:
 
 
 RULES: dict[str, Callable[[Any], Any]] = {
-    CLASSIFY.name: classify,
-    INTEGRATE.name: integrate,
-    SPLIT_TOPIC.name: split_topic,
-    SUMMARIZE_IMAGES.name: summarize_images,
+    prompts.CLASSIFY.name: classify,
+    prompts.INTEGRATE.name: integrate,
+    prompts.SPLIT_TOPIC.name: split_topic,
+    prompts.SUMMARIZE_IMAGES.name: summarize_images,
     EXTRACT.name: extract,
 }
 """The rules of `OfflineModel`."""

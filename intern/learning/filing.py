@@ -43,31 +43,7 @@ from intern.core.records import (
     TopicBlock,
     Withdrawn,
 )
-from intern.learning.classifying import (
-    OF_ONE_PAIR,
-    Attempts,
-    Choice,
-    GivenUp,
-    Split,
-    begun,
-    choose_split,
-    failed,
-    free_name,
-)
-from intern.learning.prompts import (
-    CLASSIFY,
-    INTEGRATE,
-    IntegrateIn,
-    IntegrateOut,
-    LearningOptions,
-    age_of,
-    block_material,
-    block_of,
-    blocks_material,
-    is_alike,
-    left_of,
-    text_of,
-)
+from intern.learning import classifying, prompts
 from intern.models.prompt import Model
 from intern.stores.archive import Archive
 from intern.stores.blocks import bare, format_topic, time_of, times_of
@@ -95,7 +71,7 @@ class Filer:
     knowledge: Knowledge
     archive: Archive
     clock: Clock
-    options: LearningOptions = field(default_factory=LearningOptions)
+    options: prompts.LearningOptions = field(default_factory=prompts.LearningOptions)
     waits_for_newest: bool = True
     """Only the newest pair of a conversation is filed; older ones cost no call."""
     listed: Listed = field(default=lambda _change, _topic: None)
@@ -103,7 +79,7 @@ class Filer:
     # Topics that the model could not split, with their lengths.
     _whole: dict[TopicName, int] = field(default_factory=dict[TopicName, int], init=False)
 
-    async def choice(self, pair: CapturedPair, choose: Choose) -> Choice:
+    async def choice(self, pair: CapturedPair, choose: Choose) -> classifying.Choice:
         """Return the topic that the conversation is in already; else the result of `choose`, or its failure.
 
         `choose` gets the pair without withdrawn messages. It is not called if nothing is left of the pair, or if the
@@ -121,13 +97,13 @@ class Filer:
             return Skip(reason="its question or its answer was withdrawn")
         try:
             return await choose(left)
-        except OF_ONE_PAIR as error:
+        except classifying.OF_ONE_PAIR as error:
             _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
-            return failed(CLASSIFY.name, error)
+            return classifying.failed(prompts.CLASSIFY.name, error)
 
     def left_of(self, pair: CapturedPair) -> CapturedPair | None:
         """Return the pair without withdrawn messages; None once its question or its answer was withdrawn."""
-        return left_of(pair, self.knowledge.is_withdrawn)
+        return prompts.left_of(pair, self.knowledge.is_withdrawn)
 
     async def file(self, filing: Filing) -> PairDecision:
         """Carry out a filing, and return the logged decision.
@@ -145,15 +121,15 @@ class Filer:
             return decided
         known = await run_sync(self._known_topic, pair)
         topic = known or (choice.name if isinstance(choice, Topic) else None)
-        if topic is None or isinstance(choice, GivenUp):
+        if topic is None or isinstance(choice, classifying.GivenUp):
             return await change(partial(self._set_aside, pair, choice))
         stored = await run_sync(self.knowledge.read, topic)
         blocks = [block for block in stored if block.conversation_id != pair.conversation_id]
         try:
             verdict = await self._integrate(topic, blocks, self.left_of(pair) or pair)
-        except OF_ONE_PAIR as error:
+        except classifying.OF_ONE_PAIR as error:
             _log.warning("llm_integration_failed", qa_id=pair.qa_id, topic_name=topic, reason=str(error))
-            return await change(partial(self._set_aside, pair, failed(INTEGRATE.name, error)))
+            return await change(partial(self._set_aside, pair, classifying.failed(prompts.INTEGRATE.name, error)))
         if verdict.skip and known is None:
             return await change(partial(self._set_aside, pair, Skip(reason=f"{topic} says all of it already")))
         removable = self._removable(verdict.remove_ids, topic, blocks, pair)
@@ -169,20 +145,24 @@ class Filer:
         if not blocks:
             return None
         try:
-            split = await choose_split(self.model, topic, blocks, self.options)
-        except OF_ONE_PAIR as error:
+            split = await classifying.choose_split(self.model, topic, blocks, self.options)
+        except classifying.OF_ONE_PAIR as error:
             _log.warning("topic_split_failed", topic_name=topic, blocks=len(blocks), reason=str(error))
             self._whole[topic] = sum(len(format_topic(block)) for block in blocks)
             return None
         return await self.knowledge.change(partial(self._move, topic, split))
 
-    async def _integrate(self, topic: TopicName, blocks: Sequence[TopicBlock], pair: CapturedPair) -> IntegrateOut:
-        if not await run_sync(is_alike, blocks, pair):
-            return IntegrateOut(skip=False, remove_ids=())
+    async def _integrate(
+        self, topic: TopicName, blocks: Sequence[TopicBlock], pair: CapturedPair
+    ) -> prompts.IntegrateOut:
+        if not await run_sync(prompts.is_alike, blocks, pair):
+            return prompts.IntegrateOut(skip=False, remove_ids=())
         bounds = self.options
-        shown = await run_sync(blocks_material, blocks, text_of(pair.turns), bounds.max_blocks_chars)
-        given = IntegrateIn(topic=topic, blocks=shown, pair=block_material(block_of(pair), bounds.max_pair_chars))
-        verdict = await self.model.ask(INTEGRATE, given)
+        shown = await run_sync(prompts.blocks_material, blocks, prompts.text_of(pair.turns), bounds.max_blocks_chars)
+        given = prompts.IntegrateIn(
+            topic=topic, blocks=shown, pair=prompts.block_material(prompts.block_of(pair), bounds.max_pair_chars)
+        )
+        verdict = await self.model.ask(prompts.INTEGRATE, given)
         if verdict.contradiction:
             raise ModelReplyError(f"integrate contradicts itself: {verdict.contradiction}")
         return verdict
@@ -191,7 +171,7 @@ class Filer:
         self, asked: Sequence[str], topic: TopicName, blocks: Sequence[TopicBlock], pair: CapturedPair
     ) -> tuple[QAId, ...]:
         """Return the named blocks that may be removed: of this topic, not newer than the pair, and a few at most."""
-        older = {time_of(block.qa_id): block.qa_id for block in blocks if age_of(block) <= pair.answered_at}
+        older = {time_of(block.qa_id): block.qa_id for block in blocks if prompts.age_of(block) <= pair.answered_at}
         wanted = tuple(dict.fromkeys(older[time] for time in times_of(asked) if time in older))
         removable = wanted[: self.options.max_removals]
         if len(removable) < len(set(asked)):
@@ -238,7 +218,7 @@ class Filer:
             return self._drop(pair, change)
         self._retire(pair, change)
         removed = tuple(qa_id for _, qa_id in change.remove(removable))
-        change.put(topic, block_of(left))
+        change.put(topic, prompts.block_of(left))
         self.listed(change, topic)
         change.say(_log, "topic_file_updated", topic_name=topic, qa_id=pair.qa_id, removed=list(removed))
         return _settle(change, Filed(qa_id=pair.qa_id, topic=topic, removed=removed, at=self.clock.now()))
@@ -254,13 +234,13 @@ class Filer:
         blocks = self.knowledge.read(topic)
         return blocks if len(blocks) > 1 else ()
 
-    def _move(self, topic: TopicName, split: Split, change: Change) -> TopicName | None:
+    def _move(self, topic: TopicName, split: classifying.Split, change: Change) -> TopicName | None:
         leaving = set(times_of(split.moves))
         blocks = change.read(topic)  # again: messages may have been withdrawn during the model call
         moving = [block for block in blocks if time_of(block.qa_id) in leaving]
         if not moving or len(moving) == len(blocks):
             return None
-        name = free_name(split.name, change.names())
+        name = classifying.free_name(split.name, change.names())
         change.put(name, *moving)
         change.decide(*(Moved(qa_id=block.qa_id, topic=name, at=self.clock.now()) for block in moving))
         self.listed(change, name)
@@ -283,7 +263,7 @@ class Filer:
         change.say(_log, "qa_pair_removed", qa_id=pair.qa_id)
         return _settle(change, Removed(qa_id=pair.qa_id, reason=_WITHDRAWN, at=self.clock.now()))
 
-    def _set_aside(self, pair: CapturedPair, choice: Choice, change: Change) -> PairDecision:
+    def _set_aside(self, pair: CapturedPair, choice: classifying.Choice, change: Change) -> PairDecision:
         assert not isinstance(choice, Topic)
         end = Skipped if isinstance(choice, Skip) else Parked
         return _settle(change, end(qa_id=pair.qa_id, reason=choice.reason, at=self.clock.now()))
@@ -340,7 +320,7 @@ def take_out(
             pair = archive.get(qa_id)
             if pair and gone.isdisjoint(map(bare, pair.message_ids)):
                 continue
-            left = pair and left_of(pair, lambda each: bare(each) in gone or knowledge.is_withdrawn(each))
+            left = pair and prompts.left_of(pair, lambda each: bare(each) in gone or knowledge.is_withdrawn(each))
             [block] = [block for block in library.read(name) if time_of(block.qa_id) == time_of(qa_id)]
             if left is None:
                 doomed.append(qa_id)
@@ -380,16 +360,16 @@ class Tally(Struct, frozen=True, kw_only=True):
         return cls(**Counter(str(type(decision).__struct_config__.tag) for decision in decisions))
 
 
-async def try_once(pair: CapturedPair, *, filer: Filer, choose: Choose, attempts: Attempts) -> PairDecision:
+async def try_once(pair: CapturedPair, *, filer: Filer, choose: Choose, attempts: classifying.Attempts) -> PairDecision:
     """Classify and file one pair, as a counted attempt. Raises as `Filer.file` does; that attempt does not count."""
     try:
-        choice = await begun(attempts, pair.qa_id) or await filer.choice(pair, choose)
+        choice = await classifying.begun(attempts, pair.qa_id) or await filer.choice(pair, choose)
         decision = await filer.file(Filing(pair=pair, choice=choice))
     except (InternError, get_cancelled_exc_class()):
         with CancelScope(shield=True), suppress(KnowledgeError):  # the first error says more
             await attempts.clear(pair.qa_id)
         raise
-    await attempts.end(decision, again=not isinstance(choice, GivenUp))
+    await attempts.end(decision, again=not isinstance(choice, classifying.GivenUp))
     return decision
 
 
@@ -401,7 +381,7 @@ async def catch_up(
     choose: Choose,
     filed: Callable[[CapturedPair, PairDecision], Awaitable[None]] | None = None,
     due: Sequence[CapturedPair] = (),
-    attempts: Attempts,
+    attempts: classifying.Attempts,
 ) -> Tally:
     """Classify and file all pairs that were archived after a position, in order, then the `due` ones.
 

@@ -26,19 +26,9 @@ from intern.core.progress import tell
 from intern.core.records import Scalar, SearchDocument
 from intern.core.text.passages import GAP
 from intern.models.prompt import Model
+from intern.sources import scanning
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, file_type_of, structure_of
 from intern.sources.options import DiscoveryOptions
-from intern.sources.scanning import (
-    FileText,
-    FoundFile,
-    Scanned,
-    Scanner,
-    UnreadError,
-    is_below,
-    names_of,
-    read_file,
-    without_secrets,
-)
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
@@ -68,7 +58,7 @@ def source_id_of(path: str) -> SourceId:
     return SourceId(f"file:{hashlib.sha256(path.encode('utf-8', 'surrogateescape')).hexdigest()}")
 
 
-def feed(scanned: Scanned, known: Iterable[SearchDocument]) -> tuple[Question, ...]:
+def feed(scanned: scanning.Scanned, known: Iterable[SearchDocument]) -> tuple[Question, ...]:
     """Return every question: documentation first, then configuration, source code, services; what is gone last."""
     by_path = {document.path: document for document in known}
     questions = [
@@ -80,7 +70,11 @@ def feed(scanned: Scanned, known: Iterable[SearchDocument]) -> tuple[Question, .
     gone = by_path.keys() - {file.path for file in scanned.files}
     return (
         *(each[-1] for each in questions),
-        *(_question(path, by_path[path].type, "gone") for path in sorted(gone) if not is_below(path, scanned.troubles)),
+        *(
+            _question(path, by_path[path].type, "gone")
+            for path in sorted(gone)
+            if not scanning.is_below(path, scanned.troubles)
+        ),
     )
 
 
@@ -94,7 +88,7 @@ def is_stale(document: SearchDocument, mtime: float) -> bool:
     return document.meta.get("indexed_mtime") != mtime
 
 
-def _why(file: FoundFile, known: SearchDocument | None) -> Why | None:
+def _why(file: scanning.FoundFile, known: SearchDocument | None) -> Why | None:
     if known is None:
         return "new"
     # Other than in the specification, any other time counts: a restored backup is older.
@@ -118,7 +112,7 @@ def _question(path: str, kind: str, why: Why, *evidence: str) -> Question:
     )
 
 
-def _about(file: FoundFile, why: Why) -> Question:
+def _about(file: scanning.FoundFile, why: Why) -> Question:
     mtime = datetime.fromtimestamp(file.mtime, UTC).isoformat(timespec="seconds")
     return _question(file.path, file.type, why, f"size: {file.size}", f"mtime: {mtime}")
 
@@ -170,12 +164,12 @@ class Discovery:
 
     options: DiscoveryOptions
     store: SqliteSearchStore
-    scanner: Scanner
+    scanner: scanning.Scanner
     model: Model
     clock: Clock
     secrets: Collection[str] = ()
     """Masked before anything reaches the model or the store."""
-    read: Callable[[str, Collection[str]], FileText] = read_file
+    read: Callable[[str, Collection[str]], scanning.FileText] = scanning.read_file
     _told: frozenset[str] = frozenset()
 
     async def look(self) -> Feed:
@@ -205,8 +199,8 @@ class Discovery:
             _log.warning("scan_path_unreadable", path=path, reason=unreadable[path])
         self._told = frozenset(unreadable)
 
-    def _looked_at(self, paths: Sequence[str]) -> Scanned:
-        files: list[FoundFile] = []
+    def _looked_at(self, paths: Sequence[str]) -> scanning.Scanned:
+        files: list[scanning.FoundFile] = []
         troubles: dict[str, str] = {}
         for path in paths:
             try:
@@ -215,7 +209,7 @@ class Discovery:
                 troubles[path] = error.strerror or "it cannot be read"
             else:
                 files += [] if file is None else [file]
-        return Scanned(files=tuple(files), troubles=troubles)
+        return scanning.Scanned(files=tuple(files), troubles=troubles)
 
     async def _answered(self, questions: Sequence[Question]) -> Discovered:
         limiter = CapacityLimiter(_SIDE_BY_SIDE)
@@ -245,14 +239,14 @@ class Discovery:
         """Make the document of a file; None if the file is gone."""
         try:
             read = await run_sync(self.read, question.path, self.secrets)
-        except UnreadError as error:
+        except scanning.UnreadError as error:
             if error.trouble == "gone":
                 return None
             _log.warning("file_unread", path=question.path, trouble=error.trouble, reason=str(error))
             return await run_sync(self._without_text, question, error)
         structure = await run_sync(structure_of, question.path, read.text)
         file_type = file_type_of(question.path, question.type)
-        names = await run_sync(names_of, [question.path], self.options.scan_paths)
+        names = await run_sync(scanning.names_of, [question.path], self.options.scan_paths)
         given = SummarizeFileIn(
             file_path=names[question.path],
             file_type=file_type,
@@ -282,7 +276,7 @@ class Discovery:
         for _ in range(2):
             try:
                 out = await self.model.ask(SUMMARIZE_FILE, given)
-                summary = _one_line(without_secrets(out.summary, self.secrets))
+                summary = _one_line(scanning.without_secrets(out.summary, self.secrets))
                 if summary:
                     return summary, ""
                 raise ModelReplyError(f"{SUMMARIZE_FILE.name} gave no summary of {given.file_path}")
@@ -291,7 +285,7 @@ class Discovery:
         _log.warning("summary_failed", path=given.file_path, reason=failure)
         return SUMMARY_FAILED, failure
 
-    def _without_text(self, question: Question, error: UnreadError) -> SearchDocument | None:
+    def _without_text(self, question: Question, error: scanning.UnreadError) -> SearchDocument | None:
         try:
             found = self.scanner.look(question.path)
         except OSError:  # it may well be there
