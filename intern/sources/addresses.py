@@ -67,18 +67,14 @@ class Policy:
         if _UNFIT.search(text):
             raise PageRefusedError("the address holds blanks, backslashes or control characters")
         spelt = _AUTHORITY.match(text)
-        if base is None and not spelt:
-            raise PageRefusedError("the address does not begin with http:// or https://")
-        if spelt and "@" in spelt[1]:
-            raise PageRefusedError("the address holds a user name")
         try:
             url = httpx.URL(text) if base is None else base.join(text)
             host = url.raw_host.decode("ascii").lower()
         except (httpx.InvalidURL, ValueError):
             raise PageRefusedError("the address cannot be read") from None
-        if url.scheme not in {"http", "https"}:
+        if url.scheme not in {"http", "https"} or (base is None and not spelt):
             raise PageRefusedError("the address does not begin with http:// or https://")
-        if url.userinfo:
+        if url.userinfo or (spelt and "@" in spelt[1]):
             raise PageRefusedError("the address holds a user name")
         self._check(host, port_of(url))
         return url
@@ -102,9 +98,8 @@ class Policy:
 
 def port_of(url: httpx.URL) -> int:
     """Return the port of an address, or else the one of its scheme."""
-    if url.port is not None:
-        return url.port
-    return 443 if url.scheme == "https" else 80
+    usual = 443 if url.scheme == "https" else 80
+    return usual if url.port is None else url.port
 
 
 def literal(host: str) -> Address | None:

@@ -220,9 +220,7 @@ async def _documents(
     path = source_id.partition(":")[2]
     mtime = source.mtime_ns / 1e9 if isinstance(source, CachedFile) else None
     at = covered.at or (source.last_indexed_at if mtime is None else datetime.fromtimestamp(mtime, UTC))
-    kind: SourceType = (
-        "topic" if source_id.startswith("team:") else "document" if isinstance(source, CachedFile) else "page"
-    )
+    kind: SourceType = "topic" if source_id.startswith("team:") else "page" if mtime is None else "document"
 
     def document(n: int, title: str, text: str) -> SearchDocument:
         return SearchDocument(

@@ -12,6 +12,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -215,12 +216,9 @@ def _with_terms(parts: Iterable[str], text: str) -> str:
     """Append as many new key terms of the text to the parts as fit."""
     said = " ".join(part for part in parts if part)
     held = word_set(said)
-    terms = ""
+    terms, room = "", _LENGTH_OFFLINE - len(said) - len(" Key terms: , .")
     for term in key_terms(text, 200):
-        if (
-            held.isdisjoint(words(term))
-            and len(said) + len(terms) + len(term) + len(" Key terms: , .") <= _LENGTH_OFFLINE
-        ):
+        if held.isdisjoint(words(term)) and len(terms) + len(term) <= room:
             terms += f", {term}" if terms else term
     return " ".join(part for part in (said, f"Key terms: {terms}." if terms else "") if part) or "No text."
 
@@ -246,14 +244,14 @@ _WARNINGS = threading.Lock()
 def file_type_of(path: str, kind: str) -> str:
     """Return the type of a file by its ending: `markdown_doc`, `python_file`, `service_file` and so on."""
     ending = path.rpartition("/")[2].rpartition(".")[2].lower()
-    return _TYPES.get(ending, {"documentation": "text_doc", "configuration": "config"}.get(kind, f"{ending}_file"))
+    usual = {"documentation": "text_doc", "configuration": "config"}.get(kind, f"{ending}_file")
+    return _BY_ENDING.get(ending, _UNKNOWN)[0] or usual
 
 
 def structure_of(path: str, text: str) -> str:
     """Describe the structure of a file in one or two sentences; empty if it has none."""
-    ending = path.rpartition(".")[2].lower()
-    tell = _TELLERS.get(ending)
-    return "" if tell is None else " ".join(tell(text))
+    _, tell = _BY_ENDING.get(path.rpartition(".")[2].lower(), _UNKNOWN)
+    return " ".join(tell(text))
 
 
 def _python(text: str) -> Iterator[str]:
@@ -289,18 +287,10 @@ def _yaml(text: str) -> Iterator[str]:
     yield from _sentence("Top-level keys", keys)
 
 
-def _json(text: str) -> Iterator[str]:
+def _keys(decode: Callable[[str], Iterable[str]], text: str) -> Iterator[str]:
     try:
-        data = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, RecursionError):
-        return
-    yield from _sentence("Top-level keys", data)
-
-
-def _toml(text: str) -> Iterator[str]:
-    try:
-        data = tomli.loads(text)
-    except (tomli.TOMLDecodeError, RecursionError):
+        data = decode(text)
+    except (msgspec.DecodeError, tomli.TOMLDecodeError, RecursionError):
         return
     yield from _sentence("Top-level keys", data)
 
@@ -321,26 +311,17 @@ def _sentence(what: str, names: Iterable[str]) -> Iterator[str]:
         yield f"{what}: {kept}."
 
 
-_TELLERS: dict[str, Callable[[str], Iterator[str]]] = {
-    "py": _python,
-    "md": _markdown,
-    "yaml": _yaml,
-    "yml": _yaml,
-    "json": _json,
-    "toml": _toml,
-    "service": _sections,
-    "ini": _sections,
-    "cfg": _sections,
+_UNKNOWN: tuple[str, Callable[[str], Iterable[str]]] = "", lambda _: ()
+_BY_ENDING: dict[str, tuple[str, Callable[[str], Iterable[str]]]] = {
+    "py": ("python_file", _python),
+    "md": ("markdown_doc", _markdown),
+    "txt": ("text_doc", lambda _: ()),
+    "yaml": ("yaml_config", _yaml),
+    "yml": ("yaml_config", _yaml),
+    "json": ("json_config", partial(_keys, msgspec.json.Decoder(dict[str, msgspec.Raw]).decode)),
+    "toml": ("toml_config", partial(_keys, tomli.loads)),
+    "service": ("service_file", _sections),
+    "ini": ("", _sections),
+    "cfg": ("", _sections),
 }
-
-
-_TYPES = {
-    "md": "markdown_doc",
-    "txt": "text_doc",
-    "yaml": "yaml_config",
-    "yml": "yaml_config",
-    "json": "json_config",
-    "toml": "toml_config",
-    "py": "python_file",
-    "service": "service_file",
-}
+"""The type of a file by its ending, where that alone tells, and what describes its structure."""
