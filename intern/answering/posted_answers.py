@@ -126,7 +126,8 @@ class PostedAnswers:
         """Where the quote of a document that is gone stands: it may have been renamed."""
         if not cited.quote or not cited.source_id.startswith("kb:"):
             return None
-        found = [each for each in await self.library.best(cited.quote, _MOVED) or () if each.startswith("kb:")]
+        hits = await self.library.hits(cited.quote, _MOVED) or ()
+        found = [hit.source_id for hit in hits if hit.source_id.startswith("kb:")]
         for source_id, text in (await self._texts(found)).items():
             if text.text is not None and reading(cited.quote) in await run_sync(reading, text.text):
                 return source_id

@@ -204,10 +204,6 @@ class Knowledge(Protocol):
         """Return whole sources of the index, or why they could not be read; one for each id, in their order."""
         ...
 
-    async def best(self, query: str, limit: int, /) -> Sequence[SourceId] | None:
-        """Return the sources whose text fits best, best first; None if the search fails. Raises nothing."""
-        ...
-
     async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
         """Return the passages that fit best, one of a source, best first; None if the search fails. Raises nothing."""
         ...

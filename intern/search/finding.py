@@ -213,20 +213,13 @@ class Finder:
         """Return the results of `find`, without `matched`: that takes as long again."""
         return tuple(await self._found(text, wanted or SearchFilter(), limit, None))
 
-    async def rank(
-        self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",), *, least: LeastLikeness | None = None
-    ) -> list[SourceId]:
-        """Return the ids of the best sources for a text, best first; by their texts, not by their descriptions.
-
-        Reads no text, since an answer is waiting. Raises KnowledgeError as `find` does.
-        """
-        wanted = SearchFilter(kinds=tuple(kinds), part="text")
-        return [each.source_id for each in await self._candidates(text, wanted, limit, least)]
-
     async def hits(
         self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",), *, least: LeastLikeness | None = None
     ) -> list[Hit]:
-        """Return the best passage of each of the best sources, best first. Raises KnowledgeError as `find` does."""
+        """Return the best passage of each of the best sources, best first; by their texts, not by their descriptions.
+
+        Raises KnowledgeError as `find` does.
+        """
         found = await self._found(text, SearchFilter(kinds=tuple(kinds), part="text"), limit, least)
         measured = self._embedder is None or self._embedder.model in LEAST_LIKENESS
         return [

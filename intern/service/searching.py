@@ -114,14 +114,9 @@ class Ranking:
         self._discovered = discovered
         self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
 
-    async def rank(self, text: str, limit: int, /) -> list[SourceId]:
-        """Return the best sources for a text, best first. Raises KnowledgeError."""
-        # However little they are like it: a model decides whether they answer, even without a common word.
-        found = await self._finder.rank(text, limit, self._kinds, least=LeastLikeness())
-        return found if self._discovered is None else await self._discovered.named(found)
-
     async def hits(self, text: str, limit: int, /) -> list[Hit]:
-        """Return the result of `rank`, each with its best passage. Raises KnowledgeError."""
+        """Return the best passage of each of the best sources, best first. Raises KnowledgeError."""
+        # However little they are like it: a model decides whether they answer, even without a common word.
         found = await self._finder.hits(text, limit, self._kinds, least=LeastLikeness())
         if self._discovered is None:
             return found

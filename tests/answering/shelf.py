@@ -55,10 +55,6 @@ class Shelf:
             source_id=source_id, text=text, title=text.split("\n")[0].lstrip("# "), url=self.urls.get(source_id)
         )
 
-    async def best(self, query: str, limit: int, /) -> Sequence[SourceId] | None:
-        self.ranked.append(query)
-        return None if self.order is None else self.order[:limit]
-
     async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
         """The first lines of the sources in their order, each a little worse than the one before."""
         self.ranked.append(query)

@@ -321,7 +321,7 @@ async def ask(case: Case, shelf: Shelf) -> Retrieved:
         return await by_both(text, None)
 
     async def selected(text: str, _guild_id: str | None) -> list[SourceId]:
-        best = await both.rank(text, index.worth_ranking(SELECTED))
+        best = [hit.source_id for hit in await both.hits(text, index.worth_ranking(SELECTED))]
         return [index.entries[n].source_id for n in islice(index.ranked(text, best), DEPTH)]
 
     ways: Sequence[Ask] = (by_plain, by_words, by_vectors, by_both, searched, selected)

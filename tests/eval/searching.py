@@ -82,7 +82,8 @@ async def measure(folder: Path, embedder: Embedder | None = None) -> Retrieved:
         if embedder is not None:
             await Embedding(store, embedder).all()
         finder = Finder(store, embedder)
-        by_text = [await finder.rank(query.query, index.worth_ranking(room)) for query in queries]
+        hits = [await finder.hits(query.query, index.worth_ranking(room)) for query in queries]
+    by_text = [[hit.source_id for hit in each] for each in hits]
     ours = [
         [index.entries[n].source_id for n in index.ranked(query.query, best)]
         for query, best in zip(queries, by_text, strict=True)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from intern.core.errors import ModelError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument
+from intern.search.finding import Finder
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
@@ -31,6 +32,11 @@ def vector(degrees: float) -> bytes:
     """A direction in the plane."""
     turned = math.radians(degrees)
     return struct.pack("<2f", math.cos(turned), math.sin(turned))
+
+
+async def ranked(finder: Finder, text: str, limit: int) -> list[SourceId]:
+    """The sources of the hits, best first."""
+    return [hit.source_id for hit in await finder.hits(text, limit)]
 
 
 @asynccontextmanager

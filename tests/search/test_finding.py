@@ -15,7 +15,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.records import SearchFilter
 from intern.search.finding import Finder
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from tests.search.documents import Directions, document, opened
+from tests.search.documents import Directions, document, opened, ranked
 
 pytestmark = pytest.mark.anyio
 
@@ -55,8 +55,8 @@ async def test_the_best_come_first_and_filters_hold(tmp_path: Path) -> None:
                 ]
             )
             finder = Finder(store)
-            assert await finder.rank("signing keys", 5) == ["kb:b", "kb:a"]
-            assert await finder.rank("signing keys", 1) == ["kb:b"]
+            assert await ranked(finder, "signing keys", 5) == ["kb:b", "kb:a"]
+            assert await ranked(finder, "signing keys", 1) == ["kb:b"]
             [hit] = await finder.find("signing keys", SearchFilter(type="source_code"))
             assert hit.document.source_id == "file:c"
 
@@ -69,8 +69,8 @@ async def test_what_an_answer_is_to_draw_on_is_what_is_found(tmp_path: Path) -> 
             finder = Finder(store)
             for asked in ("signing keys", "安装驱动程序", "驱动", "signing 驱动", "?!"):
                 found = [each.document.source_id for each in await finder.find(asked)]
-                assert await finder.rank(asked, 9) == found
-            assert await finder.rank("安装驱动程序 or 驱动", 9) == ["kb:4"]
+                assert await ranked(finder, asked, 9) == found
+            assert await ranked(finder, "安装驱动程序 or 驱动", 9) == ["kb:4"]
 
 
 async def test_of_many_questions_at_once_each_is_embedded_once(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ async def test_words_rank_as_plain_fts5_does_among_many_documents_each_of_which_
                 "word8 word9",
             ):
                 match = " OR ".join(asked.split())
-                ranked = await finder.rank(asked, 10)
+                order = await ranked(finder, asked, 10)
                 theirs = [value for (value,) in plain.execute(best, (match,))]
-                ours = [plain.execute(score, (match, int(each[3:]) + 1)).fetchall()[0][0] for each in ranked]
+                ours = [plain.execute(score, (match, int(each[3:]) + 1)).fetchall()[0][0] for each in order]
                 assert ours == pytest.approx(theirs)
             plain.close()
 
@@ -138,7 +138,7 @@ async def test_a_long_document_does_not_win_by_the_number_of_its_passages_and_a_
             short = document("kb:short", "ports are open", type="document")
             for kind, order in (("document", ["kb:short", "kb:long"]), ("topic", ["kb:long", "kb:short"])):
                 await store.put([*(replace(each, type=kind) for each in long), short])
-                assert await Finder(store).rank("ports", 5) == order
+                assert await ranked(Finder(store), "ports", 5) == order
 
 
 async def test_a_store_that_cannot_look_is_an_error(tmp_path: Path) -> None:
@@ -149,4 +149,4 @@ async def test_a_store_that_cannot_look_is_an_error(tmp_path: Path) -> None:
     with fail_after(5):
         async with opened(tmp_path) as (_, db):
             with pytest.raises(KnowledgeError):
-                await Finder(Broken(db, tmp_path / "search.db")).rank("port", 5)
+                await Finder(Broken(db, tmp_path / "search.db")).hits("port", 5)

@@ -14,7 +14,7 @@ from intern.core.errors import KnowledgeError, ModelRefusedError, ModelUnavailab
 from intern.core.records import SearchFilter
 from intern.search.finding import LEAST_LIKENESS, Finder, LeastLikeness, joined
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from tests.search.documents import Directions, document, opened, vector
+from tests.search.documents import Directions, document, opened, ranked, vector
 
 pytestmark = pytest.mark.anyio
 
@@ -50,9 +50,9 @@ async def test_what_says_the_same_in_other_words_is_found_and_says_why(tmp_path:
             assert (new.matched, new.words_place) == (("keys",), 2)
             assert (new.likeness, new.likeness_place) == (None, None)
             assert not keys.words_only
-            ranked = await finder.rank("rotate keys", 9, least=least)
-            assert ranked == [each.document.source_id for each in found]
-            assert await finder.rank("rotate keys", 1) == ["kb:keys"]
+            hits = await finder.hits("rotate keys", 9, least=least)
+            assert [hit.source_id for hit in hits] == [each.document.source_id for each in found]
+            assert await ranked(finder, "rotate keys", 1) == ["kb:keys"]
             assert await finder.find("rotate keys", SearchFilter(kinds=("file",))) == ()
 
 
@@ -86,8 +86,9 @@ async def test_by_likeness_alone_a_word_that_nobody_knows_finds_nothing_and_anot
             finder = Finder(store, embedder)
             assert await finder.find("qwertzuiop") == ()
             assert await finder.find("xylophone") == ()
-            assert await finder.rank("qwertzuiop", 5) == []
-            assert await finder.rank("qwertzuiop", 5, least=LeastLikeness()) == ["kb:car"]
+            assert await finder.hits("qwertzuiop", 5) == []
+            [hit] = await finder.hits("qwertzuiop", 5, least=LeastLikeness())
+            assert hit.source_id == "kb:car"
             [found] = await finder.find("automobile")
             assert found.likeness == pytest.approx(0.37, abs=0.01)
             assert [each.document for each in await finder.find("qwertzuiop car")] == [car]
@@ -112,7 +113,7 @@ async def test_likeness_says_more_of_documents_than_of_what_people_say_in_chats(
                 alike = document("kb:alike", "changing the locks of the house", type=type_)
                 await store.put([words, alike])
                 await store.put_vectors("m", [(words, vector(60)), (alike, vector(20))])
-                assert (await Finder(store, Directions()).rank("rotate keys", 2))[0] == first
+                assert (await ranked(Finder(store, Directions()), "rotate keys", 2))[0] == first
 
 
 async def test_an_embedder_that_fails_leaves_the_words_and_says_so(tmp_path: Path) -> None:
@@ -124,7 +125,7 @@ async def test_an_embedder_that_fails_leaves_the_words_and_says_so(tmp_path: Pat
                 found = await finder.find("rotate keys")
                 assert [str(each.document.source_id) for each in found] == ["kb:keys", "kb:new"]
                 assert [each.words_only for each in found] == [True, True]
-                assert await finder.rank("rotate keys", 5) == ["kb:keys", "kb:new"]
+                assert await ranked(finder, "rotate keys", 5) == ["kb:keys", "kb:new"]
                 # Nothing holds the word; whether something says the same in others, nobody could tell.
                 with pytest.raises(KnowledgeError, match="it"):
                     await finder.find("xylophone")
@@ -185,7 +186,7 @@ async def test_by_id_alone_the_order_is_the_same_and_a_question_is_embedded_once
             embedder = Directions({"rotate keys": 5})
             finder = Finder(store, embedder)
             found = await finder.find("rotate keys", SearchFilter(kinds=("source",), part="text"), 9)
-            assert await finder.rank("rotate keys", 9) == [each.document.source_id for each in found]
+            assert await ranked(finder, "rotate keys", 9) == [each.document.source_id for each in found]
             proposed = await finder.propose("rotate keys", SearchFilter(kinds=("source",), part="text"), 9)
             assert [each.document for each in proposed] == [each.document for each in found]
             assert embedder.asked == ["rotate keys"]

@@ -114,7 +114,8 @@ async def test_answers_may_draw_on_what_is_too_little_like_the_question_to_be_fo
             await store.put_vectors(embedder.model, [(car, vector(0))])
             finder = Finder(store, embedder)
             assert await finder.find("xylophone") == ()
-            assert await Ranking(settings_in(tmp_path), finder).rank("xylophone", 5) == ["kb:car"]
+            [hit] = await Ranking(settings_in(tmp_path), finder).hits("xylophone", 5)
+            assert hit.source_id == "kb:car"
 
 
 async def test_discovered_files_are_found_fresh_and_do_not_serve_answers(tmp_path: Path) -> None:
@@ -180,7 +181,8 @@ async def test_discovered_files_go_by_their_paths_below_their_scan_paths_in_prom
                 assert (loaded.source_id, loaded.title) == (each, each.rpartition("/")[2].removeprefix("file:"))
             result = await intern.answer(Conversation((Message(role="user", text="How do I empty the spool?"),)))
             assert [(each.source_id, each.title) for each in result.citations] == [("file:ops/spool.md", "spool.md")]
-            assert (await intern._library.best("empty the spool", 1)) == ["file:ops/spool.md"]
+            hits = await intern._library.hits("empty the spool", 1)
+            assert [hit.source_id for hit in hits or ()] == ["file:ops/spool.md"]
             with pytest.raises(KnowledgeError, match="was not discovered"):
                 await intern._library.load(SourceId("file:../secret.md"))
 
@@ -288,7 +290,7 @@ async def test_a_source_that_could_not_be_described_tells_why(tmp_path: Path) ->
             [source] = sources_of(settings, clock=clock)
             assert (source.state, source.last_error, source.is_described) == ("failed", "it made no sense", False)
             # It is found all the same, by its beginning and by its text.
-            assert await Finder(writer.stores.search).rank("port", 5) == ["kb:ports.md"]
+            assert [hit.source_id for hit in await Finder(writer.stores.search).hits("port", 5)] == ["kb:ports.md"]
             model.next(SUMMARIZE_SOURCE, SummarizeOut(description="All about ports."))
             await writer.indexing.refresh()
             [source] = sources_of(settings, clock=clock)
