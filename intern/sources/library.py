@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from operator import is_not
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 import msgspec
 from anyio import to_thread
@@ -139,8 +139,6 @@ class PageCopies:
         return self._folder / f"{hashlib.sha256(url.encode('utf-8', 'replace')).hexdigest()}.json"
 
 
-T = TypeVar("T")
-
 _HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>.*?)(?:[ \t]+#+)?[ \t]*")
 _UNDERLINE = re.compile(r"={3,}[ \t]*")
 _FENCE = re.compile(r" {0,3}(```|~~~)")
@@ -152,12 +150,8 @@ _LONGEST_TITLE = 120
 class Ranks(Protocol):
     """A search in the texts of the sources."""
 
-    async def rank(self, text: str, limit: int, /) -> Sequence[SourceId]:
-        """Return the best sources for a text, best first. Raises KnowledgeError."""
-        ...
-
     async def hits(self, text: str, limit: int, /) -> Sequence[Hit]:
-        """Return the same, with the best passage of each. Raises KnowledgeError."""
+        """Return the best passage of each of the best sources, best first. Raises KnowledgeError."""
         ...
 
 
@@ -186,15 +180,6 @@ class LearnedSources(Protocol):
 
 
 DISCORD = "https://discord.com"
-
-
-async def _or_none(search: Awaitable[T]) -> T | None:
-    try:
-        return await search
-    except KnowledgeError as error:
-        # The descriptions still tell which sources to look at.
-        _log.warning("search_failed", reason=str(error))
-        return None
 
 
 class Library:
@@ -254,13 +239,14 @@ class Library:
             found.update(zip(others, await to_thread.run_sync(self._load_each, others), strict=True))
         return tuple(found[source_id] for source_id in source_ids)
 
-    async def best(self, query: str, limit: int) -> Sequence[SourceId] | None:
-        """Return the sources whose text fits a query best, best first; None without a search, or if it failed."""
-        return None if self._ranks is None else await _or_none(self._ranks.rank(query, limit))
-
     async def hits(self, query: str, limit: int) -> Sequence[Hit] | None:
-        """Return the best passage of each of the best sources, best first; None if `best` returns None."""
-        return None if self._ranks is None else await _or_none(self._ranks.hits(query, limit))
+        """Return the best passage of each of the best sources, best first; None without a search, or if it failed."""
+        try:
+            return None if self._ranks is None else await self._ranks.hits(query, limit)
+        except KnowledgeError as error:
+            # The descriptions still tell which sources to look at.
+            _log.warning("search_failed", reason=str(error))
+            return None
 
     async def learned(self, query: str) -> Learned:
         """Return the nuggets and facts that fit a question; none without a search, or if it failed."""
