@@ -223,7 +223,10 @@ class Library:
         """Return the whole text of a listed source. Raises SourceError if it is not listed, gone, or unreadable."""
         if self._more is not None and (found := await self._more.load(source_id)) is not None:
             return found
-        return await to_thread.run_sync(self._load, source_id)
+        [loaded] = await to_thread.run_sync(self._load_each, [source_id])
+        if isinstance(loaded, KnowledgeError):
+            raise loaded
+        return loaded
 
     async def load_each(self, source_ids: Sequence[SourceId]) -> tuple[SourceText | KnowledgeError, ...]:
         """Return the result or the error of `load` for each."""
@@ -276,18 +279,23 @@ class Library:
 
     def _load_each(self, source_ids: Sequence[SourceId]) -> list[SourceText | KnowledgeError]:
         found: list[SourceText | KnowledgeError] = []
+        try:
+            listed = self._listed_among(source_ids)  # once: each look asks the database
+        except KnowledgeError as error:
+            return [error for _ in source_ids]
         for source_id in source_ids:
             try:
-                found.append(self._load(source_id))
+                found.append(self._load(source_id, listed))
             except KnowledgeError as error:
                 found.append(error)
         return found
 
-    def _is_listed(self, source_id: SourceId) -> bool:
-        return any(source_id in each.entries() for each in self._indices)
+    def _listed_among(self, source_ids: Collection[SourceId]) -> Collection[SourceId]:
+        indices = [each.entries() for each in self._indices]
+        return {source_id for source_id in source_ids if any(source_id in each for each in indices)}
 
-    def _load(self, source_id: SourceId) -> SourceText:
-        if not self._is_listed(source_id):
+    def _load(self, source_id: SourceId, listed: Collection[SourceId]) -> SourceText:
+        if source_id not in listed:
             raise SourceError(f"{source_id!a} is in no index")
         if is_url(source_id):
             return self._page(source_id)
@@ -313,8 +321,8 @@ class Library:
     def _citation_link(self, source_id: SourceId) -> str | None:
         listed, _, qa_id = source_id.partition("#")
         if is_url(source_id):  # its `#` is part of the address
-            return source_id.removeprefix("kb:") if self._is_listed(source_id) else None
-        if not qa_id or not self._is_listed(SourceId(listed)):
+            return source_id.removeprefix("kb:") if self._listed_among([source_id]) else None
+        if not qa_id or not self._listed_among([SourceId(listed)]):
             return None
         topic = TopicName(listed.removeprefix("team:").removesuffix(".txt"))
         if self._topics.topic_of(QAId(qa_id)) != topic:

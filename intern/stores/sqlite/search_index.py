@@ -273,17 +273,24 @@ class SqliteSearchStore(Documents):
             if self._file is None:
                 self._file = await self._opened()
             file = self._file
-        if await self.db.read(lambda db: db.number(_NEWEST), steady=False) != self._seen:
+        if await self.db.read(self._is_behind, steady=False):
             try:
                 self._seen = await file.write(self._follow)
             except KnowledgeError as error:
                 return await self._instead(error)
         return file
 
+    def _is_behind(self, db: Transaction) -> bool:
+        return db.number(_NEWEST) != self._seen
+
     async def _look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        file = await self.current()
+        def unless_behind(db: Transaction) -> tuple[T] | None:  # in one visit to a thread
+            return None if self.db.look(self._is_behind, steady=False) else (work(db),)
+
+        file = self._file or await self.current()
         try:
-            return await file.read(work, steady=steady)
+            found = await file.read(unless_behind, steady=steady)
+            return found[0] if found else await (await self.current()).read(work, steady=steady)
         except KnowledgeError as error:
             return await (await self._instead(error)).read(work, steady=steady)
 
