@@ -20,6 +20,9 @@ from hypothesis import settings
 from jinja2 import Environment
 
 from intern.core.log import PROCESSORS
+from tests.engines import engine, postgres
+
+__all__ = ["engine", "postgres"]  # fixtures
 
 EDGES = (
     "actors/",

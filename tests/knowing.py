@@ -14,18 +14,21 @@ from anyio.to_thread import run_sync
 from intern.core.clock import Clock
 from intern.core.ids import TopicName
 from intern.core.records import CapturedPair, Decision, TopicBlock
-from intern.stores.sqlite.database import Database
+from intern.stores.database import DEFAULT_COMMUNITY
 from intern.stores.sqlite.knowledge import Change, Knowledge
+from tests.engines import open_database
 from tests.fakes import HandClock
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
-async def knowledge_in(folder: Path, clock: Clock | None = None) -> AsyncGenerator[Knowledge]:
+async def knowledge_in(
+    folder: Path, clock: Clock | None = None, *, community: str = DEFAULT_COMMUNITY
+) -> AsyncGenerator[Knowledge]:
     """The knowledge in a folder, until the block ends."""
-    async with await Database.open(folder / "intern.db") as db:
-        yield await run_sync(partial(Knowledge, db, clock=clock or HandClock()))
+    async with await open_database(folder / "intern.db") as db:
+        yield await run_sync(partial(Knowledge, db.of(community), clock=clock or HandClock()))
 
 
 def known(folder: Path, work: Callable[[Knowledge], T]) -> T:

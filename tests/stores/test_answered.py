@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from intern.core.ids import ChannelId, MessageId, UserId
+from intern.stores.database import Database
 from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox
 from tests import samples
+from tests.engines import open_database
 from tests.fakes import HandClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 ONE, TWO = ChannelId("101"), ChannelId("201")
 GENERAL = ChannelId("7")
@@ -26,7 +27,7 @@ LATER = NOON + timedelta(hours=1)
 
 @pytest.fixture
 async def db(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Database]:
-    async with await Database.open(tmp_path / "intern.db") as opened:
+    async with await open_database(tmp_path / "intern.db") as opened:
         yield opened
 
 

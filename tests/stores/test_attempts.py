@@ -10,11 +10,11 @@ import pytest
 
 from intern.core.ids import QAId, TopicName
 from intern.core.records import Filed, Parked
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import Attempts, Retry, retry_of
+from tests.engines import open_database
 from tests.samples import START
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 ONE = QAId("qa_20260201_031056.228000")
 TWO = QAId("qa_20260201_031057.000000")
@@ -24,9 +24,9 @@ async def test_attempts_count_up_over_restarts_until_cleared(tmp_path: Path) -> 
     path = tmp_path / "intern.db"
     with anyio.fail_after(5):
         for expected in (1, 2):
-            async with await Database.open(path) as db:
+            async with await open_database(path) as db:
                 assert await Attempts(db).begin(ONE) == expected
-        async with await Database.open(path) as db:
+        async with await open_database(path) as db:
             attempts = Attempts(db)
             assert await attempts.begin(TWO) == 1
             await attempts.clear(ONE)
@@ -43,7 +43,7 @@ async def test_a_parked_pair_is_tried_again_after_growing_pauses_then_waits_for_
     path, at = tmp_path / "intern.db", START
     with anyio.fail_after(5):
         for tries, pause in enumerate((600, 3600, 21_600, None, None), 1):
-            async with await Database.open(path) as db:
+            async with await open_database(path) as db:
                 attempts = Attempts(db)
                 await attempts.begin(ONE)
                 await attempts.end(parked(at))
@@ -56,7 +56,7 @@ async def test_a_parked_pair_is_tried_again_after_growing_pauses_then_waits_for_
 
 async def test_a_decision_ends_the_counting_and_an_outage_counts_nothing(tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             attempts = Attempts(db)
             await attempts.end(parked(START))
             await attempts.end(parked(START, TWO), again=False)

@@ -8,10 +8,10 @@ import anyio
 import pytest
 
 from intern.stores.database import Transaction
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.knowledge import LogEntry, changes_after, log_changes
+from tests.engines import open_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 
 async def test_a_follower_reads_each_name_once_at_its_newest_change(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ async def test_a_follower_reads_each_name_once_at_its_newest_change(tmp_path: Pa
         return changes_after(tx, 0, ["topic"])
 
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             assert await db.write(change) == [1, 2, 3]
             assert await db.of("other").write(change) == [1, 2, 3]
             assert await db.read(all_after_the_first) == [LogEntry("source", "a", 2), LogEntry("topic", "b", 3)]

@@ -9,10 +9,11 @@ import anyio
 import pytest
 
 from intern.core.ids import ChannelId, GuildId, MessageId
+from intern.stores.database import Database
 from intern.stores.sqlite.chat import Checkpoint, CheckpointStore, StoredCheckpoints
-from intern.stores.sqlite.database import Database
+from tests.engines import open_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 GUILD, OTHER = GuildId("5"), GuildId("6")
 GENERAL, HELP = ChannelId("10"), ChannelId("11")
@@ -21,7 +22,7 @@ FIRST = MessageId("1467356555509760000")
 
 @pytest.fixture
 async def db(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Database]:
-    async with await Database.open(tmp_path / "intern.db") as opened:
+    async with await open_database(tmp_path / "intern.db") as opened:
         yield opened
 
 

@@ -10,16 +10,16 @@ import pytest
 from intern.core.ids import FactId, MessageId, NuggetId, QAId
 from intern.core.records import NewFact
 from intern.stores.database import Database as Handle
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains
 from intern.stores.sqlite.search_index import any_of
 from intern.stores.sqlite.work import Attempts, Jobs
+from tests.engines import open_database
 from tests.fakes import HandClock
 from tests.stores.taught import at, conversation, fact, nugget, outcome, said
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 CLOCK = HandClock(at(100))
 ASKED, TALK = [MessageId("11")], conversation(1, 1)
@@ -67,7 +67,7 @@ async def everything(db: Handle) -> dict[str, object]:
 
 async def test_a_community_reads_and_forgets_nothing_of_another(tmp_path: Path) -> None:
     with anyio.fail_after(20):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             one, other = db.of("one"), db.of("other")
             empty = await everything(other)
             await plant(one, "4711")
@@ -87,7 +87,7 @@ async def test_a_community_reads_and_forgets_nothing_of_another(tmp_path: Path) 
 
 async def test_a_community_takes_its_own_jobs_only(tmp_path: Path) -> None:
     with anyio.fail_after(20):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             one, other = Jobs(db.of("one")), Jobs(db.of("other"))
             number = await one.submit("index", b"4711", "k")
             assert await other.claim() is None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +18,17 @@ from intern.core.records import Fact, RefusedFact, Visibility
 from intern.facts.reconciling import Proposal, decide
 from intern.facts.visibility import FactOptions
 from intern.search.finding import terms_of
-from intern.stores.sqlite.database import Database
+from intern.stores.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.search_index import any_of
+from tests.engines import open_database
 from tests.fakes import HandClock
 from tests.stores.taught import AGENT, Beliefs, at, conversation, outcome
 
+pytestmark = pytest.mark.usefixtures("engine")
+
+_stories = count(1)  # a community for each example: to make tables takes longer than to live through it
 CONTENTS = (
     "The relay listens on port 7480.",
     "The relay listens on port 7481.",
@@ -111,15 +115,17 @@ CHAIN = (_one(0, 1, 0), _one(1, 2, 1, "supersedes"), _one(2, 3, 2, "supersedes",
 @example([*CHAIN[:2], Forget(1), _one(2, 5, 2, "supersedes")])
 @example([*CHAIN, Retire(2), Forget(2), _one(3, 4, 1)])
 @settings(max_examples=40, deadline=None)
-def test_any_story_keeps_chains_whole_occurrences_counted_and_the_past_as_it_was(steps: list[Step]) -> None:
-    anyio.run(_live_through, steps, backend="trio")
+def test_any_story_keeps_chains_whole_occurrences_counted_and_the_past_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Step]
+) -> None:
+    anyio.run(_live_through, tmp_path_factory.getbasetemp(), steps, backend="trio")
 
 
-async def _live_through(steps: Sequence[Step]) -> None:
-    with fail_after(60), tempfile.TemporaryDirectory() as folder:
+async def _live_through(folder: Path, steps: Sequence[Step]) -> None:
+    with fail_after(60):
         clock = HandClock(at(1000))
-        async with await Database.open(Path(folder) / "intern.db") as db:
-            story = Story(db, clock)
+        async with await open_database(folder / "intern.db") as db:
+            story = Story(db.of(f"story {next(_stories)}"), clock)
             for step in steps:
                 clock.turn(minutes=1)
                 await story.take(step)
@@ -239,10 +245,10 @@ class Story:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_the_laws_are_looked_at_with_stories_in_which_something_happens() -> None:
+async def test_the_laws_are_looked_at_with_stories_in_which_something_happens(tmp_path: Path) -> None:
     clock = HandClock(at(1000))
-    with fail_after(10), tempfile.TemporaryDirectory() as folder:
-        async with await Database.open(Path(folder) / "intern.db") as db:
+    with fail_after(10):
+        async with await open_database(tmp_path / "intern.db") as db:
             story = Story(db, clock)
             for step in CHAIN:
                 await story.take(step)

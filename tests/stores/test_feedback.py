@@ -8,11 +8,11 @@ import anyio
 import pytest
 
 from intern.core.ids import MessageId, UserId
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.traces import FeedbackStore, Votes
+from tests.engines import open_database
 from tests.fakes import HandClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 ALICE, BOB = UserId("1"), UserId("2")
 FIRST, SECOND = MessageId("10"), MessageId("11")
@@ -21,7 +21,7 @@ FIRST, SECOND = MessageId("10"), MessageId("11")
 async def test_each_person_has_one_vote_on_each_answer_and_the_latest_counts(tmp_path: Path) -> None:
     path, clock = tmp_path / "intern.db", HandClock()
     with anyio.fail_after(5):
-        async with await Database.open(path) as db:
+        async with await open_database(path) as db:
             store = FeedbackStore(db, clock=clock)
             await store.vote(FIRST, ALICE, up=True)
             await store.vote(FIRST, ALICE, up=True)
@@ -29,7 +29,7 @@ async def test_each_person_has_one_vote_on_each_answer_and_the_latest_counts(tmp
             assert await store.of(FIRST) == Votes(up=2)
             await store.vote(FIRST, BOB, up=False)
             await store.vote(SECOND, BOB, up=False)
-        async with await Database.open(path) as db:
+        async with await open_database(path) as db:
             store = FeedbackStore(db, clock=clock)
             assert await store.of(FIRST) == Votes(up=1, down=1)
             assert await store.of(MessageId("12")) == Votes()
@@ -39,7 +39,7 @@ async def test_each_person_has_one_vote_on_each_answer_and_the_latest_counts(tmp
 async def test_when_somebody_made_up_their_mind_is_kept(tmp_path: Path) -> None:
     clock = HandClock()
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             store, began = FeedbackStore(db, clock=clock), clock.now()
             await store.vote(FIRST, ALICE, up=True)
             clock.turn(minutes=1)

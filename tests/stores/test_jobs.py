@@ -8,15 +8,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from intern.stores.sqlite.database import Database
+from intern.stores.database import Database
 from intern.stores.sqlite.work import Job, JobOutcome, Jobs
+from tests.engines import open_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 
 @pytest.fixture
 async def db(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Database]:
-    async with await Database.open(tmp_path / "intern.db") as opened:
+    async with await open_database(tmp_path / "intern.db") as opened:
         yield opened
 
 
@@ -27,7 +28,7 @@ def jobs(db: Database) -> Jobs:
 
 async def test_a_job_goes_from_one_process_to_another_and_its_result_back(jobs: Jobs, tmp_path: Path) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as other:
+        async with await open_database(tmp_path / "intern.db") as other:
             asker = Jobs(other)
             asked = await asker.submit("capture", b"\x00\xff", "k")
             assert await asker.result(asked) is None
@@ -125,7 +126,7 @@ async def test_only_the_latest_outcomes_are_kept(jobs: Jobs, db: Database) -> No
         await db.write(
             lambda tx: tx.run_each(
                 "insert into jobs (community, kind, key, payload, state, exit_code)"
-                " values (:community, 'index', ?, x'', 'finished', 0)",
+                " values (:community, 'index', ?, cast('' as blob), 'finished', 0)",
                 [(str(n),) for n in range(1500)],
             )
         )

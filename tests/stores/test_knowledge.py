@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from threading import Event as ThreadEvent
 from time import process_time
@@ -39,8 +40,9 @@ from intern.stores.sqlite.knowledge import TOPIC, Change, Draft, Knowledge, chan
 from tests.knowing import knowledge_in
 from tests.samples import START
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
+_stories = count(1)  # a community for each example: to make tables takes longer than to live through it
 GPU, NODE = TopicName("gpu"), TopicName("node-startup")
 THREAD, REPLY = ConversationId("thread_1"), ConversationId("reply_2")
 
@@ -379,7 +381,7 @@ def test_all_that_was_decided_is_known_live_and_after_a_restart(
         assert followed == taken
 
     async def live() -> None:
-        async with knowledge_in(tmp_path_factory.mktemp("team")) as knowledge:
+        async with knowledge_in(tmp_path_factory.getbasetemp(), community=f"story {next(_stories)}") as knowledge:
             for some in changes:
                 await decide(knowledge, *some)
             check(knowledge)
@@ -589,7 +591,7 @@ def test_whatever_is_filed_split_withdrawn_and_switched_it_is_as_in_a_plain_mode
     tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, int, TopicName, object]]
 ) -> None:
     async def live() -> None:
-        async with knowledge_in(tmp_path_factory.mktemp("team")) as knowledge:
+        async with knowledge_in(tmp_path_factory.getbasetemp(), community=f"story {next(_stories)}") as knowledge:
             both = Both(knowledge)
             for act in acts:
                 await both.act(*act)

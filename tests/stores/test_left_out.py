@@ -12,11 +12,11 @@ from anyio import fail_after
 from structlog.testing import capture_logs
 
 from intern.sources.files import SkippedFile, noteworthy
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.maintenance import LeftOut, LeftOutKind, LeftOutStore
+from tests.engines import ON_SQLITE, open_database
 from tests.fakes import HandClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 BIG, LATIN = SkippedFile("big.md", "it is too big"), SkippedFile("latin.md", "it is not UTF-8 text")
 
@@ -33,7 +33,7 @@ async def test_each_is_logged_once_and_again_for_another_reason_after_it_was_wel
 ) -> None:
     with fail_after(5):
         for _ in range(2):
-            async with await Database.open(tmp_path / "intern.db") as db:
+            async with await open_database(tmp_path / "intern.db") as db:
                 store = LeftOutStore(db, clock=HandClock())
                 big, latin = (("document_left_out", *each) for each in (BIG, LATIN))
                 assert await logged(store, "document", BIG, LATIN) == [big, latin]
@@ -46,13 +46,14 @@ async def test_each_is_logged_once_and_again_for_another_reason_after_it_was_wel
                 assert await logged(store, "document", empty, BIG) == []
 
 
+@ON_SQLITE
 async def test_all_are_kept_with_the_time_since_when_for_a_reason_and_nothing_is_written_where_nothing_changed(
     tmp_path: Path,
 ) -> None:
     clock = HandClock()
     began = clock.now()
     with fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             store = LeftOutStore(db, clock=clock)
             await store.keep("document", [BIG, LATIN])
             await store.keep("link", [SkippedFile("links.txt:2", "no address")])
@@ -81,7 +82,7 @@ async def test_a_folder_of_pictures_does_not_flood_the_log_and_secrets_of_the_li
 ) -> None:
     key = "sk-proj-" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY"
     with fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             store = LeftOutStore(db, clock=HandClock())
             with capture_logs() as log:
                 await store.keep("document", [SkippedFile(f"{n:03}.png", "no document") for n in range(120)])

@@ -9,10 +9,10 @@ import pytest
 from intern.core.ids import GuildId, RoleId, UserId
 from intern.core.messages import MemberRoles
 from intern.stores.sqlite.chat import RoleStore
-from intern.stores.sqlite.database import Database
+from tests.engines import open_database
 from tests.fakes import HandClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 TEAM, OTHER = RoleId("71"), RoleId("72")
 
@@ -23,7 +23,7 @@ def seen(user: int, *roles: RoleId, guild: str = "1") -> MemberRoles:
 
 async def test_roles_are_known_over_all_starts_as_they_were_seen_last(tmp_path: Path) -> None:
     for start in range(2):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             roles = RoleStore(db, clock=HandClock())
             if not start:
                 await roles.keep([seen(1, TEAM, OTHER), seen(2), seen(1, guild="2")])
@@ -34,7 +34,7 @@ async def test_roles_are_known_over_all_starts_as_they_were_seen_last(tmp_path: 
 
 async def test_roles_are_believed_for_a_day_after_they_were_seen(tmp_path: Path) -> None:
     clock = HandClock()
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await open_database(tmp_path / "intern.db") as db:
         roles = RoleStore(db, clock=clock)
         await roles.keep([seen(1, TEAM), seen(2, TEAM)])
         clock.turn(hours=20)
@@ -47,7 +47,7 @@ async def test_roles_are_believed_for_a_day_after_they_were_seen(tmp_path: Path)
 
 async def test_who_goes_on_writing_costs_a_write_an_hour(tmp_path: Path) -> None:
     clock = HandClock()
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await open_database(tmp_path / "intern.db") as db:
         roles = RoleStore(db, clock=clock)
 
         async def seen_at() -> object:
@@ -65,7 +65,7 @@ async def test_who_goes_on_writing_costs_a_write_an_hour(tmp_path: Path) -> None
 
 async def test_of_many_members_those_are_known_that_were_seen_last(tmp_path: Path) -> None:
     clock = HandClock()
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await open_database(tmp_path / "intern.db") as db:
         roles = RoleStore(db, clock=clock)
         roles.most = 3
         for n in range(5):
@@ -75,7 +75,7 @@ async def test_of_many_members_those_are_known_that_were_seen_last(tmp_path: Pat
 
 
 async def test_who_is_forgotten_has_no_roles_left(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await open_database(tmp_path / "intern.db") as db:
         roles = RoleStore(db, clock=HandClock())
         await roles.keep([seen(1, TEAM), seen(1, guild="2"), seen(2)])
         await roles.forget_author(UserId("1"))

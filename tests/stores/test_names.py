@@ -8,23 +8,23 @@ import pytest
 
 from intern.core.ids import UserId
 from intern.stores.sqlite.chat import NameStore
-from intern.stores.sqlite.database import Database
+from tests.engines import open_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 MIA, ANN, TOM = UserId("1"), UserId("2"), UserId("3")
 
 
 async def test_names_are_known_over_all_starts_the_newest_first(tmp_path: Path) -> None:
     for _ in range(2):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             names = NameStore(db)
             await names.note([(MIA, ("Mia", "mia_")), (ANN, ("Ann\n Berg",)), (UserId(""), ("nobody",))])
             assert await names.of((MIA, ANN, TOM)) == {MIA: ("mia_", "Mia"), ANN: ("Ann Berg",)}
 
 
 async def test_names_in_a_text_are_found_however_they_are_written(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await open_database(tmp_path / "intern.db") as db:
         names = NameStore(db)
         await names.note([(MIA, ("Zoë",)), (ANN, ("J. R. Smith",)), (TOM, ("Tom", "\u200b", "to\0m"))])
         assert set(await names.in_text("ZOE met\0 J.R.\nSmith")) == {(MIA, "Zoë"), (ANN, "J. R. Smith")}
@@ -32,14 +32,14 @@ async def test_names_in_a_text_are_found_however_they_are_written(tmp_path: Path
 
 
 async def test_an_id_or_nothing_at_all_is_no_name(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await open_database(tmp_path / "intern.db") as db:
         names = NameStore(db)
         await names.note([(MIA, ("1", "", "\u200b")), (ANN, ())])
         assert await names.of((MIA, ANN)) == {}
 
 
 async def test_who_is_forgotten_has_no_name_left(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await open_database(tmp_path / "intern.db") as db:
         names = NameStore(db)
         await names.note([(MIA, ("mia_",)), (ANN, ("ann_",))])
         await names.forget_author(MIA)
@@ -48,7 +48,7 @@ async def test_who_is_forgotten_has_no_name_left(tmp_path: Path) -> None:
 
 
 async def test_the_oldest_names_go_first(tmp_path: Path) -> None:
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await open_database(tmp_path / "intern.db") as db:
         names = NameStore(db)
         names.most = 12
         await names.note([(MIA, [f"mia {n}" for n in range(12)])])

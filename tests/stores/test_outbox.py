@@ -11,12 +11,13 @@ from hypothesis import given, strategies as st
 
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import Button
-from intern.stores.sqlite.database import Database
+from intern.stores.database import Database
 from intern.stores.sqlite.outbox import Outbox, Part, Post, nonce_of
 from tests import samples
+from tests.engines import open_database
 from tests.fakes import HandClock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 QUESTION = MessageId("1400000000000000001")
 CHANNEL = ChannelId("1400000000000000000")
@@ -29,7 +30,7 @@ def clock() -> HandClock:
 
 @pytest.fixture
 async def db(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Database]:
-    async with await Database.open(tmp_path / "intern.db") as opened:
+    async with await open_database(tmp_path / "intern.db") as opened:
         yield opened
 
 
@@ -40,11 +41,11 @@ def ledger(db: Database, clock: HandClock) -> Outbox:
 
 async def test_all_parts_are_on_disk_before_the_first_post(tmp_path: Path, clock: HandClock) -> None:
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             begun = await Outbox(db, clock=clock).begin(
                 samples.reply(QUESTION, CHANNEL, "new_thread"), ["one", "two\0\n``` ü"]
             )
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             assert await Outbox(db, clock=clock).unfinished() == (begun,)
     assert begun == Post(
         question_id=QUESTION,
@@ -154,12 +155,12 @@ async def test_a_notice_does_not_make_a_thread_answered(ledger: Outbox) -> None:
 async def test_all_that_a_resend_needs_is_on_disk(tmp_path: Path, clock: HandClock) -> None:
     buttons = (Button(custom_id="intern:up:1", emoji="👍"), Button(custom_id="intern:down:1", label="no"))
     with anyio.fail_after(5):
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             await Outbox(db, clock=clock).begin(
                 samples.reply(QUESTION, CHANNEL, "in_place", notice=True, buttons=buttons, mention_role=RoleId("42")),
                 ["one"],
             )
-        async with await Database.open(tmp_path / "intern.db") as db:
+        async with await open_database(tmp_path / "intern.db") as db:
             [post] = await Outbox(db, clock=clock).unfinished()
     assert (post.notice, post.buttons, post.mention_role) == (True, buttons, "42")
 

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from intern.core.flow import CaptureRequest
 from intern.core.ids import ConversationId, MessageId
 from intern.core.messages import Attachment, ChatMessage
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import PendingCapture, PendingCaptures, without_messages
+from tests.engines import open_database
 from tests.fakes import HandClock
 from tests.samples import author, capture_request, message
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 SHOT = Attachment(id="7", filename="shot.png", url="https://cdn/1", size=10, content_type="image/png")
 ASKED = replace(message("What is this?", n=1), attachments=(SHOT,))
@@ -41,7 +41,7 @@ class Archive:
 @asynccontextmanager
 async def opened(folder: Path, archive: Archive | None = None) -> AsyncGenerator[PendingCaptures]:
     with fail_after(10):
-        async with await Database.open(folder / "intern.db") as db:
+        async with await open_database(folder / "intern.db") as db:
             pending = PendingCaptures(db, clock=HandClock(), conversations_of=(archive or Archive()).conversations_of)
             await pending.load()
             yield pending
@@ -156,7 +156,7 @@ async def test_a_forgotten_message_leaves_what_waits_and_what_its_image_shows(tm
 async def test_forgetting_works_in_a_folder_where_nobody_loaded_anything(tmp_path: Path) -> None:
     async with opened(tmp_path) as pending:
         await pending.add(capture_request(ASKED, TAUGHT))
-    async with await Database.open(tmp_path / "intern.db") as db:
+    async with await open_database(tmp_path / "intern.db") as db:
         await PendingCaptures(db, clock=HandClock(), conversations_of=Archive().conversations_of).forget([ASKED.id])
     async with opened(tmp_path) as pending:
         assert await requests(pending) == []
@@ -183,8 +183,8 @@ async def test_half_a_surrogate_can_wait(tmp_path: Path) -> None:
 async def test_what_cannot_be_understood_holds_nobody_up(tmp_path: Path) -> None:
     async with opened(tmp_path) as pending:
         await pending.add(capture_request(ASKED, TAUGHT))
-    async with await Database.open(tmp_path / "intern.db") as db:
-        await db.write(lambda tx: tx.run("update pending_captures set request = x'7b7d'"))
+    async with await open_database(tmp_path / "intern.db") as db:
+        await db.write(lambda tx: tx.run("update pending_captures set request = cast('{}' as blob)"))
     async with opened(tmp_path) as pending:
         await pending.add(capture_request(LATER, AGAIN, conversation="reply_3"))
         assert len(await pending.waiting()) == 2
@@ -210,7 +210,7 @@ PARTS = st.lists(st.sets(st.integers(0, 5), min_size=1).map(sorted), min_size=1,
 @given(parts=PARTS, conversations=st.data())
 def test_no_two_captures_that_wait_share_a_message(parts: list[list[int]], conversations: st.DataObject) -> None:
     async def run() -> None:
-        async with await Database.open(Path(":memory:")) as db:
+        async with await open_database(Path(":memory:")) as db:
             pending = PendingCaptures(db, clock=HandClock(), conversations_of=Archive().conversations_of)
             for part in parts:
                 name = conversations.draw(st.sampled_from(["a", "b", "c"]))

@@ -14,12 +14,12 @@ from hypothesis import given, settings, strategies as st
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId
-from intern.stores.database import Transaction
+from intern.stores.database import Database, Transaction
 from intern.stores.sqlite import traces as traces_module
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import MAX_DEBUG_CHARS, Counts, Trace, TraceStore, bounded
 from tests import samples
+from tests.engines import ON_SQLITE, open_database
 from tests.fakes import HandClock
 
 CHANNEL, OTHER = ChannelId("200"), ChannelId("201")
@@ -32,8 +32,8 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-async def db(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Database]:
-    async with await Database.open(tmp_path / "intern.db") as opened:
+async def db(tmp_path: Path, engine: None, anyio_backend: str) -> AsyncIterator[Database]:
+    async with await open_database(tmp_path / "intern.db") as opened:
         yield opened
 
 
@@ -43,6 +43,7 @@ def store(db: Database, clock: HandClock) -> TraceStore:
 
 
 @pytest.mark.anyio
+@pytest.mark.usefixtures("engine")
 class TestTraces:
     async def test_a_question_is_found_by_any_of_its_messages(self, store: TraceStore, clock: HandClock) -> None:
         with anyio.fail_after(5):
@@ -152,9 +153,9 @@ class TestTraces:
     async def test_only_the_newest_are_kept(self, store: TraceStore, db: Database) -> None:
         def fill(tx: Transaction) -> None:
             tx.run_each(
-                "insert into traces (community, rid, question_id, channel_id, at, outcome, reason, debug)"
-                " values (:community, ?, ?, '200', '2026-01-01T00:00:00+00:00', 'silent', '', '{}')",
-                [(n, str(n)) for n in range(1000, 1000 + traces_module.KEPT)],
+                "insert into traces (community, question_id, channel_id, at, outcome, reason, debug)"
+                " values (:community, ?, '200', '2026-01-01T00:00:00+00:00', 'silent', '', '{}')",
+                [(str(n),) for n in range(1000, 1000 + traces_module.KEPT)],
             )
             tx.run("insert into trace_messages select community, question_id, rid from traces")
 
@@ -167,6 +168,7 @@ class TestTraces:
 
 
 @pytest.mark.anyio
+@pytest.mark.usefixtures("engine")
 class TestCounts:
     async def test_what_is_counted_adds_up_by_day(self, db: Database, clock: HandClock) -> None:
         with anyio.fail_after(5):
@@ -184,6 +186,7 @@ class TestCounts:
             assert await again.of(date(2026, 2, 2)) == {"questions_shed": 1}
             assert await again.of(date(2026, 2, 3)) == {}
 
+    @ON_SQLITE
     async def test_what_the_disk_refused_is_stored_later(self, db: Database, clock: HandClock) -> None:
         with anyio.fail_after(5):
             counts, name = Counts(db, clock=clock), "x" * 1_000_000

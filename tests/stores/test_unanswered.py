@@ -9,18 +9,19 @@ import pytest
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
+from intern.stores.database import Database
 from intern.stores.sqlite import traces as module
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.traces import MAX_AGE, MAX_CHARS, Unanswered
+from tests.engines import open_database
 from tests.fakes import HandClock
 from tests.samples import author, message
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 
 @pytest.fixture
 async def db(tmp_path: Path) -> AsyncGenerator[Database]:
-    async with await Database.open(tmp_path / "intern.db") as opened:
+    async with await open_database(tmp_path / "intern.db") as opened:
         yield opened
 
 

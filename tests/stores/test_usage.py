@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from intern.models.usage import Meter, UsageStore
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.usage import UsageLog
+from tests.engines import open_database
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 MONDAY = date(2026, 2, 2)
 TUESDAY = date(2026, 2, 3)
@@ -21,7 +21,7 @@ TUESDAY = date(2026, 2, 3)
 async def test_tokens_add_up_by_day_over_restarts(tmp_path: Path) -> None:
     path = tmp_path / "intern.db"
     with anyio.fail_after(5):
-        async with await Database.open(path) as db:
+        async with await open_database(path) as db:
             store: UsageStore = UsageLog(db)
             assert await store.spent(MONDAY) == (0, 0.0)
             await store.add(MONDAY, "gate", Meter(1, 100, 10))
@@ -29,7 +29,7 @@ async def test_tokens_add_up_by_day_over_restarts(tmp_path: Path) -> None:
             await store.add(MONDAY, "gate", Meter(cached_tokens=32))
             await store.add(MONDAY, "answer", Meter(1, 1000))
             await store.add(TUESDAY, "gate", Meter(1, 1, 1))
-        async with await Database.open(path) as db:
+        async with await open_database(path) as db:
             assert await UsageLog(db).spent(MONDAY) == (1330, 0.0)
             assert await UsageLog(db).spent(TUESDAY) == (2, 0.0)
             rows = await db.read(lambda tx: tx.rows("select prompt, calls from usage where day = '2026-02-02'"))

@@ -41,7 +41,7 @@ from intern.core.text.masking import whole
 from intern.stores.blocks import bare, format_topic, parse_blocks, time_of, times_of
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.library import CachedSource, Index
-from intern.stores.sqlite.store import IN, Store, as_json, listed
+from intern.stores.sqlite.store import IN, NUMBER_IN, Store, as_json, listed
 
 T = TypeVar("T")
 D = TypeVar("D", bound=PairDecision)
@@ -143,7 +143,7 @@ class _Topics(ABC):
 
     def _places(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
         times = as_json(_micros(time) for time in times_of(qa_ids))
-        rows = self._rows(f"select topic, qa_id {_BLOCKS} and time {IN} order by time", (self.draft, times))
+        rows = self._rows(f"select topic, qa_id {_BLOCKS} and time {NUMBER_IN} order by time", (self.draft, times))
         return [(TopicName(str(name)), QAId(str(qa_id))) for name, qa_id in rows]
 
     def data(self, name: TopicName) -> bytes:
@@ -210,7 +210,7 @@ class Change(_Topics):
         """Take blocks out of their topics; return those that were there, with their topics. A model may name any id."""
         found = self._places(qa_ids)
         times = as_json(_micros(time_of(qa_id)) for _, qa_id in found)
-        self.db.run(f"delete {_BLOCKS} and time {IN}", (self.draft, times))
+        self.db.run(f"delete {_BLOCKS} and time {NUMBER_IN}", (self.draft, times))
         self._topics.update(name for name, _ in found)
         return found
 

@@ -1,0 +1,1 @@
+"""PostgreSQL (extra `intern[postgres]`): one database for one community or for many."""

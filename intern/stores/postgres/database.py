@@ -1,0 +1,372 @@
+"""PostgreSQL: each piece of work is a transaction of its own, on one of a few connections, in a worker thread.
+
+Writes of a community wait for each other, under a lock that the server holds for the transaction; so they see what
+the one before them did, as with SQLite, also where several processes write. Writes of other communities go on beside.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from importlib.resources import files
+from typing import Any, Literal, LiteralString, Self, TypeAlias, TypeVar, cast
+
+import anyio
+import msgspec
+import psycopg
+from anyio import CapacityLimiter, to_thread
+from psycopg.adapt import Buffer, Loader
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import StrDumperUnknown
+
+from intern.core.errors import KnowledgeError
+from intern.stores import database
+from intern.stores.database import DEFAULT_COMMUNITY, SCHEMA_VERSION, Row, Transaction, Value, positional
+from intern.stores.postgres.dialect import tables, translated
+from intern.stores.postgres.errors import CONFLICTS, explained, place
+
+T = TypeVar("T")
+_Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+# Transactions are short; a server has 100 connections by default, for all of its clients.
+_CONNECTIONS = 4
+
+# A conflict is over when the other transaction ended, which takes milliseconds.
+_ATTEMPTS = 5
+
+# A server that restarts is back after this time; until then, nobody knows whether the last commit took effect.
+_PATIENCE_SECONDS = 10.0
+
+_SETTINGS = "set lock_timeout = '5s'; set client_min_messages = warning; set timezone = 'UTC'"
+
+_BEGIN = {
+    "write": "begin isolation level read committed",
+    "steady": "begin isolation level repeatable read read only",
+    "loose": "begin isolation level read committed read only",
+}
+
+_MAKING = 0x696E7465726E  # "intern": the advisory lock while tables are made; communities have one of their own
+
+
+class PostgresTransaction(Transaction):
+    """A transaction on a connection of PostgreSQL."""
+
+    def __init__(self, db: _Connection, community: str = DEFAULT_COMMUNITY) -> None:
+        super().__init__(community)
+        self._db = db
+
+    def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        cursor = self._run(statement, values)
+        return cast("list[Row]", cursor.fetchall()) if cursor.description else []
+
+    def run(self, statement: str, values: Sequence[Value] = ()) -> int:
+        return self._run(statement, values).rowcount
+
+    def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
+        plain, places = positional(statement)
+        said, lists = translated(plain)
+        with self._db.cursor() as cursor:  # one round trip: psycopg sends them in a pipeline
+            cursor.executemany(_sql(said), (self._given(each, places, lists) for each in values))
+
+    def _run(self, statement: str, values: Sequence[Value]) -> psycopg.Cursor[tuple[Any, ...]]:
+        plain, places = positional(statement)
+        said, lists = translated(plain)
+        return self._db.execute(_sql(said), self._given(values, places, lists))
+
+    def _given(self, values: Sequence[Value], places: Sequence[int], lists: Sequence[int]) -> Sequence[object]:
+        given: list[object] = [*self._with_community(values, places)]
+        for n in lists:
+            given[n] = [*map(str, msgspec.json.decode(cast("str", given[n]), type=list[str | int]))]
+        return given
+
+
+class Database(database.Database):
+    """A database on a server, bound to a community."""
+
+    def __init__(self, url: str, first: _Connection) -> None:
+        super().__init__()
+        self._url = url
+        self._where = place(url)
+        self._idle = [first]
+        self._limiter = CapacityLimiter(_CONNECTIONS)
+        self._closing = threading.Event()
+
+    @classmethod
+    async def open(cls, url: str, *, schema: str | None = None) -> Self:
+        """Connect, and make the tables where they are missing. `schema`: other tables, for tests.
+
+        Raises ConfigError when `url` is no address, and KnowledgeError when the server cannot be reached, lacks a
+        right, or has another schema.
+        """
+        return cls(url, await to_thread.run_sync(_opened, url, schema))
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        return await self._in_thread(lambda: self._written(work))
+
+    async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        return await self._in_thread(lambda: self.look(work, steady=steady))
+
+    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        return self._repeated(lambda db: self._looked(db, work, "steady" if steady else "loose"))
+
+    async def scrub(self) -> None:
+        """Write all tables anew, without what was deleted. The server's WAL and its backups are out of reach."""
+
+        def vacuum(db: _Connection) -> None:
+            for (table,) in db.execute(
+                "select quote_ident(tablename) from pg_tables where schemaname = current_schema()"
+            ):
+                db.execute(_sql(f"vacuum full {table}"))
+
+        await self._in_thread(lambda: self._repeated(vacuum))
+
+    async def close(self) -> None:
+        self._closing.set()
+        with anyio.CancelScope(shield=True):
+            await to_thread.run_sync(self._close_idle)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        if self._closing.is_set():
+            raise RuntimeError(f"{self._where} is closed")
+        return await to_thread.run_sync(call, limiter=self._limiter)
+
+    # From here on: worker threads.
+
+    def _repeated(self, call: Callable[[_Connection], T]) -> T:
+        """Call with a connection; again after a conflict, and on a new one where an idle one was lost."""
+        attempt = 1
+        while True:
+            try:
+                return self._connected(call)
+            except _LostError as lost:
+                error: psycopg.Error = lost.error
+                again = attempt < _ATTEMPTS
+            except psycopg.Error as other:
+                error = other
+                again = isinstance(other, CONFLICTS) and attempt < _ATTEMPTS
+            if not again:
+                raise explained(self._where, error) from error
+            attempt += 1
+
+    def _connected(self, call: Callable[[_Connection], T]) -> T:
+        connection = self._idle_connection() or _connected(self._url)
+        try:
+            return call(connection)
+        except psycopg.OperationalError as error:
+            if connection.closed:
+                self._close_idle()  # what was lost with one of them, is lost with all
+                raise _LostError(error) from error
+            raise
+        finally:
+            self._release(connection)
+
+    def _looked(self, db: _Connection, work: Callable[[Transaction], T], how: Literal["steady", "loose"]) -> T:
+        try:
+            db.execute(_sql(f"{_BEGIN[how]}; {self._bind()}"))
+            return work(PostgresTransaction(db, self.community))
+        finally:
+            _roll_back(db)
+
+    def _written(self, work: Callable[[Transaction], T]) -> T:
+        return self._repeated(lambda db: self._committed(db, work))
+
+    def _committed(self, db: _Connection, work: Callable[[Transaction], T]) -> T:
+        try:
+            number = self._begun(db)
+            value = work(PostgresTransaction(db, self.community))
+            _check_open(db)
+        except BaseException:
+            _roll_back(db)
+            raise
+        try:
+            self._commit(db)
+        except psycopg.OperationalError:
+            if not db.closed or not self._took_effect(number):
+                raise
+        return value
+
+    def _commit(self, db: _Connection) -> None:
+        db.execute("commit")
+
+    def _begun(self, db: _Connection) -> str:
+        """Begin a transaction, wait for the community's other writers, and return the transaction's number."""
+        lock = f"select pg_advisory_xact_lock(hashtextextended({_quoted(self.community)}, {_MAKING}))"
+        cursor = db.execute(_sql(f"{_BEGIN['write']}; {lock}; {self._bind()}, pg_current_xact_id()::text"))
+        while cursor.nextset():
+            pass
+        return str((cursor.fetchone() or ("", ""))[1])
+
+    def _bind(self) -> str:
+        return f"select set_config('intern.community', {_quoted(self.community)}, true)"
+
+    def _took_effect(self, number: str) -> bool:
+        """Ask the server whether a transaction was committed, when the connection was lost before the answer."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(psycopg.OperationalError), _connected(self._url) as db:
+                row = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchone()
+                if row and row[0] != "in progress":
+                    return bool(row[0] == "committed")
+            time.sleep(0.1)
+        raise KnowledgeError(
+            f"{self._where} was lost while it saved a change, and did not come back within {_PATIENCE_SECONDS:.0f} s; "
+            "start the server, then check whether the last change is there"
+        )
+
+    def _idle_connection(self) -> _Connection | None:
+        with suppress(IndexError):
+            while (connection := self._idle.pop()).closed:
+                pass
+            return connection
+        return None
+
+    def _release(self, connection: _Connection) -> None:
+        if len(self._idle) < _CONNECTIONS:
+            self._idle.append(connection)
+        else:  # threads that `look` may be more
+            connection.close()
+        if self._closing.is_set():
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        while connection := self._idle_connection():
+            connection.close()
+
+
+class _LostError(Exception):
+    """The connection was lost before the transaction was committed: its work can be done again."""
+
+    def __init__(self, error: psycopg.OperationalError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+_ESCAPE = "\U0010fffe"  # no character: Unicode keeps it for the inner use of programs
+
+
+def without_zero(text: str) -> str:
+    """Return a text as PostgreSQL takes it, which refuses zero bytes; `with_zero` gives it back."""
+    if "\0" not in text and _ESCAPE not in text:
+        return text
+    return text.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
+
+
+def with_zero(text: str) -> str:
+    """Return a text as it was given."""
+    return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE) if _ESCAPE in text else text
+
+
+class _TextDumper(StrDumperUnknown):
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(without_zero(obj))
+
+
+class _TextLoader(Loader):
+    def load(self, data: Buffer) -> str:
+        return with_zero(bytes(data).decode())
+
+
+class _Truth(Loader):
+    """A truth is a number, as in SQLite."""
+
+    def load(self, data: Buffer) -> int:
+        return int(bytes(data) == b"t")
+
+
+class _Number(Loader):
+    """A sum of whole numbers is one, too."""
+
+    def load(self, data: Buffer) -> int | float:
+        number = Decimal(bytes(data).decode())
+        return int(number) if number == number.to_integral_value() else float(number)
+
+
+class _Bool(Int8Dumper):
+    def dump(self, obj: Any) -> Buffer | None:
+        return super().dump(int(obj))
+
+
+def _check_open(db: _Connection) -> None:
+    if db.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
+        raise psycopg.ProgrammingError("the work ended its transaction")
+
+
+def _roll_back(db: _Connection) -> None:
+    with suppress(psycopg.OperationalError):  # a lost connection rolls back by itself
+        if not db.closed and db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            db.execute("rollback")
+
+
+def _sql(statement: str) -> LiteralString:
+    """Return a statement of ours: psycopg takes no others, so that nobody puts values into them."""
+    return cast("LiteralString", statement)
+
+
+def _quoted(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a community's name contains a zero byte")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _connected(url: str) -> _Connection:
+    db: _Connection = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="intern")
+    try:
+        db.adapters.register_dumper(str, _TextDumper)
+        db.adapters.register_loader("text", _TextLoader)
+        db.adapters.register_dumper(int, Int8Dumper)
+        db.adapters.register_dumper(bool, _Bool)
+        db.adapters.register_loader("bool", _Truth)
+        db.adapters.register_loader("numeric", _Number)
+        db.execute(_SETTINGS)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _opened(url: str, schema: str | None) -> _Connection:
+    where = place(url)
+    try:
+        db = _connected(url)
+        try:
+            if not _has_tables(db, where):
+                _make_tables(db, where, schema or _schema())
+        except BaseException:
+            db.close()
+            raise
+    except psycopg.Error as error:
+        raise explained(where, error) from error
+    return db
+
+
+def _schema() -> str:
+    return files("intern.stores.sqlite").joinpath("schema.sql").read_text(encoding="utf-8")
+
+
+def _make_tables(db: _Connection, where: str, schema: str) -> None:
+    """Make the tables. Other processes that start at the same time wait, and find them made."""
+    with db.transaction():
+        db.execute("select pg_advisory_xact_lock(%s)", (_MAKING,))
+        if _has_tables(db, where):
+            return
+        db.execute(_sql(";".join([*tables(schema), "create table schema_version (version bigint not null)"])))
+        db.execute("insert into schema_version values (%s)", (SCHEMA_VERSION,))
+
+
+def _has_tables(db: _Connection, where: str) -> bool:
+    """Return whether the database has our tables; False where it has none. Raises KnowledgeError for other ones."""
+    if not db.execute("select to_regclass('schema_version') is not null").fetchall()[0][0]:
+        return False
+    [(version,)] = db.execute("select version from schema_version").fetchall()
+    if version != SCHEMA_VERSION:
+        todo = (
+            "install the newer intern here, too (the order of an upgrade: stop every intern, back up, install the new "
+            "one everywhere, start one, then the others)"
+            if version > SCHEMA_VERSION
+            else "this intern cannot change it: export with the intern that wrote it, and restore into a new one"
+        )
+        raise KnowledgeError(f"{where} has schema {version}, and this intern knows schema {SCHEMA_VERSION}: {todo}")
+    return True

@@ -1,0 +1,228 @@
+"""PostgreSQL alone: communities apart, connections that are lost, and what the operator reads about each trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+pytest.importorskip("psycopg", reason="intern[postgres] is not installed")
+
+import psycopg
+
+from intern.core.errors import ConfigError, KnowledgeError
+from intern.stores.database import SCHEMA_VERSION, Transaction
+from intern.stores.postgres.database import Database
+from tests.contracts.database import INSERT, SHARED
+from tests.engines import ROLE, Opening, Server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+
+ALL = "select text from notes order by text"
+
+
+@pytest.fixture
+def schema(postgres: Server) -> Generator[str]:
+    with postgres.schema() as name:
+        yield name
+
+
+@pytest.fixture
+def opening(postgres: Server, schema: str) -> Opening:
+    return partial(postgres.opening(schema), schema=SHARED)
+
+
+def add(n: int, tx: Transaction) -> None:
+    tx.run(INSERT, (n, str(n)))
+
+
+async def count(db: Any) -> int:
+    return int(await db.number("select count(*) from notes where community = :community"))
+
+
+async def test_a_statement_without_the_condition_sees_and_changes_nothing_of_others(opening: Opening) -> None:
+    with anyio.fail_after(10):
+        async with await opening() as db:
+            other = db.of("other")
+            await db.write(partial(add, 1))
+            await other.write(partial(add, 2))
+            assert await db.texts(ALL) == ["? :community % 1"]
+            assert await other.texts(ALL) == ["? :community % 2"]
+            assert await other.run("delete from notes") == 1
+            assert await db.texts(ALL) == ["? :community % 1"]
+            with pytest.raises(KnowledgeError, match="row-level security"):
+                await db.run("insert into notes (community, n, text) values ('other', 3, 'x')")
+
+
+async def test_each_table_of_a_community_has_the_second_lock(postgres: Server, schema: str) -> None:
+    with anyio.fail_after(10):
+        async with await postgres.opening(schema)():
+            pass
+    open_ones = postgres.run(
+        "select t.relname from pg_class t join pg_namespace s on s.oid = t.relnamespace"
+        f" where s.nspname = '{schema}' and t.relkind = 'r' and not (t.relrowsecurity and t.relforcerowsecurity)"
+    )
+    ours = {str(name) for (name,) in open_ones if not str(name).startswith("search_")}
+    assert ours == {"endpoint_forms", "schema_version"}, "the same for all communities"
+
+
+async def test_a_database_that_was_restarted_is_used_again(postgres: Server, opening: Opening) -> None:
+    with anyio.fail_after(60):
+        async with await opening() as db:
+            await db.write(partial(add, 1))
+            postgres.end_connections()
+            await db.write(partial(add, 2))
+            postgres.end_connections()
+            assert await count(db) == 2
+            postgres.stop()
+            for call in (partial(db.write, partial(add, 3)), partial(count, db)):
+                with pytest.raises(KnowledgeError, match=r"cannot be reached .* check that the server runs"):
+                    await call()
+            postgres.start()
+            await db.write(partial(add, 4))
+            assert await count(db) == 3
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_a_commit_whose_answer_is_lost_takes_effect_once(postgres: Server, schema: str, *, arrived: bool) -> None:
+    losses: list[object] = []
+
+    class Losing(Database):
+        def _commit(self, db: Any) -> None:
+            if losses:
+                super()._commit(db)
+                return
+            losses.append(db)
+            if arrived:
+                super()._commit(db)
+            db.close()
+            raise psycopg.OperationalError("the connection was lost")
+
+    ran: list[int] = []
+
+    def work(tx: Transaction) -> None:
+        ran.append(1)
+        add(1, tx)
+
+    with anyio.fail_after(20):
+        async with await Losing.open(postgres.url(schema), schema=SHARED) as db:
+            await db.write(work)
+            assert await count(db) == 1
+    assert len(ran) == (1 if arrived else 2)
+
+
+async def test_a_conflict_is_repeated_and_gives_up_in_the_end(opening: Opening) -> None:
+    clashes = [2]
+
+    def clashing(tx: Transaction) -> None:
+        add(clashes[0], tx)
+        if clashes[0]:
+            clashes[0] -= 1
+            tx.rows("do $$ begin raise exception 'a clash' using errcode = '40001'; end $$")
+
+    with anyio.fail_after(10):
+        async with await opening() as db:
+            await db.write(clashing)
+            assert await count(db) == 1
+            clashes[0] = 99
+            with pytest.raises(KnowledgeError, match="is too busy"):
+                await db.write(clashing)
+            assert await count(db) == 1
+
+
+async def test_two_that_lock_each_other_out_both_finish(opening: Opening) -> None:
+    """The server ends one of the two, whose work is done again."""
+    barrier = anyio.Event()
+
+    def write(first: str, second: str, tx: Transaction) -> None:
+        for name in (first, second):
+            tx.rows("select pg_advisory_xact_lock(hashtext(?))", (name,))
+            if name == first and not barrier.is_set():
+                anyio.from_thread.run(barrier_reached)
+        tx.run(INSERT, (1, first))
+
+    reached: list[int] = []
+
+    async def barrier_reached() -> None:
+        reached.append(1)
+        if len(reached) == 2:
+            barrier.set()
+        await barrier.wait()
+
+    with anyio.fail_after(30):
+        async with await opening() as db:
+            async with anyio.create_task_group() as tg:
+                tg.start_soon(db.of("one").write, partial(write, "a", "b"))
+                tg.start_soon(db.of("two").write, partial(write, "b", "a"))
+            assert [await count(db.of(each)) for each in ("one", "two")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("53100", "no space left"),
+        ("25006", "cannot be opened for writing"),
+        ("42501", "lacks a right"),
+        ("55P03", "held by another program"),
+        ("53200", "read the server's log"),
+        ("XX001", "read the server's log"),
+    ],
+)
+async def test_each_trouble_of_the_server_is_one_clear_line(opening: Opening, code: str, said: str) -> None:
+    with anyio.fail_after(10):
+        async with await opening() as db:
+            with pytest.raises(KnowledgeError, match=f"^PostgreSQL at .*{said}") as caught:
+                await db.run(f"do $$ begin raise exception 'trouble' using errcode = '{code}'; end $$")
+            assert "\n" not in str(caught.value)
+            await db.write(partial(add, 1))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://someone:s3cret@127.0.0.1:1/nowhere",
+        "postgresql://someone:s3cret@no.such.host.invalid/nowhere",
+        "postgresql://someone:s3cret@127.0.0.1:port/nowhere",
+        "postgresql://someone:s3cret@[::1/nowhere?x",
+        "mysql:s3cret",
+    ],
+)
+async def test_an_address_that_does_not_work_is_told_without_its_password(address: str) -> None:
+    with anyio.fail_after(10):
+        with pytest.raises((KnowledgeError, ConfigError)) as caught:
+            await Database.open(address)
+        assert "s3cret" not in str(caught.value)
+        assert "data.url" in str(caught.value)
+
+
+async def test_a_newer_schema_is_refused_with_the_order_of_an_upgrade(postgres: Server, schema: str) -> None:
+    opening = partial(postgres.opening(schema), schema=SHARED)
+    with anyio.fail_after(10):
+        async with await opening():
+            pass
+        postgres.run(f"update {schema}.schema_version set version = {SCHEMA_VERSION + 1}")
+        with pytest.raises(KnowledgeError, match=r"has schema 2, .* stop every intern, back up, install the new one"):
+            await opening()
+        postgres.run(f"update {schema}.schema_version set version = 0")
+        with pytest.raises(KnowledgeError, match=r"has schema 0, .* export with the intern that wrote it"):
+            await opening()
+
+
+async def test_a_role_that_may_make_no_tables_is_told_so(postgres: Server, schema: str) -> None:
+    postgres.run(f"alter schema {schema} owner to postgres", f"grant usage on schema {schema} to {ROLE}")
+    with anyio.fail_after(10), pytest.raises(KnowledgeError, match="lacks a right"):
+        await postgres.opening(schema)(schema=SHARED)
+
+
+async def test_programs_that_start_together_make_the_tables_once(postgres: Server, schema: str) -> None:
+    async def start() -> None:
+        async with await postgres.opening(schema)() as db:
+            assert await db.number("select count(*) from changes where community = :community") == 0
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tg:
+            for _ in range(3):
+                tg.start_soon(start)
