@@ -67,6 +67,9 @@ class Transaction(ABC):
     def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
         """Run the statement once for each set of values."""
 
+    def count_on(self, table: str, column: str) -> None:  # noqa: B027 an engine may do so by itself
+        """Let rows to come be numbered after the largest number there is. Needed where rows came with numbers."""
+
     def _with_community(self, values: Sequence[Value], places: Sequence[int]) -> Sequence[Value]:
         if not places:
             return values

@@ -1,0 +1,109 @@
+"""A copy of a community's rows in another database, of the same engine or of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextvars import copy_context
+from functools import partial
+from typing import Any, NamedTuple
+
+import apsw
+from anyio.to_thread import run_sync
+
+from intern.core.errors import ConfigError
+from intern.core.progress import tell
+from intern.stores.database import Database, Row, Transaction, Value
+from intern.stores.sqlite.database import SCHEMA
+
+_SOME = 500
+"""Rows that are held at a time."""
+
+_NOT_MOVED = frozenset({"identities"})  # a search file is of one database, and of no copy of it
+
+
+class _Table(NamedTuple):
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    """The columns of its key, without the community."""
+    number: str | None
+    """The column that counts the rows by itself."""
+    older: str | None
+    """The column that names another row of the same table."""
+
+
+async def move(source: Database, target: Database) -> int:
+    """Copy all rows of the community, in one transaction, and return how many.
+
+    Raises ConfigError where the target has rows of the community, and KnowledgeError.
+    """
+    tables = await run_sync(_tables)
+
+    def work(to: Transaction) -> int:
+        for table in tables:
+            if to.row(f"select 1 from {table.name} where community = :community limit 1"):
+                raise ConfigError(f"the database to move to holds {table.name} already; name an empty one")
+        return source.look(lambda db: sum(_moved(db, to, table) for table in tables))
+
+    return await target.write(partial(copy_context().run, work))  # so that progress is heard
+
+
+def _moved(source: Transaction, target: Transaction, table: _Table) -> int:
+    columns = ", ".join(table.columns)
+    insert = f"insert into {table.name} (community, {columns}) values (:community{', ?' * len(table.columns)})"
+    total = source.number(f"select count(*) from {table.name} where community = :community")
+    moved = 0
+    for rows in _in_blocks(source, table):
+        target.run_each(insert, [_without(table, row) for row in rows])
+        moved += len(rows)
+        tell("Moving {total} rows of {note}", moved, total, table.name)
+    if table.older:
+        point = f"update {table.name} set {table.older} = ? where community = :community and {table.key[0]} = ?"
+        older, key = table.columns.index(table.older), table.columns.index(table.key[0])
+        for rows in _in_blocks(source, table):
+            target.run_each(point, [(row[older], row[key]) for row in rows if row[older] is not None])
+    if table.number:
+        target.count_on(table.name, table.number)
+    return moved
+
+
+def _without(table: _Table, row: Row) -> Row:
+    """Return the row without what it says of another one, which may not be there yet."""
+    return tuple(None if name == table.older else value for name, value in zip(table.columns, row, strict=True))
+
+
+def _in_blocks(source: Transaction, table: _Table) -> Iterator[list[Row]]:
+    key = ", ".join(table.key)
+    statement = f"select {', '.join(table.columns)} from {table.name} where community = :community"
+    places = [table.columns.index(each) for each in table.key]
+    after, last = "", tuple[Value, ...]()
+    while rows := source.rows(f"{statement}{after}{f' order by {key}' if key else ''} limit {_SOME}", last):
+        yield rows
+        if len(rows) < _SOME:
+            return
+        last = tuple(rows[-1][place] for place in places)
+        after = f" and ({key}) > ({', '.join('?' * len(last))})"
+
+
+def _tables() -> list[_Table]:
+    """Return the tables with rows of a community, those that others refer to first."""
+    db: Any = apsw.Connection(":memory:")
+    with db:
+        db.execute(SCHEMA.read_text(encoding="utf-8")).fetchall()
+        names = [
+            str(name) for (name,) in db.execute("select name from sqlite_schema where type = 'table' order by rowid")
+        ]
+        return [found for name in names if name not in _NOT_MOVED and (found := _table(db, name))]
+
+
+def _table(db: Any, name: str) -> _Table | None:
+    about = db.execute("select name, type, pk from pragma_table_info(?) order by pk", (name,)).fetchall()
+    columns = tuple(column for column, _, _ in about if column != "community")
+    if len(columns) == len(about):
+        return None
+    key = tuple(column for column, _, pk in about if pk and column != "community")
+    number = next((column for column, kind, pk in about if pk == 1 and kind.lower() == "integer"), None)
+    older = db.execute(
+        """select "from" from pragma_foreign_key_list(?) where "table" = ? and "from" <> 'community'""", (name, name)
+    ).fetchall()
+    return _Table(name, columns, key, number, older[0][0] if older else None)

@@ -1,0 +1,147 @@
+"""All that a community has is copied to another database, row by row, or nothing is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from anyio import fail_after
+
+from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.progress import heard_by
+from intern.stores.database import Database as AnyDatabase, Transaction
+from intern.stores.sqlite.database import SCHEMA, Database
+from intern.stores.sqlite.moving import move
+
+pytestmark = pytest.mark.anyio
+Either = Database
+
+
+MANY = 1_203
+"""Rows of each table, more than are read at a time."""
+
+_ONE_OF = re.compile(r"check \((\w+) in \((?:'', )?'([^']+)'")
+
+
+def filled(community: str, many: int) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    """Yield a statement for each table, with made-up rows: each column differs, and some rows point to later ones."""
+    db: Any = apsw.Connection(":memory:")
+    with db:
+        db.execute(SCHEMA.read_text(encoding="utf-8")).fetchall()
+        tables = db.execute("select name, sql from sqlite_schema where type = 'table' order by rowid").fetchall()
+        keys = 'select ?1, "from", "table", "to" from pragma_foreign_key_list(?1)'
+        parents = {
+            (table, column): (parent, of)
+            for name, _ in tables
+            for table, column, parent, of in db.execute(keys, (name,))
+        }
+        for table, sql in tables:
+            about = db.execute("select name, lower(type), pk from pragma_table_info(?)", (table,)).fetchall()
+            columns = [column for column, _, _ in about]
+            if "community" not in columns or table == "identities":
+                continue
+            one_row = [column for column, _, pk in about if pk] == ["community"]
+            allowed = dict(_ONE_OF.findall(sql))
+            rows = [
+                tuple(
+                    community if name == "community" else allowed.get(name) or _value((table, name), kind, n, parents)
+                    for name, kind, _ in about
+                )
+                for n in range(1, 2 if one_row else many + 1)
+            ]
+            yield f"insert into {table} ({', '.join(columns)}) values ({', '.join('?' * len(about))})", rows
+
+
+def _value(place: tuple[str, str], kind: str, n: int, parents: dict[tuple[str, str], tuple[str, str]]) -> object:
+    parent = parents.get(place)
+    if parent and parent[0] == place[0]:
+        return f"{place[0]}.id {n + 1}" if n % 7 == 4 else None  # a row that comes after it
+    if parent:
+        return _value(parent, kind, n, parents)
+    made: dict[str, object] = {
+        "integer": n if n % 2 else n * 4_000_000_000,
+        "real": n / 3,
+        "blob": bytes([n % 256, 0]),
+        "text": f"{'.'.join(place)} {n}" if place[1] == "id" else f"{'.'.join(place)} {n} \0 é 🦊",
+    }
+    return made[kind]
+
+
+async def fill(db: AnyDatabase, many: int = MANY) -> None:
+    def work(tx: Transaction) -> None:
+        if isinstance(db, Database):
+            tx.run("pragma defer_foreign_keys = 1")
+        for statement, rows in filled(db.community, many):
+            for row in rows:
+                tx.run(statement, row)
+
+    await db.write(work)
+
+
+async def everything(db: AnyDatabase) -> dict[str, list[tuple[Any, ...]]]:
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for statement, _ in filled(db.community, 1):
+        table, columns = re.findall(r"insert into (\w+) \(([^)]*)\)", statement)[0]
+        rows = await db.rows(f"select {columns} from {table} where community = :community")
+        found[table] = sorted(rows, key=repr)
+    return found
+
+
+async def test_each_row_of_each_table_is_copied_to_either_engine_and_back(tmp_path: Path) -> None:
+    with fail_after(60):
+        async with (
+            await Database.open(tmp_path / "one.db") as one,
+            await Either.open(tmp_path / "two.db") as two,
+            await Database.open(tmp_path / "three.db") as three,
+        ):
+            await fill(one)
+            before = await everything(one)
+            moved = await move(one, two)
+            assert moved == sum(map(len, before.values()))
+            assert await everything(two) == before
+            assert await move(two, three) == moved
+            assert await everything(three) == before
+
+
+async def test_rows_that_come_later_are_numbered_after_those_that_were_moved(tmp_path: Path) -> None:
+    with fail_after(30):
+        async with await Database.open(tmp_path / "one.db") as one, await Either.open(tmp_path / "two.db") as two:
+            await fill(one, 3)
+            await move(one, two)
+            largest = await two.number("select max(rid) from image_texts where community = :community")
+            await two.run(
+                "insert into image_texts (community, message_id, attachment_id, text)"
+                " values (:community, '1', '2', 'new')"
+            )
+            newest = "select rid from image_texts where community = :community and text = 'new'"
+            assert await two.number(newest) == largest + 1
+
+
+async def test_a_database_that_holds_something_is_not_moved_to(tmp_path: Path) -> None:
+    with fail_after(30):
+        async with await Database.open(tmp_path / "one.db") as one, await Either.open(tmp_path / "two.db") as two:
+            await fill(one, 2)
+            await fill(two, 1)
+            before = await everything(two)
+            with pytest.raises(ConfigError, match="holds communities already"):
+                await move(one, two)
+            assert await everything(two) == before
+
+
+async def test_a_move_that_fails_midway_leaves_nothing(tmp_path: Path) -> None:
+    def full(what: str, done: int, total: int, note: str = "") -> None:
+        assert what == "Moving {total} rows of {note}"
+        assert done == total
+        if note == "usage":
+            raise KnowledgeError("the disk is full")
+
+    with fail_after(30):
+        async with await Database.open(tmp_path / "one.db") as one, await Either.open(tmp_path / "two.db") as two:
+            await fill(one, 2)
+            with heard_by(full), pytest.raises(KnowledgeError, match="the disk is full"):
+                await move(one, two)
+            assert not any((await everything(two)).values())
