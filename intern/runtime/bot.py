@@ -6,7 +6,7 @@ import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import anyio
 from anyio import Event, create_task_group, open_signal_receiver
@@ -21,7 +21,6 @@ from intern.core.messages import Attachment
 from intern.learning.archiving import Images
 from intern.platforms.discord.attachments import AttachedImages
 from intern.platforms.memory.chat import Sandbox
-from intern.platforms.memory.commands import SandboxCommands
 from intern.runtime.parts import Beside, OpenModels, Platform, parts_around
 from intern.service.models import open_models
 from intern.settings.loading import Settings
@@ -86,6 +85,14 @@ class _NoImages:
         raise UnusableImageError(f"{attachment.filename[:100]} is only a name here")
 
 
+class _NoCommands:
+    """Commands and buttons of a Discord in memory: nobody can use one there."""
+
+    async def _never(self, *_: Any, **__: Any) -> None: ...
+
+    defer = reply = follow_up = register = _never
+
+
 @asynccontextmanager
 async def open_sandbox(
     settings: Settings,
@@ -98,7 +105,7 @@ async def open_sandbox(
     models: OpenModels = open_models,
 ) -> AsyncGenerator[None]:
     """Run the whole bot on a chat in memory; leaving the block finishes all work."""
-    platform = Platform(sandbox, responses or SandboxCommands(), images or _NoImages())
+    platform = Platform(sandbox, responses or _NoCommands(), images or _NoImages())
     stop = Event()
     async with (
         parts_around(settings, platform, events=events, clock=clock or SystemClock(), models=models) as parts,

@@ -18,11 +18,11 @@ from intern.actors.pipeline import ACTORS, SHUTDOWN_SECONDS, STREAMS, Stream
 from intern.core.errors import ConfigError, InternError
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
-from intern.platforms.memory.commands import SandboxCommands
 from intern.runtime.bot import _NoImages, open_sandbox
 from intern.runtime.parts import Platform, parts_around
 from intern.settings.loading import Settings
 from tests.at_work import Watching, at_work, settings_in
+from tests.commands import SandboxCommands
 from tests.endpoint_double import endpoint_double, never
 from tests.fakes import HandClock
 from tests.leaping import all_quiet, leap, leaping

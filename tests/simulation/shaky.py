@@ -22,10 +22,10 @@ from intern.core.flow import InteractionTicket
 from intern.core.ids import position_of
 from intern.core.messages import Button, Image
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
-from intern.platforms.memory.commands import SandboxCommands
 from intern.service.models import Models, offline_rules
 from intern.settings.loading import Settings
 from intern.stores.sqlite.usage import UsageLog
+from tests.commands import SandboxCommands
 
 LATENCY = 0.4  # seconds, at most, on each way of a call
 _FIRST_ANSWER = 3.0  # seconds that Discord waits for the first sign

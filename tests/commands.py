@@ -1,4 +1,4 @@
-"""Commands and buttons of the platform in memory; the answers are kept for tests."""
+"""Commands and buttons of the platform in memory: the answers are kept, to be looked at."""
 
 from __future__ import annotations
 
