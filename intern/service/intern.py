@@ -37,15 +37,14 @@ from intern.service.models import Models, open_embedder, open_models
 from intern.service.reading import Known
 from intern.service.restoring import Adopted, Restored, export, restore
 from intern.service.searching import Freshness, Outdated, SearchResult, documents_changed, library_of, result_of
-from intern.service.writer import FOLLOWER, NotesJob, Writer, discovery_of
+from intern.service.writer import FOLLOWER, NotesJob, Writer, discovery_of, given_by
 from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
-from intern.sources.discovery import Discovered, Feed, Question
+from intern.sources.discovery import Discovered, Feed
 from intern.sources.refresh import Refreshed
 from intern.stores.archive import Archive
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.database import AtRest, Database
-from intern.stores.sqlite.facts import FactFilter, Link
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import LeftOutStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -57,24 +56,6 @@ _SAID_AFTER = 1.0  # seconds until that person hears whom this waits for
 _VECTORS_STUCK = 60.0  # seconds without a new vector; then the process with the folder makes none
 
 _log = get_logger(__name__)
-
-__all__ = [
-    "Came",
-    "Discovered",
-    "FactFilter",
-    "Feed",
-    "Forget",
-    "Forgot",
-    "Intern",
-    "Link",
-    "Progress",
-    "Question",
-    "Refreshed",
-    "Regenerated",
-    "Retirement",
-    "Review",
-    "open_intern",
-]
 
 
 class Intern:
@@ -387,12 +368,11 @@ class Intern:
                 tell(f"{holder} works on this folder; waiting (Ctrl-C to stop)")
             outcome = await jobs.result(job_id)
             if outcome is not None:
-                if outcome.error is not None:
-                    raise (ConfigError if outcome.exit_code == ConfigError.exit_code else KnowledgeError)(outcome.error)
+                given = given_by(outcome)
                 if self._writer is None:
                     # Another process has written what our stores have not seen.
                     await run_sync(self._read)
-                return msgspec.json.decode(outcome.result or b"null", type=gives or Any)
+                return msgspec.json.decode(given, type=gives or Any)
             if await self._holds_folder():
                 # The process that held the folder is gone: its jobs are ours now.
                 writer = await self._opened()

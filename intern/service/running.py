@@ -5,11 +5,12 @@ Reads the stores that the process holds; opens none anew, and delays no actor.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import sha256
-from itertools import islice
+from itertools import chain
 from typing import Generic, Literal, TypeVar
 
 import msgspec
@@ -22,7 +23,7 @@ from intern.actors.pipeline import StreamFill, Taking
 from intern.answering.posted_answers import Outdated, PostedAnswers
 from intern.answering.workflow import Answers
 from intern.chat.checkpoints import Checkpoints, Unhandled
-from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext
 from intern.core.records import Fact, Nugget, Occurrence, PairDecision, Parked
@@ -31,6 +32,7 @@ from intern.learning.review import Review
 from intern.service.monitoring import Health, HealthChecks, Standing
 from intern.service.reading import Reading, TopicLine, TopicText, WaitingPair
 from intern.service.status import SHED, SourceStatus, sources_of
+from intern.service.writer import given_by
 from intern.sources.library import message_link
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
@@ -281,7 +283,7 @@ class Running(Standing):
             Number(label="Topics", value=len(topics), href="/topics"),
             Number(label="Wait for review", value=len(stores.knowledge.awaiting()), href="/review"),
             Number(label="Parked", value=len(stores.knowledge.parked()), href="/parked"),
-            Number(label="Open questions", value=len(await self._open()), href="/unanswered"),
+            Number(label="Open questions", value=len(await self.stores.unanswered.all()), href="/unanswered"),
             Number(label="Outdated answers", value=await self.stores.cited.count(), href="/outdated"),
             Number(label="Questions shed today", value=today.get(SHED, 0)),
             Number(label="Stale sources", value=stale, href="/sources"),
@@ -304,7 +306,7 @@ class Running(Standing):
 
     async def unanswered(self) -> OpenQuestions:
         """Questions without an answer, the most frequent first."""
-        questions = await self._open()
+        questions = await self.stores.unanswered.all()
         groups = await run_sync(grouped, [each.text for each in questions])
         traced = await self._traces.having([each.question_id for each in questions])
         return OpenQuestions(
@@ -313,9 +315,6 @@ class Running(Standing):
             total=len(groups),
             questions=len(questions),
         )
-
-    async def _open(self) -> tuple[UnansweredQuestion, ...]:
-        return await self.stores.unanswered.all()
 
     async def outdated(self) -> OutdatedAnswers:
         """List posted answers that their sources do not support any more, newest first."""
@@ -367,9 +366,7 @@ class Running(Standing):
         """All sources, those that are stale first, and what was left out."""
         known = await self._known_sources()
         left_out = [each for each in known if each.state == "left_out"]
-        sources = sorted(
-            (each for each in known if each.state != "left_out"), key=lambda it: _STALE_FIRST.index(it.state)
-        )
+        sources = [each for state in _STALE_FIRST for each in known if each.state == state]
         return Sources(
             sources=tuple(sources), left_out=tuple(left_out[:_ROWS]), left_out_total=len(left_out), now=self.clock.now()
         )
@@ -384,7 +381,7 @@ class Running(Standing):
         trace = await self._traces.of(question_id)
         if trace is None:
             raise ConfigError(f"nothing is kept of a question {question_id[:40]!r}")
-        texts = {each.question_id: each.text for each in await self._open()}
+        texts = {each.question_id: each.text for each in await self.stores.unanswered.all()}
         return AnswerPage(
             trace=trace,
             question=texts.get(trace.question_id, ""),
@@ -400,20 +397,18 @@ class Running(Standing):
     async def fact(self, fact_id: FactId) -> FactPage:
         """One of them with its chain."""
         links = [link for link in await self._facts.history(fact_id) if link.fact.visibility != "secret"]
-        chain: tuple[Fact, ...] = tuple(link.fact for link in links)
-        for link in links:
-            if link.fact.id == fact_id:
-                said_in = dict.fromkeys(each.conversation_id for each in reversed(link.occurrences))
-                nuggets: list[Nugget] = []
-                for conversation in islice(said_in, _OLD_NUGGETS):
-                    nuggets += await self._nuggets.of_conversation(conversation)
-                return FactPage(
-                    fact=link.fact,
-                    chain=chain,
-                    occurrences=tuple(islice(reversed(link.occurrences), _ROWS)),
-                    nuggets=tuple(nuggets),
-                )
-        raise ConfigError(f"there is no fact {fact_id[:80]!r}")
+        link = next((each for each in links if each.fact.id == fact_id), None)
+        if link is None:
+            raise ConfigError(f"there is no fact {fact_id[:80]!r}")
+        latest = link.occurrences[::-1]
+        said_in = list(dict.fromkeys(each.conversation_id for each in latest))[:_OLD_NUGGETS]
+        nuggets = [await self._nuggets.of_conversation(each) for each in said_in]
+        return FactPage(
+            fact=link.fact,
+            chain=tuple(each.fact for each in links),
+            occurrences=latest[:_ROWS],
+            nuggets=tuple(chain.from_iterable(nuggets)),
+        )
 
     async def nuggets(self, offset: int) -> Listed[Nugget]:
         """Nuggets, newest first."""
@@ -437,15 +432,10 @@ class Running(Standing):
         jobs = self.stores.jobs
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         with move_on_after(_DONE_WITHIN):
-            while True:
-                outcome = await jobs.result(job_id)
-                if outcome is None:
-                    await sleep(_POLL_SECONDS)
-                    continue
-                if outcome.error is not None:
-                    wrong = outcome.exit_code == ConfigError.exit_code
-                    raise (ConfigError if wrong else KnowledgeError)(outcome.error)
-                return "done"
+            while (outcome := await jobs.result(job_id)) is None:  # noqa: ASYNC110 another process may have done it
+                await sleep(_POLL_SECONDS)
+            given_by(outcome)
+            return "done"
         return "waiting"
 
     async def _known_sources(self) -> tuple[SourceStatus, ...]:
@@ -457,10 +447,8 @@ class Running(Standing):
         return Reading(self.settings, self.stores)
 
     def _captures_by_day(self, days: Sequence[date]) -> tuple[int, ...]:
-        counted = dict.fromkeys(days, 0)
-        for pair in self.stores.archive.after(QAId(f"qa_{days[0]:%Y%m%d}_000000")):
-            day = pair.timestamp.date()
-            counted[day] = counted.get(day, 0) + 1
+        since = QAId(f"qa_{days[0]:%Y%m%d}_000000")
+        counted = Counter(pair.timestamp.date() for pair in self.stores.archive.after(since))
         return tuple(counted[day] for day in days)
 
     def _parked(self, parked: Parked, retry: Retry) -> ParkedCapture:

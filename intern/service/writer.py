@@ -52,7 +52,7 @@ from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import VectorMemory
-from intern.stores.sqlite.work import Job
+from intern.stores.sqlite.work import Job, JobOutcome
 
 _log = get_logger(__name__)
 
@@ -71,6 +71,13 @@ class NotesJob(Struct, frozen=True, kw_only=True):
     notes: tuple[Segment, ...] = ()
     withdrawn: tuple[ConversationId, ...] = ()
     """Notes that are no more."""
+
+
+def given_by(outcome: JobOutcome) -> bytes:
+    """Return what a job gave. Raises what it ended with, as ConfigError or KnowledgeError."""
+    if outcome.error is not None:
+        raise (ConfigError if outcome.exit_code == ConfigError.exit_code else KnowledgeError)(outcome.error)
+    return outcome.result or b"null"
 
 
 class _Pacing:

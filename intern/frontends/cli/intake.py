@@ -25,7 +25,7 @@ from intern.frontends.cli.output import say, show, show_json, show_result
 
 if TYPE_CHECKING:
     from intern.service.importing import Imported, ImportedNotes
-    from intern.service.intern import Came, Discovered, Feed, Intern, Question, Refreshed
+    from intern.service.intern import Came, Discovered, Feed, Intern, Refreshed
 
 _CAME: Mapping[Came, str] = {
     "extracted": "read now",
@@ -147,17 +147,13 @@ def discover(*, once: bool, as_json: bool) -> None:
     elif done is not None:
         _tell_discovered(done)
     elif questions:
-        show("\n".join(map(_question_line, questions)))
+        show("\n".join(f"{q.priority:<6}  {q.why:<14}  {q.type:<13}  {q.question}" for q in questions))
     elif not (is_off or looked.nowhere):
         say("all that was found is indexed")
     if done is not None and done.failed:
         say(f"intern: {len(done.failed)} files have no summary yet; a later cycle asks again")
         sys.exit(3)
     sys.exit(3 if looked.nowhere else 0)
-
-
-def _question_line(question: Question) -> str:
-    return f"{question.priority:<6}  {question.why:<14}  {question.type:<13}  {question.question}"
 
 
 def _tell_discovered(done: Discovered) -> None:

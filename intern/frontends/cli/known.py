@@ -16,7 +16,8 @@ from intern.frontends.cli.output import show, show_each, show_result
 from intern.frontends.words import minute
 
 if TYPE_CHECKING:
-    from intern.service.intern import FactFilter, Intern, Link, Retirement
+    from intern.service.intern import Intern, Retirement
+    from intern.service.reading import FactFilter, Link
 
 _id = click.argument("fact_id", metavar="ID")
 _secret = click.option("--secret", is_flag=True, help="Also what is secret.")
@@ -122,7 +123,7 @@ def retire(*, fact_id: str, why: str, as_json: bool) -> None:
 
 
 def _wanted(category: FactCategory | None, as_of: datetime | None, *, everything: bool, secret: bool) -> FactFilter:
-    from intern.service.intern import FactFilter
+    from intern.service.reading import FactFilter
 
     return FactFilter(category=category, as_of=as_of, active=None if everything else True, secret=secret)
 
