@@ -84,94 +84,93 @@ def good(what: str) -> Finding:
     return Finding(level="ok", what=what)
 
 
-class LocalChecks:
-    """What can be told without Discord."""
+def _model(settings: Settings) -> Finding:
+    """Whether questions can be answered."""
+    try:
+        settings.require_model()
+    except ConfigError as error:
+        return _todo("no model is chosen", str(error))
+    return good("a model is chosen")
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
 
-    def model(self) -> Finding:
-        """Whether questions can be answered."""
-        try:
-            self._settings.require_model()
-        except ConfigError as error:
-            return _todo("no model is chosen", str(error))
-        return good("a model is chosen")
+def _embeddings(settings: Settings) -> Finding:
+    try:
+        model, documents, lacking = vectors_told(settings)
+    except KnowledgeError as error:
+        return _todo(f"the search could not be looked at: {error}", str(error))
+    if model is None and settings.embeddings.provider == "none":
+        return good("search uses words alone, as embeddings.provider says")
+    if model is None:
+        return _note('search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]')
+    vectors = "all" if not lacking else f"{documents - lacking}"
+    return good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
 
-    def _embeddings(self) -> Finding:
-        try:
-            model, documents, lacking = vectors_told(self._settings)
-        except KnowledgeError as error:
-            return _todo(f"the search could not be looked at: {error}", str(error))
-        if model is None and self._settings.embeddings.provider == "none":
-            return good("search uses words alone, as embeddings.provider says")
-        if model is None:
-            words = 'search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]'
-            return _note(words)
-        vectors = "all" if not lacking else f"{documents - lacking}"
-        return good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
 
-    def folder(self) -> list[Finding]:
-        """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
-        return [*self._database(), *self._outdated(), *self._texts(), *self._scan_paths()]
+def _folder(settings: Settings) -> list[Finding]:
+    """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
+    return [*_stored(settings), *_outdated(settings), *_texts(settings), *_scan_paths(settings)]
 
-    def _outdated(self) -> Iterator[Finding]:
-        """Whether posted answers still stand on their sources."""
-        try:
-            number = outdated_answers(self._settings)
-        except KnowledgeError:
-            return  # the check of the database reports that
-        if number:
-            some = "1 posted answer cites" if number == 1 else f"{number} posted answers cite"
-            what = f"{some} what has changed or was withdrawn since; the status page lists them under Outdated"
-            yield _note(what)
 
-    def _texts(self) -> Iterator[Finding]:
-        """Find damaged or lost text files."""
-        paths = self._settings.paths
-        try:
-            for what in lost_folders(paths, Knowledge(AtRest(paths.database))):
-                yield _todo(what, what)
-            damaged = Archive(paths.raw).damaged
-        except KnowledgeError as error:
-            yield _todo(f"archive or decisions could not be looked at: {error}", str(error))
-            return
-        if not damaged:
-            return
-        named = "; ".join(map(str, damaged[:NAMED_AT_MOST]))
-        more = f"; and {len(damaged) - NAMED_AT_MOST} more" if len(damaged) > NAMED_AT_MOST else ""
+def _outdated(settings: Settings) -> Iterator[Finding]:
+    """Whether posted answers still stand on their sources."""
+    try:
+        number = outdated_answers(settings)
+    except KnowledgeError:
+        return  # the check of the database reports that
+    if number:
+        some = "1 posted answer cites" if number == 1 else f"{number} posted answers cite"
+        yield _note(f"{some} what has changed or was withdrawn since; the status page lists them under Outdated")
+
+
+def _texts(settings: Settings) -> Iterator[Finding]:
+    """Find damaged or lost text files."""
+    paths = settings.paths
+    try:
+        for what in lost_folders(paths, Knowledge(AtRest(paths.database))):
+            yield _todo(what, what)
+        damaged = Archive(paths.raw).damaged
+    except KnowledgeError as error:
+        yield _todo(f"archive or decisions could not be looked at: {error}", str(error))
+        return
+    if not damaged:
+        return
+    named = "; ".join(map(str, damaged[:NAMED_AT_MOST]))
+    more = f"; and {len(damaged) - NAMED_AT_MOST} more" if len(damaged) > NAMED_AT_MOST else ""
+    yield _todo(
+        f"{len(damaged)} damaged pieces of the archive are passed over: {named}{more}",
+        f"mend {paths.raw / damaged[0].file} at line {damaged[0].line} with a text editor, or put a backup in its "
+        "place; what a crash left half-written may be deleted",
+    )
+
+
+def _scan_paths(settings: Settings) -> Iterator[Finding]:
+    never = never_discovered(settings)
+    for path, reason in Scanner(settings.discovery, never=never).troubles().items():
         yield _todo(
-            f"{len(damaged)} damaged pieces of the archive are passed over: {named}{more}",
-            f"mend {paths.raw / damaged[0].file} at line {damaged[0].line} with a text editor, or put a backup in its "
-            "place; what a crash left half-written may be deleted",
+            f"discovery cannot look at {path} ({reason})",
+            f"correct discovery.scan_paths, or let the user that intern runs as read {path}",
         )
 
-    def _scan_paths(self) -> Iterator[Finding]:
-        never = never_discovered(self._settings)
-        for path, reason in Scanner(self._settings.discovery, never=never).troubles().items():
-            yield _todo(
-                f"discovery cannot look at {path} ({reason})",
-                f"correct discovery.scan_paths, or let the user that intern runs as read {path}",
-            )
 
-    def _database(self) -> list[Finding]:
-        path = self._settings.paths.database
-        try:
-            if not self._settings.paths.is_made():
-                what = f"there is no data folder {path.parent.absolute()}, and so no database yet"
-                return [good(f"{what}; `intern init` or the first start makes them"), self._embeddings()]
-            if not path.exists():
-                return [good("there is no database yet; the first start makes it"), self._embeddings()]
-            if not is_made(path):
-                return [good("the database is empty; the next start makes its tables"), self._embeddings()]
-            return [_sound(path), *_searchable(self._settings.paths.search), self._embeddings()]
-        except KnowledgeError as error:
-            return [_todo(f"the database could not be looked at: {error}", str(error))]
+def _stored(settings: Settings) -> list[Finding]:
+    path = settings.paths.database
+    try:
+        if not settings.paths.is_made():
+            what = f"there is no data folder {path.parent.absolute()}, and so no database yet"
+            return [good(f"{what}; `intern init` or the first start makes them"), _embeddings(settings)]
+        if not path.exists():
+            return [good("there is no database yet; the first start makes it"), _embeddings(settings)]
+        if not is_made(path):
+            return [good("the database is empty; the next start makes its tables"), _embeddings(settings)]
+        return [_sound(path), *_searchable(settings.paths.search), _embeddings(settings)]
+    except KnowledgeError as error:
+        return [_todo(f"the database could not be looked at: {error}", str(error))]
 
-    def prices(self) -> Iterator[Finding]:
-        """Whether each model that is asked has one, where any has."""
-        for table in self._settings.without_price:
-            yield _note(NO_PRICE.format(table))
+
+def _prices(settings: Settings) -> Iterator[Finding]:
+    """Whether each model that is asked has one, where any has."""
+    for table in settings.without_price:
+        yield _note(NO_PRICE.format(table))
 
 
 def _sound(path: Path) -> Finding:
@@ -334,21 +333,16 @@ async def examine(settings: Settings) -> Report:
 
     Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
     """
-    if not settings.discord.token:
-        looked = LocalChecks(settings)
-        findings = [looked.model(), *await ask_endpoints(settings), *looked.prices(), *await run_sync(looked.folder)]
+    found = await look(settings.discord) if settings.discord.token else None
+    here = [_model(settings), *await ask_endpoints(settings), *_prices(settings), *await run_sync(_folder, settings)]
+    if found is None:
+        invite, mend = "", "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml"
         # Last: what is damaged is worse than what is not set up yet.
-        findings.append(
-            _todo(
-                "Discord was not looked at, for there is no token",
-                "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml",
-            )
-        )
-        return _report(findings, "")
-    return await _Doctor(settings, await look(settings.discord)).examine()
-
-
-def _report(findings: Sequence[Finding], invite: str) -> Report:
+        findings = [*here, _todo("Discord was not looked at, for there is no token", mend)]
+    else:
+        invite = invite_link(found.application_id, settings.discord.site)
+        there = _Servers(settings, found, invite)
+        findings = [*there.joined(), *here, *there.set_up()]
     todo = next((finding.do for finding in findings if finding.level == "todo"), "")
     return Report(
         ok=not todo, next=todo or "nothing; `intern run` can do its work", invite=invite, findings=tuple(findings)
@@ -360,55 +354,45 @@ def invite_link(application_id: str, site: str) -> str:
     return f"{site}/oauth2/authorize?client_id={application_id}&scope=bot+applications.commands&permissions={WANTED}"
 
 
-class _Doctor:
-    def __init__(self, settings: Settings, found: SetUp) -> None:
-        self._settings = settings
-        self._discord = settings.discord
-        self._found = found
+class _Servers:
+    def __init__(self, settings: Settings, found: SetUp, invite: str) -> None:
+        self._settings, self._discord = settings, settings.discord
+        self._found, self._invite = found, invite
 
-    async def examine(self) -> Report:
-        invite = invite_link(self._found.application_id, self._discord.site)
+    def set_up(self) -> Iterator[Finding]:
         joined, complete = self._found.joined, self._found.is_complete
-        looked = LocalChecks(self._settings)
-        findings = [
-            good("Discord accepts the token"),
-            self._intent(),
-            *self._guilds(invite),
-            looked.model(),
-            *await ask_endpoints(self._settings),
-            *looked.prices(),
-            *await run_sync(looked.folder),
-            *(self._team(joined) if complete else ()),
-            *(found for server in joined for found in self._permissions(server, invite)),
-            *(self._channels() if complete else ()),
-            *(self._handoff(joined) if complete else ()),
-        ]
-        return _report(findings, invite)
+        if complete:
+            yield from self._team(joined)
+        for server in joined:
+            yield from self._permissions(server)
+        if complete:
+            yield from self._channels()
+            yield from self._handoff(joined)
 
-    def _intent(self) -> Finding:
+    def joined(self) -> Iterator[Finding]:
+        yield good("Discord accepts the token")
         if self._found.reads_messages:
-            return good("the Message Content Intent is on")
-        return _todo(
-            "the bot may not read messages",
-            "switch on the Message Content Intent: https://discord.com/developers/applications/"
-            f"{self._found.application_id}/bot, Privileged Gateway Intents",
-        )
-
-    def _guilds(self, invite: str) -> Iterator[Finding]:
+            yield good("the Message Content Intent is on")
+        else:
+            yield _todo(
+                "the bot may not read messages",
+                "switch on the Message Content Intent: https://discord.com/developers/applications/"
+                f"{self._found.application_id}/bot, Privileged Gateway Intents",
+            )
         if not self._discord.guild_ids:
             yield _todo(
                 "no server is named", 'set discord.guild_ids to the ids of your servers, as in guild_ids = ["123…"]'
             )
         for guild_id, server in self._found.servers.items():
             if server is None:
-                yield _todo(f"the bot is not on server {guild_id}", f"open this link and choose it: {invite}")
+                yield _todo(f"the bot is not on server {guild_id}", f"open this link and choose it: {self._invite}")
             else:
                 yield good(f"the bot is on {server.name or guild_id}")
 
     def _team(self, servers: Sequence[Server]) -> list[Finding]:
         if not (self._discord.team_role_ids or self._discord.team_member_ids):
-            mend = "set discord.team_role_ids or discord.team_member_ids, or nothing is ever learned"
-            return [_todo("no team is set", mend)]
+            what = "no team is set"
+            return [_todo(what, "set discord.team_role_ids or discord.team_member_ids, or nothing is ever learned")]
         lost = [
             _lost("role", role_id, "discord.team_role_ids")
             for role_id in self._discord.team_role_ids
@@ -417,27 +401,25 @@ class _Doctor:
         lost += [_lost("member", user_id, "discord.team_member_ids") for user_id in self._found.lost_members]
         return lost or [good("the team is there")]
 
-    def _channels(self) -> list[Finding]:
+    def _channels(self) -> Iterator[Finding]:
         named = [(rule.id, "discord.channels") for rule in self._discord.channels]
         named += [(channel_id, "discord.listed_channel_ids") for channel_id in self._discord.listed_channel_ids]
-        return [
-            _lost("channel", channel_id, key) for channel_id, key in named if channel_id in self._found.lost_channels
-        ]
+        for channel_id, key in named:
+            if channel_id in self._found.lost_channels:
+                yield _lost("channel", channel_id, key)
 
-    def _handoff(self, servers: Sequence[Server]) -> list[Finding]:
+    def _handoff(self, servers: Sequence[Server]) -> Iterator[Finding]:
         role_id = self._discord.handoff_role_id
-        if not role_id:
-            return []
-        found = next(((server, server.roles[role_id]) for server in servers if role_id in server.roles), None)
-        if found is None:
-            return [_lost("role", role_id, "discord.handoff_role_id")]
-        server, role = found
-        if role.mentionable or server.ours() & MENTION_EVERYONE:
-            return [good(f"{role.name} can be mentioned")]
-        mend = f"allow anyone to mention the role {role.name}, in the settings of {server.name}, Roles"
-        return [_todo(f"the bot may not mention {role.name}", mend)]
+        server = next((server for server in servers if role_id in server.roles), None)
+        if server is not None:
+            role = server.roles[role_id]
+            mend = f"allow anyone to mention the role {role.name}, in the settings of {server.name}, Roles"
+            may = role.mentionable or server.ours() & MENTION_EVERYONE
+            yield good(f"{role.name} can be mentioned") if may else _todo(f"the bot may not mention {role.name}", mend)
+        elif role_id:
+            yield _lost("role", role_id, "discord.handoff_role_id")
 
-    def _permissions(self, server: Server, invite: str) -> Iterator[Finding]:
+    def _permissions(self, server: Server) -> Iterator[Finding]:
         lacking: dict[int, list[NamedChannel]] = {}
         wishes: list[NamedChannel] = []
         seen = 0
@@ -451,13 +433,12 @@ class _Doctor:
                 wishes.append(channel)
         for missing, channels in lacking.items():
             everywhere = missing & ~server.ours()
-            mend = f"open this link again, and choose {server.name}: {invite}"
+            mend = f"open this link again, and choose {server.name}: {self._invite}"
             if not everywhere:
                 mend = f"allow it for the bot's role in the settings of {_named(channels)}"
             yield _todo(f"{_words(missing)} is missing in {_named(channels)}", mend)
         if wishes:
-            what = f"Send Messages is missing in {_named(wishes)}: answers to /ask cannot be shared there"
-            yield _note(what)
+            yield _note(f"Send Messages is missing in {_named(wishes)}: answers to /ask cannot be shared there")
         if server.ours() & ADMINISTRATOR:
             yield _note(f"the bot is an administrator of {server.name}, and need not be")
         if not seen:
