@@ -193,17 +193,8 @@ SilenceReason = Literal[
 """Why there is no reply; empty where there is one. `not_a_question` to `rejected`: looked and found nothing to say.
 `sources_unreadable` and `images_unavailable` to the end: could not look (see `COULD_NOT_LOOK`)."""
 
-COULD_NOT_LOOK: frozenset[SilenceReason] = frozenset(
-    {
-        "sources_unreadable",
-        "images_unavailable",
-        "timeout",
-        "over_budget",
-        "model_unavailable",
-        "model_failed",
-        "knowledge_failed",
-    }
-)
+_UNSEEN = "sources_unreadable images_unavailable timeout over_budget model_unavailable model_failed knowledge_failed"
+COULD_NOT_LOOK: frozenset[str] = frozenset(_UNSEEN.split())
 """The reasons that say "could not look", as opposed to "found nothing"."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from types import MappingProxyType
@@ -71,9 +71,7 @@ class ModelWatch:
 
     def __init__(self, clock: Clock, breakers: Mapping[str, Breaker] = _NONE, counters: Counters | None = None) -> None:
         """Take the breakers of the endpoints, by the table of the settings."""
-        self.counters = counters
-        self._clock = clock
-        self._breakers = breakers
+        self.counters, self._clock, self._breakers = counters, clock, breakers
         self._away: dict[str, tuple[str, datetime]] = {}
         self._unpaid: dict[str, tuple[str, date]] = {}
         self._useless: dict[str, set[int]] = {}  # what was asked since the last good reply
@@ -155,54 +153,49 @@ def posting_check(stuck: Stuck | None, clock: Clock) -> Check:
     return Check(name="posting", ok=False, note=note, detail=f"{note}. {why}")
 
 
+@dataclass(frozen=True)
 class _Watched:
-    def __init__(self, model: Model, watch: ModelWatch, work: str, section: str) -> None:
-        self._model = model
-        self._watch = watch
-        self._work = work
-        self._section = section
+    model: Model
+    watch: ModelWatch
+    work: str
+    section: str
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         began, error = current_time(), None
         try:
-            return await self._model.ask(prompt, given, images=images)
+            return await self.model.ask(prompt, given, images=images)
         except BaseException as failure:
             error = failure
             raise
         finally:
-            if self._watch.counters is not None:
-                self._watch.counters.called(prompt.name, _outcome_of(error), current_time() - began)
+            if self.watch.counters is not None:
+                self.watch.counters.called(prompt.name, _outcome_of(error), current_time() - began)
             # A model that cannot read a picture may well read the words beside it.
             useless = isinstance(error, ModelReplyError | ModelRefusedError) and not images
-            self._watch.heard(self._work, self._section, error, f"{prompt.name} {given!r}" if useless else "")
+            self.watch.heard(self.work, self.section, error, f"{prompt.name} {given!r}" if useless else "")
 
 
+@dataclass
 class HealthChecks:
-    """Asks each part how it is; `elsewhere` tells of what is looked at elsewhere."""
+    """Asks each part how it is."""
 
-    def __init__(
-        self,
-        db: Database,
-        lock: FolderLock,
-        *,
-        clock: Clock,
-        is_open: Callable[[], bool],
-        elsewhere: Callable[[], Sequence[Check]],
-        within: float = _LOOKED_WITHIN,
-    ) -> None:
-        """Count a check as failed if it takes longer than `within` seconds."""
-        self._db = db
-        self._lock = lock
-        self._clock = clock
-        self._is_open = is_open
-        self._elsewhere = elsewhere
+    db: Database
+    lock: FolderLock
+    _: KW_ONLY
+    clock: Clock
+    is_open: Callable[[], bool]
+    elsewhere: Callable[[], Sequence[Check]]
+    """Tells of what is looked at elsewhere."""
+    within: float = _LOOKED_WITHIN
+    """A check that takes more seconds counts as failed."""
+
+    def __post_init__(self) -> None:
         self._writing = Lock()
         self._written: tuple[float, Check] | None = None
         # A disk that hangs holds one thread, however often it is looked at, and that is none that others wait for.
         self._looking = Lock()
         self._one_thread = CapacityLimiter(1)
         self._hangs = False
-        self._within = within
         self._looked: dict[str, Check] = {}
         self._looked_at: float | None = None
 
@@ -216,21 +209,21 @@ class HealthChecks:
 
     def known(self) -> Health:
         """Return the health of all parts, with the disk as of the last look. Does not wait."""
-        is_open = self._is_open()
+        is_open = self.is_open()
         away = "no session with Discord is open: see what the log says of discord_connection_lost"
         discord = Check(name="discord", ok=is_open, detail="" if is_open else away)
         disk = (self._looked[name] for name in ("database", "folder") if name in self._looked)
         looked = None if self._looked_at is None else current_time() - self._looked_at
-        return Health(checks=(discord, *disk, *self._elsewhere()), looked_seconds_ago=looked)
+        return Health(checks=(discord, *disk, *self.elsewhere()), looked_seconds_ago=looked)
 
     async def _look_at(self, name: str, look: Callable[[], Awaitable[Check]]) -> None:
         found = self._late(name)
-        with move_on_after(self._within):
+        with move_on_after(self.within):
             found = await look()
         self._looked[name] = found
 
     def _late(self, name: str) -> Check:
-        note = f"it could not be looked at within {self._within:g} seconds"
+        note = f"it could not be looked at within {self.within:g} seconds"
         return Check(name=name, ok=False, note=note, detail=f"{note}; see how busy the disk is")
 
     async def _lock_file(self) -> Check:
@@ -245,7 +238,7 @@ class HealthChecks:
         """Run on a worker thread, which may outlive the caller."""
         self._hangs = True
         try:
-            return self._lock.stands
+            return self.lock.stands
         finally:
             self._hangs = False
 
@@ -259,7 +252,7 @@ class HealthChecks:
 
     async def _try_to_write(self) -> Check:
         try:
-            await write_heartbeat(self._db, self._clock.now())
+            await write_heartbeat(self.db, self.clock.now())
         except InternError as error:
             return Check(name="database", ok=False, detail=str(error))
         return Check(name="database", ok=True)
@@ -273,9 +266,8 @@ CallOutcome = Literal["ok", "unavailable", "over_budget", "refused", "bad_reply"
 RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavailable", "unknown"]
 """What became of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
 
-_CALLS: Final[
-    Mapping[type[InternError], CallOutcome]
-] = {  # a family after those of its members that have their own outcome
+# A family after those of its members that have their own outcome.
+_CALLS: Final[Mapping[type[InternError], CallOutcome]] = {
     ModelBudgetError: "over_budget",
     ModelBudgetTooSmallError: "over_budget",
     ModelUnavailableError: "unavailable",
@@ -378,9 +370,7 @@ class Overheard:
     """A gateway that notes what passes: when a message was last told of, and which were deleted."""
 
     def __init__(self, gateway: Gateway, *, clock: Clock, unanswered: Unanswered) -> None:
-        self._gateway = gateway
-        self._clock = clock
-        self._unanswered = unanswered
+        self._gateway, self._clock, self._unanswered = gateway, clock, unanswered
         self.last_message_at: datetime | None = None
 
     async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
@@ -423,20 +413,14 @@ class Standing:
         return read
 
     def _streams(self) -> Iterable[Gauge]:
-        streams = self.fill.now()
-        name = "stream"
+        streams, name = self.fill.now(), "stream"
         yield Gauge("stream_items", "What waits between actors", {s.name: s.waiting for s in streams}, name)
         yield Gauge("stream_capacity_items", "How much may wait", {s.name: s.size for s in streams}, name)
 
     def _circuits(self) -> Iterable[Gauge]:
-        circuits = self.breakers.items()
-        name = "endpoint"
-        yield Gauge(
-            "model_circuit_open",
-            "1 while an endpoint is left alone, or tried with single calls",
-            {section: float(breaker.held is not None) for section, breaker in circuits},
-            name,
-        )
+        circuits, name = self.breakers.items(), "endpoint"
+        told = "1 while an endpoint is left alone, or tried with single calls"
+        yield Gauge("model_circuit_open", told, {s: float(b.held is not None) for s, b in circuits}, name)
         for what, told, values in (
             ("openings", "Times that an endpoint failed too often", {s: float(b.openings) for s, b in circuits}),
             ("refusals", "Attempts while it was left alone", {s: float(b.refusals) for s, b in circuits}),

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from anyio import Lock
 from anyio.to_thread import run_sync
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, convert
+from msgspec.structs import asdict, replace
 
 from intern.answering.learned import LearnedSources
 from intern.core.clock import Clock
@@ -279,29 +279,18 @@ class Freshness:
 
 def result_of(found: Found, outdated: Outdated) -> SearchResult:
     """Make the result for a found document."""
-    document = found.document
-    indexed_at = document.meta.get("indexed_at")
-    return SearchResult(
-        source_id=document.source_id,
-        kind=document.kind,
-        type=document.type,
-        path=document.path,
-        title=document.title,
-        summary=str(document.meta.get("summary") or (document.text if document.kind in _SPOKEN else "")),
-        score=round(found.score, 4),
-        matched=found.matched,
-        bm25=round(found.bm25, 4),
-        words_place=found.words_place,
-        likeness=None if found.likeness is None else round(found.likeness, 4),
-        likeness_place=found.likeness_place,
-        words_only=found.words_only,
-        status=document.status,
-        visibility=document.visibility,
-        guild_id=document.guild_id,
-        indexed_at=str(indexed_at) if indexed_at else None,
-        at=document.at,
-        stale=document.source_id in outdated,
-    )
+    document, meta = found.document, found.document.meta
+    figures = {"score": round(found.score, 4), "bm25": round(found.bm25, 4)}
+    told = {
+        **asdict(document),
+        **asdict(found),
+        **figures,
+        "summary": str(meta.get("summary") or (document.text if document.kind in _SPOKEN else "")),
+        "likeness": None if found.likeness is None else round(found.likeness, 4),
+        "indexed_at": str(meta["indexed_at"]) if meta.get("indexed_at") else None,
+        "stale": document.source_id in outdated,
+    }
+    return convert(told, SearchResult)
 
 
 def never_discovered(settings: Settings) -> tuple[Path, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -195,12 +196,11 @@ def _pending(rows: Sequence[Sequence[Any]], clock: Clock) -> PendingImages | Non
 
 
 def _masked(counts: Iterable[Sequence[Any]]) -> dict[str, int]:
-    kinds: dict[str, int] = {}
+    kinds: Counter[str] = Counter()
     for _, name, number in counts:
         if name.startswith(MASKED):
-            kind = name.removeprefix(MASKED)
-            kinds[kind] = kinds.get(kind, 0) + number
-    return kinds
+            kinds[name.removeprefix(MASKED)] += number
+    return dict(kinds)
 
 
 def _attended(row: Sequence[Any], clock: Clock) -> Attended:
@@ -295,9 +295,9 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
     age_seconds: float
     """Since it was last described, or first left out for this reason."""
     last_error: str | None
-    next_check: datetime | None
+    next_check: datetime | None = None
     """None: with the next look of the running bot."""
-    check_every_seconds: float | None
+    check_every_seconds: float | None = None
     """How often that looks; None where the source has a time of its own."""
     is_described: bool = True
     """Whether a model has ever described it; `age_seconds` is since it was first listed otherwise."""
@@ -408,7 +408,6 @@ def _discovered(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
             state=state,
             age_seconds=(now - _moment(known.get("indexed_at"), now)).total_seconds(),
             last_error=last_error,
-            next_check=None,
             check_every_seconds=settings.discovery.interval_seconds if settings.discovery.scan_paths else None,
         )
 
@@ -423,7 +422,6 @@ def _left_out(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
             state="left_out",
             age_seconds=(now - each.since).total_seconds(),
             last_error=each.reason,
-            next_check=None,
             check_every_seconds=settings.kb.scan_interval_seconds,
         )
 

@@ -50,9 +50,7 @@ from intern.platforms.discord.rest import HikariRest
 _log = get_logger(__name__)
 
 # Discord's reference, "Receiving and Responding": types of commands and options, of answers.
-_UNANSWERABLE: Final = frozenset(
-    {1, 4}
-)  # a ping, which the gateway never sends, and auto-completion, which we never ask
+_UNANSWERABLE: Final = {1, 4}  # a ping, which the gateway never sends, and auto-completion, which we never ask
 _SLASH, _ON_MESSAGE = 1, 3
 _SUBCOMMAND, _STRING = 1, 3
 _DEFER_MESSAGE, _DEFER_UPDATE = 5, 6
@@ -215,17 +213,8 @@ def same_commands(there: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[s
 
 # Fields of commands and options that change what members meet.
 _TELLING: Final = (
-    "name",
-    "type",
-    "description",
-    "required",
-    "min_length",
-    "max_length",
-    "choices",
-    "autocomplete",
-    "default_member_permissions",
-    "name_localizations",
-    "description_localizations",
+    *("name", "type", "description", "required", "min_length", "max_length", "choices", "autocomplete"),
+    *("default_member_permissions", "name_localizations", "description_localizations"),
 )
 
 
