@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import httpx
@@ -163,8 +164,7 @@ class EndpointModel(Endpoint):
         self._templates = templates
         self.form = form or Form()
         """The parts of requests that this endpoint accepts, learned from its refusals."""
-        self._remembered = form
-        self._remember = remember
+        self._remembered, self._remember = form, remember
         self._background = _Background(self, self._limits.background())
 
     def background(self) -> Model:
@@ -230,12 +230,12 @@ class EndpointModel(Endpoint):
         return reply_of(completion, prompt, self._options, what=what)
 
 
+@dataclass(frozen=True)
 class _Background:
     """An endpoint seen through narrower limits."""
 
-    def __init__(self, endpoint: EndpointModel, limits: Limits) -> None:
-        self._endpoint = endpoint
-        self._limits = limits
+    endpoint: EndpointModel
+    limits: Limits
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
-        return await self._endpoint.ask_within(self._limits, prompt, given, images)
+        return await self.endpoint.ask_within(self.limits, prompt, given, images)

@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -90,13 +91,7 @@ class Endpoint:
     """
 
     def __init__(
-        self,
-        options: LlmOptions,
-        *,
-        path: str,
-        usage: Usage,
-        client: httpx.AsyncClient | None = None,
-        section: str = "llm",
+        self, options: LlmOptions, *, path: str, usage: Usage, client: httpx.AsyncClient | None, section: str
     ) -> None:
         self._url = _url_of(options.base_url, path, section)
         self._key = _checked_key(options, section)
@@ -104,9 +99,7 @@ class Endpoint:
             raise ConfigError(f"{section}.model is missing: the name of a model that {_shown(self._url)} serves")
         self.where = _shown(self._url)
         """Its address, for messages."""
-        self._options = options
-        self._section = section
-        self._usage = usage
+        self._options, self._section, self._usage = options, section, usage
         self._limits = Limits(options, usage)
         self.breaker = Breaker()
         """The circuit breaker, also for health checks."""
@@ -328,12 +321,12 @@ class Reply(NamedTuple):
     body: bytes
 
 
+@dataclass
 class Heard:
     """When an endpoint last said anything in an attempt."""
 
-    def __init__(self, at: float) -> None:
-        self.at = at
-        """Seconds of anyio's clock; the start of the attempt where it has said nothing yet."""
+    at: float
+    """Seconds of anyio's clock; the start of the attempt where it has said nothing yet."""
 
 
 class Call(NamedTuple):

@@ -29,8 +29,7 @@ class Window:
     """At most `limit` starts in any `seconds`. Pure: callers pass the time in monotonic seconds, and it never waits."""
 
     def __init__(self, limit: int, seconds: float = 60.0) -> None:
-        self._limit = limit
-        self._seconds = seconds
+        self._limit, self._seconds = limit, seconds
         self._starts: deque[float] = deque()
 
     def wait(self, now: float) -> float:
@@ -94,9 +93,7 @@ class Limits:
     def __init__(
         self, options: LlmOptions, usage: Usage, *, share: float = 1.0, shared: tuple[_Gate, ...] = ()
     ) -> None:
-        self._options = options
-        self._usage = usage
-        self._share = share
+        self._options, self._usage, self._share = options, usage, share
         self._gates = (_Gate(options.max_in_flight, options.calls_per_minute), *shared)
 
     def background(self) -> Limits:
@@ -200,9 +197,7 @@ class Breaker:
     """The circuit of one endpoint. Pure: callers pass the time in monotonic seconds, and it never waits."""
 
     def __init__(self, *, failures: int = FAILURES, first_pause: float = FIRST_PAUSE) -> None:
-        self._most = failures
-        self._first_pause = first_pause
-        self._failed = 0
+        self._most, self._first_pause, self._failed = failures, first_pause, 0
         self.pause = 0.0
         """Seconds, from when it opened last until it is tried again."""
         self._until: float | None = None
@@ -253,9 +248,8 @@ class Breaker:
         probed = self._returned(permit)
         if self._until is None:
             self._failed += 1
-            opens = self._failed >= self._most
-        else:
-            opens = probed  # an attempt that began before it opened tells nothing new
+        # Once it is open, an attempt that began before tells nothing new.
+        opens = probed if self._until is not None else self._failed >= self._most
         if opens:
             self._open(now, reason)
         return opens

@@ -139,19 +139,9 @@ async def parts_around(
             here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
             attended = min(here, default=clock.now())
             gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
-            room = _Room(
-                settings,
-                platform,
-                Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered),
-                audience,
-                Checkpoints(marks, baseline=first),
-                events,
-                clock,
-                db,
-                watched,
-                writer,
-                embedder,
-            )
+            overheard = Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered)
+            checkpoints = Checkpoints(marks, baseline=first)
+            room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder)
             around = await _around(room)
             running = _looked_at(room, around, lock=lock, watch=watch)
             async with beside.serving(running) if beside else nullcontext():
@@ -161,14 +151,11 @@ async def parts_around(
 
 
 class _Room(NamedTuple):
-    settings: Settings
     platform: Platform
     overheard: Overheard
     audience: _Audience
     checkpoints: Checkpoints
     events: Events
-    clock: Clock
-    db: Database
     models: Models
     writer: Writer
     embedder: Embedder | None
@@ -178,8 +165,9 @@ _Around = tuple[Parts, PostedAnswers, Seeing, Waiting]
 
 
 async def _around(room: _Room) -> _Around:
-    settings, platform, overheard, audience, checkpoints, events, clock, db, models, writer, _ = room
+    platform, overheard, audience, checkpoints, events, models, writer, embedder = room
     chat, stores, learning = platform.chat, writer.stores, writer.learning
+    settings, db, clock = stores.settings, stores.db, stores.clock
     options = settings.conversations
     settling = Settling(checkpoints.settle)
     chat.recall_roles(await stores.roles.known())
@@ -200,7 +188,7 @@ async def _around(room: _Room) -> _Around:
         stores.archive,
         stores.knowledge,
         search=stores.search,
-        embedder=room.embedder,
+        embedder=embedder,
         clock=clock,
         sources=stores.sources,
     )
@@ -372,10 +360,8 @@ async def _around(room: _Room) -> _Around:
             woken=Changes(settings.discovery, never_discovered(settings)).wait,
             shortest_wait=SHORTEST_WAIT,
         )
-    parts = Parts(
-        actors=actors, checkpoints=checkpoints, keep_checkpoints=partial(_keep, room, CheckpointStore(db), counts)
-    )
-    return parts, posted, answers, poster.waiting
+    keep = partial(_keep, room, CheckpointStore(db), counts)
+    return Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep), posted, answers, poster.waiting
 
 
 _TOLD_WITHIN = 5.0  # seconds
@@ -435,12 +421,13 @@ def _told(
 def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: ModelWatch) -> Running:
     """Collect the data for the page and for a monitoring system."""
     parts, posted, answers, waiting = around
+    db, clock = room.writer.stores.db, room.writer.stores.clock
     checks = HealthChecks(
-        room.db,
+        db,
         lock,
-        clock=room.clock,
+        clock=clock,
         is_open=lambda: room.platform.chat.is_open,
-        elsewhere=lambda: (posting_check(waiting.stuck(), room.clock), *watch.checks()),
+        elsewhere=lambda: (posting_check(waiting.stuck(), clock), *watch.checks()),
     )
     return Running(
         stores=room.writer.stores,

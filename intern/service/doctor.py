@@ -106,7 +106,7 @@ def _embeddings(settings: Settings) -> Finding:
     return good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
 
 
-def _folder(settings: Settings) -> list[Finding]:
+def folder_findings(settings: Settings) -> list[Finding]:
     """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
     return [*_stored(settings), *_outdated(settings), *_texts(settings), *_scan_paths(settings)]
 
@@ -334,7 +334,12 @@ async def examine(settings: Settings) -> Report:
     Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
     """
     found = await look(settings.discord) if settings.discord.token else None
-    here = [_model(settings), *await ask_endpoints(settings), *_prices(settings), *await run_sync(_folder, settings)]
+    here = [
+        _model(settings),
+        *await ask_endpoints(settings),
+        *_prices(settings),
+        *await run_sync(folder_findings, settings),
+    ]
     if found is None:
         invite, mend = "", "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml"
         # Last: what is damaged is worse than what is not set up yet.

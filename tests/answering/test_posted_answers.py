@@ -20,7 +20,7 @@ from intern.core.messages import ChatMessage, Citation
 from intern.core.records import CapturedPair, Hit, TopicBlock, Turn
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
-from intern.service.doctor import LocalChecks
+from intern.service.doctor import folder_findings
 from intern.service.models import offline_rules
 from intern.service.status import status_of
 from intern.service.writer import Writer
@@ -345,6 +345,6 @@ async def test_status_and_doctor_count_them(world: World) -> None:
     world.ports.write_text("# Ports\n\nNothing.\n")
     await world.check()
     assert (await run_sync(lambda: status_of(world.settings, clock=world.clock))).outdated_answers == 2
-    findings = await run_sync(LocalChecks(world.settings).folder)
+    findings = await run_sync(folder_findings, world.settings)
     [found] = [each for each in findings if "posted answers" in each.what]
     assert (found.level, found.what[:23]) == ("note", "2 posted answers cite w")

@@ -108,8 +108,7 @@ class _Sink:
     """Stands where a shard expects hikari's event manager and event factory, as far as it calls them."""
 
     def __init__(self, take: Take, connected: Callable[[], object]) -> None:
-        self._take = take
-        self._connected = connected
+        self._take, self._connected = take, connected
 
     def consume_raw_event(self, name: str, _shard: object, payload: Mapping[str, Any]) -> None:
         self._take(name, payload)
@@ -245,8 +244,7 @@ class HikariDiscord(HikariRest):
         self._audience = Audience(options.listed_channel_ids)
         self.admits, self.told = self._audience.admits, self._audience.told
         self.noted_roles, self.recall_roles = self._cache.noted_roles, self._cache.recall_roles
-        self._first_pause = first_pause
-        self._starts = SessionStarts(first_pause)
+        self._first_pause, self._starts = first_pause, SessionStarts(first_pause)
         self._ready = asyncio.Event()
         self._told: set[GuildId] = set()  # of these servers, this session's GUILD_CREATE was heard
         self._deliver: Deliver | None = None
@@ -314,9 +312,8 @@ class HikariDiscord(HikariRest):
 
     async def _stay_connected(self) -> None:
         """Until cancelled, or until Discord forbids us to come back."""
-        pause = self._first_pause
+        pause, clock = self._first_pause, asyncio.get_running_loop().time
         while True:
-            clock = asyncio.get_running_loop().time
             began = clock()
             problem = await self._connect()
             if clock() - began > _STEADY_SECONDS:
@@ -403,9 +400,8 @@ class HikariDiscord(HikariRest):
     def _tell(self, server: GuildId | None, name: str, payload: Mapping[str, Any]) -> None:
         self._audience.hear(name, payload)
         if name == "GUILD_CREATE":
-            team = self.team
-            roles = team.bot_roles | own_roles(payload, team.bot_id)
-            self.team = msgspec.structs.replace(team, bot_roles=roles)
+            roles = self.team.bot_roles | own_roles(payload, self.team.bot_id)
+            self.team = msgspec.structs.replace(self.team, bot_roles=roles)
         event = event_of(name, payload, self.team, self._cache)
         if isinstance(event, ChannelsSeen | ChannelGone):
             self._cache.take(event)

@@ -264,7 +264,7 @@ class Sandbox(MemoryHistory):
         """Replace a message of the bot's by a text, without buttons."""
 
         def work() -> None:
-            self._check(channel_id, text, ())
+            self._check(channel_id, text)
             message = found_in(self._here(channel_id), message_id)
             if message is None:
                 raise ChatNotFoundError(f"there is no message {message_id}")
@@ -278,7 +278,7 @@ class Sandbox(MemoryHistory):
         """Show the bot typing."""
         await self._call("typing", lambda: self.typed_in.append(self._place(channel_id).id))
 
-    def _check(self, channel_id: ChannelId, text: str, buttons: Sequence[Button]) -> None:
+    def _check(self, channel_id: ChannelId, text: str, buttons: Sequence[Button] = ()) -> None:
         self._place(channel_id)
         fits = bool(text.strip()) and len(text) <= self.capabilities.message_limit
         demand(fits, "a message has 1 to 2,000 characters")
@@ -288,8 +288,8 @@ class Sandbox(MemoryHistory):
             demand(len(button.label) <= _LABEL_LIMIT, "a button's label has at most 80 characters")
 
     def _session(self) -> SessionStarted:
-        there = [place for place in self._channels.values() if place.guild_id]
-        return SessionStarted(guild_id=self.guild_id, channels=tuple(self._seen(place) for place in there))
+        there = [self._seen(place) for place in self._channels.values() if place.guild_id]
+        return SessionStarted(guild_id=self.guild_id, channels=tuple(there))
 
     def _seen(self, place: Channel) -> ChannelSeen:
         return ChannelSeen(channel=place, last_message_id=self._last.get(place.id))

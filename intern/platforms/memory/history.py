@@ -14,19 +14,8 @@ from intern.core.messages import Channel, ChatMessage, Lookups, index_of
 
 _T = TypeVar("_T")
 
-Call = Literal[
-    "channel",
-    "message",
-    "look_up",
-    "before",
-    "after",
-    "page",
-    "archived_since",
-    "start_thread",
-    "send",
-    "rewrite",
-    "typing",
-]
+_Reads = Literal["channel", "message", "look_up", "before", "after", "page", "archived_since"]
+Call = _Reads | Literal["start_thread", "send", "rewrite", "typing"]
 
 
 class MemoryHistory:
