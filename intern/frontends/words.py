@@ -28,7 +28,12 @@ def became(decision: Decision) -> str:
 
 def ago(seconds: float) -> str:
     """Say how long ago something is, as exact as people want it."""
+    return f"{long(seconds)} ago"
+
+
+def long(seconds: float) -> str:
+    """Say how long something takes, as exact as people want it."""
     for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit} ago"
-    return f"{max(seconds, 0):.0f} seconds ago"
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} seconds"

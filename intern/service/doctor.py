@@ -31,19 +31,7 @@ from intern.core.progress import tell
 from intern.models.endpoint import STREAMING, EndpointModel, Form
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage
-from intern.platforms.discord.audience import (
-    ADMINISTRATOR,
-    CREATE_PUBLIC_THREADS,
-    MENTION_EVERYONE,
-    READ_MESSAGE_HISTORY,
-    SEND_MESSAGES,
-    SEND_MESSAGES_IN_THREADS,
-    VIEW_CHANNEL,
-    NamedChannel,
-    Server,
-    SetUp,
-    look,
-)
+from intern.platforms.discord import audience
 from intern.service.models import kept, remembering, templates_of
 from intern.service.searching import never_discovered
 from intern.service.status import lost_folders, outdated_answers, vectors_told
@@ -303,16 +291,16 @@ def _without(form: Form) -> str:
 
 
 _NAMES: Final[Mapping[int, str]] = {
-    VIEW_CHANNEL: "View Channel",
-    READ_MESSAGE_HISTORY: "Read Message History",
-    CREATE_PUBLIC_THREADS: "Create Public Threads",
-    SEND_MESSAGES_IN_THREADS: "Send Messages in Threads",
-    SEND_MESSAGES: "Send Messages",
-    MENTION_EVERYONE: "Mention Everyone, Here, and All Roles",
+    audience.VIEW_CHANNEL: "View Channel",
+    audience.READ_MESSAGE_HISTORY: "Read Message History",
+    audience.CREATE_PUBLIC_THREADS: "Create Public Threads",
+    audience.SEND_MESSAGES_IN_THREADS: "Send Messages in Threads",
+    audience.SEND_MESSAGES: "Send Messages",
+    audience.MENTION_EVERYONE: "Mention Everyone, Here, and All Roles",
 }
-_TO_LISTEN: Final = VIEW_CHANNEL | READ_MESSAGE_HISTORY
-_TO_ANSWER: Final = _TO_LISTEN | SEND_MESSAGES_IN_THREADS
-WANTED: Final = _TO_ANSWER | CREATE_PUBLIC_THREADS | SEND_MESSAGES
+_TO_LISTEN: Final = audience.VIEW_CHANNEL | audience.READ_MESSAGE_HISTORY
+_TO_ANSWER: Final = _TO_LISTEN | audience.SEND_MESSAGES_IN_THREADS
+WANTED: Final = _TO_ANSWER | audience.CREATE_PUBLIC_THREADS | audience.SEND_MESSAGES
 """The least that does all: Send Messages is only for sharing an answer to /ask."""
 
 
@@ -333,7 +321,7 @@ async def examine(settings: Settings) -> Report:
 
     Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
     """
-    found = await look(settings.discord) if settings.discord.token else None
+    found = await audience.look(settings.discord) if settings.discord.token else None
     here = [
         _model(settings),
         *await ask_endpoints(settings),
@@ -360,7 +348,7 @@ def invite_link(application_id: str, site: str) -> str:
 
 
 class _Servers:
-    def __init__(self, settings: Settings, found: SetUp, invite: str) -> None:
+    def __init__(self, settings: Settings, found: audience.SetUp, invite: str) -> None:
         self._settings, self._discord = settings, settings.discord
         self._found, self._invite = found, invite
 
@@ -394,7 +382,7 @@ class _Servers:
             else:
                 yield good(f"the bot is on {server.name or guild_id}")
 
-    def _team(self, servers: Sequence[Server]) -> list[Finding]:
+    def _team(self, servers: Sequence[audience.Server]) -> list[Finding]:
         if not (self._discord.team_role_ids or self._discord.team_member_ids):
             what = "no team is set"
             return [_todo(what, "set discord.team_role_ids or discord.team_member_ids, or nothing is ever learned")]
@@ -413,20 +401,20 @@ class _Servers:
             if channel_id in self._found.lost_channels:
                 yield _lost("channel", channel_id, key)
 
-    def _handoff(self, servers: Sequence[Server]) -> Iterator[Finding]:
+    def _handoff(self, servers: Sequence[audience.Server]) -> Iterator[Finding]:
         role_id = self._discord.handoff_role_id
         server = next((server for server in servers if role_id in server.roles), None)
         if server is not None:
             role = server.roles[role_id]
             mend = f"allow anyone to mention the role {role.name}, in the settings of {server.name}, Roles"
-            may = role.mentionable or server.ours() & MENTION_EVERYONE
+            may = role.mentionable or server.ours() & audience.MENTION_EVERYONE
             yield good(f"{role.name} can be mentioned") if may else _todo(f"the bot may not mention {role.name}", mend)
         elif role_id:
             yield _lost("role", role_id, "discord.handoff_role_id")
 
-    def _permissions(self, server: Server) -> Iterator[Finding]:
-        lacking: dict[int, list[NamedChannel]] = {}
-        wishes: list[NamedChannel] = []
+    def _permissions(self, server: audience.Server) -> Iterator[Finding]:
+        lacking: dict[int, list[audience.NamedChannel]] = {}
+        wishes: list[audience.NamedChannel] = []
         seen = 0
         for channel in server.channels:
             needed = self._needed(server, channel)
@@ -434,7 +422,7 @@ class _Servers:
             ours = server.ours(channel)
             if missing := needed & ~ours:
                 lacking.setdefault(missing, []).append(channel)
-            if needed & SEND_MESSAGES_IN_THREADS and channel.is_text and not ours & SEND_MESSAGES:
+            if needed & audience.SEND_MESSAGES_IN_THREADS and channel.is_text and not ours & audience.SEND_MESSAGES:
                 wishes.append(channel)
         for missing, channels in lacking.items():
             everywhere = missing & ~server.ours()
@@ -444,7 +432,7 @@ class _Servers:
             yield _todo(f"{_words(missing)} is missing in {_named(channels)}", mend)
         if wishes:
             yield _note(f"Send Messages is missing in {_named(wishes)}: answers to /ask cannot be shared there")
-        if server.ours() & ADMINISTRATOR:
+        if server.ours() & audience.ADMINISTRATOR:
             yield _note(f"the bot is an administrator of {server.name}, and need not be")
         if not seen:
             mend = "open a channel to everyone, or name private ones in discord.listed_channel_ids"
@@ -452,7 +440,7 @@ class _Servers:
         elif not lacking:
             yield good(f"permissions suffice in {seen} channel{'s' if seen > 1 else ''} of {server.name}")
 
-    def _needed(self, server: Server, channel: NamedChannel) -> int:
+    def _needed(self, server: audience.Server, channel: audience.NamedChannel) -> int:
         """Return the permissions that the bot needs in a channel; 0 where it keeps out."""
         if not channel.holds_answers:
             return 0
@@ -465,14 +453,14 @@ class _Servers:
             case "capture_only":
                 return _TO_LISTEN
             case "answer" | "mention_only":
-                return _TO_ANSWER | (CREATE_PUBLIC_THREADS if channel.is_text else 0)
+                return _TO_ANSWER | (audience.CREATE_PUBLIC_THREADS if channel.is_text else 0)
 
 
 def _lost(kind: str, lost_id: str, key: str) -> Finding:
     return _todo(f"the bot finds no {kind} {lost_id} on its servers", f"correct or remove {lost_id} in {key}")
 
 
-def _named(channels: Sequence[NamedChannel]) -> str:
+def _named(channels: Sequence[audience.NamedChannel]) -> str:
     shown = ", ".join(f"#{channel.name or channel.id}" for channel in channels[:NAMED_AT_MOST])
     more = len(channels) - NAMED_AT_MOST
     return f"{shown} and {more} more" if more > 0 else shown

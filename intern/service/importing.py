@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -189,19 +190,12 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
     """Find the captures that the bot would have made. Raises ConfigError for a server that is not served."""
     options, history = settings.conversations, ExportedHistory(exports)
     captures: list[Capture] = []
-    skipped: dict[str, int] = {}
+    skipped = Counter({"notices of Discord's": exports.system, "messages that cannot be read": exports.unreadable})
     replies = looked_at = 0
-
-    def skip(reason: str, number: int = 1) -> None:
-        if number:
-            skipped[reason] = skipped.get(reason, 0) + number
-
-    skip("notices of Discord's", exports.system)
-    skip("messages that cannot be read", exports.unreadable)
     for place in exports.channels:
         check_server(place, settings)
         if reason := closed(place, settings):
-            skip(reason, len(place.messages))
+            skipped[reason] += len(place.messages)
             continue
         recent = Recent(options.bounds)
         recent.look_back(place.channel.id, ())  # an export holds nothing older
@@ -214,10 +208,12 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
                 replies += 1
                 made = [] if early else await captures_of(batch, place.channel, history, options)
                 captures += made
-                skip("team replies before --since" if early else "team replies that answer no member", not made)
+                if not made:
+                    skipped["team replies before --since" if early else "team replies that answer no member"] += 1
             elif goes_on and not early:
                 captures += await _follow_ups(batch, place, history, options)
-    return Found(messages=exports.messages, team_replies=replies, captures=tuple(captures), skipped=skipped)
+    left_out = {reason: number for reason, number in skipped.items() if number}
+    return Found(messages=exports.messages, team_replies=replies, captures=tuple(captures), skipped=left_out)
 
 
 async def captures_of(batch: Batch, channel: Channel, history: History, options: ConversationOptions) -> list[Capture]:
@@ -391,20 +387,32 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
     name = str(await run_sync(folder.resolve))
     segments = [segment for note in notes for segment in await run_sync(segments_of, note, name)]
     present = {segment.id for segment in segments}
-    if dry_run and not await run_sync(settings.paths.database.exists):
-        return await _planned(settings, segments, {}, files=len(notes), lost=(), skipped=skipped)
-    async with open_intern(settings) as intern:
-        known = {entry.conversation_id: entry for entry in await intern.known.extractions.entries()}
+    async with AsyncExitStack() as stack:
+        known: dict[ConversationId, Extraction] = {}
+        intern = None
+        if not dry_run or await run_sync(settings.paths.database.exists):
+            intern = await stack.enter_async_context(open_intern(settings))
+            known = {entry.conversation_id: entry for entry in await intern.known.extractions.entries()}
+        news = [segment for segment in segments if _is_news(segment, known)]
         # A file that is there and cannot be read has said nothing else yet.
         lost = gone(known, name, present) if not skipped else []
-        planned = await _planned(settings, segments, known, files=len(notes), lost=lost, skipped=skipped)
-        if dry_run:
+        asks = settings.kb_model.kind == "endpoint"
+        planned = ImportedNotes(
+            files=len(notes),
+            new=sum(segment.id not in known for segment in news),
+            changed=sum(segment.id in known for segment in news),
+            unchanged=len(segments) - len(news),
+            withdrawn=len(lost),
+            skipped=skipped,
+            model_calls=len(news) if asks else 0,
+            tokens=await run_sync(_tokens, settings, news) if asks else 0,
+        )
+        if dry_run or intern is None:
             return planned
         done = Counter(unchanged=planned.unchanged)
-        to_read = [segment for segment in segments if _is_news(segment, known)]
-        for start in range(0, len(to_read), _JOB_NOTES):
-            tell("Reading {total} conversations", start, len(to_read))
-            done.update(await intern.read_notes(NotesJob(notes=tuple(to_read[start : start + _JOB_NOTES]))))
+        for start in range(0, len(news), _JOB_NOTES):
+            tell("Reading {total} conversations", start, len(news))
+            done.update(await intern.read_notes(NotesJob(notes=tuple(news[start : start + _JOB_NOTES]))))
         if lost:
             await intern.read_notes(NotesJob(withdrawn=tuple(lost)))
     return replace(planned, tokens=None, read=NotesRead(**{end: done[end] for end in NotesRead.__struct_fields__}))
@@ -413,29 +421,6 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
 def _is_news(segment: Segment, known: dict[ConversationId, Extraction]) -> bool:
     entry = known.get(segment.id)
     return entry is None or entry.content_hash != segment.content_hash or entry.error is not None
-
-
-async def _planned(
-    settings: Settings,
-    segments: Sequence[Segment],
-    known: dict[ConversationId, Extraction],
-    *,
-    files: int,
-    lost: Sequence[ConversationId],
-    skipped: dict[str, str],
-) -> ImportedNotes:
-    news = [segment for segment in segments if _is_news(segment, known)]
-    asks = settings.kb_model.kind == "endpoint"
-    return ImportedNotes(
-        files=files,
-        new=sum(segment.id not in known for segment in news),
-        changed=sum(segment.id in known for segment in news),
-        unchanged=len(segments) - len(news),
-        withdrawn=len(lost),
-        skipped=skipped,
-        model_calls=len(news) if asks else 0,
-        tokens=await run_sync(_tokens, settings, news) if asks else 0,
-    )
 
 
 def _tokens(settings: Settings, segments: Sequence[Segment]) -> int:

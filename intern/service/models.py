@@ -216,12 +216,7 @@ def templates_of(settings: Settings) -> Templates:
 
 def constants_of(settings: Settings) -> dict[str, str]:
     """Return the operator's own words that every template may use."""
-    ai = settings.ai
-    return {
-        "project_introduction": ai.project_introduction,
-        "answer_scope": ai.answer_scope,
-        "refusal_policy": ai.refusal_policy,
-    }
+    return {name: getattr(settings.ai, name) for name in ("project_introduction", "answer_scope", "refusal_policy")}
 
 
 def what_decides_topics(settings: Settings) -> str:
@@ -231,8 +226,7 @@ def what_decides_topics(settings: Settings) -> str:
         return "offline"
     templates = templates_of(settings)
     wording = [templates.source(prompt) for prompt in (CLASSIFY, INTEGRATE, SPLIT_TOPIC)]
-    ai = settings.ai
-    return "\n".join([model.model, ai.project_introduction, ai.answer_scope, ai.refusal_policy, *wording])
+    return "\n".join([model.model, *constants_of(settings).values(), *wording])
 
 
 def offline_rules(embedder: Embedder | None = None) -> dict[str, Callable[[Any], Any]]:
@@ -305,12 +299,9 @@ class _Measured:
     """Prompts as the library of today would make them, on average: a new one starts small, and grows as large."""
 
     def __init__(self, topics: Knowledge, describe: Describe, tokens_of: TokensOf, options: LearningOptions) -> None:
-        self._topics = topics
-        self._tokens_of = tokens_of
-        self._options = options
-        self._entries = [
-            IndexEntry(SourceId(f"team:{name}.txt"), describe(topics.read(name))) for name in topics.names()
-        ]
+        self._topics, self._tokens_of, self._options = topics, tokens_of, options
+        names = topics.names()
+        self._entries = [IndexEntry(SourceId(f"team:{name}.txt"), describe(topics.read(name))) for name in names]
 
     def classify(self, pair: CapturedPair) -> int:
         """Tokens of the call that chooses its topic."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -274,14 +274,21 @@ class Prompting:
             uses = self._templates.variables(prompt)
         except ConfigError:  # `check` tells
             uses = frozenset[str]()
+        room, fields = prompt.takes.__module__.split(".")[1], msgspec.structs.fields(prompt.takes)
+        constants = [name for name in constants_of(self._settings) if name in uses]
+        return self._line(prompt.name, room, [field.name for field in fields], constants, self._unused(prompt))
+
+    def _line(
+        self, name: str, used_by: str, fields: Sequence[str], constants: Sequence[str], unused: str = ""
+    ) -> PromptLine:
         return PromptLine(
-            name=prompt.name,
-            used_by=prompt.takes.__module__.split(".")[1],
-            fields=tuple(field.name for field in msgspec.structs.fields(prompt.takes)),
-            constants=tuple(f"ai.{name}" for name in constants_of(self._settings) if name in uses),
-            file=str(self._override(prompt.name) or self._shipped_file(prompt.name)),
-            overridden=self._override(prompt.name) is not None,
-            unused=self._unused(prompt),
+            name=name,
+            used_by=used_by,
+            fields=tuple(fields),
+            constants=tuple(f"ai.{each}" for each in constants),
+            file=str(self._override(name) or self._shipped_file(name)),
+            overridden=self._override(name) is not None,
+            unused=unused,
         )
 
     def _unused(self, prompt: Prompt[Any, Any]) -> str:
@@ -295,14 +302,7 @@ class Prompting:
             uses = "project_introduction" in self.source(name)
         except ConfigError:  # `check` tells
             uses = False
-        return PromptLine(
-            name=name,
-            used_by="conversations",
-            fields=(),
-            constants=("ai.project_introduction",) if uses else (),
-            file=str(self._override(name) or self._shipped_file(name)),
-            overridden=self._override(name) is not None,
-        )
+        return self._line(name, "conversations", (), ["project_introduction"] if uses else ())
 
     @property
     def _message_constants(self) -> Mapping[str, str]:

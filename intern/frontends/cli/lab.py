@@ -292,16 +292,13 @@ def _check_writable(file: Path, option: str) -> None:
 
 def _check_apart(json_file: Path, html_file: Path, exports: tuple[Path, ...]) -> None:
     """Check that no report replaces the other, or a file that is read. Raises ConfigError."""
-    read = {os.path.realpath(export) for export in exports}
-    places = {
-        option: os.path.realpath(file)
-        for option, file in (("--json", json_file), ("--html", html_file))
-        if file.is_file() or not file.exists()  # a pipe, or /dev/stdout, may well take both
-    }
+    taken = {os.path.realpath(export) for export in exports}
     for option, file in (("--json", json_file), ("--html", html_file)):
-        if places.get(option) in read:
+        if os.path.realpath(file) in taken and (file.is_file() or not file.exists()):
             raise ConfigError(f"{file} is one of the exports that are read; name another place with {option}")
-    if len(places) > len(set(places.values())):
+    # A pipe, or /dev/stdout, may well take both.
+    files = [os.path.realpath(file) for file in (json_file, html_file) if file.is_file() or not file.exists()]
+    if len(files) > len(set(files)):
         raise ConfigError(f"{html_file}: both reports would be written there; name another place with --json or --html")
 
 

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address, ip_address
 from secrets import token_urlsafe
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from intern.service import PageOptions, is_loopback
 
@@ -42,7 +42,7 @@ class Gate:
         as this one's own (DNS rebinding). Where there is a token, such a page has no cookie, and a proxy may give any
         name.
         """
-        return self.asks_for_token or is_loopback(_host_of(f"//{host}"))
+        return self.asks_for_token or is_loopback(_split(f"//{host}").hostname or "")
 
     def knows(self, session: str) -> bool:
         """Whether a browser has shown the token, and not too long ago."""
@@ -64,16 +64,14 @@ class Gate:
         """Whether this is the token, and comes from where not too many others came from. A wrong one counts."""
         if self.is_weary(remote):
             return False
-        if not self.is_token(shown):
-            self._count(_place(remote))
-            return False
-        return True
-
-    def _count(self, place: str) -> None:
+        if self.is_token(shown):
+            return True
+        place = _place(remote)
         self._failures.setdefault(place, deque()).append(self._now())
         self._failures.move_to_end(place)
         if len(self._failures) > _MOST_PLACES:
             self._failures.popitem(last=False)
+        return False
 
     def log_in(self, shown: str, remote: str) -> str | None:
         """Return a new session if the token is right, else None."""
@@ -101,7 +99,7 @@ class Gate:
         if site is not None:
             return site == "same-origin"
         # Our pages send no referrer, so browsers make their origin `null`: that says neither yes nor no.
-        return origin is None or origin == "null" or _netloc_of(origin) == headers.get("Host")
+        return origin is None or origin == "null" or _split(origin).netloc == headers.get("Host", "")
 
 
 def _place(remote: str) -> str:
@@ -115,15 +113,8 @@ def _place(remote: str) -> str:
     return str(address.ipv4_mapped or IPv6Address(int(address) >> 64 << 64))
 
 
-def _host_of(url: str) -> str:
+def _split(url: str) -> SplitResult:
     try:
-        return urlsplit(url).hostname or ""
+        return urlsplit(url)
     except ValueError:
-        return ""  # `[`, for instance
-
-
-def _netloc_of(url: str) -> str | None:
-    try:
-        return urlsplit(url).netloc
-    except ValueError:
-        return None
+        return urlsplit("")  # `[`, for instance

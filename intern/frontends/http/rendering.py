@@ -12,7 +12,7 @@ import msgspec
 from jinja2 import DictLoader, Environment, StrictUndefined
 from msgspec import Struct
 
-from intern.frontends.words import became, minute
+from intern.frontends.words import ago, became, long, minute
 from intern.service.running import Plot
 
 WIDTH, HEIGHT = 420, 120
@@ -100,9 +100,6 @@ def _said(plot: Plot) -> str:
     return f"{_day(plot.days[0])} to {_day(plot.days[-1])}: {', '.join(parts)}."
 
 
-_UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60))
-
-
 class Templates:
     """The pages' templates; `now` is what "ago" is counted from."""
 
@@ -132,14 +129,7 @@ class Templates:
 
     def _ago(self, moment: datetime) -> str:
         seconds = (self._now() - moment).total_seconds()
-        return f"in {_long(-seconds)}" if seconds < -1 else f"{_long(seconds)} ago"
-
-
-def _long(seconds: float) -> str:
-    for unit, length in _UNITS:
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} seconds"
+        return f"in {long(-seconds)}" if seconds < -1 else ago(seconds)
 
 
 def spoken(word: str) -> str:

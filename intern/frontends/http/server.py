@@ -141,16 +141,16 @@ class _Pages:
         app.add_routes(
             [
                 web.get("/", show("overview", "Overview", lambda _: running.overview())),
-                web.get("/healthz", self._healthz),
-                web.get("/readyz", self._readyz),
+                web.get("/healthz", self._health),
+                web.get("/readyz", self._health),
                 web.get("/metrics", self._tell_metrics),
                 web.get("/unanswered", show("unanswered", "Unanswered questions", lambda _: running.unanswered())),
                 web.get("/answers", show("answers", "Answers and silences", lambda r: running.answers(_offset(r)))),
                 web.get("/answers/{question_id}", self._answer),
                 web.get("/outdated", show("outdated", "Outdated answers", lambda _: running.outdated())),
-                web.get("/review", self._waiting),
+                web.get("/review", self._undecided),
                 web.post("/review", self._decide),
-                web.get("/parked", self._list_parked),
+                web.get("/parked", self._undecided),
                 web.post("/parked", self._retry),
                 web.get("/topics", show("topics", "Topics", lambda _: running.topics())),
                 web.get("/topics/{name}", self._topic),
@@ -225,14 +225,9 @@ class _Pages:
 
     # What is shown.
 
-    async def _healthz(self, request: web.Request) -> web.Response:
+    async def _health(self, request: web.Request) -> web.Response:
+        ready_counts = request.path == "/readyz" or "ready" in request.query
         # That this is said at all shows that the loop turns.
-        return await self._told(ready_counts="ready" in request.query)
-
-    async def _readyz(self, _: web.Request) -> web.Response:
-        return await self._told(ready_counts=True)
-
-    async def _told(self, *, ready_counts: bool) -> web.Response:
         # Liveness must not touch the disk: a slow disk is no reason to be killed.
         health = await self._running.checks.health() if ready_counts else self._running.checks.known()
         told: dict[str, object] = {
@@ -269,9 +264,10 @@ class _Pages:
         view = await self._running.answer(MessageId(request.match_info["question_id"]))
         return self._page(request, "answer", f"Question {view.trace.question_id}", view=view)
 
-    async def _waiting(self, request: web.Request, problem: str = "", status: int = 200) -> web.Response:
-        view, done = await self._running.waiting(), _SAID.get(request.query.get("done", ""), "")
-        return self._page(request, "review", "Review", status, view=view, done=done, problem=problem)
+    async def _undecided(self, request: web.Request, problem: str = "", status: int = 200) -> web.Response:
+        name, done = request.path[1:], _SAID.get(request.query.get("done", ""), "")
+        view = await (self._running.waiting() if name == "review" else self._running.parked())
+        return self._page(request, name, name.capitalize(), status, view=view, done=done, problem=problem)
 
     async def _decide(self, request: web.Request) -> web.Response:
         form = await request.post()
@@ -281,19 +277,15 @@ class _Pages:
         try:
             done = await self._running.review(cast("Literal['approve', 'reject']", action), QAId(qa_id))
         except ConfigError as error:
-            return await self._waiting(request, f"{error}.", 409)
+            return await self._undecided(request, f"{error}.", 409)
         raise web.HTTPSeeOther(f"/review?done={action if done == 'done' else done}")
-
-    async def _list_parked(self, request: web.Request, problem: str = "", status: int = 200) -> web.Response:
-        view, done = await self._running.parked(), _SAID.get(request.query.get("done", ""), "")
-        return self._page(request, "parked", "Parked", status, view=view, done=done, problem=problem)
 
     async def _retry(self, request: web.Request) -> web.Response:
         qa_id = _text(await request.post(), "qa_id")
         try:
             done: Done = await self._running.retry(QAId(qa_id))
         except ConfigError as error:
-            return await self._list_parked(request, f"{error}.", 409)
+            return await self._undecided(request, f"{error}.", 409)
         raise web.HTTPSeeOther(f"/parked?done={done}")
 
     async def _topic(self, request: web.Request) -> web.Response:
