@@ -95,8 +95,7 @@ class Stream(Generic[T]):
     source: tuple[str, ...]
     to: str
     size: int
-    reason: str = ""
-    """Why it has this size."""
+    """Below each stream stands why it has this one."""
 
     @property
     def name(self) -> str:
@@ -117,84 +116,34 @@ class Stream(Generic[T]):
         return sends, receives
 
 
-EVENTS = Stream[Heard](
-    Heard,
-    source=("listener", "backfill"),
-    to="batcher",
-    size=1000,
-    reason="A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind.",
-)
-BEHIND = Stream[FellBehind](
-    FellBehind, ("listener",), "backfill", 1, reason="A wakeup: checkpoints holds which channels are behind."
-)
-INTERACTIONS = Stream[Interaction](
-    Interaction,
-    source=("listener",),
-    to="interactions",
-    size=64,
-    reason="Discord waits 3 s for a sign; as many as are in work may queue, more could not be served in time.",
-)
-APPROVED = Stream[Approval](
-    Approval, ("listener",), "reviewer", 1, reason="A wakeup: `Approvals` holds what was approved."
-)
-BATCHES = Stream[Batch | LateChange](
-    Batch | LateChange,
-    source=("batcher",),
-    to="router",
-    size=16,
-    reason="The router works on several at once; batches here would otherwise wait in a quiet window.",
-)
-ANSWERS = Stream[AnswerRequest | Withdrawal](
-    AnswerRequest | Withdrawal,
-    source=("router",),
-    to="responder",
-    size=16,
-    reason="A late answer is useless: questions beyond this are shed, named and counted.",
-)
-CAPTURES = Stream[CaptureRequest](
-    CaptureRequest,
-    source=("router", "interactions"),
-    to="capturer",
-    size=16,
-    reason="An append takes a millisecond; the router waits when the disk is slower.",
-)
-PENDING = Stream[CapturePending](
-    CapturePending, ("capturer",), "captioner", 1, reason="A wakeup: the table of pending captures holds the rest."
-)
-WITHDRAWALS = Stream[Withdrawal](
-    Withdrawal, ("router",), "integrator", 16, reason="Written down at once, even while a model is busy."
-)
-ARCHIVED = Stream[Archived](
-    Archived,
-    source=("capturer", "captioner", "reviewer", "job_worker"),
-    to="classifier",
-    size=1,
-    reason="A wakeup: the archive holds the rest.",
-)
-FILINGS = Stream[Filing](
-    Filing,
-    source=("classifier",),
-    to="integrator",
-    size=0,
-    reason="None ahead: a pair is classified knowing the topics that those before it opened.",
-)
-CHANGES = Stream[SourceChanged](
-    SourceChanged,
-    source=("integrator", "scout", "job_worker"),
-    to="indexer",
-    size=1,
-    reason="A wakeup: files, topics and the index cache hold the rest.",
-)
-DECIDED = Stream[Decided](
-    Decided, ("integrator", "job_worker"), "extractor", 1, reason="A wakeup: the decisions hold the rest."
-)
-REPLIES = Stream[Reply](
-    Reply,
-    source=("responder", "router"),
-    to="poster",
-    size=16,
-    reason="Replies are few and small; one that waits for Discord must not hold up a model call that is done.",
-)
+EVENTS = Stream[Heard](Heard, ("listener", "backfill"), "batcher", 1000)
+"""A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind."""
+BEHIND = Stream[FellBehind](FellBehind, ("listener",), "backfill", 1)
+"""A wakeup: checkpoints holds which channels are behind."""
+INTERACTIONS = Stream[Interaction](Interaction, ("listener",), "interactions", 64)
+"""Discord waits 3 s for a sign; as many as are in work may queue, more could not be served in time."""
+APPROVED = Stream[Approval](Approval, ("listener",), "reviewer", 1)
+"""A wakeup: `Approvals` holds what was approved."""
+BATCHES = Stream[Batch | LateChange](Batch | LateChange, ("batcher",), "router", 16)
+"""The router works on several at once; batches here would otherwise wait in a quiet window."""
+ANSWERS = Stream[AnswerRequest | Withdrawal](AnswerRequest | Withdrawal, ("router",), "responder", 16)
+"""A late answer is useless: questions beyond this are shed, named and counted."""
+CAPTURES = Stream[CaptureRequest](CaptureRequest, ("router", "interactions"), "capturer", 16)
+"""An append takes a millisecond; the router waits when the disk is slower."""
+PENDING = Stream[CapturePending](CapturePending, ("capturer",), "captioner", 1)
+"""A wakeup: the table of pending captures holds the rest."""
+WITHDRAWALS = Stream[Withdrawal](Withdrawal, ("router",), "integrator", 16)
+"""Written down at once, even while a model is busy."""
+ARCHIVED = Stream[Archived](Archived, ("capturer", "captioner", "reviewer", "job_worker"), "classifier", 1)
+"""A wakeup: the archive holds the rest."""
+FILINGS = Stream[Filing](Filing, ("classifier",), "integrator", 0)
+"""None ahead: a pair is classified knowing the topics that those before it opened."""
+CHANGES = Stream[SourceChanged](SourceChanged, ("integrator", "scout", "job_worker"), "indexer", 1)
+"""A wakeup: files, topics and the index cache hold the rest."""
+DECIDED = Stream[Decided](Decided, ("integrator", "job_worker"), "extractor", 1)
+"""A wakeup: the decisions hold the rest."""
+REPLIES = Stream[Reply](Reply, ("responder", "router"), "poster", 16)
+"""Replies are few and small; one that waits for Discord must not hold up a model call that is done."""
 
 STREAMS: tuple[Stream[Any], ...] = (
     EVENTS,

@@ -62,42 +62,22 @@ _TOKEN_EXPIRED: Final = frozenset({10015, 50027})
 _ASK, _ANSWER_THIS, _LEARN_FROM_THIS, _INTERN, _WHY = "ask", "Answer this", "Learn from this", "intern", "why"
 _QUESTION, _MESSAGE = "question", "message"
 
+
+def _named(name: str, kind: int, description: str, *options: Mapping[str, Any], **more: object) -> Mapping[str, Any]:
+    inside = {"options": list(options)} if options else {}
+    return {"name": name, "type": kind, "description": description, **inside, **more}
+
+
+_WANTED = _named(_QUESTION, _STRING, "What do you want to know?", required=True, max_length=2000)
+_ABOUT = _named(_MESSAGE, _STRING, "A link to a message, or its id; without it, the newest question here")
 COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
-    {
-        "name": _ASK,
-        "type": _SLASH,
-        "description": "Ask; only you see the answer, and you may share it",
-        "options": [
-            {
-                "type": _STRING,
-                "name": _QUESTION,
-                "description": "What do you want to know?",
-                "required": True,
-                "max_length": 2000,
-            }
-        ],
-    },
+    _named(_ASK, _SLASH, "Ask; only you see the answer, and you may share it", _WANTED),
     {"name": _ANSWER_THIS, "type": _ON_MESSAGE},
     {"name": _LEARN_FROM_THIS, "type": _ON_MESSAGE},
-    {
-        "name": _INTERN,
-        "type": _SLASH,
-        "description": "For the team: what intern did, and why",
-        "options": [
-            {
-                "type": _SUBCOMMAND,
-                "name": _WHY,
-                "description": "Why was this answered, or not?",
-                "options": [
-                    {
-                        "type": _STRING,
-                        "name": _MESSAGE,
-                        "description": "A link to a message, or its id; without it, the newest question here",
-                    }
-                ],
-            }
-        ],
-    },
+    _named(
+        *(_INTERN, _SLASH, "For the team: what intern did, and why"),
+        _named(_WHY, _SUBCOMMAND, "Why was this answered, or not?", _ABOUT),
+    ),
 )
 """What we register: names and options as Discord wants them, without the fields whose default will do."""
 
