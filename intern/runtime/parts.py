@@ -175,14 +175,13 @@ async def _around(room: _Room) -> _Around:
     events.count = counts.add
     events.unanswered = partial(_leave_open, stores.unanswered)
     allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
-    wording = load_wording(
-        Path(settings.prompts.dir) if settings.prompts.dir else None,
-        {"project_introduction": settings.ai.project_introduction},
-    )
+    folder, introduction = settings.prompts.dir, {"project_introduction": settings.ai.project_introduction}
+    wording = load_wording(Path(folder) if folder else None, introduction)
     handoff = settings.discord.handoff_role_id
-    answered = writer.extraction.answered
+    pending, attempts = stores.pending, stores.attempts
+    extraction, answered = writer.extraction, writer.extraction.answered
     await answered.open(ThreadReader(chat, audience.admits_id))
-    late = MessageChanges(stores.archive, admits=audience.admits_id, pending=stores.pending, answered=answered.threads)
+    late = MessageChanges(stores.archive, admits=audience.admits_id, pending=pending, answered=answered.threads)
     library = library_of(
         settings,
         stores.archive,
@@ -226,15 +225,26 @@ async def _around(room: _Room) -> _Around:
     captions = Captioning(
         models.learning,
         platform.images,
-        stores.pending,
+        pending,
         # Rules cannot look at pictures, even if the setting is on.
         sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
         mask=settings.kb.mask_secrets,
     )
     retractions = Retractions(stores.cited, posts.retract, traces, clock=clock, note=wording.retracted)
     posted_work = (posted.check, retractions.retract) if settings.ai.retract else (posted.check,)
-    approvals = Approvals(clock=clock)
-    scans = settings.kb.scan_interval_seconds
+    private = PrivateNotes(chat, Greeted(db, clock=clock))
+    dispatcher = Dispatcher(
+        chat,
+        stores.posts,
+        options,
+        guild_ids=chat.guild_ids,
+        admits=chat.admits,
+        clock=clock,
+        allows=allows,
+        private=private,
+    )
+    approvals, look_up = Approvals(clock=clock), partial(open_message, chat.look_up, audience.admits_id)
+    scans, batch_wait = settings.kb.scan_interval_seconds, settings.discord.message_batch_wait_seconds
     poster = Poster(
         posts=posts,
         outgoing=outgoing,
@@ -242,7 +252,7 @@ async def _around(room: _Room) -> _Around:
         settle=settling.settle,
         events=events,
         # What the asker wrote last has become a question by then, or never will.
-        hold_seconds=settings.discord.message_batch_wait_seconds + 5,
+        hold_seconds=batch_wait + 5,
     )
     actors: dict[str, Start] = {
         "classifier": Classifier(
@@ -251,26 +261,22 @@ async def _around(room: _Room) -> _Around:
             settles_in=learning.settles_in,
             again=learning.due,
             choose=learning.choose_topic,
-            attempts=stores.attempts,
+            attempts=attempts,
             events=events,
         ).run,
         "captioner": Captioner(
-            pending=stores.pending,
-            captions=captions,
-            keep=learning.keep,
-            look_up=partial(open_message, chat.look_up, audience.admits_id),
-            events=events,
+            pending=pending, captions=captions, keep=learning.keep, look_up=look_up, events=events
         ).run,
-        "integrator": Integrator(filer=learning, attempts=stores.attempts, events=events).run,
+        "integrator": Integrator(filer=learning, attempts=attempts, events=events).run,
         "indexer": partial(
             indexer, refresh=writer.indexing.refresh, settle_seconds=settings.kb.settle_seconds, events=events
         ),
         "extractor": Extractor(
-            decisions=writer.extraction.after,
-            after=await writer.extraction.position(),
-            again=writer.extraction.due,
-            extraction=writer.extraction,
-            attempts=stores.attempts,
+            decisions=extraction.after,
+            after=await extraction.position(),
+            again=extraction.due,
+            extraction=extraction,
+            attempts=attempts,
             events=events,
         ).run,
         "projector": partial(
@@ -282,27 +288,9 @@ async def _around(room: _Room) -> _Around:
             shortest_wait=_PROJECTS_EVERY,
             backoff=exponential_backoff,
         ),
-        "batcher": partial(
-            batcher,
-            open_batches=Batches(settings.discord.message_batch_wait_seconds),
-            settle=checkpoints.settle,
-            clock=clock,
-        ),
+        "batcher": partial(batcher, open_batches=Batches(batch_wait), settle=checkpoints.settle, clock=clock),
         "router": Router(
-            dispatch=partial(
-                _dispatched,
-                Dispatcher(
-                    chat,
-                    stores.posts,
-                    options,
-                    guild_ids=chat.guild_ids,
-                    admits=chat.admits,
-                    clock=clock,
-                    allows=allows,
-                    private=PrivateNotes(chat, Greeted(db, clock=clock)),
-                ),
-                answered,
-            ),
+            dispatch=partial(_dispatched, dispatcher, answered),
             declines=Declining(wording, traces=traces, clock=clock),
             outgoing=outgoing,
             late=late,
@@ -311,12 +299,7 @@ async def _around(room: _Room) -> _Around:
             events=events,
         ).run,
         "capturer": partial(
-            capturer,
-            keep=learning.keep,
-            known=captions.known,
-            pending=stores.pending,
-            settle=settling.captured,
-            events=events,
+            capturer, keep=learning.keep, known=captions.known, pending=pending, settle=settling.captured, events=events
         ),
         "responder": Responder(
             answers=answers,
