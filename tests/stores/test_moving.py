@@ -16,12 +16,12 @@ from intern.core.progress import heard_by
 from intern.stores.database import Database as AnyDatabase, Transaction
 from intern.stores.sqlite.database import SCHEMA, Database
 from intern.stores.sqlite.moving import move
+from tests.engines import open_database
 
-pytestmark = pytest.mark.anyio
-Either = Database
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
 
 
-MANY = 1_203
+MANY = 503
 """Rows of each table, more than are read at a time."""
 
 _ONE_OF = re.compile(r"check \((\w+) in \((?:'', )?'([^']+)'")
@@ -76,8 +76,7 @@ async def fill(db: AnyDatabase, many: int = MANY) -> None:
         if isinstance(db, Database):
             tx.run("pragma defer_foreign_keys = 1")
         for statement, rows in filled(db.community, many):
-            for row in rows:
-                tx.run(statement, row)
+            tx.run_each(statement, rows)
 
     await db.write(work)
 
@@ -95,7 +94,7 @@ async def test_each_row_of_each_table_is_copied_to_either_engine_and_back(tmp_pa
     with fail_after(60):
         async with (
             await Database.open(tmp_path / "one.db") as one,
-            await Either.open(tmp_path / "two.db") as two,
+            await open_database(tmp_path / "two.db") as two,
             await Database.open(tmp_path / "three.db") as three,
         ):
             await fill(one)
@@ -109,7 +108,7 @@ async def test_each_row_of_each_table_is_copied_to_either_engine_and_back(tmp_pa
 
 async def test_rows_that_come_later_are_numbered_after_those_that_were_moved(tmp_path: Path) -> None:
     with fail_after(30):
-        async with await Database.open(tmp_path / "one.db") as one, await Either.open(tmp_path / "two.db") as two:
+        async with await Database.open(tmp_path / "one.db") as one, await open_database(tmp_path / "two.db") as two:
             await fill(one, 3)
             await move(one, two)
             largest = await two.number("select max(rid) from image_texts where community = :community")
@@ -123,7 +122,7 @@ async def test_rows_that_come_later_are_numbered_after_those_that_were_moved(tmp
 
 async def test_a_database_that_holds_something_is_not_moved_to(tmp_path: Path) -> None:
     with fail_after(30):
-        async with await Database.open(tmp_path / "one.db") as one, await Either.open(tmp_path / "two.db") as two:
+        async with await Database.open(tmp_path / "one.db") as one, await open_database(tmp_path / "two.db") as two:
             await fill(one, 2)
             await fill(two, 1)
             before = await everything(two)
@@ -140,7 +139,7 @@ async def test_a_move_that_fails_midway_leaves_nothing(tmp_path: Path) -> None:
             raise KnowledgeError("the disk is full")
 
     with fail_after(30):
-        async with await Database.open(tmp_path / "one.db") as one, await Either.open(tmp_path / "two.db") as two:
+        async with await Database.open(tmp_path / "one.db") as one, await open_database(tmp_path / "two.db") as two:
             await fill(one, 2)
             with heard_by(full), pytest.raises(KnowledgeError, match="the disk is full"):
                 await move(one, two)

@@ -71,6 +71,10 @@ class PostgresTransaction(Transaction):
         with self._db.cursor() as cursor:  # one round trip: psycopg sends them in a pipeline
             cursor.executemany(_sql(said), (self._given(each, places, lists) for each in values))
 
+    def count_on(self, table: str, column: str) -> None:
+        numbers = f"pg_get_serial_sequence('{table}', '{column}')"  # of all communities; the largest one seen is ours
+        self._db.execute(_sql(f"select setval({numbers}, greatest(max({column}), nextval({numbers}))) from {table}"))
+
     def _run(self, statement: str, values: Sequence[Value]) -> psycopg.Cursor[tuple[Any, ...]]:
         plain, places = positional(statement)
         said, lists = translated(plain)
