@@ -117,7 +117,7 @@ async def test_rows_that_come_later_are_numbered_after_those_that_were_moved(tmp
                 " values (:community, '1', '2', 'new')"
             )
             newest = "select rid from image_texts where community = :community and text = 'new'"
-            assert await two.number(newest) == largest + 1
+            assert await two.number(newest) > largest
 
 
 async def test_a_database_that_holds_something_is_not_moved_to(tmp_path: Path) -> None:
