@@ -1,7 +1,8 @@
 """Fixtures for every room, and which part of the tests is run.
 
 `make test` runs `--part=test`: all on asyncio but what is marked `rest` or `process`, and what is in EDGES on trio,
-too. `make test-all` runs `--part=rest`, which is exactly what is left. Without `--part`, all that is named is run.
+too. `make test-all` runs `--part=rest`, which is exactly what is left, and more examples of what is tested by examples.
+Without `--part`, all that is named is run.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ import logging
 import os
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from types import CodeType
+from typing import Any
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import is_hypothesis_test
 from jinja2 import Environment
 
 from intern.core.log import PROCESSORS
+from intern.stores.sqlite import database
+from tests import examples
 from tests.engines import engine, postgres
 
 __all__ = ["engine", "postgres"]  # fixtures
@@ -41,10 +47,6 @@ SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set
 FOR_THE_REST = ("rest", "process")  # marks
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30  # bytes, several times what a run leaves lying at once
-
-# An example's 200 ms pass by themselves where other tests want the processor; a test that hangs has its own timeout.
-settings.register_profile("beside others", deadline=None)
-settings.load_profile("beside others")
 
 structlog.configure(processors=PROCESSORS)  # so that structlog's capture_logs takes our events
 
@@ -72,7 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         twice = _backend(item) == "trio" and _function(item) in on_asyncio
         resting = any(map(item.get_closest_marker, FOR_THE_REST)) or (twice and not _at_an_edge(item))
-        (kept if (part == "rest") == resting else left).append(item)
+        wanted = resting or _by_examples(item) if part == "rest" else not resting
+        (kept if wanted else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
 
@@ -99,15 +102,20 @@ def _function(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
+def _by_examples(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
+
+
 def _at_an_edge(item: pytest.Item) -> bool:
     return item.path.relative_to(HERE).as_posix().startswith(EDGES)
 
 
-def pytest_configure() -> None:
-    """Let tests write to memory where there is room: what they wait for, else, is mostly fsync.
+def pytest_configure(config: pytest.Config) -> None:
+    """Say how many examples there are, and let tests write to memory where there is room: they wait mostly for fsync.
 
     A killed process loses as much there as on a disk: nothing that it had written. TMPDIR names another place.
     """
+    examples.use(each_time=config.getoption("--part") == "test")
     if "TMPDIR" not in os.environ and _has_room(MEMORY):
         os.environ["TMPDIR"] = str(MEMORY)  # and for the processes that tests start
         tempfile.tempdir = None
@@ -152,6 +160,29 @@ def templates_compiled_once() -> Generator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Environment, "compile", compile_once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def tables_made_once(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Thousands of tests open a new database: one whose tables are made is copied, at a fifth of the cost."""
+    opened, made, one_at_a_time = database._opened, dict[str, bytes](), Lock()
+    ours = {schema: schema.read_text(encoding="utf-8") for schema in database.SCHEMA.parent.glob("*.sql")}
+    for schema in ours.values():
+        path = tmp_path_factory.mktemp("made") / "made.db"
+        opened(path, schema).close()
+        made[schema] = path.read_bytes()
+
+    def opened_from_copy(path: Path, schema: str | None) -> Any:
+        copy = made.get(schema or ours[database.SCHEMA])
+        with one_at_a_time, suppress(OSError):  # what is wrong with the path, the code tells that is tested
+            if copy is not None and not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(copy)
+        return opened(path, schema)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(database, "_opened", opened_from_copy)
         yield
 
 

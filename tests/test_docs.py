@@ -119,6 +119,7 @@ def test_a_generated_page_is_what_would_be_generated_now(name: str) -> None:
     assert committed == pages()[name], "`make docs` makes it anew"
 
 
+@pytest.mark.rest
 def test_the_picture_of_the_scene_shows_what_the_scene_shows_now() -> None:
     assert PLAY.read_text(encoding="utf-8") == drawn(played()), "`make screenshots` makes it anew"
 

@@ -23,6 +23,7 @@ from intern.models.limits import Limits
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage
 from intern.settings.loading import Settings, load_settings
+from tests.examples import examples
 
 EXAMPLE = Path(__file__).parents[1] / "intern.toml.example"
 CANARY = "cAnArY-MTE5ODYyMjQ4MzQ3MTkyNTI0OA.Gx7-secret"
@@ -580,7 +581,7 @@ def test_a_wrong_variable_is_told_by_its_name(variable: str, value: str, said: s
     assert message.startswith(f"the environment variable {variable}: {said}")
 
 
-@bounds(deadline=None, max_examples=30)
+@bounds(deadline=None, max_examples=examples(30))
 @given(st.text(min_size=8).map(lambda tail: CANARY + tail))
 def test_no_text_in_any_place_comes_back_in_a_message(text: str) -> None:
     for section, keys in _keys_of(Settings()).items():

@@ -32,6 +32,7 @@ from intern.answering.workflow import Answerer
 from intern.core.messages import AIResult, Conversation, Message, RequestContext, SilenceReason
 from intern.models.prompt import Prompt
 from tests.answering.shelf import Shelf
+from tests.examples import examples
 from tests.fakes import ScriptedModel
 
 PROMPTS: tuple[Prompt[Any, Any], ...] = (GATE, SELECT, ANSWER, VERIFY)
@@ -108,7 +109,7 @@ FUSED = st.builds(
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(plan=PLANS, options=OPTIONS, text=TEXTS)
 def test_a_result_keeps_its_promises(backend: str, plan: dict[str, Any], options: AnsweringOptions, text: str) -> None:
     model, shelf = ScriptedModel(), Shelf(SOURCES)
@@ -134,7 +135,7 @@ def test_a_result_keeps_its_promises(backend: str, plan: dict[str, Any], options
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(replies=st.tuples(DECISIONS, CONFIRMATIONS), options=FUSED, asked=st.tuples(TEXTS, st.booleans()))
 def test_a_result_of_two_calls_keeps_its_promises(
     backend: str, replies: tuple[Decision, Confirmation], options: AnsweringOptions, asked: tuple[str, bool]

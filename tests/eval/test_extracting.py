@@ -14,6 +14,7 @@ from tests.fakes import ScriptedModel
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.rest,
     pytest.mark.skipif(not EVAL.is_dir(), reason="the real chats are not part of the project"),
 ]
 

@@ -51,6 +51,7 @@ from tests.sandbox import Sandbox
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.rest,
     pytest.mark.skipif(not STRINGS.is_file(), reason="needs the hostile strings, which are not part of the project"),
 ]
 

@@ -48,6 +48,7 @@ from tests.frontends.cli.conftest import SOURCE_TREE, environment
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.rest,
     pytest.mark.skipif(not STRINGS.is_file(), reason="needs the hostile strings, which are not part of the project"),
 ]
 

@@ -34,6 +34,7 @@ from tests.knowing import knowledge_in
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.rest,
     pytest.mark.skipif(not STRINGS.is_file(), reason="needs the hostile strings, which are not part of the project"),
 ]
 

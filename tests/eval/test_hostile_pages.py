@@ -27,6 +27,7 @@ from tests.sources.folders import Shelf
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.rest,
     pytest.mark.skipif(not STRINGS.is_file(), reason="needs the hostile strings, which are not part of the project"),
 ]
 

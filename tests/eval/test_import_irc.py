@@ -12,6 +12,7 @@ from tests.eval.irc_export import export
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.rest,
     pytest.mark.skipif(not EVAL.is_dir(), reason="needs the real chats, which are not part of the project"),
 ]
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings, strategies as st
 
 from intern.chat.reply_text import unlinked
 from tests.eval.links import clickable, uncited
+from tests.examples import examples
 
 EVIL = "https://evil.example/x"
 
@@ -121,7 +122,7 @@ LINKS = [EVIL, f"<{EVIL}>", f"[a]({EVIL})", "discord.gg/q", "discord.gift/q", "s
 
 
 # Not random: of a million of these, two or three are read in ways that we do not foresee.
-@settings(derandomize=True, max_examples=500)
+@settings(derandomize=True, max_examples=examples(500))
 @given(st.lists(st.sampled_from([*MARKUP, *LINKS]), max_size=14).map("".join))
 def test_no_markup_however_tangled_makes_a_link_of_what_was_not_cited(text: str) -> None:
     assert uncited(unlinked(text, ())) == []

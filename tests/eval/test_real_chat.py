@@ -51,6 +51,7 @@ from tests.sandbox import Sandbox
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.rest,
     pytest.mark.skipif(not EVAL.is_dir(), reason="needs the real chats, which are not part of the project"),
 ]
 

@@ -11,6 +11,7 @@ from tests.eval.chats import EVAL
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.rest,
     pytest.mark.skipif(not EVAL.is_dir(), reason="needs the real questions, which are not part of the project"),
 ]
 

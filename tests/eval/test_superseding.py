@@ -10,6 +10,7 @@ from tests.eval import superseding
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.rest,
     pytest.mark.skipif(not superseding.PAIRS.is_file(), reason="needs real entries, which are not part of the project"),
 ]
 

@@ -21,6 +21,7 @@ from intern.learning.filing import catch_up, take_out
 from intern.learning.forgetting import Forget, search, tombstone
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.learning.regenerating import Regeneration
+from tests.examples import examples
 from tests.fakes import Uncounted
 from tests.learning.pairs import NOON, Team
 from tests.learning.test_withdrawing import NODES, blocks_of
@@ -185,7 +186,7 @@ class _Life:
             self.erased.update(names)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(acts=st.lists(_ACTS, max_size=12))
 def test_whatever_is_captured_edited_deleted_and_forgotten_live_equals_regeneration(
     tmp_path_factory: pytest.TempPathFactory, acts: list[_Act]

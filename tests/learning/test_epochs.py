@@ -24,6 +24,7 @@ from intern.learning.prompts import (
     SplitIn,
     SplitOut,
 )
+from tests.examples import examples
 from tests.learning.anew import KEEP, Opinionated, again, by_first_word, outcome
 from tests.learning.pairs import Team, held
 
@@ -53,7 +54,7 @@ async def taught(team: Team, seed: int) -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@settings(deadline=None, max_examples=8, phases=[Phase.explicit, Phase.generate])
+@settings(deadline=None, max_examples=examples(8), phases=[Phase.explicit, Phase.generate])
 @given(seed=st.integers(0, 10_000), paces=st.tuples(st.integers(0, 99), st.integers(0, 99)))
 def test_topics_decisions_and_calls_are_the_same_at_any_concurrency(
     tmp_path_factory: pytest.TempPathFactory, backend: str, seed: int, paces: tuple[int, int]

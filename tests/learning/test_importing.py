@@ -13,6 +13,7 @@ from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Capture, CapturedPair, Turn
 from intern.learning.archiving import Archivist, Kept, Rehearsal, Rehearsed, keep_imported, names_of, rehearse
 from intern.stores.archive import Archive
+from tests.examples import examples
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +78,7 @@ _WHOLE = st.lists(st.integers(1, 12), min_size=2, max_size=5, unique=True).filte
 _CAPTURES = st.lists(_WHOLE.map(lambda ids: capture(*ids)), max_size=8)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(history=_CAPTURES)
 async def test_an_import_ends_where_one_capture_after_the_other_would_have_ended(
     tmp_path_factory: pytest.TempPathFactory, history: list[Capture]
@@ -94,7 +95,7 @@ async def test_an_import_ends_where_one_capture_after_the_other_would_have_ended
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(live=_CAPTURES, history=_CAPTURES)
 async def test_a_second_import_adds_nothing_whatever_was_captured_live_and_in_whatever_order(
     tmp_path_factory: pytest.TempPathFactory, live: list[Capture], history: list[Capture]

@@ -17,6 +17,7 @@ from intern.core.records import CapturedPair, Filed, Moved, Turn
 from intern.core.text.words import topic_name
 from intern.learning.classifying import free_name, outline_of, split_topic
 from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut, block_of
+from tests.examples import examples
 from tests.learning.pairs import KilledError, Team
 from tests.samples import pair as pair_of
 
@@ -206,7 +207,7 @@ async def test_killed_at_any_step_all_blocks_have_moved_and_their_decisions_say_
     assert seen == [False, True]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=80), st.integers(300, 6000))
 def test_the_outline_keeps_its_bound_and_its_lines_whatever_is_asked(questions: list[str], max_chars: int) -> None:
     blocks = [

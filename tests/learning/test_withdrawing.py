@@ -31,6 +31,7 @@ from intern.learning.filing import Tally, catch_up
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Regeneration
 from intern.stores.sqlite.knowledge import Knowledge
+from tests.examples import examples
 from tests.fakes import UNCOUNTED
 from tests.learning.pairs import NOON, KilledError, Team
 
@@ -346,7 +347,7 @@ class _Life:
         await catch_up(folder.archive, folder.knowledge.cursor(), filer=folder.filer, choose=choose, attempts=UNCOUNTED)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(acts=st.lists(_ACTS, max_size=12))
 def test_whatever_happens_in_whatever_order_live_equals_regeneration(
     tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, list[str]]]

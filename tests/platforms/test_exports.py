@@ -15,6 +15,7 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 from intern.core.errors import ChatRefusedError, ConfigError
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.platforms.discord.exports import ExportedHistory, ExportedTeam, Exports, read_exports
+from tests.examples import examples
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 TEAM = ExportedTeam(member_ids=frozenset({UserId("3")}), role_ids=frozenset({RoleId("77")}))
@@ -194,7 +195,7 @@ _JSON = st.recursive(
 )
 
 
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150), deadline=None)
 @given(changes=st.dictionaries(st.sampled_from([*message(1), "reference", "forwardedMessage"]), _JSON, max_size=3))
 def test_whatever_stands_in_a_message_it_is_read_counted_or_refused(
     tmp_path_factory: pytest.TempPathFactory, changes: dict[str, Any]

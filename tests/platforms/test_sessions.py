@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from intern.core.ids import GuildId, UserId
 from intern.platforms.discord.audience import CONNECT, READ, VIEW_CHANNEL, own_roles, session_of
 from intern.platforms.discord.gateway import SessionStarts
+from tests.examples import examples
 
 Json = dict[str, Any]
 
@@ -139,7 +140,7 @@ def test_a_session_that_held_is_followed_at_once() -> None:
     assert starts.pause(60.0 + 3600.0) == 0.0
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.lists(st.floats(0, 120), max_size=40), st.sampled_from([0.0, 0.001, 1.0]))
 def test_nobody_begins_more_than_900_sessions_within_a_day(held: list[float], first_pause: float) -> None:
     starts, now = SessionStarts(first_pause), 0.0

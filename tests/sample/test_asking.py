@@ -15,7 +15,7 @@ from tests.sample.oracle import oracle
 
 pytestmark = pytest.mark.anyio
 
-STEPS = ("fused", "separate")
+STEPS = ("fused", pytest.param("separate", marks=pytest.mark.rest))
 
 LEAST_RIGHT_OFFLINE = {"fused": 16, "separate": 8}
 MOST_WRONG_OFFLINE = {"fused": 4, "separate": 11}
@@ -37,6 +37,7 @@ async def test_without_a_model_it_answers_no_worse_than_it_did(tmp_path: Path, s
 
 
 # Whether a message is said to the bot tells most of what it is, so the label is taken away once in each direction.
+@pytest.mark.rest
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 @pytest.mark.parametrize(("addressed", "bars"), [(True, ALL_ADDRESSED), (False, NONE_ADDRESSED)], ids=["all", "none"])
 async def test_without_a_model_it_does_not_live_on_who_is_addressed(

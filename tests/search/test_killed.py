@@ -29,6 +29,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.mark.rest
 async def test_a_writer_that_is_killed_loses_nothing_that_it_had_told_of(tmp_path: Path) -> None:
     chance = Random(6)
     told: dict[str, set[int]] = {"put": set(), "vectors": set()}

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from intern.search.finding import MOST_TERMS, Finder, Terms, fused, terms_of
 from intern.stores.sqlite.search_index import any_of, quoted
+from tests.examples import examples
 from tests.search.documents import Directions, document, opened
 
 
@@ -48,7 +49,7 @@ def test_scripts_without_spaces_are_taken_in_pieces() -> None:
     assert terms.short == ("驱动",)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text(max_size=60) | st.text(st.sampled_from('"*:-^()+ NEARORANDab{}\0\u0e01\u4e00'), max_size=40))
 def test_no_text_is_an_error_to_the_engine(text: str) -> None:
     terms = terms_of(text)
@@ -99,7 +100,7 @@ def test_no_text_is_an_error_to_the_search_and_none_selects_a_column(tmp_path_fa
 
     texts: list[str] = []
 
-    @settings(max_examples=60, database=None)
+    @settings(max_examples=examples(60), database=None)
     @given(SPOKEN)
     def collect(text: str) -> None:
         texts.append(text)

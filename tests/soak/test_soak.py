@@ -21,6 +21,7 @@ def _in_words(outcome: Outcome) -> str:
     return "\n".join([*outcome.amiss, *(f"{name}: {value}" for name, value in outcome.figures.items())])
 
 
+@pytest.mark.rest
 @pytest.mark.timeout(300)
 async def test_killed_amid_traffic_and_faults_it_loses_and_doubles_nothing(tmp_path: Path) -> None:
     plan = Plan(seconds=8, seed="smoke", kill_every=4, trouble_every=1)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CODE = """
 import sys
 import apsw
@@ -40,6 +42,7 @@ def intern(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.rest
 def test_indexing_and_searching_need_no_temporary_folder(tmp_path: Path) -> None:
     sources = tmp_path / "data" / "knowledge-base" / "sources"
     sources.mkdir(parents=True)

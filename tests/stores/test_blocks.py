@@ -24,6 +24,7 @@ from intern.stores.blocks import (
     time_of,
     timestamp_of,
 )
+from tests.examples import examples
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, 228000, tzinfo=UTC)
 
@@ -152,7 +153,7 @@ def scanned(data: bytes) -> tuple[list[CapturedPair], list[BlockWarning]]:
 
 
 # Whole blocks take long to make up on a busy machine; that is no failure.
-patient = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+patient = settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 
 
 @patient

@@ -18,6 +18,7 @@ from intern.core.records import Capture, CapturedPair, Turn
 from intern.stores.archive import Archive, Erased
 from intern.stores.blocks import format_raw, without_blocks
 from intern.stores.files import FileLayer
+from tests.examples import examples
 from tests.fakes import HandClock
 from tests.learning.pairs import KilledError
 
@@ -206,7 +207,7 @@ def test_killed_at_any_step_each_week_is_the_old_or_the_new_one_and_the_next_cal
 _NAMES = [str(n) for n in range(1, 9)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     held=st.lists(st.lists(st.sampled_from(_NAMES), min_size=1, max_size=4, unique=True), max_size=5),
     doomed=st.sets(st.sampled_from(_NAMES)),

@@ -23,6 +23,7 @@ from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.search_index import any_of
 from tests.engines import open_database
+from tests.examples import examples
 from tests.fakes import HandClock
 from tests.stores.taught import AGENT, Beliefs, at, conversation, outcome
 
@@ -114,7 +115,7 @@ CHAIN = (_one(0, 1, 0), _one(1, 2, 1, "supersedes"), _one(2, 3, 2, "supersedes",
 @example([*CHAIN[:2], _one(1, 2, 2)])
 @example([*CHAIN[:2], Forget(1), _one(2, 5, 2, "supersedes")])
 @example([*CHAIN, Retire(2), Forget(2), _one(3, 4, 1)])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_any_story_keeps_chains_whole_occurrences_counted_and_the_past_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Step]
 ) -> None:

@@ -37,6 +37,7 @@ from intern.core.records import (
 )
 from intern.stores.blocks import format_topic, qa_id_of, time_of
 from intern.stores.sqlite.knowledge import TOPIC, Change, Draft, Knowledge, changes_after
+from tests.examples import examples
 from tests.knowing import knowledge_in
 from tests.samples import START
 
@@ -348,7 +349,7 @@ decisions = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(changes=st.lists(st.lists(decisions, max_size=3), max_size=4))
 def test_all_that_was_decided_is_known_live_and_after_a_restart(
     tmp_path_factory: pytest.TempPathFactory, changes: list[list[Decision]]
@@ -585,7 +586,7 @@ class Both:
             assert {str(n) for n in range(6) if real.is_withdrawn(MessageId(str(n)))} == self.plain.gone
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(acts=st.lists(_ACTS, max_size=14))
 def test_whatever_is_filed_split_withdrawn_and_switched_it_is_as_in_a_plain_model(
     tmp_path_factory: pytest.TempPathFactory, acts: list[tuple[str, int, TopicName, object]]

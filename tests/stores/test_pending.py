@@ -16,6 +16,7 @@ from intern.core.ids import ConversationId, MessageId
 from intern.core.messages import Attachment, ChatMessage
 from intern.stores.sqlite.work import PendingCapture, PendingCaptures, without_messages
 from tests.engines import open_database
+from tests.examples import examples
 from tests.fakes import HandClock
 from tests.samples import author, capture_request, message
 
@@ -206,7 +207,7 @@ MESSAGES: list[ChatMessage] = [
 PARTS = st.lists(st.sets(st.integers(0, 5), min_size=1).map(sorted), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(parts=PARTS, conversations=st.data())
 def test_no_two_captures_that_wait_share_a_message(parts: list[list[int]], conversations: st.DataObject) -> None:
     async def run() -> None:

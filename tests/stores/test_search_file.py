@@ -24,6 +24,7 @@ from intern.stores.sqlite.database import Row
 from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.maintenance import copied
 from intern.stores.sqlite.search_index import SqliteSearchStore
+from tests.examples import examples
 from tests.search.documents import document, opened, vector
 
 pytestmark = pytest.mark.anyio
@@ -162,7 +163,7 @@ ACTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(ACTS, st.randoms(use_true_random=False))
 def test_the_file_is_what_a_rebuild_makes_however_often_it_followed(
     acts: list[tuple[str, int, int]], chance: Random

@@ -19,6 +19,7 @@ from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.search_index import SqliteSearchStore
+from tests.examples import examples
 from tests.search.documents import NOON, document, opened, vector
 from tests.stores.full_text import check
 
@@ -226,7 +227,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(STEPS)
 def test_any_sequence_of_changes_is_as_good_as_a_rebuild(steps: list[tuple[str, str, list[str]]]) -> None:
     async def law() -> None:

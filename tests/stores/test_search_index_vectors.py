@@ -26,6 +26,7 @@ from intern.core.records import SearchDocument, SearchFilter, SearchKind
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.vectors import Vectors
+from tests.examples import examples
 from tests.search.documents import NOON, document, opened, vector
 from tests.stores.full_text import check
 
@@ -251,7 +252,7 @@ class Known(NamedTuple):
     vectors: dict[str, tuple[str, bytes]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(ACTS, st.randoms(use_true_random=False))
 def test_after_any_sequence_of_changes_likeness_is_as_computed_one_by_one(
     acts: list[tuple[str, int, int]], chance: Random

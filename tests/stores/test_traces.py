@@ -20,6 +20,7 @@ from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import MAX_DEBUG_CHARS, Counts, Trace, TraceStore, bounded
 from tests import samples
 from tests.engines import ON_SQLITE, open_database
+from tests.examples import examples
 from tests.fakes import HandClock
 
 CHANNEL, OTHER = ChannelId("200"), ChannelId("201")
@@ -207,7 +208,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=40)  # large ones: to think one up takes longer than the test
+@settings(max_examples=examples(40))  # large ones: to think one up takes longer than the test
 @given(st.dictionaries(st.text(), _JSON, max_size=30))
 def test_whatever_the_steps_say_fits(debug: dict[str, Any]) -> None:
     kept = bounded(debug)

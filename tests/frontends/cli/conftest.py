@@ -93,8 +93,12 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Little, as a service manager gives it, and no settings of whoever runs the tests."""
-    return {"PATH": os.defpath, "PYTHONPATH": str(SOURCE_TREE), "LANG": "C.UTF-8", **more}
+    """Little, as a service manager gives it, and no settings of whoever runs the tests.
+
+    No embedding model either: loading it costs as much as all the rest of a command.
+    """
+    ours = {"PYTHONPATH": str(SOURCE_TREE), "INTERN__EMBEDDINGS__PROVIDER": "none"}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **ours, **more}
 
 
 def process(*arguments: str, typed: bytes = b"", env: Mapping[str, str] | None = None) -> Ended:

@@ -194,6 +194,7 @@ def without_progress(err: str) -> list[str]:
     return [line for line in err.splitlines() if " … " not in line]
 
 
+@pytest.mark.rest
 def test_an_endpoint_that_refuses_ends_with_3(sources: Path) -> None:
     # As processes: in this one the double would log, too.
     with endpoint_double(lambda _: refuse(401)) as endpoint:
@@ -224,8 +225,9 @@ def test_an_endpoint_answers_if_there_is_one(intern: Intern, sources: Path) -> N
         assert "7480" in out
 
 
-def test_a_question_that_is_no_utf_8_is_a_question_all_the_same(sources: Path) -> None:
-    assert process("index").code == 0
+@pytest.mark.rest
+def test_a_question_that_is_no_utf_8_is_a_question_all_the_same(intern: Intern, sources: Path) -> None:
+    assert intern("index").code == 0
     for more in ([], ["--json"]):
         done = subprocess.run(
             [*map(os.fsencode, command("ask")), b"Which port does the \xff relay listen on?", *map(os.fsencode, more)],
@@ -294,6 +296,7 @@ async def bot() -> AsyncGenerator[None]:
         yield
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_while_the_bot_runs_it_does_what_commands_ask_for(sources: Path) -> None:
     with fail_after(30):
@@ -339,9 +342,9 @@ def permitted(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.fixture
-def read_only(sources: Path) -> None:
+def read_only(intern: Intern, sources: Path) -> None:
     """An indexed data folder without permission to write, if this system can be made to heed that."""
-    assert process("index").code == 0
+    assert intern("index").code == 0
     data = Path("data")
     for path in [*data.rglob("*"), data]:
         path.chmod(0o500 if path.is_dir() else 0o400)
@@ -361,6 +364,7 @@ def test_where_the_database_cannot_be_opened_a_question_could_not_be_looked_up(i
     )
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("read_only")
 def test_a_folder_that_may_only_be_read_can_be_asked() -> None:
     code, out, err = permitted("ask", PORT)
@@ -368,6 +372,7 @@ def test_a_folder_that_may_only_be_read_can_be_asked() -> None:
     assert "7480" in out
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("read_only")
 def test_a_folder_that_may_only_be_read_cannot_be_indexed() -> None:
     code, out, err = permitted("index")
@@ -376,6 +381,7 @@ def test_a_folder_that_may_only_be_read_cannot_be_indexed() -> None:
     assert "rights" in err or "may write to" in err
 
 
+@pytest.mark.rest
 def test_a_sources_folder_without_permission_is_told_so(read_only: None) -> None:
     for path in [Path("data"), *Path("data").rglob("*")]:
         path.chmod(0o700 if path.is_dir() else 0o600)

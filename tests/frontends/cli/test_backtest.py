@@ -65,6 +65,7 @@ def test_a_report_of_before_is_replaced_only_where_its_place_is_named(intern: In
     assert "7480" in (folder / "backtest.html").read_text()
 
 
+@pytest.mark.rest
 def test_reports_are_written_though_nobody_reads_the_summary(folder: Path) -> None:
     with subprocess.Popen(
         command("backtest", str(exported(folder)), "--team-id", MAYA),
@@ -128,6 +129,7 @@ def test_no_report_takes_the_place_of_the_other_or_of_what_is_read(intern: Inter
     assert sorted(each.name for each in folder.iterdir()) == ["exports", "link.json"]
 
 
+@pytest.mark.rest
 def test_both_reports_may_go_into_one_pipe(folder: Path) -> None:
     code, out, err = process(
         *("backtest", str(exported(folder)), "--team-id", MAYA, "--no-documents"),
@@ -149,6 +151,7 @@ def test_what_is_no_id_of_discords_is_refused_and_not_repeated(intern: Intern, f
             assert "tess" not in err
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("sources")
 def test_an_interrupt_leaves_a_report_that_says_so(folder: Path) -> None:
     path = exported(folder)

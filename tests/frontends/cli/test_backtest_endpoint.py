@@ -79,6 +79,7 @@ def files(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.rest
 def test_what_models_took_is_counted_and_priced_in_both_reports(folder: Path, sources: Path) -> None:
     path = exported(folder, 3)
     with endpoint_double(counted, api_key="sk-double-1188") as endpoint:

@@ -175,6 +175,7 @@ def test_a_run_asks_for_what_it_cannot_guess(settings: dict[str, str], key: str)
     assert "x.y.z" not in err
 
 
+@pytest.mark.rest
 def test_a_model_that_no_price_names_is_warned_of_where_the_log_is_shown(folder: Path) -> None:
     (folder / "intern.toml").write_text(
         "[log]\nformat = 'json'\n[llm]\nbase_url = 'http://127.0.0.1:9/v1'\nmodel = 'm'\n"
@@ -196,6 +197,7 @@ def test_a_broken_line_of_a_dotenv_file_ends_with_2_and_one_line(intern: Intern,
     assert "cAnArY" not in err
 
 
+@pytest.mark.rest
 def test_a_reader_that_has_seen_enough_is_no_error(sources: Path) -> None:
     done = subprocess.run(
         ["sh", "-c", '"$@" | head -n 1', "sh", *command("try", "--play")],
@@ -211,6 +213,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(sources: Path) -> None:
     assert "BrokenPipe" not in done.stderr
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("arguments", [["try", "--play"], ["ask", "Which port does the relay use?", "--json"]])
 def test_a_closed_pipe_ends_quietly_with_0(sources: Path, arguments: list[str]) -> None:
     reader, writer = os.pipe()
@@ -248,9 +251,10 @@ def test_a_full_disk_behind_stdout_ends_with_3_and_one_line(arguments: list[str]
     assert done.stderr == "intern: the output cannot be written (No space left on device)\n"
 
 
-def test_an_output_that_is_not_utf_8_gets_escapes_rather_than_a_traceback(sources: Path) -> None:
+@pytest.mark.rest
+def test_an_output_that_is_not_utf_8_gets_escapes_rather_than_a_traceback(intern: Intern, sources: Path) -> None:
     (sources / "cafe.md").write_text("# Café\n\nThe café “Lumen” closes at 18 o'clock – sharp.\n", encoding="utf-8")
-    assert process("index").code == 0
+    assert intern("index").code == 0
     code, out, err = process("ask", "When does the café Lumen close?", env={"PYTHONIOENCODING": "ascii"})
     assert code == 0, err
     assert r"caf\xe9" in out
@@ -265,6 +269,7 @@ def test_what_a_terminal_would_act_on_is_written_out() -> None:
     assert printable("\tline\nnext – “ok” 👩‍🔧\xa0") == "\tline\nnext – “ok” 👩‍🔧\xa0"
 
 
+@pytest.mark.rest
 def test_ctrl_c_at_the_prompt_ends_at_once_with_130() -> None:
     child, terminal = pty.fork()
     if child == 0:

@@ -276,6 +276,7 @@ async def called(discord: DiscordDouble, *arguments: str, **more: str) -> Ended:
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+@pytest.mark.rest
 async def test_the_command_ends_with_0_where_all_is_well_and_with_1_where_something_is_to_do(
     discord: DiscordDouble,
 ) -> None:
@@ -291,6 +292,7 @@ async def test_the_command_ends_with_0_where_all_is_well_and_with_1_where_someth
     assert discord.token not in out + err
 
 
+@pytest.mark.rest
 async def test_scripts_get_one_object(discord: DiscordDouble) -> None:
     code, out, err = await called(discord, "--json", INTERN__DISCORD__GUILD_IDS="[]")
     assert (code, err) == (1, "")

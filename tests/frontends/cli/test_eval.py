@@ -102,6 +102,7 @@ def test_a_model_s_tokens_are_told_by_prompt(intern: Intern, indexed: Path) -> N
         assert "of these, from the endpoint's cache: 128" in table
 
 
+@pytest.mark.rest
 def test_where_some_could_not_be_looked_up_it_ends_with_3_and_says_why(sources: Path) -> None:
     def answer(body: dict[str, Any]) -> Any:
         return refuse(401) if "chess" in text_of(body, "user") else sensible(body)

@@ -90,6 +90,7 @@ def test_wrong_use_is_2_and_changes_nothing(intern: Intern, arguments: list[str]
     assert not Path("data/team-knowledge/decisions.jsonl").exists()
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 @pytest.mark.usefixtures("sources")
 async def test_the_bot_that_holds_the_folder_does_it_and_goes_on_with_what_is_left() -> None:

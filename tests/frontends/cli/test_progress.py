@@ -173,6 +173,7 @@ def test_each_command_whose_work_may_last_shows_it_on_a_terminal(
         assert any(re.fullmatch(work.format(r"\d+"), each) for each in shown), shown
 
 
+@pytest.mark.rest
 def test_a_command_that_waits_for_the_process_that_holds_the_folder_says_so(folder: Path, sources: Path) -> None:
     del sources
     lock = os.open(folder / "data" / ".lock", os.O_RDWR | os.O_CREAT, 0o644)

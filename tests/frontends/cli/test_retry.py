@@ -111,6 +111,7 @@ def passed_over(folder: Path) -> list[QAId]:
     return ids
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 @pytest.mark.usefixtures("sources")
 async def test_the_bot_that_holds_the_folder_does_it(passed_over: list[QAId]) -> None:

@@ -197,6 +197,7 @@ def test_who_approved_it_is_told_with_the_pair(intern: Intern) -> None:
     assert f"{pair.qa_id}  approved by member 77" in intern("archive", "show", pair.qa_id).out
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 @pytest.mark.usefixtures("sources")
 async def test_the_bot_that_holds_the_folder_does_it_while_the_list_disturbs_nobody() -> None:

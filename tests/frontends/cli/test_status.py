@@ -303,6 +303,7 @@ def test_captures_that_wait_for_their_images_are_told_with_the_first_one_s_reaso
     assert told_of in intern("status").out
 
 
+@pytest.mark.rest
 def test_a_database_in_use_is_read_beside_its_writer(intern: Intern) -> None:
     async def run() -> None:
         async with await Database.open(DATA / "intern.db") as db:
@@ -331,6 +332,7 @@ def test_an_empty_database_is_read_as_it_is(intern: Intern) -> None:
     assert (DATA / "intern.db").read_bytes() == b""
 
 
+@pytest.mark.rest
 def test_a_process_at_work_is_named_and_not_disturbed(intern: Intern) -> None:
     with FolderLock(DATA):
         code, out, err = process("status", "--json")

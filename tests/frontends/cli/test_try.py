@@ -133,6 +133,7 @@ def test_a_line_that_nobody_says_is_told_how_to_write_one(intern: Intern, line: 
     assert err.splitlines()[1:] == ["write  NAME: what they say"]
 
 
+@pytest.mark.rest
 def test_what_is_no_question_and_what_is_no_utf_8_are_bad_news_for_nobody() -> None:
     typed = (
         b"alice: \xff\xfe\x00 thanks\n\x80\nmira: I talk to myself\nalice: " + b"x" * 5000 + b"\nlast: how? no newline"
@@ -183,6 +184,7 @@ def test_a_folder_that_somebody_else_holds_is_refused(intern: Intern) -> None:
     assert "intern │" not in out
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("colour", ["NO_COLOR", "TERM"])
 def test_colours_are_for_terminals_whose_owner_wants_them(colour: str) -> None:
     ours, theirs = pty.openpty()

@@ -1,0 +1,24 @@
+"""How many examples a test by Hypothesis thinks up: fewer in `make test` than in `make test-all`."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from hypothesis import settings
+
+USUAL = 100
+"""Examples of a test that says nothing of them, but in `make test`."""
+EACH_TIME = 30
+"""Examples of such a test in `make test`."""
+
+
+def use(*, each_time: bool) -> None:
+    """Set the number for all modules that are imported from now on."""
+    # Other tests want the processor, too, so a deadline would pass by itself; a test that hangs has its own timeout.
+    settings.register_profile("beside others", deadline=None, max_examples=EACH_TIME if each_time else USUAL)
+    settings.load_profile("beside others")
+
+
+def examples(whole: int) -> int:
+    """Return the number for a test that has `whole` of them in `make test-all`."""
+    return ceil(whole * settings().max_examples / USUAL)
