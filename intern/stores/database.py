@@ -13,6 +13,10 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar, cast
 
+from anyio import to_thread
+
+from intern.core.errors import KnowledgeError
+
 T = TypeVar("T")
 Value: TypeAlias = str | int | float | bytes | None
 Row: TypeAlias = tuple[Value, ...]
@@ -85,8 +89,10 @@ class Database(ABC):
     Close it there, also after an error. A write that returned survives any crash; a write that raised left no trace.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, place: str) -> None:
         self.community = DEFAULT_COMMUNITY
+        self.place = place
+        """Where it is, for people."""
         self._others: list[Database] = []
 
     async def __aenter__(self) -> Self:
@@ -102,6 +108,12 @@ class Database(ABC):
         other = copy(self)
         other.community = community
         return other
+
+    async def hold(self) -> None:  # noqa: B027 most engines need nothing
+        """Let no other process hold the community's database until this one is closed; holding it already is fine.
+
+        The lock of its folder does that for a file. Raises FolderBusyError where another process holds it.
+        """
 
     @abstractmethod
     async def write(self, work: Callable[[Transaction], T]) -> T:
@@ -159,3 +171,22 @@ class Database(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Finish what is under way, then let the database go. Harmless when repeated."""
+
+
+class AtRest(Database):
+    """A database as it is, whether or not a bot is at work."""
+
+    async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        """Read on a worker thread. Raises KnowledgeError."""
+        return await to_thread.run_sync(lambda: self.look(work, steady=steady))
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        """Raise KnowledgeError."""
+        raise KnowledgeError(f"{self.place} is open for reading only, so {work.__name__} is not done")
+
+    async def scrub(self) -> None:
+        """Raise KnowledgeError."""
+        raise KnowledgeError(f"{self.place} is open for reading only, so nothing is scrubbed")
+
+    async def close(self) -> None:
+        """Do nothing: each look closes what it opened."""

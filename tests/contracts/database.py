@@ -200,6 +200,17 @@ class DatabaseContract:
                 assert sorted(kept, key=str) == sorted(given, key=str)
                 assert await db.row("select sum(n), n > 0 from values_of where n > 0 group by n") == (2**62, 1)
 
+    async def test_texts_with_zero_bytes_come_back_and_are_found(self, opening: Opening) -> None:
+        given = ["\0", "a\0b", "a b", "\U0010fffe", "\U0010fffe0", "\\u0000", "\0\U0010fffe1"]
+        with anyio.fail_after(10):
+            async with await opening(schema=NOTES) as db:
+                await db.write(
+                    lambda tx: tx.run_each("insert into notes (text) values (?)", [(each,) for each in given])
+                )
+                assert await db.read(texts) == given
+                for each in given:
+                    assert await db.texts("select text from notes where text = ?", (each,)) == [each]
+
     async def test_texts_sort_by_code_point_and_a_list_is_searched(self, opening: Opening) -> None:
         with anyio.fail_after(10):
             async with await opening(schema=NOTES) as db:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Generator
 from functools import partial
 from typing import Any
 
 import anyio
 import pytest
+from hypothesis import given, strategies as st
 
 pytest.importorskip("psycopg", reason="intern[postgres] is not installed")
 
 import psycopg
 
-from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.stores.database import SCHEMA_VERSION, Transaction
-from intern.stores.postgres.database import Database
-from tests.contracts.database import INSERT, SHARED
+from intern.stores.postgres.database import Database, with_zero, without_zero
+from intern.stores.sqlite.store import as_json
+from tests.contracts.database import INSERT, SHARED, Gate
 from tests.engines import ROLE, Opening, Server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
@@ -57,6 +61,21 @@ async def test_a_statement_without_the_condition_sees_and_changes_nothing_of_oth
                 await db.run("insert into notes (community, n, text) values ('other', 3, 'x')")
 
 
+@given(st.text(st.sampled_from("\0\U0010fffe01ab") | st.characters(codec="utf-8")))
+def test_any_text_reaches_the_server_without_zero_bytes_and_comes_back(text: str) -> None:
+    sent = without_zero(text)
+    assert "\0" not in sent
+    assert with_zero(sent) == text
+
+
+async def test_a_text_with_zero_bytes_is_found_in_a_list(opening: Opening) -> None:
+    statement = "select text from notes where community = :community and text in (select value from json_each(?))"
+    with anyio.fail_after(10):
+        async with await opening() as db:
+            await db.run("insert into notes (community, n, text) values (:community, 1, ?)", ("a\0",))
+            assert await db.texts(statement, (as_json(["b", "a\0"]),)) == ["a\0"]
+
+
 async def test_each_table_of_a_community_has_the_second_lock(postgres: Server, schema: str) -> None:
     with anyio.fail_after(10):
         async with await postgres.opening(schema)():
@@ -77,7 +96,8 @@ async def test_a_database_that_was_restarted_is_used_again(postgres: Server, ope
             await db.write(partial(add, 2))
             postgres.end_connections()
             assert await count(db) == 2
-            postgres.stop()
+            postgres.kill()
+            db.patience = 0.3
             for call in (partial(db.write, partial(add, 3)), partial(count, db)):
                 with pytest.raises(KnowledgeError, match=r"cannot be reached .* check that the server runs"):
                     await call()
@@ -112,6 +132,95 @@ async def test_a_commit_whose_answer_is_lost_takes_effect_once(postgres: Server,
             await db.write(work)
             assert await count(db) == 1
     assert len(ran) == (1 if arrived else 2)
+
+
+async def test_a_commit_that_nobody_knows_of_is_not_repeated(postgres: Server, schema: str) -> None:
+    ran: list[int] = []
+
+    class Losing(Database):
+        def _begun(self, db: Any) -> str:
+            super()._begun(db)
+            return str(1 << 40)  # as of another server
+
+        def _commit(self, db: Any) -> None:
+            db.close()
+            raise psycopg.OperationalError("the connection was lost")
+
+    def work(tx: Transaction) -> None:
+        ran.append(1)
+        add(1, tx)
+
+    with anyio.fail_after(20):
+        async with await Losing.open(postgres.url(schema), schema=SHARED) as db:
+            db.patience = 0.3
+            with pytest.raises(KnowledgeError, match="cannot say whether that took effect"):
+                await db.write(work)
+    assert len(ran) == 1
+
+
+async def test_writers_who_wait_for_each_other_leave_connections_to_readers(opening: Opening) -> None:
+    gate = Gate()
+    with anyio.fail_after(10):
+        async with await opening() as db, anyio.create_task_group() as tg:
+            tg.start_soon(db.write, gate.hold)
+            await gate.is_reached()
+            for n in range(8):
+                tg.start_soon(db.write, partial(add, n))
+            await anyio.wait_all_tasks_blocked()
+            assert await count(db) == 0
+            assert await db.of("other").run(INSERT, (1, "x")) == 1
+            gate.opened.set()
+
+
+async def test_one_process_holds_a_community_until_it_ends(opening: Opening) -> None:
+    with anyio.fail_after(10):
+        async with await opening() as db:
+            async with await opening() as first:
+                await first.hold()
+                await first.hold()
+                with pytest.raises(FolderBusyError, match=rf"in use by process {os.getpid()} on .*; stop that first"):
+                    await db.hold()
+                await db.of("other").hold()
+                await db.write(partial(add, 1))
+                await first.write(partial(add, 2))
+            await db.hold()
+            assert await count(db) == 2
+
+
+async def test_a_lost_connection_takes_its_community_again_unless_another_process_has_it(
+    postgres: Server, opening: Opening
+) -> None:
+    with anyio.fail_after(20):
+        async with await opening() as db, await opening() as other:
+            await db.hold()
+            postgres.end_connections()
+            await db.write(partial(add, 1))
+            with pytest.raises(FolderBusyError):
+                await other.hold()
+            postgres.end_connections()
+            await other.hold()
+            with pytest.raises(FolderBusyError, match="in use by"):
+                await db.write(partial(add, 2))
+            assert await count(db) == 1
+
+
+async def test_a_connection_that_only_the_server_takes_for_alive_gives_up_its_community(
+    postgres: Server, schema: str
+) -> None:
+    with anyio.fail_after(20):
+        async with await Database.open(postgres.url(schema), schema=SHARED) as db:
+            await db.hold()
+            ours = db._held["default"].connection.fileno()
+            alive = os.dup(ours)  # so that the server sees no end of it
+            ended, far = socket.socketpair()
+            with ended, far:
+                far.close()
+                os.dup2(ended.fileno(), ours)
+            try:
+                await db.write(partial(add, 1))
+                assert await count(db) == 1
+            finally:
+                os.close(alive)
 
 
 async def test_a_conflict_is_repeated_and_gives_up_in_the_end(opening: Opening) -> None:

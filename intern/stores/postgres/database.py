@@ -6,27 +6,30 @@ the one before them did, as with SQLite, also where several processes write. Wri
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
-from importlib.resources import files
-from typing import Any, Literal, LiteralString, Self, TypeAlias, TypeVar, cast
+from socket import gethostname
+from typing import Any, LiteralString, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 import anyio
 import msgspec
 import psycopg
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, Lock, to_thread
 from psycopg.adapt import Buffer, Loader
 from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
 
-from intern.core.errors import KnowledgeError
+from intern.core.errors import FolderBusyError, KnowledgeError
 from intern.stores import database
 from intern.stores.database import DEFAULT_COMMUNITY, SCHEMA_VERSION, Row, Transaction, Value, positional
 from intern.stores.postgres.dialect import tables, translated
 from intern.stores.postgres.errors import CONFLICTS, explained, place
+from intern.stores.sqlite.database import SCHEMA, empty
 
 T = TypeVar("T")
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
@@ -37,8 +40,12 @@ _CONNECTIONS = 4
 # A conflict is over when the other transaction ended, which takes milliseconds.
 _ATTEMPTS = 5
 
-# A server that restarts is back after this time; until then, nobody knows whether the last commit took effect.
-_PATIENCE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.1  # between two attempts to connect
+
+# Closing waits this long for what is under way. The server undoes what a process that ends earlier had not committed.
+_CLOSE_SECONDS = 30
+
+_NAME = f"process {os.getpid()} on {gethostname()}"[:63]
 
 _SETTINGS = "set lock_timeout = '5s'; set client_min_messages = warning; set timezone = 'UTC'"
 
@@ -48,7 +55,15 @@ _BEGIN = {
     "loose": "begin isolation level read committed read only",
 }
 
-_MAKING = 0x696E7465726E  # "intern": the advisory lock while tables are made; communities have one of their own
+# "intern": the advisory lock while tables are made; communities have two of their own.
+_MAKING = 0x696E7465726E
+_HOLDING = _MAKING + 1
+
+_HOLDERS = """
+    select application_name, case when pid = %s then pg_terminate_backend(pid, 5000) end
+    from pg_locks left join pg_stat_activity using (pid) where locktype = 'advisory' and objsubid = 1
+    and (classid::bigint << 32) | objid::bigint = {key}
+"""
 
 
 class PostgresTransaction(Transaction):
@@ -90,12 +105,18 @@ class PostgresTransaction(Transaction):
 class Database(database.Database):
     """A database on a server, bound to a community."""
 
-    def __init__(self, url: str, first: _Connection) -> None:
-        super().__init__()
+    patience = 10.0
+    """Seconds for a server that restarts, until it takes connections again, and knows what was committed."""
+
+    def __init__(self, url: str, first: _Connection | None = None) -> None:
+        super().__init__(place(url))
         self._url = url
-        self._where = place(url)
-        self._idle = [first]
-        self._limiter = CapacityLimiter(_CONNECTIONS)
+        self._idle = [] if first is None else [first]
+        # Apart, so that readers need not wait for writers who wait for each other.
+        self._readers, self._writers = CapacityLimiter(_CONNECTIONS), CapacityLimiter(_CONNECTIONS)
+        # Writers of a community wait for each other here, and not with a connection each.
+        self._turns = defaultdict[str, Lock](Lock)
+        self._held: dict[str, _Held] = {}
         self._closing = threading.Event()
 
     @classmethod
@@ -107,14 +128,22 @@ class Database(database.Database):
         """
         return cls(url, await to_thread.run_sync(_opened, url, schema))
 
+    async def hold(self) -> None:
+        async with self._turns[self.community]:
+            if self.community not in self._held:
+                await self._in_thread(self._take, self._writers)
+
     async def write(self, work: Callable[[Transaction], T]) -> T:
-        return await self._in_thread(lambda: self._written(work))
+        async with self._turns[self.community]:
+            return await self._in_thread(
+                lambda: self._repeated(lambda db: self._committed(db, work), writes=True), self._writers
+            )
 
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        return await self._in_thread(lambda: self.look(work, steady=steady))
+        return await self._in_thread(lambda: self.look(work, steady=steady), self._readers)
 
     def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        return self._repeated(lambda db: self._looked(db, work, "steady" if steady else "loose"))
+        return self._repeated(lambda db: _looked(db, work, self.community, steady=steady))
 
     async def scrub(self) -> None:
         """Write all tables anew, without what was deleted. The server's WAL and its backups are out of reach."""
@@ -125,26 +154,30 @@ class Database(database.Database):
             ):
                 db.execute(_sql(f"vacuum full {table}"))
 
-        await self._in_thread(lambda: self._repeated(vacuum))
+        await self._in_thread(lambda: self._repeated(vacuum), self._writers)
 
     async def close(self) -> None:
+        await self._close_others()
         self._closing.set()
-        with anyio.CancelScope(shield=True):
+        with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await to_thread.run_sync(self._close_idle)
+            for community in [*self._held]:
+                async with self._turns[community]:
+                    await to_thread.run_sync(self._held.pop(community).connection.close)
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
+    async def _in_thread(self, call: Callable[[], T], limiter: CapacityLimiter) -> T:
         if self._closing.is_set():
-            raise RuntimeError(f"{self._where} is closed")
-        return await to_thread.run_sync(call, limiter=self._limiter)
+            raise RuntimeError(f"{self.place} is closed")
+        return await to_thread.run_sync(call, limiter=limiter)
 
     # From here on: worker threads.
 
-    def _repeated(self, call: Callable[[_Connection], T]) -> T:
-        """Call with a connection; again after a conflict, and on a new one where an idle one was lost."""
+    def _repeated(self, call: Callable[[_Connection], T], *, writes: bool = False) -> T:
+        """Call with a connection; again after a conflict, and on a new one where it was lost."""
         attempt = 1
         while True:
             try:
-                return self._connected(call)
+                return self._with_connection(call, writes=writes)
             except _LostError as lost:
                 error: psycopg.Error = lost.error
                 again = attempt < _ATTEMPTS
@@ -152,11 +185,15 @@ class Database(database.Database):
                 error = other
                 again = isinstance(other, CONFLICTS) and attempt < _ATTEMPTS
             if not again:
-                raise explained(self._where, error) from error
+                raise explained(self.place, error) from error
             attempt += 1
 
-    def _connected(self, call: Callable[[_Connection], T]) -> T:
-        connection = self._idle_connection() or _connected(self._url)
+    def _with_connection(self, call: Callable[[_Connection], T], *, writes: bool) -> T:
+        held = self._held.get(self.community) if writes else None
+        if held is not None:
+            connection = self._taken(held.pid) if held.connection.closed else held.connection
+        else:
+            connection = self._idle_connection() or self._reconnected()
         try:
             return call(connection)
         except psycopg.OperationalError as error:
@@ -165,17 +202,48 @@ class Database(database.Database):
                 raise _LostError(error) from error
             raise
         finally:
-            self._release(connection)
+            if held is None:
+                self._release(connection)
 
-    def _looked(self, db: _Connection, work: Callable[[Transaction], T], how: Literal["steady", "loose"]) -> T:
+    def _reconnected(self) -> _Connection:
+        """Connect. A server that restarts has some seconds for it."""
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                return _connected(self._url)
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline or self._closing.is_set():
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+    def _take(self) -> None:
         try:
-            db.execute(_sql(f"{_BEGIN[how]}; {self._bind()}"))
-            return work(PostgresTransaction(db, self.community))
-        finally:
-            _roll_back(db)
+            self._taken()
+        except psycopg.Error as error:
+            raise explained(self.place, error) from error
 
-    def _written(self, work: Callable[[Transaction], T]) -> T:
-        return self._repeated(lambda db: self._committed(db, work))
+    def _taken(self, lost: int = 0) -> _Connection:
+        """Hold the community, with a lock that ends with its connection. All of its writes go through that one.
+
+        So nothing is written once another process holds it: raises FolderBusyError then. `lost`: the server's process
+        for our own connection before.
+        """
+        key = f"hashtextextended(current_schema() || {_quoted(f'.{self.community}')}, {_HOLDING})"
+        db = self._reconnected()
+        try:
+            name = "another process"
+            for _ in range(_ATTEMPTS):
+                if db.execute(_sql(f"select pg_try_advisory_lock({key})")).fetchall()[0][0]:
+                    self._held[self.community] = _Held(db, db.info.backend_pid)
+                    return db
+                # The server may not know yet that our connection is lost.
+                holders = db.execute(_sql(_HOLDERS.format(key=key)), (lost,)).fetchall()
+                name = next((each for each, *_ in holders), name)
+        except BaseException:
+            db.close()
+            raise
+        db.close()
+        raise FolderBusyError(f"{self.place} is in use by {name}; stop that first, or choose another database")
 
     def _committed(self, db: _Connection, work: Callable[[Transaction], T]) -> T:
         try:
@@ -198,26 +266,25 @@ class Database(database.Database):
     def _begun(self, db: _Connection) -> str:
         """Begin a transaction, wait for the community's other writers, and return the transaction's number."""
         lock = f"select pg_advisory_xact_lock(hashtextextended({_quoted(self.community)}, {_MAKING}))"
-        cursor = db.execute(_sql(f"{_BEGIN['write']}; {lock}; {self._bind()}, pg_current_xact_id()::text"))
+        cursor = db.execute(_sql(f"{_BEGIN['write']}; {lock}; {_bind(self.community)}, pg_current_xact_id()::text"))
         while cursor.nextset():
             pass
         return str((cursor.fetchone() or ("", ""))[1])
 
-    def _bind(self) -> str:
-        return f"select set_config('intern.community', {_quoted(self.community)}, true)"
-
     def _took_effect(self, number: str) -> bool:
         """Ask the server whether a transaction was committed, when the connection was lost before the answer."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            with suppress(psycopg.OperationalError), _connected(self._url) as db:
-                row = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchone()
-                if row and row[0] != "in progress":
-                    return bool(row[0] == "committed")
-            time.sleep(0.1)
+        deadline = time.monotonic() + self.patience
+        status = "in progress"
+        while status == "in progress" and time.monotonic() < deadline:
+            # None for what the server has forgotten, and an error for what it never knew: it may be another server.
+            with suppress(psycopg.OperationalError, psycopg.DataError), _connected(self._url) as db:
+                status = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchall()[0][0]
+            time.sleep(_PAUSE_SECONDS)
+        if status in {"committed", "aborted"}:
+            return bool(status == "committed")
         raise KnowledgeError(
-            f"{self._where} was lost while it saved a change, and did not come back within {_PATIENCE_SECONDS:.0f} s; "
-            "start the server, then check whether the last change is there"
+            f"{self.place} was lost while it saved a change, and cannot say whether that took effect; check that the "
+            "server runs, then whether the last change is there"
         )
 
     def _idle_connection(self) -> _Connection | None:
@@ -238,6 +305,30 @@ class Database(database.Database):
     def _close_idle(self) -> None:
         while connection := self._idle_connection():
             connection.close()
+
+
+class AtRest(database.AtRest):
+    """A database on a server as it is, connected anew for each look; an empty database where it has no tables."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(place(url))
+        self._url = url
+
+    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        try:
+            with _connected(self._url) as db:
+                if not has_tables(db, self.place):
+                    return work(empty())
+                return _looked(db, work, self.community, steady=steady)
+        except psycopg.Error as error:
+            raise explained(self.place, error) from error
+
+
+class _Held(NamedTuple):
+    """The connection that holds a community, and the server's process for it."""
+
+    connection: _Connection
+    pid: int
 
 
 class _LostError(Exception):
@@ -293,6 +384,18 @@ class _Bool(Int8Dumper):
         return super().dump(int(obj))
 
 
+def _looked(db: _Connection, work: Callable[[Transaction], T], community: str, *, steady: bool) -> T:
+    try:
+        db.execute(_sql(f"{_BEGIN['steady' if steady else 'loose']}; {_bind(community)}"))
+        return work(PostgresTransaction(db, community))
+    finally:
+        _roll_back(db)
+
+
+def _bind(community: str) -> str:
+    return f"select set_config('intern.community', {_quoted(community)}, true)"
+
+
 def _check_open(db: _Connection) -> None:
     if db.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
         raise psycopg.ProgrammingError("the work ended its transaction")
@@ -316,7 +419,7 @@ def _quoted(text: str) -> str:
 
 
 def _connected(url: str) -> _Connection:
-    db: _Connection = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name="intern")
+    db: _Connection = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name=_NAME)
     try:
         db.adapters.register_dumper(str, _TextDumper)
         db.adapters.register_loader("text", _TextLoader)
@@ -336,8 +439,8 @@ def _opened(url: str, schema: str | None) -> _Connection:
     try:
         db = _connected(url)
         try:
-            if not _has_tables(db, where):
-                _make_tables(db, where, schema or _schema())
+            if not has_tables(db, where):
+                _make_tables(db, where, schema or SCHEMA.read_text(encoding="utf-8"))
         except BaseException:
             db.close()
             raise
@@ -346,21 +449,17 @@ def _opened(url: str, schema: str | None) -> _Connection:
     return db
 
 
-def _schema() -> str:
-    return files("intern.stores.sqlite").joinpath("schema.sql").read_text(encoding="utf-8")
-
-
 def _make_tables(db: _Connection, where: str, schema: str) -> None:
     """Make the tables. Other processes that start at the same time wait, and find them made."""
     with db.transaction():
         db.execute("select pg_advisory_xact_lock(%s)", (_MAKING,))
-        if _has_tables(db, where):
+        if has_tables(db, where):
             return
         db.execute(_sql(";".join([*tables(schema), "create table schema_version (version bigint not null)"])))
         db.execute("insert into schema_version values (%s)", (SCHEMA_VERSION,))
 
 
-def _has_tables(db: _Connection, where: str) -> bool:
+def has_tables(db: _Connection, where: str) -> bool:
     """Return whether the database has our tables; False where it has none. Raises KnowledgeError for other ones."""
     if not db.execute("select to_regclass('schema_version') is not null").fetchall()[0][0]:
         return False

@@ -90,7 +90,7 @@ class Database(database.Database):
     """One open file. Several callers' writes may share a commit, never the fate."""
 
     def __init__(self, path: Path, writer: _Connection, token: EventLoopToken) -> None:
-        super().__init__()
+        super().__init__(str(path))
         self._path = path
         self._token = token
         # Holds no more than one operation per task, as each waits for its own.
@@ -408,36 +408,21 @@ def at_rest(path: Path) -> Generator[Transaction | None]:
 _READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 
-class AtRest(database.Database):
+class AtRest(database.AtRest):
     """A file as it is, opened anew for each look; an empty database where there is none."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
+        super().__init__(str(path))
         self._path = path
 
-    async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        """Read on a worker thread. Raises KnowledgeError."""
-        return await to_thread.run_sync(lambda: self.look(work, steady=steady))
-
     def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        """Read in the calling thread. Blocks; raises KnowledgeError."""
         del steady
         with at_rest(self._path) as db:
-            return work(db or _empty())
-
-    async def write(self, work: Callable[[Transaction], T]) -> T:
-        """Raise KnowledgeError."""
-        raise KnowledgeError(f"{self._path} is open for reading only, so {work.__name__} is not done")
-
-    async def scrub(self) -> None:
-        """Raise KnowledgeError."""
-        raise KnowledgeError(f"{self._path} is open for reading only, so nothing is scrubbed")
-
-    async def close(self) -> None:
-        """Do nothing: each look closes what it opened."""
+            return work(db or empty())
 
 
-def _empty() -> Transaction:
+def empty() -> Transaction:
+    """Return a database with all tables and no rows, in memory."""
     db: _Connection = apsw.Connection(":memory:")
     db.execute(SCHEMA.read_text(encoding="utf-8")).fetchall()
     return SqliteTransaction(db)
