@@ -88,9 +88,9 @@ async def test_each_table_of_a_community_has_the_second_lock(postgres: Server, s
     assert ours == {"endpoint_forms", "schema_version"}, "the same for all communities"
 
 
-async def test_a_database_that_was_restarted_is_used_again(postgres: Server, opening: Opening) -> None:
+async def test_a_database_that_was_restarted_is_used_again(postgres: Server, schema: str) -> None:
     with anyio.fail_after(60):
-        async with await opening() as db:
+        async with await Database.open(postgres.url(schema), schema=SHARED) as db:
             await db.write(partial(add, 1))
             postgres.end_connections()
             await db.write(partial(add, 2))
