@@ -57,6 +57,7 @@ Choose = Callable[[CapturedPair], Awaitable[Topic | Skip]]
 # A topic that the model could not split is not tried again until it has grown by this factor.
 _GROWTH = 1.25
 _WITHDRAWN = "its question or its answer was withdrawn"
+_AS_ARCHIVED = "a message was withdrawn or forgotten, so an edit of it counts no more"
 
 
 Listed = Callable[[Change, TopicName], None]
@@ -320,12 +321,16 @@ def take_out(
             pair = archive.get(qa_id)
             if pair and gone.isdisjoint(map(bare, pair.message_ids)):
                 continue
-            left = pair and prompts.left_of(pair, lambda each: bare(each) in gone or knowledge.is_withdrawn(each))
+            before = pair and prompts.left_of(pair, knowledge.is_withdrawn)
+            left = before and prompts.left_of(before, lambda each: bare(each) in gone)
             [block] = [block for block in library.read(name) if time_of(block.qa_id) == time_of(qa_id)]
             if left is None:
                 doomed.append(qa_id)
             elif block.turns != left.turns:
                 library.put(name, replace(block, turns=left.turns))
+                if library is change and before and block.turns != before.turns:
+                    # A person's words stand no more; once the message is erased, only this says so.
+                    change.decide(Filed(qa_id=qa_id, topic=name, at=decision.at, reason=_AS_ARCHIVED))
             else:
                 continue
             if library is not drafted:

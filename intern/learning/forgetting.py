@@ -7,15 +7,16 @@ filing or regenerating. Each step is safe to repeat, so a second request finishe
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Collection, Iterator
+from collections.abc import Awaitable, Collection, Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
 from intern.core.errors import ConfigError
-from intern.core.ids import ConversationId, MessageId, QAId, TopicName, UserId
-from intern.core.records import CapturedPair, Filed, Forgotten, Moved
+from intern.core.ids import MessageId, QAId, TopicName, UserId
+from intern.core.records import CapturedPair, Decision, Filed, Forgotten, Moved, Turn
+from intern.facts.segments import IsWithdrawn, without_withdrawn
 from intern.stores.archive import Archive, Erased
 from intern.stores.blocks import bare, time_of
 from intern.stores.sqlite.knowledge import Knowledge
@@ -87,8 +88,6 @@ class Search(NamedTuple):
     captures: tuple[QAId, ...]
     topics: frozenset[TopicName]
     """The topics in which one of the captures was ever filed; their descriptions may quote it."""
-    traces: tuple[bytes, ...]
-    """Ids, and lines of the messages, by which to recognise damaged pieces of text."""
     nameless: tuple[QAId, ...]
     buried: bool
     """Whether it had a tombstone before."""
@@ -108,22 +107,41 @@ def search(asked: Forget, archive: Archive, decisions: Knowledge, also: Collecti
         wanted.update(own)
     gone = frozenset(map(bare, wanted))
     buried = {bare(message_id) for each in earlier for message_id in each.message_ids}
-    captures: dict[QAId, None] = {}
-    conversations: dict[ConversationId, None] = {}
-    lines: dict[str, None] = {}
-    for pair in archive.after(None):
-        if not gone.isdisjoint(map(bare, pair.message_ids)):
-            captures[pair.qa_id] = conversations[pair.conversation_id] = None
-            lines.update(dict.fromkeys(_telling(pair, gone)))
+    captures = tuple(pair.qa_id for pair in concerned(archive, lambda each: bare(each) in gone))
     return Search(
         message_ids=tuple(wanted),
         fresh=tuple(each for each in wanted if bare(each) not in buried),
-        captures=tuple(captures),
-        topics=_ever_filed(captures, decisions),
-        traces=tuple(each.encode() for each in (*captures, *conversations, *lines)),
+        captures=captures,
+        topics=ever_filed(captures, decisions.all()),
         nameless=nameless,
         buried=bool(earlier),
     )
+
+
+def concerned(archive: Archive, is_gone: IsWithdrawn) -> list[CapturedPair]:
+    """Return the pairs with a message that is gone, oldest first. Reads the whole archive; raises KnowledgeError."""
+    return [pair for pair in archive.after(None) if any(map(is_gone, pair.message_ids))]
+
+
+def ever_filed(captures: Collection[QAId], decisions: Iterable[Decision]) -> frozenset[TopicName]:
+    """Return the topics in which one of the captures was ever filed; their descriptions may quote it."""
+    times = {time_of(qa_id) for qa_id in captures}
+    return frozenset(
+        each.topic for each in decisions if isinstance(each, Filed | Moved) and time_of(each.qa_id) in times
+    )
+
+
+def traces_of(archive: Archive, is_gone: IsWithdrawn) -> tuple[bytes, ...]:
+    """Return the ids of pairs with messages that are gone, and lines that only such messages have.
+
+    By these, pieces of text are recognised. Reads the archive; raises KnowledgeError.
+    """
+    pairs = concerned(archive, is_gone)
+    ids = {each for pair in pairs for each in (pair.qa_id, pair.conversation_id)}
+    lines = {line for pair in pairs for line in _telling(pair.turns)}
+    for pair in archive.after(None) if lines else ():
+        lines.difference_update(_telling(without_withdrawn(pair, is_gone).turns))
+    return tuple(each.encode() for each in (*ids, *lines))
 
 
 def tombstone(asked: Forget, found: Search, now: datetime) -> Forgotten | None:
@@ -172,16 +190,6 @@ def _of_member(user_id: UserId, archive: Archive) -> tuple[dict[MessageId, None]
     return own, tuple(dict.fromkeys(nameless.values()))
 
 
-def _telling(pair: CapturedPair, gone: Collection[str]) -> Iterator[str]:
-    """Yield the lines that identify the messages to forget."""
-    aligned = len(pair.turns) == len(pair.message_ids)
-    for n, turn in enumerate(pair.turns):
-        if not aligned or bare(pair.message_ids[n]) in gone:
-            yield from (line for line in map(str.strip, turn.text.split("\n")) if len(line) >= _TELLING)
-
-
-def _ever_filed(captures: Collection[QAId], decisions: Knowledge) -> frozenset[TopicName]:
-    times = {time_of(qa_id) for qa_id in captures}
-    return frozenset(
-        each.topic for each in decisions.all() if isinstance(each, Filed | Moved) and time_of(each.qa_id) in times
-    )
+def _telling(turns: Iterable[Turn]) -> Iterator[str]:
+    """Yield the lines that are long enough to identify a message."""
+    return (line for turn in turns for line in map(str.strip, turn.text.split("\n")) if len(line) >= _TELLING)

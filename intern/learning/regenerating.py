@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import NoReturn, TypeVar
@@ -161,7 +163,6 @@ class Regeneration:
             except ModelUnavailableError as error:
                 raise _resumable(error, self._so_far()) from error
             drafted = await self._finished()
-            await self.knowledge.change(lambda change: change.switch(drafted))
             result = await run_sync(self._result, drafted)
         _log.info("regeneration_completed", pairs=result.pairs, topics=result.topics, calls=result.calls)
         return result
@@ -222,19 +223,25 @@ class Regeneration:
             await journal.write(following)
 
     async def _finished(self) -> list[PairDecision]:
-        """Finish the library, and return its decisions with the current time. Raises KnowledgeError."""
-        journal, knowledge = self._journal, self.knowledge
-        held_back = {time_of(qa_id) for qa_id in chain(*journal.epochs) if is_held_back(qa_id, knowledge)}
-        await self._draft.change(lambda draft: draft.remove(map(qa_id_of, held_back)))
-        await self._draft.change(self._say_what_was_forgotten)
+        """Finish the library, make it the current one, and return its decisions. Raises KnowledgeError."""
+        await self._draft.change(self._leave_out)
         if self._replaces_topics:
             await self._refuse_if_most_failed()
             await self._refuse_if_nothing_is_left()
-        drafted = in_order(await run_sync(self._draft.taken), journal.epochs)
+        taken = await run_sync(self._draft.taken)
+        return await self.knowledge.change(partial(self._switch, taken))
+
+    def _switch(self, taken: Sequence[PairDecision], change: Change) -> list[PairDecision]:
+        draft, knowledge = change.drafted(), self.knowledge
+        # Again: more may have been withdrawn or rejected meanwhile.
+        held_back, removed = self._leave_out(draft)
+        drafted = in_order([*taken, *removed], self._journal.epochs)
         known = (knowledge.of(each.qa_id) for each in drafted)
         # They must be newer than all decisions about the old library, also those of a clock that was ahead.
         now = max(chain([self.clock.now()], (each.at for each in known if each is not None)))
-        return [replace(each, at=now) for each in drafted if time_of(each.qa_id) not in held_back]
+        said = [replace(each, at=now) for each in drafted if time_of(each.qa_id) not in held_back]
+        change.switch(said)
+        return said
 
     def _result(self, drafted: Iterable[PairDecision]) -> Regenerated:
         """Return the result."""
@@ -337,14 +344,23 @@ class Regeneration:
         if self.progress is not None:
             self.progress(self._so_far())
 
-    def _say_what_was_forgotten(self, draft: Change) -> None:
-        """Log the removal of pairs whose drafted blocks a withdrawal or a request to forget deleted."""
-        for qa_id in chain(*self._journal.epochs):
+    def _leave_out(self, draft: Change) -> tuple[set[datetime], list[Removed]]:
+        """Take out of the draft what is held back, and log the removal of pairs that were withdrawn or forgotten.
+
+        Return the times of the former, and the removals.
+        """
+        pairs = list(chain(*self._journal.epochs))
+        held_back = {time_of(qa_id) for qa_id in pairs if is_held_back(qa_id, self.knowledge)}
+        draft.remove(map(qa_id_of, held_back))
+        removed: list[Removed] = []
+        for qa_id in pairs:
             if isinstance(self._draft.of(qa_id), Filed | Moved) and draft.topic_of(qa_id) is None:
                 pair = self.archive.get(qa_id)
                 if pair is not None and self._filer.left_of(pair) is None:
                     reason = "its question or its answer was withdrawn"
-                    draft.decide(Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
+                    removed.append(Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
+        draft.decide(*removed)
+        return held_back, removed
 
     def _replace(self, draft: Change) -> None:
         """Log that the older captures were replaced."""

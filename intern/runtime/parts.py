@@ -119,6 +119,7 @@ async def parts_around(
                 ),
             )
             writer = await run_sync(partial(Writer, settings, db, watched.learning, clock, embedder=embedder))
+            await writer.stores.check_own()
             if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
                 # With the writer's own store, which repeats nothing after a drop that failed.
                 key_of = request_key(settings.llm, templates_of(settings))

@@ -216,7 +216,7 @@ class Intern:
         Raises ConfigError where the folder is not empty, and KnowledgeError.
         """
         knowledge = await run_sync(partial(Knowledge, self._db, clock=self._clock))
-        return await export(knowledge, self._settings.paths, Paths(folder), self._clock)
+        return await export(knowledge, self._settings.paths, Paths(folder))
 
     async def adopt(self, topic: str) -> Adopted:
         """Take in a topic that a person edited, as a decision of the team. Raises ConfigError and KnowledgeError."""

@@ -166,6 +166,7 @@ class Learning:
     async def withdraw(self, message_ids: Sequence[MessageId]) -> Cleared | None:
         """Record that messages teach nothing any more, even during a filing."""
         withdrawn = await withdraw(self._knowledge, self._archive, message_ids, self._clock.now())
+        await self._stores.files.clear_edited()
         await self._stores.pending.forget(message_ids)
         await self._stores.unanswered.forget(message_ids)
         await self._stores.cited.drop(message_ids)
@@ -220,6 +221,7 @@ class Learning:
 
     async def _note_names(self, captures: Sequence[Capture]) -> None:
         """Know what people are called; the archive does not. Not of those who are forgotten, also just now."""
+        await self._stores.begin()
 
         def forgotten(capture: Capture) -> set[UserId]:
             written = zip(capture.message_ids, capture.author_ids, strict=False)

@@ -1,16 +1,18 @@
 """The text files that people and other programs read: topics, indices, decisions, written from the database.
 
-They follow the change log by position. Each is written at once, so that a reader sees it whole. Before a file is
-written, its hash is in the database: so after a crash it is known what was ours, and a file that a person edited is
-kept beside as `.name.edited`, and told.
+They follow the change log. The position that they have reached is in the database, and the size and time of each file:
+so a start reads only files that are not as they were left. Each is written at once, so that a reader sees it whole.
+Before a file is written, its hash is in the database: so after a crash it is known what was ours, and a file that a
+person edited is kept beside as `.name.edited`, and told.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from glob import escape
+from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,60 +21,85 @@ from anyio import Event, Lock
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from intern.core.clock import Clock
+from intern.core.errors import ConfigError
 from intern.core.ids import QAId, TopicName
 from intern.core.log import get_logger
+from intern.core.records import Decision, Forgotten, IndexEntry, Withdrawn
 from intern.settings.loading import Paths
-from intern.sources.catalogue import Catalogue
-from intern.stores.blocks import without_blocks
-from intern.stores.database import Transaction
-from intern.stores.decisions import decision_line
+from intern.stores.blocks import time_of, without_blocks
+from intern.stores.decisions import decision_line, parse_decisions
 from intern.stores.files import FileLayer
 from intern.stores.library import Index, IndexCache, format_index
-from intern.stores.sqlite.knowledge import TOPIC, Knowledge, LogEntry, changes_after
+from intern.stores.sqlite.extractions import move_to, read_to
+from intern.stores.sqlite.knowledge import (
+    TOPIC,
+    Change,
+    Knowledge,
+    Written,
+    changes_after,
+    files_written,
+    note_written,
+)
 
 _log = get_logger(__name__)
 
-_INDICES: tuple[Index, ...] = ("kb", "team")
+_FOLLOWER = "files"
+_TOPICS = "topics/"
+_FILES_OF: Mapping[Index, tuple[str, str]] = {
+    "kb": ("index", "index_cache"),
+    "team": ("team_index", "team_index_cache"),
+}
+"""The listing and the cache of each index. The database names files as `Paths` does, and topics by themselves."""
 
 
 class _State(Struct):
     last_processed_qa_id: QAId
 
 
-class _Written(NamedTuple):
-    """The hashes of a file: as it is to be, and as it was before that."""
-
-    digest: bytes
-    before: bytes
-
-
 class _Wanted(NamedTuple):
-    """A file to write, to remove where `data` is empty, and what is there now."""
+    """What a file is to hold, nothing where it is to go, and what is there now."""
 
     data: bytes
     there: bytes
+
+
+class _Due(NamedTuple):
+    """What was looked at, from one position to the next."""
+
+    reached: int
+    position: int
+    files: Mapping[str, _Wanted]
+    lines: bytes
+    """Of decisions."""
+    anew: bool
+    """These are all decisions, since their file is not as it was written."""
 
 
 class TextFiles:
     """The text files of a data folder. Only the process that holds the folder's lock writes them."""
 
     def __init__(
-        self, knowledge: Knowledge, paths: Paths, clock: Clock, files: FileLayer | None = None, *, tracked: bool = True
+        self,
+        knowledge: Knowledge,
+        paths: Paths,
+        files: FileLayer | None = None,
+        *,
+        tracked: bool = True,
+        traces: Callable[[], Sequence[bytes]] = tuple,
     ) -> None:
-        """Without `tracked`, for an export: nothing is kept of what is written."""
+        """Without `tracked`, for an export: nothing is kept of what is written.
+
+        `traces` finds the ids and lines by which to recognise what was withdrawn or forgotten. Blocks.
+        """
+        self.layer = files or FileLayer()
         self._knowledge = knowledge
         self._paths = paths
-        self._clock = clock
-        self._files = files or FileLayer()
         self._tracked = tracked
-        self._catalogues: Mapping[Index, Catalogue] = {each: Catalogue(knowledge, each) for each in _INDICES}
+        self._traces = traces
         self._turn = Lock()
         self._wakeup = Event()
         self._position: int | None = None
-        self._decided = 0
-        self._length = -1
-        self._written: dict[str, _Written] = {}
+        self._written: dict[str, Written | None] = {}
 
     def wake(self) -> None:
         """Wake the task in `wait`: something was changed."""
@@ -84,156 +111,185 @@ class TextFiles:
         self._wakeup = Event()
 
     async def catch_up(self, *topics: TopicName) -> None:
-        """Write what changed since the last time, and `topics`; the first time, compare every file.
+        """Write what changed since the last time, and `topics`; the first time, look also at files that were touched.
 
         Raises KnowledgeError.
         """
         async with self._turn:
-            position, wanted = await run_sync(self._wanted, topics)
-            if self._tracked and wanted:
-                await run_sync(self._keep_edited, wanted)
-                await self._knowledge.db.write(lambda db: self._note(db, wanted))
-            await run_sync(self._write, wanted)
-            self._position = position
+            due = await run_sync(self._look, topics)
+            changed = {file: wanted for file, wanted in due.files.items() if wanted.data != wanted.there}
+            if self._tracked and changed:
+                await run_sync(self._keep_edited, changed)
+                hashes = {file: Written(_digest(new), _digest(old)) for file, (new, old) in changed.items()}
+                await self._note(hashes, due.reached)
+            await run_sync(self._write, due, changed)
+            if self._tracked and (due.files or due.lines):
+                await self._note(await run_sync(self._done, due), due.position)
+            self._position = due.position
 
-    def _wanted(self, also: Sequence[TopicName]) -> tuple[int, dict[Path, _Wanted]]:
-        """Return the position that is reached, and what is to be written; nothing for a file that is to go."""
-        if self._position is None:
-            self._written = self._knowledge.db.look(_recorded)
-            changes = self._changes(0)  # first: what is changed after that is looked at again
-            everything = {*map(self._topic, (*self._knowledge.names(), *also)), *self._topic_files()}
-            wanted = {path: self._knowledge.data(TopicName(path.stem)) for path in everything}
-            indices: Iterable[Index] = _INDICES
-        else:
-            changes = self._changes(self._position)
-            topics = (*also, *(TopicName(each.name) for each in changes if each.kind == TOPIC))
-            wanted = {self._topic(name): self._knowledge.data(name) for name in topics}
-            indices = [index for index in _INDICES if any(each.kind == index for each in changes)]
-        for index in indices:
-            wanted |= self._index(index)
-        if (cursor := self._knowledge.cursor()) is not None:
-            wanted[self._paths.state] = msgspec.json.encode(_State(cursor)) + b"\n"
-        position = max((each.position for each in changes), default=self._position or 0)
-        files = {path: _Wanted(data, self._files.read(path) or b"") for path, data in wanted.items()}
-        return position, {path: each for path, each in files.items() if each.data != each.there}
+    async def clear_edited(self) -> None:
+        """Take what was withdrawn or forgotten out of the edited files that are kept. Raises KnowledgeError."""
+        async with self._turn:
+            await run_sync(self._clear_edited)
 
-    def is_behind(self) -> bool:
-        """Return whether something was changed since. Blocks."""
-        return bool(self._changes(self._position or 0) or self._knowledge.after(self._decided, 1))
+    def foreign_decisions(self) -> list[Decision]:
+        """Return what `decisions.jsonl` says, where this database did not leave it so. Blocks."""
+        path = self._paths.decisions
+        ours = self._knowledge.db.look(files_written).get("decisions")
+        return [] if _is_left(path, ours) else parse_decisions(self.layer.read(path) or b"", path.name)[0]
 
-    def _changes(self, position: int) -> list[LogEntry]:
-        return self._knowledge.db.look(lambda db: changes_after(db, position, [TOPIC, *_INDICES]))
+    def found(self, topics: Iterable[TopicName]) -> dict[str, Written]:
+        """Return how these topics, the indices and `state.json` are now, to be taken for ours. Blocks."""
+        files = [*(f"{_TOPICS}{name}.txt" for name in topics), "state", *chain(*_FILES_OF.values())]
+        data = {file: there for file in files if (there := self.layer.read(self._path(file)))}
+        return {file: Written(_digest(there), _digest(there)) for file, there in data.items()}
 
-    def _topic(self, name: TopicName) -> Path:
-        return self._paths.topics / f"{name}.txt"
+    def edit_of(self, topic: TopicName) -> Path:
+        """Return the oldest edit of a topic that is kept. Blocks; raises ConfigError where there is none."""
+        path = self._path(f"{_TOPICS}{topic}.txt")
+        edits = list(path.parent.glob(f".{path.name}*.edited"))
+        if not edits:
+            raise ConfigError(f"there is no edited topic {path}; `intern doctor` lists those that there are")
+        return min(edits, key=lambda each: each.stat().st_mtime_ns)
 
-    def _topic_files(self) -> list[Path]:
-        """List the topic files that were written; those of people and other programs are left alone."""
-        return [
-            self._paths.topics / each.removeprefix("topics/") for each in self._written if each.startswith("topics/")
-        ]
+    def _look(self, also: Iterable[TopicName]) -> _Due:
+        """Look at what may have to be written, all at one moment."""
+        return self._knowledge.db.look(lambda db: self._due(Change(db, 0), also))
 
-    def _index(self, index: Index) -> dict[Path, bytes]:
-        sources = self._catalogues[index].sources()
-        paths = self._paths
-        listing, cache = (
-            (paths.index, paths.index_cache) if index == "kb" else (paths.team_index, paths.team_index_cache)
-        )
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            if IndexCache.decode(self._files.read(cache) or b"").sources == sources:
-                return {listing: format_index(self._catalogues[index].entries().values()).encode()} if sources else {}
-        data = IndexCache(sources=sources, generated_at=self._clock.now()).encode()
-        return {listing: format_index(self._catalogues[index].entries().values()).encode(), cache: data}
+    def _due(self, view: Change, also: Iterable[TopicName]) -> _Due:
+        reached, touched = self._position, set[str]()
+        if reached is None:
+            reached = int(read_to(view.db, _FOLLOWER) or 0) if self._tracked else 0
+            self._written = dict(files_written(view.db)) if self._tracked else {}
+            touched = {file for file, written in self._written.items() if not _is_left(self._path(file), written)}
+        changes = changes_after(view.db, reached, [TOPIC, *_FILES_OF])
+        topics = {f"{_TOPICS}{name}.txt" for name in (*also, *(each.name for each in changes if each.kind == TOPIC))}
+        topics |= {file for file in touched if file.startswith(_TOPICS)}
+        data = {file: view.data(TopicName(self._path(file).stem)) for file in topics}
+        for index, files in _FILES_OF.items():
+            if not touched.isdisjoint(files) or any(each.kind == index for each in changes):
+                data |= zip(files, _indexed(view, index), strict=True)
+        anew = not _is_left(self._paths.decisions, self._written.get("decisions"))
+        placed = view.after(0 if anew else reached, -1)
+        decisions = [each.decision for each in placed]
+        if decisions or "state" in touched:
+            # The database may know of decisions that are not in memory yet.
+            ids = [each.qa_id for each in decisions if not isinstance(each, Withdrawn | Forgotten)]
+            newest = max(filter(None, [self._knowledge.cursor(), *ids]), key=time_of, default=None)
+            data["state"] = b"" if newest is None else msgspec.json.encode(_State(newest)) + b"\n"
+        wanted = {file: _Wanted(each, self.layer.read(self._path(file)) or b"") for file, each in data.items()}
+        position = max((each.position for each in (*changes, *placed)), default=reached)
+        return _Due(reached, position, wanted, b"".join(map(decision_line, decisions)), anew)
 
-    def _note(self, db: Transaction, wanted: Mapping[Path, _Wanted]) -> None:
-        """Record the hashes before anything is written."""
-        for path, (data, there) in wanted.items():
-            label = self._label(path)
-            self._written[label] = _Written(_digest(data), _digest(there))
-            note_written(db, label, data, there)
+    def _path(self, file: str) -> Path:
+        path: Path = getattr(self._paths, file, self._paths.topics / file.removeprefix(_TOPICS))
+        return path
 
-    def _label(self, path: Path) -> str:
-        return f"topics/{path.name}" if path.parent == self._paths.topics else path.name
+    async def _note(self, files: Mapping[str, Written | None], position: int) -> None:
+        await self._knowledge.db.write(lambda db: (note_written(db, files), move_to(db, _FOLLOWER, str(position))))
+        self._written.update(files)
 
-    def _write(self, wanted: Mapping[Path, _Wanted]) -> None:
+    def _write(self, due: _Due, changed: Mapping[str, _Wanted]) -> None:
         # The decisions first: a tombstone is on disk before anything else is.
-        self._append_decisions()
-        for path, (data, _) in wanted.items():
-            if data:
-                self._files.write_atomically(path, data)
+        self._append_decisions(due.lines, anew=due.anew)
+        for file, wanted in changed.items():
+            if wanted.data:
+                self.layer.write_atomically(self._path(file), wanted.data)
             else:
-                self._files.remove(path)
+                self.layer.remove(self._path(file))
 
-    def _keep_edited(self, wanted: Mapping[Path, _Wanted]) -> None:
-        """Keep files that are not as they were written, for a person edited them."""
-        for path, (_, there) in wanted.items():
-            if there and _digest(there) not in self._written.get(self._label(path), ()):
+    def _append_decisions(self, lines: bytes, *, anew: bool) -> None:
+        path = self._paths.decisions
+        if anew:
+            there = self.layer.read(path) or b""
+            if not lines.startswith(there):
                 self._set_aside(path, there)
+                self.layer.write_atomically(path, lines)
+                return
+            lines = lines[len(there) :]
+        if lines:
+            self.layer.append_durably(path, lines)
+
+    def _done(self, due: _Due) -> dict[str, Written | None]:
+        """Return how the files are now."""
+        data = {file: wanted.data for file, wanted in due.files.items()} | ({"decisions": b""} if due.lines else {})
+        return {
+            file: Written(_digest(each), b"", *at) if (at := _size_and_time(self._path(file))) else None
+            for file, each in data.items()
+        }
+
+    def _keep_edited(self, changed: Mapping[str, _Wanted]) -> None:
+        """Keep files that are not as they were written, for a person edited them."""
+        for file, wanted in changed.items():
+            if wanted.there and _digest(wanted.there) not in (self._written.get(file) or ())[:2]:
+                self._set_aside(self._path(file), wanted.there)
 
     def _set_aside(self, path: Path, there: bytes) -> None:
-        edited = path.with_name(f".{path.name}.edited")
-        at = path.stat()
-        self._files.write_atomically(edited, there)
-        os.utime(edited, ns=(at.st_atime_ns, at.st_mtime_ns))  # `intern topics adopt` asks when it was edited
-        _log.warning("edited_file_set_aside", file=str(path), kept=str(edited))
+        left = self._untraced(path, there, self._traces())
+        kept = [each for each in path.parent.glob(f".{escape(path.name)}*.edited") if self.layer.read(each) == left]
+        if left and not kept:
+            names = (path.with_name(f".{path.name}{'' if n == 1 else f'.{n}'}.edited") for n in count(1))
+            edited = next(each for each in names if not each.exists())
+            self._keep(edited, left, path.stat().st_mtime_ns if left == there else 0)
+            _log.warning("edited_file_set_aside", file=str(path), kept=str(edited))
 
-    def _append_decisions(self) -> None:
-        path, fresh = self._paths.decisions, self._knowledge.after(self._decided, -1)
-        lines = b"".join(decision_line(each.decision) for each in fresh)
-        if self._length < 0 or (path.stat().st_size if path.exists() else 0) != self._length:
-            there = self._files.read(path) or b""
-            whole = b"".join(map(decision_line, self._knowledge.all()))
-            if whole.startswith(there):
-                lines, self._length = whole[len(there) :], len(there)
-            else:
-                self._set_aside(path, there)
-                self._files.write_atomically(path, whole)
-                lines, self._length = b"", len(whole)
-        if lines:
-            self._files.append_durably(path, lines)
-            self._length += len(lines)
-        if fresh:
-            self._decided = fresh[-1].position
+    def _clear_edited(self) -> None:
+        edited = edited_files(self._paths)
+        traces = self._traces() if edited else ()
+        for path in edited:
+            data = self.layer.read(path) or b""
+            left = self._untraced(path, data, traces)
+            if not left:
+                self.layer.remove(path)
+            elif left != data:
+                self._keep(path, left, 0)
+
+    def _keep(self, path: Path, data: bytes, mtime_ns: int) -> None:
+        """Keep an edit, with the time when it was made; 1970 where something was taken out of it.
+
+        `intern topics adopt` takes out what an edit lacks, and what was decided since then it does not.
+        """
+        self.layer.write_atomically(path, data)
+        os.utime(path, ns=(mtime_ns, mtime_ns))
+
+    def _untraced(self, path: Path, data: bytes, traces: Sequence[bytes]) -> bytes:
+        """Return a file without the pairs, or else the lines, that have one of the traces."""
+
+        def is_traced(piece: bytes) -> bool:
+            return any(trace in piece for trace in traces)
+
+        if path.parent == self._paths.topics:
+            return without_blocks(data, is_traced)
+        return b"".join(line for line in data.splitlines(keepends=True) if not is_traced(line))
 
 
-def _recorded(db: Transaction) -> dict[str, _Written]:
-    rows = db.rows("select file, digest, before from projected where community = :community")
-    return {str(file): _Written(bytes(digest), bytes(before)) for file, digest, before in rows}  # type: ignore[arg-type]
-
-
-def note_written(db: Transaction, label: str, data: bytes, there: bytes) -> None:
-    """Record that a file is ours: what it is to hold, and what it holds until then."""
-    db.run(
-        "insert into projected (community, file, digest, before) values (:community, ?, ?, ?)"
-        " on conflict (community, file) do update set digest = excluded.digest, before = excluded.before",
-        (label, _digest(data), _digest(there)),
-    )
+def _indexed(view: Change, index: Index) -> tuple[bytes, bytes]:
+    """Return the text of an index, and its cache."""
+    sources = {each: source for each, source in view.sources_after(index, 0)[1].items() if source is not None}
+    listed = (IndexEntry(each, source.summary_text) for each, source in sources.items() if source.summary_text)
+    # By what is in it, and not by the clock: two exports of the same are the same.
+    newest = max((source.last_indexed_at for source in sources.values()), default=None)
+    return format_index(listed).encode(), IndexCache(sources=sources, generated_at=newest).encode()
 
 
 def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:  # reading or writing it says what is wrong
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def _is_left(path: Path, written: Written | None) -> bool:
+    """Whether a file is as it was left when it was written, by its size and its time."""
+    return _size_and_time(path) == (written and written[2:])
+
+
 def edited_files(paths: Paths) -> list[Path]:
     """List the files that a person edited, as they are kept beside. Raises OSError."""
     folders = {paths.topics, paths.index.parent, paths.team_index.parent, paths.decisions.parent}
     return sorted(each for folder in folders if folder.is_dir() for each in folder.glob(".*.edited"))
-
-
-def clear_edited(paths: Paths, traces: Sequence[bytes], files: FileLayer | None = None) -> None:
-    """Delete the pieces with one of the traces from edited topics, and other edited files with a trace. Blocks.
-
-    Raises KnowledgeError.
-    """
-    layer = files or FileLayer()
-
-    def is_traced(data: bytes) -> bool:
-        return any(trace in data for trace in traces)
-
-    for path in edited_files(paths) if traces else ():
-        data = layer.read(path) or b""
-        left = without_blocks(data, is_traced) if path.parent == paths.topics else b"" if is_traced(data) else data
-        if not left:
-            layer.remove(path)
-        elif left != data:
-            layer.write_atomically(path, left)

@@ -6,30 +6,34 @@ These are the only ways from files back into the database.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Set as AbstractSet
+from collections.abc import Iterator, Mapping, Set as AbstractSet
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple
 
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.ids import QAId, TopicName
+from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.records import Decision, Filed, Forgotten, Moved, Removed, TopicBlock, Withdrawn
+from intern.learning.forgetting import concerned, ever_filed, traces_of
 from intern.learning.prompts import block_of, left_of
-from intern.service.projection import TextFiles, note_written
+from intern.service.projection import TextFiles
+from intern.service.stores import ARCHIVE
 from intern.settings.loading import Paths
+from intern.sources.refresh import describe_provisionally, topic_id
 from intern.stores.archive import Archive
-from intern.stores.blocks import bare, parse_blocks, qa_id_of, time_of
+from intern.stores.blocks import BlockWarning, Parsed, bare, parse_blocks, qa_id_of, time_of
 from intern.stores.database import Database
-from intern.stores.decisions import read_decisions
+from intern.stores.decisions import parse_decisions
 from intern.stores.files import FileLayer, unreadable
-from intern.stores.library import Index, IndexCache, is_slug
+from intern.stores.library import CachedSource, Index, IndexCache, content_hash, is_slug
 from intern.stores.sqlite.extractions import move_to
-from intern.stores.sqlite.knowledge import Change, Knowledge, next_position
+from intern.stores.sqlite.knowledge import Change, Knowledge, next_position, note_written
 
 
 class Restored(Struct, frozen=True, kw_only=True):
@@ -44,11 +48,14 @@ class Restored(Struct, frozen=True, kw_only=True):
     """What was passed over."""
 
 
-async def restore(db: Database, paths: Paths, folder: Paths, clock: Clock, follower: str) -> Restored:
+async def restore(
+    db: Database, paths: Paths, folder: Paths, clock: Clock, follower: str, disk: FileLayer | None = None
+) -> Restored:
     """Make the knowledge of an empty database from the text files of a folder, be it its own; ask no model.
 
-    The `follower` of the decisions has seen them all then: what they tell of costs no call. Raises ConfigError where
-    the database, or the archive beside it, is not empty, and KnowledgeError.
+    All of it is one transaction: killed before, asking again does it. The `follower` of the decisions has seen them all
+    then: what they tell of costs no call. Raises ConfigError where the database, or the archive beside it, is not
+    empty, and KnowledgeError.
     """
     knowledge = await run_sync(partial(Knowledge, db, clock=clock))
     if await run_sync(lambda: knowledge.after(0, 1) or knowledge.names()):
@@ -56,18 +63,21 @@ async def restore(db: Database, paths: Paths, folder: Paths, clock: Clock, follo
     if folder.raw != paths.raw:
         await run_sync(_copy_archive, folder.raw, paths.raw)
     archive = await run_sync(partial(Archive, paths.raw, clock=clock))
-    # What is in this folder and was not read may be a person's.
-    there = await run_sync(lambda: list(_there(paths)) if folder.topics == paths.topics else [])
+    files = TextFiles(knowledge, paths, disk, traces=partial(traces_of, archive, knowledge.is_withdrawn))
+    read = await run_sync(_read, folder, paths, files.layer)
+    whole = [name for name, parsed in read.topics.items() if not parsed.warnings]
+    # What is in this folder and was not read, or not all of it, may be a person's: it is kept beside.
+    ours = await run_sync(files.found, whole) if folder.topics == paths.topics else {}
 
     def work(change: Change) -> Restored:
-        for label, data in there:
-            note_written(change.db, label, data, data)
-        restored = _restore(change, folder, archive, clock.now())
+        note_written(change.db, ours)
+        restored = _restore(change, read, archive, clock.now())
         move_to(change.db, follower, str(next_position(change.db)))
+        move_to(change.db, ARCHIVE, "")
         return restored
 
     restored = await knowledge.change(work)
-    await TextFiles(knowledge, paths, clock).catch_up()
+    await files.catch_up(*read.topics)
     return restored
 
 
@@ -85,57 +95,81 @@ def _copy_archive(source: Path, to: Path) -> None:
         raise KnowledgeError(f"{source} cannot be copied to {to} ({error}); check rights and disk") from error
 
 
-def _there(paths: Paths) -> Iterator[tuple[str, bytes]]:
-    """Yield the files that will be written, as they are: they are no edits, for the database was made from them."""
-    layer = FileLayer()
-    for name, data in _topics_in(paths.topics):
-        yield f"topics/{name}.txt", data
-    for path in (paths.index, paths.index_cache, paths.team_index, paths.team_index_cache, paths.state):
-        yield path.name, layer.read(path) or b""
+class _Read(NamedTuple):
+    """What the text files of a folder say."""
+
+    decisions: list[Decision]
+    complete: bool
+    """No line of the decisions is lost, but for a torn last one, which was acknowledged to none."""
+    topics: Mapping[TopicName, Parsed]
+    sources: Mapping[Index, Mapping[SourceId, CachedSource]]
+    damaged: tuple[BlockWarning, ...]
 
 
-def _restore(change: Change, folder: Paths, archive: Archive, now: datetime) -> Restored:
-    decisions, damaged = read_decisions(folder.decisions)
+def _read(folder: Paths, own: Paths, layer: FileLayer) -> _Read:
+    """Read the text files of a folder; what was withdrawn or forgotten here is so, however old that folder is."""
+    data = layer.read(folder.decisions) or b""
+    decisions, damaged = parse_decisions(data, folder.decisions.name)
+    known = set(decisions)
+    here = parse_decisions(layer.read(own.decisions) or b"", "")[0]
+    decisions += [each for each in here if isinstance(each, Withdrawn | Forgotten) and each not in known]
+    topics = {name: parse_blocks(text, file=f"{name}.txt") for name, text in _topics_in(folder.topics)}
+    return _Read(
+        decisions,
+        all(each.line > data.count(b"\n") for each in damaged),
+        topics,
+        {
+            "kb": IndexCache.load(folder.index_cache, files=layer).sources,
+            "team": IndexCache.load(folder.team_index_cache, files=layer).sources,
+        },
+        (*damaged, *chain.from_iterable(parsed.warnings for parsed in topics.values())),
+    )
+
+
+def _restore(change: Change, read: _Read, archive: Archive, now: datetime) -> Restored:
+    decisions, damaged = read.decisions, read.damaged
     change.decide(*decisions)
     gone = {bare(each) for said in decisions if isinstance(said, Withdrawn | Forgotten) for each in said.message_ids}
+    last = {time_of(each.qa_id): each for each in decisions if isinstance(each, Filed)}
     decided = {time_of(each.qa_id) for each in decisions if not isinstance(each, Withdrawn | Forgotten)}
     placed = _placed(decisions)
-    # A line that is lost may have said of a pair that it stands no more: then only what a topic file holds stands.
-    complete = not any(each.line <= _lines_of(folder.decisions) for each in damaged)
     blocks: dict[datetime, TopicBlock] = {}
-    for name, data in _topics_in(folder.topics):
-        parsed = parse_blocks(data, file=f"{name}.txt")
-        damaged = (*damaged, *parsed.warnings)
+    for name, parsed in read.topics.items():
         blocks |= {block.timestamp: block for block in parsed.blocks}
-        for time in {block.timestamp for block in parsed.blocks} - decided:
-            placed[time] = name
-    adopted = {time_of(each.qa_id) for each in decisions if isinstance(each, Filed) and each.reason == _ADOPTED}
+        placed |= {block.timestamp: name for block in parsed.blocks if block.timestamp not in decided}
     for time, name in sorted(placed.items()):
-        block = blocks.get(time)
-        if block is not None or complete:
-            block = _standing(time, block, archive, gone, own_words=time in adopted)
-        left = block
+        left = blocks.get(time)
+        # A line that is lost may have said of a pair that it stands no more: then only what a topic file holds stands.
+        if left is not None or read.complete:
+            own_words = time in last and last[time].reason == _ADOPTED
+            left = _standing(time, left, archive, gone, own_words=own_words)
         if left is not None:
             change.put(name, left)
             if time not in decided:
                 change.decide(Filed(qa_id=left.qa_id, topic=name, at=now, reason="it stood in its topic"))
-    sources = 0
-    for index, cache in (("kb", folder.index_cache), ("team", folder.team_index_cache)):
-        known = IndexCache.load(cache).sources
-        change.put_sources(cast("Index", index), known)
-        sources += len(known)
+    for index, sources in read.sources.items():
+        change.put_sources(index, sources)
+    pairs = concerned(archive, lambda each: bare(each) in gone)
+    team = read.sources["team"]
+    filed_in = ever_filed([pair.qa_id for pair in pairs], decisions)
+    describe_provisionally(
+        change, [name for name in filed_in if _may_quote(team.get(topic_id(name)), change, name)], now
+    )
     return Restored(
         pairs=len(archive),
         decisions=len(decisions),
         topics=len(change.names()),
-        sources=sources,
+        sources=sum(map(len, read.sources.values())),
         damaged=tuple(map(str, (*damaged, *archive.damaged))),
     )
 
 
-def _lines_of(path: Path) -> int:
-    """Return the number of whole lines: the last one may be torn, and was acknowledged to none."""
-    return (FileLayer().read(path) or b"").count(b"\n")
+def _may_quote(entry: CachedSource | None, change: Change, name: TopicName) -> bool:
+    """Whether a topic's description may be of an earlier text, with messages that are gone by now."""
+    if entry is None:
+        return False
+    is_older = entry.content_hash != content_hash(change.data(name).decode())
+    return is_older or (entry.summary_pending and not entry.provisional)
 
 
 def _placed(decisions: list[Decision]) -> dict[datetime, TopicName]:
@@ -174,7 +208,7 @@ def _topics_in(folder: Path) -> Iterator[tuple[TopicName, bytes]]:
         raise unreadable(folder, error) from error
 
 
-async def export(knowledge: Knowledge, paths: Paths, to: Paths, clock: Clock) -> tuple[str, ...]:
+async def export(knowledge: Knowledge, paths: Paths, to: Paths) -> tuple[str, ...]:
     """Write all text files and the archive into a folder that is empty or not there; return their names.
 
     Raises ConfigError where the folder holds something, and KnowledgeError.
@@ -182,11 +216,7 @@ async def export(knowledge: Knowledge, paths: Paths, to: Paths, clock: Clock) ->
     folder = to.data
     if await run_sync(lambda: folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
         raise ConfigError(f"{folder} is not empty; name a folder that is empty or not there yet")
-    files = TextFiles(knowledge, to, clock, tracked=False)
-    await files.catch_up()
-    while await run_sync(files.is_behind):  # a bot at work has written meanwhile
-        files = TextFiles(await run_sync(partial(Knowledge, knowledge.db, clock=clock)), to, clock, tracked=False)
-        await files.catch_up()
+    await TextFiles(knowledge, to, tracked=False).catch_up()
     # Last: a decision is about a pair that the archive holds.
     if await run_sync(paths.raw.is_dir):
         await run_sync(_copy_archive, paths.raw, to.raw)
@@ -210,16 +240,20 @@ _ADOPTED = "a person edited the topic"
 
 
 def adopt(
-    change: Change, *, name: TopicName, path: Path, knowledge: Knowledge, archive: Archive, now: datetime
+    change: Change,
+    *,
+    name: TopicName,
+    path: Path,
+    data: bytes,
+    knowledge: Knowledge,
+    archive: Archive,
+    now: datetime,
 ) -> Adopted:
-    """Take in an edited topic from the file that is kept beside, as a decision of the team. Blocks.
+    """Take in an edited topic, as a decision of the team. Blocks.
 
-    A pair that was filed after the edit, which cannot know of it, stays. Raises ConfigError where there is no edit, or
-    it has what cannot be taken in, and KnowledgeError.
+    A pair that was filed after the edit, which cannot know of it, stays. Raises ConfigError where the edit has what
+    cannot be taken in, and KnowledgeError.
     """
-    data = FileLayer().read(path)
-    if data is None:
-        raise ConfigError(f"there is no edited topic {path}; `intern doctor` lists those that there are")
     edited_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     blocks, damaged = parse_blocks(data, file=path.name)
     if damaged:
@@ -227,6 +261,7 @@ def adopt(
     pairs = {block.qa_id: archive.get(block.qa_id) for block in blocks}
     if unknown := [qa_id for qa_id, pair in pairs.items() if pair is None]:
         raise ConfigError(f"{path} has {unknown[0]}, and the archive does not; take it out, then adopt it again")
+
     lasting = {
         qa_id
         for qa_id, pair in pairs.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -240,7 +241,7 @@ def lost_folders(paths: Paths, knowledge: Knowledge) -> Iterator[str]:
     if knowledge.cursor() is not None and not paths.raw.exists():
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
     for edited in edited_files(paths):
-        name = edited.name.removeprefix(".").removesuffix(".edited")
+        name = re.sub(r"(\.[0-9]+)?\.edited$", "", edited.name[1:])  # a second one has a number
         adopt = f"run `intern topics adopt {name.removesuffix('.txt')}`, or " if edited.parent == paths.topics else ""
         yield f"{name} was edited by hand, which changes nothing; the edit is kept as {edited}: {adopt}delete it"
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
+from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
+from intern.core.records import Decision, Forgotten, Withdrawn
+from intern.learning.forgetting import traces_of
 from intern.service.projection import TextFiles
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
@@ -20,9 +25,9 @@ from intern.sources.library import PageCopies
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.database import Database
-from intern.stores.decisions import read_decisions, read_withdrawals
 from intern.stores.files import FileLayer
 from intern.stores.sqlite.chat import NameStore, RoleStore
+from intern.stores.sqlite.extractions import move_to, read_to
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains, copied, problems
 from intern.stores.sqlite.outbox import CitedStore, Outbox
@@ -30,6 +35,9 @@ from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.traces import Counts, Unanswered
 from intern.stores.sqlite.usage import ReplyStore
 from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
+
+ARCHIVE = "archive"
+"""Whose position only says that the archive is this database's own."""
 
 
 def write_whole(file: Path, data: bytes) -> None:
@@ -54,8 +62,9 @@ class Stores:
         self.knowledge = Knowledge(db, clock=clock)
         if (cursor := self.knowledge.cursor()) is not None:
             self.archive.rise_above(cursor)
-        _check_not_lost(paths, self.knowledge)
-        self.files = TextFiles(self.knowledge, paths, clock, files)
+        traces = partial(traces_of, self.archive, self.knowledge.is_withdrawn)
+        self.files = TextFiles(self.knowledge, paths, files, traces=traces)
+        _check_not_lost(paths, self.knowledge, self.files)
         self.knowledge.changed = self.files.wake
         self.passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
@@ -73,30 +82,48 @@ class Stores:
         self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
         self.search = SqliteSearchStore(db, paths.search)
 
+    async def begin(self) -> None:
+        """Have the database know, before the first pair is archived, that the archive is its own."""
+        if not len(self.archive):
+            await self.knowledge.db.write(lambda db: move_to(db, ARCHIVE, ""))
+
+    async def check_own(self) -> None:
+        """Check that the archive is this database's own, for a bot would file another's anew. Raises KnowledgeError."""
+        own = await self.knowledge.db.read(lambda db: read_to(db, ARCHIVE))
+        if len(self.archive) and own is None and not await run_sync(self.knowledge.after, 0, 1):
+            raise _lost(self.settings.paths)
+
     def archived_until(self) -> QAId | None:
         """Return the newest pair that was decided, or that the operator wants ignored."""
         known = [each for each in (self.knowledge.cursor(), self.passed_over) if each is not None]
         return max(known, key=time_of, default=None)
 
 
-def _check_not_lost(paths: Paths, knowledge: Knowledge) -> None:
+def _check_not_lost(paths: Paths, knowledge: Knowledge, files: TextFiles) -> None:
     """Check that the text files tell of no database that knew more, above all of what is forgotten.
 
     It is so where a database was lost, or an older one put back. Raises KnowledgeError.
     """
+    foreign = files.foreign_decisions()
     if not knowledge.after(0, 1):
-        if read_decisions(paths.decisions)[0] or any(paths.topics.glob("[!.]*.txt")):
-            raise KnowledgeError(
-                f"{paths.database} knows nothing of the archive in {paths.raw}, though {paths.decisions.parent} has"
-                f" decisions or topics: put the database's backup in its place, or run: intern restore {paths.data}"
-            )
-    elif any(
-        not knowledge.is_withdrawn(each) for said in read_withdrawals(paths.decisions) for each in said.message_ids
-    ):
+        if foreign or any(paths.topics.glob("[!.]*.txt")):
+            raise _lost(paths, f", though {paths.decisions.parent} has decisions or topics")
+    elif not set(_withdrawals(foreign)).issubset(_withdrawals(knowledge.all() if foreign else ())):
         raise KnowledgeError(
             f"{paths.database} is older than {paths.decisions}, and does not know all that is forgotten: put a newer"
             f" backup in its place, or move it away and run: intern restore {paths.data}"
         )
+
+
+def _withdrawals(decisions: Iterable[Decision]) -> Iterator[tuple[object, ...]]:
+    return ((each.at, each.message_ids) for each in decisions if isinstance(each, Withdrawn | Forgotten))
+
+
+def _lost(paths: Paths, although: str = "") -> KnowledgeError:
+    return KnowledgeError(
+        f"{paths.database} knows nothing of the archive in {paths.raw}{although}: put the database's backup in its"
+        f" place, or run: intern restore {paths.data}"
+    )
 
 
 def _check_passed_over(settings: Settings, latest: datetime) -> None:

@@ -34,7 +34,6 @@ from intern.models.limits import Window
 from intern.models.prompt import Model
 from intern.search.finding import Embedder
 from intern.service.learning import Learning
-from intern.service.projection import clear_edited
 from intern.service.reading import named_topic
 from intern.service.restoring import Adopted, adopt
 from intern.service.searching import Indexing, joined, never_discovered
@@ -319,15 +318,16 @@ class Writer:
     async def adopt(self, label: str) -> Adopted:
         """Take in a topic that a person edited. Raises ConfigError where there is none, and KnowledgeError."""
         stores, now = self.stores, self._clock.now()
-        name = named_topic(label)
-        knowledge, path = stores.knowledge, self._settings.paths.topics / f".{name}.txt.edited"
+        knowledge, files, name = stores.knowledge, stores.files, named_topic(label)
         async with self.learning.filing:
             if await run_sync(progress_of, knowledge) is not None:
                 raise ConfigError("the topics are being regenerated; finish that with `intern regenerate`, then adopt")
-            await stores.files.catch_up(name)  # which keeps an edit beside that was not noticed yet
-            work = partial(adopt, name=name, path=path, knowledge=knowledge, archive=stores.archive, now=now)
+            await files.catch_up(name)  # which keeps an edit beside that was not noticed yet
+            path = await run_sync(files.edit_of, name)
+            data = await run_sync(files.layer.read, path) or b""
+            work = partial(adopt, name=name, path=path, data=data, knowledge=knowledge, archive=stores.archive, now=now)
             adopted = await knowledge.change(work)
-        await run_sync(FileLayer().remove, path)
+        await run_sync(files.layer.remove, path)
         await self.indexing.topics_changed()
         return adopted
 
@@ -367,7 +367,7 @@ class Writer:
         changed = set(cleared.topics if cleared else ())
         async with self.indexing.turn:
             await self.indexing.cleared({*found.topics, *changed})
-        await run_sync(clear_edited, self._settings.paths, found.traces)
+        await self.stores.files.clear_edited()
         # A thread that was being read just then may have brought messages that were unknown before.
         late = frozenset[MessageId]() if user_id is None else await self.extraction.written_by(user_id)
         for store in self._derived:

@@ -119,7 +119,7 @@ async def refresh_topics(
         known = catalogue.sources()
         # The position of the newest change stands in for a file's time.
         items = {
-            _topic_id(name): SourceFile(f"{name}.txt", length, position)
+            topic_id(name): SourceFile(f"{name}.txt", length, position)
             for name, (length, position) in knowledge.versions().items()
         }
         return _Look(known, items, frozenset(known).difference(items), ())
@@ -331,8 +331,8 @@ def _is_below(rel_path: str, folders: Iterable[str]) -> bool:
 
 def list_topic(change: Change, name: TopicName, now: datetime) -> None:
     """List a topic in the team index unless it is there; its summary stays owed."""
-    if not change.lists("team", _topic_id(name)):
-        change.put_sources("team", {_topic_id(name): _entry(change, name, now)})
+    if not change.lists("team", topic_id(name)):
+        change.put_sources("team", {topic_id(name): _entry(change, name, now)})
 
 
 def describe_provisionally(change: Change, outdated: Collection[TopicName], now: datetime) -> None:
@@ -342,12 +342,13 @@ def describe_provisionally(change: Change, outdated: Collection[TopicName], now:
     """
     # The time of a description proves nothing: the clock may have gone back since.
     there = set(change.names())
-    listed = [name for name in outdated if change.lists("team", _topic_id(name))]
-    put = {_topic_id(name): _entry(change, name, now) for name in listed if name in there}
-    change.put_sources("team", put, [_topic_id(name) for name in listed if name not in there])
+    listed = [name for name in outdated if change.lists("team", topic_id(name))]
+    put = {topic_id(name): _entry(change, name, now) for name in listed if name in there}
+    change.put_sources("team", put, [topic_id(name) for name in listed if name not in there])
 
 
-def _topic_id(name: TopicName) -> SourceId:
+def topic_id(name: TopicName) -> SourceId:
+    """Return the id of a topic in the team's index."""
     return SourceId(f"team:{name}.txt")
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.stores.blocks import BlockWarning, time_of
-from intern.stores.files import FileLayer
 
 _DECODER: msgspec.json.Decoder[Decision] = msgspec.json.Decoder(Decision)
 
@@ -20,23 +17,14 @@ def decision_line(decision: Decision) -> bytes:
     return msgspec.json.encode(decision) + b"\n"
 
 
-def read_withdrawals(path: Path) -> list[Withdrawn | Forgotten]:
-    """Return the withdrawals and tombstones of a file, passing over all else. Raises KnowledgeError."""
-    lines = (FileLayer().read(path) or b"").split(b"\n")
-    found = [line for line in lines if line.startswith((b'{"action":"withdrawn"', b'{"action":"forgotten"'))]
-    with suppress(msgspec.DecodeError):
-        return [msgspec.json.decode(line, type=Withdrawn | Forgotten) for line in found]
-    return []
-
-
-def read_decisions(path: Path, files: FileLayer | None = None) -> tuple[list[Decision], tuple[BlockWarning, ...]]:
-    """Return the decisions of a file, oldest first, and what was passed over. Raises KnowledgeError.
+def parse_decisions(data: bytes, file: str) -> tuple[list[Decision], tuple[BlockWarning, ...]]:
+    """Return the decisions of a file, oldest first, and what was passed over.
 
     A line that is torn, damaged or of a later version costs itself.
     """
     decisions: list[Decision] = []
     damaged: list[BlockWarning] = []
-    for number, line in enumerate(((files or FileLayer()).read(path) or b"").split(b"\n"), 1):
+    for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
@@ -45,5 +33,5 @@ def read_decisions(path: Path, files: FileLayer | None = None) -> tuple[list[Dec
                 time_of(decision.qa_id)
             decisions.append(decision)
         except (msgspec.DecodeError, ValueError) as error:
-            damaged.append(BlockWarning(path.name, number, str(error)))
+            damaged.append(BlockWarning(file, number, str(error)))
     return decisions, tuple(damaged)

@@ -84,12 +84,6 @@ def parse_index(text: str) -> tuple[IndexEntry, ...]:
     )
 
 
-def read_index(path: Path, *, files: FileLayer | None = None) -> tuple[IndexEntry, ...]:
-    """Return the entries on disk; none where there is no index yet. Raises KnowledgeError where it cannot be read."""
-    data = (files or FileLayer()).read(path)
-    return parse_index(data.decode("utf-8-sig", "replace")) if data else ()
-
-
 def content_hash(text: str) -> str:
     """Return the SHA-256 (hexadecimal) of a text. Line ends, trailing blanks and blank outer lines do not count."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

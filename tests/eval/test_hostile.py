@@ -36,7 +36,7 @@ from intern.sources.files import SourceFolder
 from intern.sources.refresh import Refreshed, refresh_sources
 from intern.stores.archive import Archive
 from intern.stores.blocks import parse_blocks
-from intern.stores.decisions import read_decisions
+from intern.stores.decisions import parse_decisions
 from intern.stores.library import format_index, is_source_id, parse_index
 from tests.answering.shelf import Shelf
 from tests.double.discord import DiscordDouble
@@ -387,7 +387,7 @@ async def projected(folder: Path, blocks: list[TopicBlock]) -> list[TopicBlock]:
     paths, name = load_settings(environ={}, overrides={"data": {"dir": str(folder)}}).paths, topic_name("hostile")
     async with knowledge_in(folder) as knowledge:
         await knowledge.change(lambda change: change.put(name, *blocks))
-        await TextFiles(knowledge, paths, HandClock()).catch_up()
+        await TextFiles(knowledge, paths).catch_up()
         parsed = parse_blocks((paths.topics / "hostile.txt").read_bytes(), file="hostile.txt")
         same = parsed.blocks == knowledge.read(name)
         assert same
@@ -417,8 +417,8 @@ async def test_a_string_as_reason_keeps_to_its_decision(tmp_path: Path) -> None:
     ]
     async with knowledge_in(tmp_path) as knowledge:
         await knowledge.change(lambda change: change.decide(*decisions))
-        await TextFiles(knowledge, paths, HandClock()).catch_up()
-        for read in knowledge.all(), read_decisions(paths.decisions)[0]:
+        await TextFiles(knowledge, paths).catch_up()
+        for read in knowledge.all(), parse_decisions(paths.decisions.read_bytes(), "")[0]:
             same = read == decisions
             assert same
 

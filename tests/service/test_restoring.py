@@ -291,9 +291,7 @@ async def test_an_edit_brings_back_nothing_that_was_withdrawn_since(tmp_path: Pa
         path.write_text(path.read_text().replace("1 times", "once").replace("2 times", "twice"))
         await writer.learning.withdraw(pairs[0].message_ids)
         await writer.learning.withdraw([MessageId("no answer to anything"), *pairs[1].message_ids[:1]])
-        assert await writer.adopt("spool") == Adopted(
-            topic=SPOOL, changed=(), removed=(), left_out=(pairs[0].qa_id, pairs[1].qa_id)
-        )
+        assert await writer.adopt("spool") == Adopted(topic=SPOOL, changed=(), removed=())
         assert [block.qa_id for block in writer.stores.knowledge.read(SPOOL)] == [pairs[2].qa_id]
 
 
@@ -377,8 +375,8 @@ async def test_text_files_that_were_half_written_are_finished_and_taken_for_nobo
             await writer.learning.file(Filing(pair=third, choice=Topic(name=TopicName("wheel"))))
             knowledge = writer.stores.knowledge
             with suppress(KnowledgeError):
-                await TextFiles(knowledge, settings.paths, HandClock(), mortal).catch_up()
-            await TextFiles(knowledge, settings.paths, HandClock()).catch_up()
+                await TextFiles(knowledge, settings.paths, mortal).catch_up()
+            await TextFiles(knowledge, settings.paths).catch_up()
         assert {path.name: path.read_bytes() for path in settings.paths.topics.iterdir()} == {
             f"{name}.txt": knowledge_of(settings).data(name) for name in knowledge_of(settings).names()
         }

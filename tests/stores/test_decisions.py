@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
-import pytest
-
-from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, TopicName
 from intern.core.records import Filed
-from intern.stores.decisions import decision_line, read_decisions
+from intern.stores.decisions import decision_line, parse_decisions
 
 FIRST, SECOND = (QAId(f"qa_20260201_03105{n}.000000") for n in (6, 7))
 
@@ -27,20 +23,13 @@ def test_a_decision_is_a_line_that_people_can_read() -> None:
     )
 
 
-def test_a_torn_or_damaged_line_costs_that_line(tmp_path: Path) -> None:
-    path = tmp_path / "decisions.jsonl"
+def test_a_torn_or_damaged_line_costs_that_line() -> None:
     good = decision_line(filed(FIRST))
     later = b'{"action":"dreamt_of","at":"2026-02-01T03:10:56Z","qa_id":"qa_20260201_031057"}\n'
     strange = good.replace(b'"qa_id":"qa_2026', b'"qa_id":"qq_2026')
     last = b"\xef\xbb\xbf" + decision_line(filed(SECOND))
-    path.write_bytes(b"\0\0\n\n" + good + b"\xff\xfe{\n" + later + strange + last + good[:-20])
+    data = b"\0\0\n\n" + good + b"\xff\xfe{\n" + later + strange + last + good[:-20]
 
-    decisions, damaged = read_decisions(path)
+    decisions, damaged = parse_decisions(data, "decisions.jsonl")
     assert decisions == [filed(FIRST), filed(SECOND)]
     assert [(each.file, each.line) for each in damaged] == [("decisions.jsonl", n) for n in (1, 4, 5, 6, 8)]
-
-
-def test_an_unreadable_file_is_an_error_and_a_missing_one_is_empty(tmp_path: Path) -> None:
-    with pytest.raises(KnowledgeError, match="could not be read"):
-        read_decisions(tmp_path)
-    assert read_decisions(tmp_path / "nothing") == ([], ())

@@ -25,7 +25,6 @@ from intern.stores.library import (
     format_index,
     is_source_id,
     parse_index,
-    read_index,
 )
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, 228000, tzinfo=UTC)
@@ -107,8 +106,6 @@ def test_people_name_their_files_as_they_like(name: str) -> None:
 
 def test_an_index_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "index.txt").mkdir()
-    with pytest.raises(KnowledgeError, match=r"index\.txt"):
-        read_index(tmp_path / "index.txt")
     with pytest.raises(KnowledgeError, match=r"index\.txt"):
         IndexCache.load(tmp_path / "index.txt")
 

@@ -301,12 +301,17 @@ class ExtractionLog(Store):
 
     async def position(self, follower: str) -> str | None:
         """Return how far a follower has read; None where it has not begun."""
-        statement = "select position from positions where community = :community and follower = ?"
-        return next(iter(await self.db.texts(statement, (follower,))), None)
+        return await self.db.read(lambda db: read_to(db, follower))
 
     async def move(self, follower: str, position: str) -> None:
         """Keep how far a follower has read."""
         await self.db.write(lambda db: move_to(db, follower, position))
+
+
+def read_to(db: Transaction, follower: str) -> str | None:
+    """Return how far a follower has read; None where it has not begun."""
+    statement = "select position from positions where community = :community and follower = ?"
+    return next(iter(db.texts(statement, (follower,))), None)
 
 
 def move_to(db: Transaction, follower: str, position: str) -> None:

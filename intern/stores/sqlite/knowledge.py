@@ -103,8 +103,38 @@ class Placed(NamedTuple):
     decision: Decision
 
 
-class _Topics(ABC):
-    """Reads topics. A topic is its blocks; one without blocks is none."""
+class Written(NamedTuple):
+    """A text file that was written from all this: hashes of its text and of the text before it, its size and time."""
+
+    digest: bytes
+    before: bytes
+    size: int = -1
+    mtime_ns: int = -1
+
+
+def files_written(db: Transaction) -> dict[str, Written]:
+    """Return what is recorded of the text files, by name."""
+    rows = db.rows("select file, digest, before, size, mtime_ns from projected where community = :community")
+    return {
+        str(file): Written(bytes(digest), bytes(before), int(size), int(mtime))  # type: ignore[arg-type]
+        for file, digest, before, size, mtime in rows
+    }
+
+
+def note_written(db: Transaction, files: Mapping[str, Written | None]) -> None:
+    """Record what text files are to hold, and what they hold until then; None for a file that is no more."""
+    db.run_each(
+        "insert into projected (community, file, digest, before, size, mtime_ns) values (:community, ?, ?, ?, ?, ?)"
+        " on conflict (community, file) do update set digest = excluded.digest, before = excluded.before,"
+        " size = excluded.size, mtime_ns = excluded.mtime_ns",
+        ((file, *written) for file, written in files.items() if written),
+    )
+    gone = ((file,) for file, written in files.items() if not written)
+    db.run_each("delete from projected where community = :community and file = ?", gone)
+
+
+class _View(ABC):
+    """Reads topics, decisions and entries. A topic is its blocks; one without blocks is none."""
 
     draft: int
     """1 for the generation that is being built, 0 for the current one."""
@@ -151,8 +181,27 @@ class _Topics(ABC):
         rows = self._rows(f"select block {_BLOCKS} and topic = ? order by answered, time", (self.draft, name))
         return b"".join(block for (block,) in rows if isinstance(block, bytes))
 
+    def after(self, position: int, most: int) -> list[Placed]:
+        """Return some of the decisions after a position, oldest first; all where `most` is negative."""
+        statement = f"select position, decision {_DECIDED} and position > ? order by position"
+        limit = f" limit {most:d}" if most >= 0 else ""
+        rows = self._rows(statement + limit, (self.draft, position))
+        return [Placed(int(str(at)), _DECODER.decode(str(text))) for at, text in rows]
 
-class Change(_Topics):
+    def sources_after(self, index: Index, position: int) -> tuple[int, dict[SourceId, CachedSource | None]]:
+        """Return the entries that changed after a position, None for those that are gone, and the new position."""
+        rows = self._rows(
+            "select changes.name, changes.position, sources.source from changes left join sources"
+            " on sources.community = changes.community and sources.catalogue = changes.kind"
+            " and sources.source_id = changes.name where changes.community = :community and changes.kind = ?"
+            " and changes.position > ?",
+            (index, position),
+        )
+        changed = {SourceId(str(name)): None if text is None else _SOURCES.decode(str(text)) for name, _, text in rows}
+        return max((int(str(at)) for _, at, _ in rows), default=position), changed
+
+
+class Change(_View):
     """What is decided at once. Reads see what it changed before."""
 
     def __init__(self, db: Transaction, draft: int) -> None:
@@ -260,7 +309,7 @@ class Change(_Topics):
             log_changes(self.db, TOPIC, sorted(self._topics))
 
 
-class Knowledge(Store, _Topics):
+class Knowledge(Store, _View):
     """The decisions, topics and index entries of a community. Reads block, and must not run on the event loop."""
 
     draft = 0
@@ -311,25 +360,6 @@ class Knowledge(Store, _Topics):
     def all(self) -> list[Decision]:
         """Return every decision ever taken, oldest first."""
         return [each.decision for each in self.after(0, -1)]
-
-    def after(self, position: int, most: int) -> list[Placed]:
-        """Return some of the decisions after a position, oldest first; all where `most` is negative."""
-        statement = f"select position, decision {_DECIDED} and position > ? order by position"
-        limit = f" limit {most:d}" if most >= 0 else ""
-        rows = self._rows(statement + limit, (self.draft, position))
-        return [Placed(int(str(at)), _DECODER.decode(str(text))) for at, text in rows]
-
-    def sources_after(self, index: Index, position: int) -> tuple[int, dict[SourceId, CachedSource | None]]:
-        """Return the entries that changed after a position, None for those that are gone, and the new position."""
-        rows = self._rows(
-            "select changes.name, changes.position, sources.source from changes left join sources"
-            " on sources.community = changes.community and sources.catalogue = changes.kind"
-            " and sources.source_id = changes.name where changes.community = :community and changes.kind = ?"
-            " and changes.position > ?",
-            (index, position),
-        )
-        changed = {SourceId(str(name)): None if text is None else _SOURCES.decode(str(text)) for name, _, text in rows}
-        return max((int(str(at)) for _, at, _ in rows), default=position), changed
 
     def versions(self, name: TopicName | None = None) -> dict[TopicName, tuple[int, int]]:
         """Return the length of each topic, or of one, in bytes, and the position of its newest change."""

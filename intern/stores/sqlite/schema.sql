@@ -56,11 +56,14 @@ create table sources (
 ) strict, without rowid;
 
 -- The hash of each text file that is written from all this, as it is and as it was before: a person's edit is neither.
+-- Its size and its time, once it is written: a file that still has them was not edited.
 create table projected (
     community text not null,
     file text not null,
     digest blob not null,
     before blob not null,
+    size integer not null,
+    mtime_ns integer not null,
     primary key (community, file)
 ) strict, without rowid;
 
