@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from inspect import isawaitable
+from pathlib import Path
 from typing import Any
 
 from intern.chat.checkpoints import Checkpoints
@@ -15,6 +16,7 @@ from intern.core.messages import Image
 from intern.core.records import PairDecision
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.usage import Meter, Usage
+from intern.stores.files import FileLayer
 
 
 class HandClock:
@@ -102,3 +104,46 @@ class Uncounted:
 
 
 UNCOUNTED = Uncounted()
+
+
+class KilledError(BaseException):
+    """The process is gone: nothing cleans up after it."""
+
+
+class MortalDisk(FileLayer):
+    """A disk that looks around before each of its steps, and after some of them ends the process."""
+
+    def __init__(
+        self,
+        steps: int = -1,
+        *,
+        look: Callable[[], None] = lambda: None,
+        error: Callable[[], BaseException] = KilledError,
+    ) -> None:
+        """`steps`: how many there are before the end; less than none: there is no end."""
+        self.left = steps
+        self._look = look
+        self._error = error
+
+    def _step(self) -> None:
+        self._look()
+        if self.left == 0:
+            raise self._error()
+        self.left -= 1
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        self._step()
+        return super().write(fd, data)
+
+    def fsync(self, fd: int) -> None:
+        self._step()
+        super().fsync(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._step()
+        super().rename(old, new)
+        self._look()
+
+    def remove(self, path: Path) -> None:
+        self._step()
+        super().remove(path)

@@ -29,7 +29,8 @@ from intern.learning.regenerating import Regenerated, Regeneration
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.stores.blocks import parse_blocks
 from intern.stores.library import parse_index
-from tests.learning.pairs import KilledError, Team
+from tests.fakes import KilledError
+from tests.learning.pairs import Team
 
 KEEP = IntegrateOut(skip=False, remove_ids=())
 

@@ -19,7 +19,7 @@ from intern.stores.archive import Archive
 from intern.stores.database import Transaction
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.knowledge import TOPIC, Knowledge, LogEntry, changes_after
-from tests.fakes import HandClock, ScriptedModel
+from tests.fakes import HandClock, KilledError, ScriptedModel
 
 T = TypeVar("T")
 
@@ -47,10 +47,6 @@ def capture(
 async def unasked(pair: CapturedPair) -> Topic:
     """Choose no topic: the conversation has one."""
     raise AssertionError(pair)
-
-
-class KilledError(BaseException):
-    """The process is gone."""
 
 
 class MortalDatabase(Database):

@@ -17,8 +17,8 @@ from intern.core.records import CapturedPair, Decision, Filed, Parked, Replaced,
 from intern.learning.classifying import GivenUp
 from intern.learning.filing import Tally, catch_up
 from intern.learning.prompts import INTEGRATE, IntegrateIn, IntegrateOut, age_of, block_of
-from tests.fakes import UNCOUNTED
-from tests.learning.pairs import NOON, KilledError, Team, unasked
+from tests.fakes import UNCOUNTED, KilledError
+from tests.learning.pairs import NOON, Team, unasked
 from tests.samples import pair as sample
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,8 @@ from intern.core.text.words import topic_name
 from intern.learning.classifying import free_name, outline_of, split_topic
 from intern.learning.prompts import SPLIT_TOPIC, SplitIn, SplitOut, block_of
 from tests.examples import examples
-from tests.learning.pairs import KilledError, Team
+from tests.fakes import KilledError
+from tests.learning.pairs import Team
 from tests.samples import pair as pair_of
 
 pytestmark = pytest.mark.anyio

@@ -32,8 +32,8 @@ from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateI
 from intern.learning.regenerating import Regeneration
 from intern.stores.sqlite.knowledge import Knowledge
 from tests.examples import examples
-from tests.fakes import UNCOUNTED
-from tests.learning.pairs import NOON, KilledError, Team
+from tests.fakes import UNCOUNTED, KilledError
+from tests.learning.pairs import NOON, Team
 
 pytestmark = pytest.mark.anyio
 

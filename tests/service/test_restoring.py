@@ -33,7 +33,7 @@ from intern.stores.sqlite.database import AtRest, Database
 from intern.stores.sqlite.knowledge import Change, Knowledge
 from intern.stores.sqlite.maintenance import copied
 from tests import samples
-from tests.fakes import HandClock, ScriptedModel
+from tests.fakes import HandClock, KilledError, MortalDisk, ScriptedModel
 from tests.kept import Community, Deleted, Forgotten, Taught, Told
 from tests.service.writers import settings_in, writer_in
 
@@ -338,34 +338,10 @@ async def test_an_edit_that_cannot_be_taken_in_is_told_and_changes_nothing(
         assert (settings.paths.topics / ".spool.txt.edited").exists()
 
 
-class Mortal(FileLayer):
-    """Dies before its nth step."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-
-    def _step(self) -> None:
-        if not self.steps:
-            raise KnowledgeError("killed")
-        self.steps -= 1
-
-    def write_atomically(self, path: Path, data: bytes) -> None:
-        self._step()
-        super().write_atomically(path, data)
-
-    def append_durably(self, path: Path, data: bytes, *, fresh_line: bool = False) -> int:
-        self._step()
-        return super().append_durably(path, data, fresh_line=fresh_line)
-
-    def remove(self, path: Path) -> None:
-        self._step()
-        super().remove(path)
-
-
 async def test_text_files_that_were_half_written_are_finished_and_taken_for_nobody_s_edits(tmp_path: Path) -> None:
     steps = 0
-    for steps in range(20):
-        settings, mortal = settings_in(tmp_path / str(steps)), Mortal(steps)
+    for steps in range(99):
+        settings, disk = settings_in(tmp_path / str(steps)), MortalDisk(steps)
         async with writer_in(settings) as writer:
             first, second = await filed(writer, 1), await filed(writer, 2, topic="drum")
             await writer.learning.withdraw(first.message_ids)
@@ -374,16 +350,16 @@ async def test_text_files_that_were_half_written_are_finished_and_taken_for_nobo
             assert third is not None
             await writer.learning.file(Filing(pair=third, choice=Topic(name=TopicName("wheel"))))
             knowledge = writer.stores.knowledge
-            with suppress(KnowledgeError):
-                await TextFiles(knowledge, settings.paths, mortal).catch_up()
+            with suppress(KilledError):
+                await TextFiles(knowledge, settings.paths, disk).catch_up()
             await TextFiles(knowledge, settings.paths).catch_up()
         assert {path.name: path.read_bytes() for path in settings.paths.topics.iterdir()} == {
             f"{name}.txt": knowledge_of(settings).data(name) for name in knowledge_of(settings).names()
         }
         assert settings.paths.decisions.read_bytes().count(b"\n") == len(knowledge_of(settings).all())
-        if mortal.steps:
+        if disk.left:
             break
-    assert 4 < steps < 19
+    assert 10 < steps < 98
 
 
 async def test_beside_a_process_that_works_in_the_folder_it_takes_the_edit_in(tmp_path: Path) -> None:

@@ -17,36 +17,10 @@ from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Capture, CapturedPair, Turn
 from intern.stores.archive import Archive, Erased
 from intern.stores.blocks import format_raw, without_blocks
-from intern.stores.files import FileLayer
 from tests.examples import examples
-from tests.fakes import HandClock
-from tests.learning.pairs import KilledError
+from tests.fakes import HandClock, KilledError, MortalDisk
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, tzinfo=UTC)
-
-
-class KillingLayer(FileLayer):
-    """The process ends at the nth step on disk."""
-
-    def __init__(self, steps: int) -> None:
-        self._left = steps
-
-    def _step(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise KilledError
-
-    def write(self, fd: int, data: bytes | memoryview) -> int:
-        self._step()
-        return super().write(fd, data)
-
-    def fsync(self, fd: int) -> None:
-        self._step()
-        super().fsync(fd)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._step()
-        super().rename(old, new)
 
 
 def capture(*messages: str, conversation: str = "thread_1") -> Capture:
@@ -166,14 +140,8 @@ def test_what_another_process_erased_is_never_taken_for_another_pair(tmp_path: P
 
 
 def test_a_disk_that_refuses_leaves_old_weeks_whole_and_the_next_call_does_the_rest(tmp_path: Path) -> None:
-    class Refusing(KillingLayer):
-        def _step(self) -> None:
-            self._left -= 1
-            if self._left < 0:
-                raise PermissionError(13, "Permission denied")
-
     _, pairs = archive_of(tmp_path, capture("1", "2"), capture("1", "2", "3"))
-    archive = Archive(tmp_path, files=Refusing(5))
+    archive = Archive(tmp_path, files=MortalDisk(5, error=lambda: PermissionError(13, "Permission denied")))
     with pytest.raises(KnowledgeError, match="could not be written"):
         archive.erase(ids("2"))
     assert list(archive.after(None)) == [less(pairs[0], "2"), pairs[1]]
@@ -185,7 +153,7 @@ def test_killed_at_any_step_each_week_is_the_old_or_the_new_one_and_the_next_cal
         folder = tmp_path / str(steps)
         _, pairs = archive_of(folder, capture("1", "2"), capture("1", "2", "3"), capture("1", "4"))
         old, new = pairs, [less(pair, "1") for pair in pairs]
-        archive = Archive(folder, files=KillingLayer(steps))
+        archive = Archive(folder, files=MortalDisk(steps))
         killed = False
         try:
             archive.erase(ids("1"))

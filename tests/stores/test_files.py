@@ -11,6 +11,7 @@ import pytest
 
 from intern.core.errors import KnowledgeError
 from intern.stores.files import FileLayer
+from tests.fakes import KilledError, MortalDisk
 
 
 class Recorded(FileLayer):
@@ -44,34 +45,6 @@ class FullDisk(FileLayer):
         taken = super().write(fd, data[: self.room])
         self.room -= taken
         return taken
-
-
-class Died(BaseException):
-    """The program is gone: nothing cleans up after it."""
-
-
-class Dying(FileLayer):
-    """Ends the program just before a step."""
-
-    def __init__(self, step: int) -> None:
-        self.left = step
-
-    def _step(self) -> None:
-        if self.left == 0:
-            raise Died
-        self.left -= 1
-
-    def write(self, fd: int, data: bytes | memoryview) -> int:
-        self._step()
-        return super().write(fd, data)
-
-    def fsync(self, fd: int) -> None:
-        self._step()
-        super().fsync(fd)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._step()
-        super().rename(old, new)
 
 
 def test_an_append_is_one_write_and_a_sync(tmp_path: Path) -> None:
@@ -133,12 +106,12 @@ def test_a_reader_sees_the_old_file_or_the_new_one_wherever_the_writer_dies(tmp_
     seen: list[bytes] = []
     for step in range(4):
         path.write_bytes(b"old")
-        with pytest.raises(Died):
-            Dying(step).write_atomically(path, b"new")
+        with pytest.raises(KilledError):
+            MortalDisk(step).write_atomically(path, b"new")
         seen.append(path.read_bytes())
 
     assert seen == [b"old", b"old", b"old", b"new"]
-    Dying(4).write_atomically(path, b"new")
+    MortalDisk(4).write_atomically(path, b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["topic.txt"]
 
 
