@@ -208,7 +208,7 @@ class Intern:
         paths = self._settings.paths
         # Another folder has its files where they are by default.
         where = paths if await run_sync(folder.resolve) == await run_sync(paths.data.resolve) else Paths(folder)
-        restored = await restore(self._db, paths, where, self._clock, FOLLOWER)
+        restored = await restore(self._db, paths, where, self._clock, follower=FOLLOWER)
         await self._search.rebuild()  # an older file may have what was forgotten since
         return restored
 

@@ -49,7 +49,7 @@ class Restored(Struct, frozen=True, kw_only=True):
 
 
 async def restore(
-    db: Database, paths: Paths, folder: Paths, clock: Clock, follower: str, disk: FileLayer | None = None
+    db: Database, paths: Paths, folder: Paths, clock: Clock, *, follower: str, disk: FileLayer | None = None
 ) -> Restored:
     """Make the knowledge of an empty database from the text files of a folder, be it its own; ask no model.
 

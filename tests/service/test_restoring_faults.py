@@ -80,7 +80,7 @@ async def test_a_restore_that_is_killed_at_any_write_is_not_there_or_is_complete
 
         async with await Dying.open(settings.paths.database) as db:
             try:
-                await restore(db, settings.paths, settings.paths, HandClock(), FOLLOWER)
+                await restore(db, settings.paths, settings.paths, HandClock(), follower=FOLLOWER)
                 ended = True
             except KilledError:
                 pass

@@ -173,7 +173,7 @@ def test_whatever_was_decided_a_restore_and_an_export_give_the_same_bytes(
         before = tree(home)
         for folder, source, out in ((home, home, second), (base / "new", first, third)):
             async with await Database.open(folder / "intern.db") as db:
-                done = await restore(db, Paths(folder), Paths(source), clock, FOLLOWER)
+                done = await restore(db, Paths(folder), Paths(source), clock, follower=FOLLOWER)
                 assert (done.pairs, done.decisions, done.topics) == (PAIRS, len(decisions), len(names))
                 assert done.damaged == ()
                 knowledge = await run_sync(partial(Knowledge, db, clock=clock))
