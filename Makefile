@@ -117,8 +117,10 @@ clean: ## forget the virtual environment and caches
 	$(PIP) install $(CONSTRAINED) --no-build-isolation -e .[embeddings]
 	@touch $@
 
+# Of Chroma the server alone: 64 MB. What its client needs is 400 MB more, and we talk HTTP.
 .venv/installed-dev: .venv/installed
 	$(PIP) install $(CONSTRAINED) --group dev
+	$(PIP) install $(CONSTRAINED) --no-deps chromadb
 	@touch $@
 
 .venv/installed-binary: .venv/installed-dev

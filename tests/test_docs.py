@@ -262,7 +262,7 @@ def test_every_setting_and_variable_that_a_page_names_exists(page: Path) -> None
     for code in _codes(page):
         if found := re.fullmatch(r"([a-z]+(?:\.kb)?)\.(\w+)(?: = .*)?", code):
             table, key = found[1], found[2]
-            if table in tables and key not in {"kb", "py"}:
+            if table in tables and key not in {"kb", "py", "db"}:
                 assert key in tables[table].__struct_fields__, code
     for variable in set(re.findall(r"\bINTERN__\w+", page.read_text(encoding="utf-8"))):
         assert _is_setting(variable), variable

@@ -200,6 +200,7 @@ ACTORS: Mapping[str, Actor] = {
     "embedder": Actor("first"),
     "checker": Actor("first"),
     "projector": Actor("first"),
+    "vector_copier": Actor("first"),
     "explorer": Actor("first"),
     "job_worker": Actor("first", (ARCHIVED, DECIDED, CHANGES)),
 }
@@ -210,7 +211,7 @@ class Parts:
     """The actors, each with what it works with, and what the pipeline itself needs."""
 
     actors: Mapping[str, Start]
-    """By their names in `ACTORS`; some set-ups go without an embedder or an explorer."""
+    """By their names in `ACTORS`; some set-ups go without an embedder, an explorer or a vector copier."""
     checkpoints: Checkpoints
     keep_checkpoints: Callable[[StoredCheckpoints], Coroutine[Any, Any, None]]
     fill: Fill = field(default_factory=Fill)

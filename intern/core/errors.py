@@ -14,7 +14,8 @@
     │       └── ModelReplyCutError       its reply was cut off by length
     ├── KnowledgeError           a store on disk could not be read or written
     │   ├── SourceError              one source could not be read
-    │   └── FolderBusyError          another process holds the data folder
+    │   ├── FolderBusyError          another process holds the data folder
+    │   └── VectorEngineError        the vector engine is away or said no; local vectors do meanwhile
     ├── WebError                 a web page could not be fetched
     │   ├── PageRefusedError         we do not fetch it, or its site does not give it to us
     │   ├── PageGoneError            its site says that there is no such page
@@ -103,6 +104,10 @@ class SourceError(KnowledgeError):
 
 class FolderBusyError(KnowledgeError):
     """Another process holds the data folder."""
+
+
+class VectorEngineError(KnowledgeError):
+    """The vector engine could not be reached, or said no."""
 
 
 class WebError(InternError):

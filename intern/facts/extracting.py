@@ -339,7 +339,13 @@ def nugget_documents(nugget: Nugget) -> tuple[SearchDocument, ...]:
         text=nugget.detailed_analysis,
         stamp=nugget.stamp,
         at=nugget.timestamp,
-        meta={"conversation_id": nugget.conversation_id, "keywords": ", ".join(nugget.keywords)},
+        meta={
+            "conversation_id": nugget.conversation_id,
+            "keywords": ", ".join(nugget.keywords),
+            "topic_summary": nugget.topic_summary,
+            "source_message_ids": ", ".join(nugget.source_message_ids),
+            "user_ids_involved": ", ".join(nugget.user_ids_involved),
+        },
     )
     summary = "\n".join((nugget.topic_summary, ", ".join(nugget.keywords)))
     return analysis, replace(analysis, id=f"{source_id}#summary", part="description", text=summary)

@@ -69,6 +69,8 @@ class Forgot(Struct, frozen=True, kw_only=True):
     """Captures without authors, which may have the member's messages. Of very many, only the first."""
     nameless_count: int = 0
     erased: Erased | None = None
+    owed: str = ""
+    """Why the vector engine still holds a copy, which it deletes once it is back; empty where it holds none."""
 
 
 class Forgets(Protocol):
@@ -155,7 +157,7 @@ def tombstone(asked: Forget, found: Search, now: datetime) -> Forgotten | None:
     return Forgotten(message_ids=found.fresh, user_id=asked.user_id, reason=reason, at=now)
 
 
-def told(found: Search, *, held: bool, topics: Collection[TopicName], erased: Erased | None) -> Forgot:
+def told(found: Search, *, held: bool, topics: Collection[TopicName], erased: Erased | None, owed: str = "") -> Forgot:
     """Make the result. `held`: another store had something of it."""
     return Forgot(
         found=bool(held or topics or found.captures or found.buried),
@@ -165,6 +167,7 @@ def told(found: Search, *, held: bool, topics: Collection[TopicName], erased: Er
         nameless=found.nameless[:_NAMED],
         nameless_count=len(found.nameless),
         erased=erased,
+        owed=owed,
     )
 
 

@@ -61,6 +61,7 @@ from intern.service.monitoring import (
     count_embeddings,
     count_request,
     posting_check,
+    vector_checks,
 )
 from intern.service.running import Running
 from intern.service.searching import library_of, never_discovered
@@ -255,6 +256,7 @@ async def _around(room: _Room) -> _Around:
         # What the asker wrote last has become a question by then, or never will.
         hold_seconds=batch_wait + 5,
     )
+    following = partial(regularly, interval_seconds=scans, shortest_wait=_PROJECTS_EVERY, backoff=exponential_backoff)
     actors: dict[str, Start] = {
         "classifier": Classifier(
             archive=learning.after,
@@ -280,15 +282,7 @@ async def _around(room: _Room) -> _Around:
             attempts=attempts,
             events=events,
         ).run,
-        "projector": partial(
-            regularly,
-            "projector",
-            stores.files.catch_up,
-            interval_seconds=scans,
-            woken=stores.files.wait,
-            shortest_wait=_PROJECTS_EVERY,
-            backoff=exponential_backoff,
-        ),
+        "projector": partial(following, "projector", stores.files.catch_up, woken=stores.files.wait),
         "batcher": partial(batcher, open_batches=Batches(batch_wait), settle=checkpoints.settle, clock=clock),
         "router": Router(
             dispatch=partial(_dispatched, dispatcher, answered),
@@ -335,6 +329,8 @@ async def _around(room: _Room) -> _Around:
             woken=embedding.wait,
             backoff=exponential_backoff,
         )
+    if engine := stores.search.engine:
+        actors["vector_copier"] = partial(following, "vector_copier", engine.catch_up, woken=engine.wait)
     if settings.discovery.scan_paths:
         actors["explorer"] = partial(
             regularly,
@@ -411,7 +407,11 @@ def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: ModelWa
         lock,
         clock=clock,
         is_open=lambda: room.platform.chat.is_open,
-        elsewhere=lambda: (posting_check(waiting.stuck(), clock), *watch.checks()),
+        elsewhere=lambda: (
+            posting_check(waiting.stuck(), clock),
+            *watch.checks(),
+            *vector_checks(room.writer.stores.search.engine),
+        ),
     )
     return Running(
         stores=room.writer.stores,

@@ -5,7 +5,7 @@ The findings come in the order in which to correct them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Literal
@@ -35,6 +35,7 @@ from intern.platforms.discord import audience
 from intern.service.models import kept, remembering, templates_of
 from intern.service.searching import never_discovered
 from intern.service.status import lost_folders, outdated_answers, vectors_told
+from intern.service.stores import engine_told
 from intern.settings.loading import NO_PRICE, Settings
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Archive
@@ -46,13 +47,11 @@ from intern.stores.sqlite.usage import FormLog, UsageLog
 NAMED_AT_MOST: Final = 5
 """Channels, or damaged pieces, in one line."""
 
-Level = Literal["ok", "note", "todo"]
-
 
 class Finding(Struct, frozen=True, kw_only=True):
     """One thing that was looked at."""
 
-    level: Level
+    level: Literal["ok", "note", "todo"]
     """`todo`: intern cannot do all of its work. `note`: it can, but for a nicety."""
     what: str
     do: str = ""
@@ -189,6 +188,14 @@ def _searchable(path: Path) -> Iterator[Finding]:
         yield good("the search file is sound")
 
 
+async def _engine(settings: Settings) -> Iterable[Finding]:
+    told, error = await engine_told(settings)
+    if error:
+        mend = "see that it runs, and check search.url and search.api_key; until then, search uses local vectors"
+        return [_todo(f"the vector engine gave no answer: {error}", mend)]
+    return map(good, told)
+
+
 _QUESTION: Final = GateIn(question="How do I reset my password?", history="", addressed=True)
 _RETRIES: Final = 1
 
@@ -207,9 +214,9 @@ async def ask_endpoints(settings: Settings) -> list[Finding]:
     if settings.llm_kb is not None and _asked_of(settings.llm_kb) != _asked_of(settings.llm):
         asked.append(("llm.kb", settings.llm_kb))
     asked = [(section, options) for section, options in asked if options.kind == "endpoint"]
-    findings: list[Finding] = []
     if not asked:
-        return findings
+        return []
+    findings: list[Finding] = []
     async with AsyncExitStack() as stack:
         db = await _database(settings, stack)
         usage = Usage(None if db is None else UsageLog(db), clock=SystemClock())
@@ -325,6 +332,7 @@ async def examine(settings: Settings) -> Report:
     here = [
         _model(settings),
         *await ask_endpoints(settings),
+        *await _engine(settings),
         *_prices(settings),
         *await run_sync(folder_findings, settings),
     ]

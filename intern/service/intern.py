@@ -37,6 +37,7 @@ from intern.service.models import Models, open_embedder, open_models
 from intern.service.reading import Known
 from intern.service.restoring import Adopted, Restored, export, restore
 from intern.service.searching import Freshness, Outdated, SearchResult, documents_changed, library_of, result_of
+from intern.service.stores import search_of
 from intern.service.writer import FOLLOWER, NotesJob, Writer, discovery_of, given_by
 from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
@@ -71,7 +72,7 @@ class Intern:
         self._settings, self._usable, self._models = settings, db, models
         self._clock, self._embedder = clock, embedder
         # One for all: it holds the vectors in memory.
-        self._store = None if isinstance(db, KnowledgeError) else SqliteSearchStore(db, settings.paths.search)
+        self._store = None if isinstance(db, KnowledgeError) else search_of(settings, db)
         self._lock = FolderLock(settings.data.dir)
         self._writer: Writer | None = None
         self._read()
@@ -320,13 +321,14 @@ class Intern:
             _log.warning("results_not_freshened", reason=str(error))
 
     async def write_files(self) -> None:
-        """Bring the text files up to date. Where the disk fails, the next start does it."""
+        """Bring text files and the vector engine up to date. Where one fails, the next start does it."""
         if self._writer is not None:
             with CancelScope(shield=True):
                 try:
                     await self._writer.stores.files.catch_up()
                 except KnowledgeError as error:
                     _log.warning("text_files_behind", reason=str(error))
+            await self._writer.stores.settle_vectors()
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -334,7 +336,7 @@ class Intern:
 
     @property
     def _search(self) -> SqliteSearchStore:
-        return self._store or SqliteSearchStore(self._db, self._settings.paths.search)
+        return self._store or search_of(self._settings, self._db)
 
     @property
     def _db(self) -> Database:

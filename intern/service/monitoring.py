@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
@@ -46,6 +46,7 @@ from intern.stores.database import Database
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.maintenance import write_heartbeat
 from intern.stores.sqlite.traces import Unanswered
+from intern.stores.sqlite.vector_copy import VectorCopy
 
 _log = get_logger(__name__)
 
@@ -151,6 +152,14 @@ def posting_check(stuck: Stuck | None, clock: Clock) -> Check:
     note = f"{waiting} for Discord, which has taken none since {since:{_SECOND}}"
     why = f"The last failure: {stuck.problem}" if stuck.problem else "Discord has not answered yet"
     return Check(name="posting", ok=False, note=note, detail=f"{note}. {why}")
+
+
+def vector_checks(copy: VectorCopy | None) -> Iterator[Check]:
+    """How the vector engine is, where there is one. Without it, local vectors do."""
+    if copy is not None:
+        since = copy.away_since
+        note = f"the vector engine fails since {since:{_SECOND}}; search compares local vectors" if since else ""
+        yield Check(name="vectors", ok=True, note=note, detail=f"{note}. {copy.trouble}" if note else "")
 
 
 @dataclass(frozen=True)
@@ -404,7 +413,7 @@ class Standing:
 
     async def gauges(self) -> list[Gauge]:
         """All of it, as it is right now."""
-        read = [*self._streams(), *self._circuits(), *await self._budgets()]
+        read = [*self._streams(), *self._circuits(), *await self._budgets(), *await self._vectors()]
         read += await run_sync(lambda: [*self._sources(), *self._captures()])
         # Tasks that never end show as a number that grows.
         read.append(Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())}))
@@ -441,6 +450,17 @@ class Standing:
                 "model_budget_cost", "Money that a day may cost; 0: no limit", {money: llm.daily_cost_budget}, currency
             ),
             Gauge("model_spent_today_cost", "Money of this day (UTC)", {money: cost}, currency),
+        )
+
+    async def _vectors(self) -> Iterable[Gauge]:
+        copy = self.stores.search.engine
+        if copy is None:
+            return ()
+        behind = await copy.db.read(copy.behind)
+        return (
+            Gauge("vector_engine_away", "1 while the vector engine fails", {"": float(bool(copy.away_since))}),
+            Gauge("vector_engine_behind_documents", "Documents still to be copied or deleted there", {"": behind}),
+            Gauge("vector_engine_failures", "Requests that failed", {"": float(copy.failures)}, only_grows=True),
         )
 
     def _sources(self) -> Iterable[Gauge]:

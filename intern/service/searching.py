@@ -369,6 +369,7 @@ class Indexing:
             await self.embedding.all(within)
         except ModelError as error:
             _log.warning("documents_not_embedded", reason=str(error))
+        await self._stores.settle_vectors()
 
     async def topics_changed(self, *, describe: bool = True) -> None:
         """Describe the topics that changed, and let them be found; without `describe`, no model is asked."""

@@ -21,6 +21,7 @@ from intern.core.records import Parked
 from intern.service.models import embedding_model
 from intern.service.projection import edited_files
 from intern.service.searching import never_discovered
+from intern.service.stores import vector_copy_of
 from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import page_state
@@ -129,6 +130,10 @@ class Status(Struct, frozen=True, kw_only=True):
     """The model whose vectors are searched; None where words alone are."""
     unembedded: int
     """Documents that have no vector of it yet."""
+    engine: str = ""
+    """The vector engine; empty where vectors are local."""
+    engine_behind: int = 0
+    """Documents that are still to be copied or deleted there."""
 
 
 def status_of(settings: Settings, *, clock: Clock) -> Status:
@@ -136,7 +141,8 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     paths = settings.paths
     pid, running = _holder(settings.data.dir)
     # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
-    knowledge = Knowledge(AtRest(paths.database))
+    db = AtRest(paths.database)
+    knowledge, copy = Knowledge(db), vector_copy_of(settings, db)
     cursor = knowledge.cursor()
     passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
     archive = Archive(paths.raw, clock=clock)
@@ -177,6 +183,8 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
         embeddings=embedding_model(settings),
         documents=figures.documents,
         unembedded=_unembedded(settings, figures),
+        engine="" if copy is None else copy.engine.name,
+        engine_behind=0 if copy is None else db.look(copy.behind),
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
+from anyio import fail_after
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
@@ -18,15 +20,19 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.learning.forgetting import traces_of
+from intern.service.models import embedding_model
 from intern.service.projection import TextFiles
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
 from intern.sources.library import PageCopies
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
+from intern.stores.chroma.engine import Chroma
 from intern.stores.database import Database
 from intern.stores.files import FileLayer
+from intern.stores.qdrant.engine import Qdrant
 from intern.stores.sqlite.chat import NameStore, RoleStore
+from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.extractions import move_to, read_to
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains, copied, problems
@@ -34,15 +40,45 @@ from intern.stores.sqlite.outbox import CitedStore, Outbox
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.traces import Counts, Unanswered
 from intern.stores.sqlite.usage import ReplyStore
+from intern.stores.sqlite.vector_copy import VectorCopy
 from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
 
 ARCHIVE = "archive"
 """Whose position only says that the archive is this database's own."""
+_COPIED_WITHIN = 20.0  # seconds; the rest is copied by the bot, or the next command
 
 
 def write_whole(file: Path, data: bytes) -> None:
     """Replace a file at once. Raises KnowledgeError."""
     FileLayer().write_atomically(file, data)
+
+
+def search_of(settings: Settings, db: Database) -> SqliteSearchStore:
+    """Open the search, with the vector engine that the settings name."""
+    copy = vector_copy_of(settings, db)
+    if copy is not None:
+        db.close_with(copy.engine.aclose)
+    return SqliteSearchStore(db, settings.paths.search, copy)
+
+
+def vector_copy_of(settings: Settings, db: Database) -> VectorCopy | None:
+    """Return what follows the database in the vector engine of the settings; None where vectors are local."""
+    engines = {"qdrant": Qdrant, "chroma": Chroma}
+    engine, model = engines.get(settings.search.vectors), embedding_model(settings)
+    return None if engine is None or model is None else VectorCopy(db, engine(settings.search), model)
+
+
+async def engine_told(settings: Settings) -> tuple[Sequence[str], str]:
+    """Ask the vector engine, where there is one. Return a line about it, or why it did not answer."""
+    copy = vector_copy_of(settings, AtRest(settings.paths.database))
+    if copy is None:
+        return (), ""
+    async with aclosing(copy.engine) as engine:
+        try:
+            held = await engine.count(copy.db.community)
+        except KnowledgeError as error:
+            return (), str(error)
+    return (f"the vector engine answers ({engine.where}); it holds {held} vectors",), ""
 
 
 class Stores:
@@ -80,7 +116,17 @@ class Stores:
         self.names = NameStore(db)
         self.roles = RoleStore(db, clock=clock)
         self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
-        self.search = SqliteSearchStore(db, paths.search)
+        self.search = search_of(settings, db)
+
+    async def settle_vectors(self) -> str:
+        """Bring the vector engine up to date; return why that was not possible, or nothing."""
+        try:
+            with fail_after(_COPIED_WITHIN):
+                if self.search.engine is not None:
+                    await self.search.engine.catch_up()
+        except (TimeoutError, KnowledgeError) as error:
+            return str(error) or f"it takes longer than {_COPIED_WITHIN:g} seconds"
+        return ""
 
     async def begin(self) -> None:
         """Have the database know, before the first pair is archived, that the archive is its own."""

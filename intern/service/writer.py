@@ -377,10 +377,10 @@ class Writer:
             await self.stores.names.forget_author(user_id)
             await self.stores.roles.forget_author(user_id)
         erased = await self._erase(found) if asked.erase else None
-        done = told(found, held=held, topics=changed, erased=erased)
-        _log.info("messages_forgotten", messages=done.messages, captures=done.captures, topics=list(done.topics))
         await self.indexing.topics_changed()
         await self.stores.files.catch_up()
+        done = told(found, held=held, topics=changed, erased=erased, owed=await self.stores.settle_vectors())
+        _log.info("messages_forgotten", messages=done.messages, captures=done.captures, topics=list(done.topics))
         return done
 
     async def _written_by(self, user_id: UserId) -> frozenset[MessageId]:
@@ -410,6 +410,8 @@ class Writer:
 
     async def _rebuild_search(self) -> None:
         await self.stores.search.rebuild()
+        if self.stores.search.engine is not None:
+            await self.stores.search.engine.refill()
 
     async def _index(self) -> Refreshed:
         return joined(await self.indexing.refresh(), await self.indexing.refresh_pages())

@@ -30,6 +30,7 @@ from intern.platforms.discord.options import DiscordOptions
 from intern.settings.reading import Raw, Shape, is_list, is_table, merge, read, tables_of
 from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
 from intern.stores.blocks import time_of
+from intern.stores.options import SearchOptions
 
 SHORTEST_TOKEN = 16  # characters; from other machines, anyone may try to guess it
 
@@ -141,6 +142,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     extraction: ExtractionOptions = ExtractionOptions()
     facts: FactOptions = FactOptions()
     embeddings: EmbeddingOptions = EmbeddingOptions()
+    search: SearchOptions = SearchOptions()
     prompts: PromptsSection = PromptsSection()
     log: LogSection = LogSection()
     page: PageOptions = PageOptions()
@@ -199,8 +201,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Tokens and keys that no log may show, also those in addresses."""
-        known = [self.discord.token, self.llm.api_key, self.kb_model.api_key, self.page.token, self.embeddings.api_key]
-        urls = (self.llm.base_url, self.kb_model.base_url, self.embeddings.base_url, self.discord.rest_url)
+        models = (self.llm, self.kb_model, self.embeddings)
+        known = [self.discord.token, self.page.token, self.search.api_key, *(each.api_key for each in models)]
+        urls = (self.discord.rest_url, self.search.url, *(each.base_url for each in models))
         held = [part for url in urls for part in address_secrets(url)]
         return tuple(dict.fromkeys([*(secret.reveal() for secret in known if secret), *held]))
 
@@ -303,10 +306,15 @@ def _decode(raw: Raw) -> Settings:
     except msgspec.ValidationError as error:
         # From None, here and elsewhere: a chained error may repeat the value.
         raise wrong(*_explained(error)) from None
-    endpoints = (("llm", settings.llm), ("llm.kb", settings.kb_model), ("embeddings", settings.embeddings))
-    for key, options in endpoints:
-        if _USER.search(options.base_url):
-            raise wrong(f"{key}.base_url", "must hold no user and no password; a key belongs into api_key")
+    addresses = {
+        "llm.base_url": settings.llm.base_url,
+        "llm.kb.base_url": settings.kb_model.base_url,
+        "embeddings.base_url": settings.embeddings.base_url,
+        "search.url": settings.search.url,
+    }
+    for key, address in addresses.items():
+        if _USER.search(address):
+            raise wrong(key, "must hold no user and no password; a key belongs into api_key")
     if not _is_id(settings.kb.qa_raw_last_processed_id):
         raise wrong(
             "kb.qa_raw_last_processed_id", "is no id of the archive; expected one like qa_20260201_031056.228000"
@@ -329,6 +337,9 @@ def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield settings that contradict each other, each with its key."""
     if problem := settings.page.problem:
         yield "page.token", problem
+    search = settings.search
+    if search.vectors != "local" and not search.url.startswith(("http://", "https://")):
+        yield "search.url", f"must be the address of {search.vectors}, as in http://127.0.0.1:{_PORTS[search.vectors]}"
     models = _models(settings)
     for key, options in models.items():
         if options.unpriced:
@@ -424,6 +435,7 @@ def _decode_special(kind: type, value: Any) -> Any:
     return Path(value)
 
 
+_PORTS = {"qdrant": 6333, "chroma": 8000}
 _USER = re.compile(r"//[^/?#]*@")
 _VISIBLE = re.compile(r"[!-~]*")
 _ERROR = re.compile(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from copy import copy
 from functools import lru_cache
 from types import TracebackType
@@ -93,7 +93,7 @@ class Database(ABC):
         self.community = DEFAULT_COMMUNITY
         self.place = place
         """Where it is, for people."""
-        self._others: list[Database] = []
+        self._others: list[Callable[[], Awaitable[object]]] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -160,13 +160,13 @@ class Database(ABC):
     async def scrub(self) -> None:
         """Leave nothing of what was deleted or overwritten in the files of the database. Takes long; writes wait."""
 
-    def close_with(self, other: Database) -> None:
-        """Close another database with this one: `close` awaits `_close_others`."""
-        self._others.append(other)
+    def close_with(self, close: Callable[[], Awaitable[object]]) -> None:
+        """Close something else with this database: `close` awaits `_close_others`."""
+        self._others.append(close)
 
     async def _close_others(self) -> None:
-        for other in self._others:
-            await other.close()
+        for close in self._others:
+            await close()
 
     @abstractmethod
     async def close(self) -> None:

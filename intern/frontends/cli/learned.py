@@ -255,6 +255,8 @@ def _tell_forgotten(done: Forgot) -> None:
         say(f"{done.messages} messages in {done.captures} captures; topics changed: {len(done.topics)}")
     if erased := done.erased:
         say(f"erased: {erased.messages} messages of {erased.captures} captures; {erased.gone} captures are gone")
+    if done.owed:
+        say(f"copies in the vector engine are deleted once it is back: {done.owed}")
     if done.nameless_count:
         say(
             f"{done.nameless_count} captures do not say who wrote in them; look them through, and forget by "

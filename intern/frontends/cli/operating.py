@@ -260,7 +260,9 @@ def _searched(status: Status) -> str:
     if status.embeddings is None:
         return f"search: {status.documents} documents, by words alone"
     lacking = f", {status.unembedded} of them still without a vector" if status.unembedded else ""
-    return f"search: {status.documents} documents, by words and {status.embeddings}{lacking}"
+    behind = f" (still to be copied there: {status.engine_behind})" if status.engine_behind else ""
+    engine = f", in {status.engine}{behind}" if status.engine else ""
+    return f"search: {status.documents} documents, by words and {status.embeddings}{lacking}{engine}"
 
 
 def _source_lines(known: Sequence[SourceStatus]) -> Iterator[str]:

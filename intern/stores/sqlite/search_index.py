@@ -29,6 +29,7 @@ from intern.stores.sqlite.database import Database as SqliteFile, is_damage
 from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, Documents
 from intern.stores.sqlite.knowledge import changes_after
 from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
+from intern.stores.sqlite.vector_copy import VectorCopy
 
 if TYPE_CHECKING:
     from intern.stores.sqlite.vectors import Asked, Vectors
@@ -122,8 +123,10 @@ class SqliteSearchStore(Documents):
 
     vectors: Vectors | None = None
 
-    def __init__(self, db: Database, path: Path) -> None:
+    def __init__(self, db: Database, path: Path, engine: VectorCopy | None = None) -> None:
         super().__init__(db)
+        self.engine = engine
+        """Proposes what may be like a vector, in place of vectors in memory."""
         self._path = path
         self._opening = Lock()
         self._file: Database | None = None
@@ -132,18 +135,23 @@ class SqliteSearchStore(Documents):
     async def put(self, documents: Sequence[SearchDocument]) -> None:
         """Replace all documents of the sources that these belong to, in one transaction. They can be found then."""
         await super().put(documents)
-        await self.current()
+        await self._changed()
 
     async def drop(self, source_ids: Collection[SourceId]) -> None:
         """Delete all documents of these sources. Harmless where there are none."""
         await super().drop(source_ids)
-        await self.current()
+        await self._changed()
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[SearchDocument, bytes]]) -> int:
         """Give documents their vectors as `Documents` does. They can be found by them then."""
         taken = await super().put_vectors(model, vectors)
-        await self.current()
+        await self._changed()
         return taken
+
+    async def _changed(self) -> None:
+        await self.current()
+        if self.engine is not None:
+            self.engine.wake()
 
     async def by_words(
         self, words: Sequence[str], grams: Sequence[str], parts: Sequence[str], wanted: SearchFilter, limit: int
@@ -215,13 +223,16 @@ class SqliteSearchStore(Documents):
     ) -> tuple[Scored, ...]:
         """Return the sources whose best document is most like a vector of this model, best first; then those of `also`.
 
-        What has no vector of the model is not among them. Exact: all that the filter lets pass are compared. No text
-        is read.
+        What has no vector of the model is not among them. Exact: all that the filter lets pass are compared, or all
+        that the engine proposes. No text is read.
         """
+        proposed = None
+        if self.engine is not None and limit and not also:
+            proposed = await self.engine.proposed(vector, model, wanted, limit)
 
         def work(db: Transaction) -> tuple[Scored, ...]:
             vectors, asked = self._asked(model, vector)
-            alike = vectors.like(db, asked, wanted, limit, also)
+            alike = vectors.like(db, asked, wanted, limit, also, among=proposed)
             where, values = _conditions(wanted)
             statement = f"select rid, id, source_id, 0.0, {_WRITTEN} from search_documents where rid {IN} and {where}"
             rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
@@ -318,7 +329,7 @@ class SqliteSearchStore(Documents):
 
     async def _opened_file(self) -> Database:
         file = await SqliteFile.open(self._path, schema=await run_sync(partial(_SCHEMA.read_text, encoding="utf-8")))
-        self.db.close_with(file)
+        self.db.close_with(file.close)
         return file
 
     def _follow(self, tx: Transaction) -> int:

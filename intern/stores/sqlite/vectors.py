@@ -76,19 +76,28 @@ class Vectors:
         return 0 if self._copy is None else self._copy.size
 
     def like(
-        self, db: Transaction, asked: Asked, wanted: SearchFilter, limit: int, also: Collection[SourceId] = ()
+        self,
+        db: Transaction,
+        asked: Asked,
+        wanted: SearchFilter,
+        limit: int,
+        also: Collection[SourceId] = (),
+        *,
+        among: Collection[int] | None = None,
     ) -> list[Likeness]:
         """Return the `limit` sources that are most alike, each by its best document, best first; then those of `also`.
 
         What has no vector of the model is not among them. `db` may see an older state than another look did. With a
-        `limit` of 0 nothing but `also` is compared, which costs next to nothing.
+        `limit` of 0 nothing but `also` is compared, and with `among` nothing but these documents: that takes no memory.
         """
+        if among is not None:
+            return _these(db, asked, wanted, among, limit)
         if not limit:
-            return _these(db, asked, wanted, also)
+            return _these(db, asked, wanted, _rids_of(db, also), len(also))
         with self._lock:
             copy = self._current(db, asked)
             scored = _read_through(db, asked, wanted) if copy is None else copy.scored(asked.numbers, wanted)
-        return scored.best(limit, [rid for (rid,) in db.rows(_OF_SOURCES, (as_json(also),))] if also else [])
+        return scored.best(limit, _rids_of(db, also) if also else [])
 
     def _current(self, db: Transaction, asked: Asked) -> _Copy | None:
         """Return the copy, as new as what `db` sees or newer; None where there are too many to hold."""
@@ -210,12 +219,15 @@ class _Copy:
         )
 
 
-def _these(db: Transaction, asked: Asked, wanted: SearchFilter, sources: Collection[SourceId]) -> list[Likeness]:
-    """Compare the documents of these sources alone."""
-    rids = [rid for (rid,) in db.rows(_OF_SOURCES, (as_json(sources),))]
+def _rids_of(db: Transaction, sources: Collection[SourceId]) -> list[Any]:
+    return [rid for (rid,) in db.rows(_OF_SOURCES, (as_json(sources),))]
+
+
+def _these(db: Transaction, asked: Asked, wanted: SearchFilter, rids: Collection[int], limit: int) -> list[Likeness]:
+    """Compare these documents alone."""
     copy = _Copy(asked)
     copy.add(db.rows(_THESE, (as_json(rids), asked.model, asked.width)))
-    return copy.scored(asked.numbers, wanted).best(len(sources), ())
+    return copy.scored(asked.numbers, wanted).best(limit, ())
 
 
 def _read_through(db: Transaction, asked: Asked, wanted: SearchFilter) -> _Scored:

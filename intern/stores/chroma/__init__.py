@@ -1,0 +1,1 @@
+"""Chroma as a vector engine."""

@@ -1,0 +1,23 @@
+"""Settings of the search: the table `[search]`. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from intern.core.text.masking import Secret, settings_repr
+
+
+class SearchOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What compares vectors."""
+
+    vectors: Literal["local", "qdrant", "chroma"] = "local"
+    url: str = ""
+    """Of an engine, with its port."""
+    api_key: Secret = Secret()
+    collection: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]$")] = "kloros_knowledge"
+    """One for all communities. Each database needs its own."""
+
+    def __repr__(self) -> str:
+        return settings_repr(self)

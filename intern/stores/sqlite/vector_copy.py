@@ -1,0 +1,199 @@
+"""The vectors of a community in an engine of their own, which follows the change log as search.db does.
+
+The engine proposes documents, and search.db compares them: so it ranks as a search without an engine does, and finds
+nothing that is gone. While the engine is away, or far behind, local vectors do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from operator import itemgetter
+from typing import cast
+
+from anyio import Event, Lock, current_time
+
+from intern.core.clock import Clock
+from intern.core.errors import VectorEngineError
+from intern.core.log import get_logger
+from intern.core.records import SearchFilter
+from intern.stores.database import Database, Transaction
+from intern.stores.sqlite.documents import DOCUMENTS
+from intern.stores.sqlite.extractions import move_to, read_to
+from intern.stores.sqlite.knowledge import LogEntry, changes_after
+from intern.stores.sqlite.store import NUMBER_IN, Store, as_json
+from intern.stores.vectors import Near, Point, VectorEngine
+
+_log = get_logger(__name__)
+
+_SOME = 256
+"""Changes that are copied before the position moves."""
+_MOST_BEHIND = 1000
+"""Changes that a search compares beside what the engine proposes. With more, local vectors do."""
+_LEFT_ALONE = 30.0  # seconds without a search in an engine that failed
+_PER_SOURCE = 4
+"""Documents to ask for where sources are wanted."""
+
+_KINDS = ("document", "vector")
+_CHANGED = f"select distinct name from changes where community = :community and kind in {_KINDS} and position > ?"
+_POINTS = (
+    f"select rid, model, vector, {DOCUMENTS.columns} from documents join document_vectors using (community, rid)"
+    f" where community = :community and model = ? and rid {NUMBER_IN}"
+)
+_VECTORS = "select count(*) from document_vectors where community = :community and model = ?"
+
+
+class VectorCopy(Store):
+    """The vectors of one model in an engine. Only the process that holds the folder's lock writes there."""
+
+    def __init__(self, db: Database, engine: VectorEngine, model: str, *, clock: Clock | None = None) -> None:
+        super().__init__(db, clock=clock)
+        self.engine = engine
+        self._model = model
+        self._follower = f"vectors of {model} in {engine.where}"
+        self._turn = Lock()
+        self._wakeup = Event()
+        self._is_counted = False
+        self._left_alone_until = 0.0
+        self._troubles: dict[str, str] = {}
+        self.away_since: datetime | None = None
+        """Since when something fails; None while all works."""
+        self.failures = 0
+
+    @property
+    def trouble(self) -> str:
+        """What fails; empty while all works."""
+        return "; ".join(dict.fromkeys(self._troubles.values()))
+
+    def wake(self) -> None:
+        """Wake the task in `wait`: something was changed."""
+        self._wakeup.set()
+
+    async def wait(self) -> None:
+        """Return after the next `wake`, or at once if there was one since the last return."""
+        await self._wakeup.wait()
+        self._wakeup = Event()
+
+    async def catch_up(self) -> None:
+        """Copy what changed since; delete what is gone. Raises VectorEngineError, then all of that stays owed."""
+        async with self._turn:
+            with self._watched("copying"):
+                await self._follow()
+                if not self._is_counted:
+                    await self._count()
+
+    async def refill(self) -> None:
+        """Delete all in the engine, and copy all anew. Raises VectorEngineError."""
+        async with self._turn:
+            await self._move(0)
+        await self.catch_up()
+
+    async def proposed(self, vector: bytes, model: str, wanted: SearchFilter, limit: int) -> list[int] | None:
+        """Return the documents among which the `limit` sources are that are most like a vector.
+
+        None where local vectors have to do.
+        """
+        changed = await self.db.read(self._changed)
+        if changed is None or model != self._model or current_time() < self._left_alone_until:
+            return None
+        try:
+            with self._watched("searching"):
+                found = await self._nearest(vector, wanted, limit + len(changed))
+        except VectorEngineError:
+            self._left_alone_until = current_time() + _LEFT_ALONE
+            self.wake()
+            return None
+        return [*changed, *(each.rid for each in found)]
+
+    def behind(self, db: Transaction) -> int:
+        """How many documents are still to be copied or deleted."""
+        return db.number(f"select count(*) from ({_CHANGED}) as logged", (self._position(db),))
+
+    async def _nearest(self, vector: bytes, wanted: SearchFilter, limit: int) -> list[Near]:
+        most = limit * _PER_SOURCE
+        while True:
+            found = await self.engine.nearest(self.db.community, self._model, vector, wanted, most)
+            if len(found) < most or len({each.source_id for each in found}) >= limit:
+                return [*found]
+            most *= _PER_SOURCE
+
+    def _changed(self, db: Transaction) -> list[int] | None:
+        """Return what changed since the engine was written to; None where that is too much."""
+        position = self._position(db)
+        changed = db.texts(f"{_CHANGED} limit ?", (position, _MOST_BEHIND + 1))
+        return None if not position or len(changed) > _MOST_BEHIND else [*map(int, changed)]
+
+    async def _follow(self) -> None:
+        community = self.db.community
+        position = await self.db.read(self._position)
+        if not position:
+            await self.engine.drop(community)
+        for until, rids in _steps(await self.db.read(lambda db: changes_after(db, position, _KINDS))):
+            points = await self.db.read(partial(self._points, rids))
+            await self.engine.put(community, points)
+            await self.engine.drop(community, rids, points)
+            await self._move(until)
+
+    async def _count(self) -> None:
+        """Compare numbers, and copy all anew once where the engine has lost something, or holds too much."""
+        for is_first in (True, False):
+            held = await self.engine.count(self.db.community)
+            wanted = await self.db.read(lambda db: None if self.behind(db) else db.number(_VECTORS, (self._model,)))
+            if wanted is None:
+                return  # something changed meanwhile: the next time
+            if held == wanted:
+                self._is_counted = True
+                return
+            if is_first:
+                _log.warning("vector_engine_refilled", engine=self.engine.where, held=held, wanted=wanted)
+                await self._move(0)
+                await self._follow()
+        raise self.engine.error(f"it holds {held} vectors instead of {wanted}; does another database use it, too?")
+
+    def _position(self, db: Transaction) -> int:
+        return int(read_to(db, self._follower) or 0)
+
+    def _points(self, rids: Sequence[int], db: Transaction) -> list[Point]:
+        rows = db.rows(_POINTS, (self._model, as_json(rids)))
+        return [
+            Point(cast("int", rid), str(model), DOCUMENTS.struct(document), cast("bytes", vector))
+            for rid, model, vector, *document in rows
+        ]
+
+    async def _move(self, position: int) -> None:
+        await self.db.write(lambda db: move_to(db, self._follower, str(position)))
+
+    @contextmanager
+    def _watched(self, what: str) -> Generator[None]:
+        """Note whether it works, and log each change of that once."""
+        try:
+            yield
+        except VectorEngineError as error:
+            self.failures += 1
+            self._is_counted = False
+            self._troubles[what] = str(error)
+            if self.away_since is None:
+                self.away_since = self.clock.now()
+                _log.warning("vector_engine_away", reason=str(error))
+            raise
+        self._troubles.pop(what, None)
+        if self.away_since is not None and not self._troubles:
+            self.away_since = None
+            _log.info("vector_engine_back", engine=self.engine.where)
+
+
+def _steps(changes: Sequence[LogEntry]) -> Iterator[tuple[int, list[int]]]:
+    """Divide what changed: yield documents, and the position up to which no other document changed last."""
+    last = {each.name: each.position for each in changes}
+    rids: list[int] = []
+    reached = 0
+    for name, position in sorted(last.items(), key=itemgetter(1)):
+        if len(rids) >= _SOME and position != reached:
+            yield reached, rids
+            rids = []
+        rids.append(int(name))
+        reached = position
+    if rids:
+        yield reached, rids

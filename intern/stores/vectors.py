@@ -1,0 +1,208 @@
+"""The port of vector engines, and the HTTP that they share.
+
+An engine holds the vectors of all communities in one collection. It is a copy: the database has all of it, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from http import HTTPStatus
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+import anyio
+import httpx
+import msgspec
+from anyio.to_thread import run_sync
+
+from intern.core.errors import VectorEngineError
+from intern.core.records import Scalar, SearchDocument, SearchFilter
+from intern.stores.database import DEFAULT_COMMUNITY
+from intern.stores.options import SearchOptions
+
+T = TypeVar("T")
+
+PATIENCE = 2.0
+"""Seconds; a question waits."""
+_WITHIN = 30.0  # seconds, for work in the background
+_AT_ONCE = 256  # points in one request: about 2 MB with 384 numbers each
+_LONGEST_IDLE = 2.0  # seconds; Qdrant closes a connection after 5, and a request must not meet that
+_MOST_SAID = 200  # characters of what an engine says of an error
+
+
+class Point(NamedTuple):
+    """A document with its vector."""
+
+    rid: int
+    model: str
+    document: SearchDocument
+    vector: bytes
+
+    def numbers(self) -> tuple[float, ...]:
+        """Return the vector as numbers."""
+        return numbers_of(self.vector)
+
+
+class Near(NamedTuple):
+    """A document that is like a vector."""
+
+    rid: int
+    source_id: str
+
+
+class Condition(NamedTuple):
+    """What a field of a point has to be."""
+
+    field: str
+    how: Literal["is", "not", "in", "from", "before"]
+    value: str | int | float | Sequence[str] | Sequence[int]
+
+
+Conditions: TypeAlias = Sequence[Condition]
+
+
+class VectorEngine(ABC):
+    """One engine, for all communities. Methods raise VectorEngineError."""
+
+    header: ClassVar[str]
+    """That carries the key."""
+
+    def __init__(self, options: SearchOptions, client: httpx.AsyncClient | None = None) -> None:
+        self._url = options.url.rstrip("/")
+        self.name = options.vectors
+        self.where = f"{options.vectors} at {self._url}, collection {options.collection}"
+        """Its address, for messages, and for the position of what follows."""
+        self.collection = options.collection
+        self._key = options.api_key.reveal()
+        self._client = client
+
+    @abstractmethod
+    async def put(self, community: str, points: Sequence[Point]) -> None:
+        """Put points, each in place of the one of the same document. Make the collection where there is none."""
+
+    @abstractmethod
+    async def drop(self, community: str, rids: Collection[int] | None = None, keep: Sequence[Point] = ()) -> None:
+        """Delete the points with these numbers, or all of the community, but for `keep`. Harmless when repeated."""
+
+    @abstractmethod
+    async def nearest(
+        self, community: str, model: str, vector: bytes, wanted: SearchFilter, limit: int
+    ) -> Sequence[Near]:
+        """Return the documents that are most like a vector of the model, best first."""
+
+    @abstractmethod
+    async def count(self, community: str) -> int:
+        """Return how many points the community has."""
+
+    async def aclose(self) -> None:
+        """Close the connections, also when cancelled."""
+        with anyio.move_on_after(2, shield=True):
+            if self._client is not None:
+                await self._client.aclose()
+
+    async def ask(self, method: str, path: str, body: object, gives: type[T], *, within: float = _WITHIN) -> T | None:
+        """Return the answer of the engine; None where there is no such collection."""
+        if self._client is None:
+            self._client = httpx.AsyncClient(limits=httpx.Limits(keepalive_expiry=_LONGEST_IDLE))
+        headers = {"Content-Type": "application/json", **({self.header: self._key} if self._key else {})}
+        content = None if body is None else await run_sync(msgspec.json.encode, body)  # many numbers take a while
+        try:
+            with anyio.fail_after(within):
+                response = await self._client.request(
+                    method, f"{self._url}{path}", content=content, headers=headers, timeout=within
+                )
+            if response.status_code == HTTPStatus.NOT_FOUND and "ollection" in response.text:
+                return None
+            if not response.is_success:
+                raise self.error(f"HTTP {response.status_code}: {response.text}")
+            return await run_sync(lambda: msgspec.json.decode(response.content or b"null", type=gives))
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise self.error(f"no answer within {within:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self.error(f"{type(error).__name__}: {error}") from error
+        except msgspec.MsgspecError as error:
+            raise self.error(f"it is no such engine, or of an unknown version: {error}") from error
+
+    def error(self, what: str) -> VectorEngineError:
+        """Return an error about the engine, without its key."""
+        said = what.replace(self._key, "***") if self._key else what
+        return VectorEngineError(f"{self.where}: {' '.join(said[:_MOST_SAID].split())}")
+
+    def missing(self) -> VectorEngineError:
+        """Return the error where there is no collection."""
+        return self.error("there is no such collection")
+
+
+def numbers_of(vector: bytes) -> tuple[float, ...]:
+    """Return a vector as numbers."""
+    return struct.unpack(f"<{len(vector) // 4}f", vector)
+
+
+def batches(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
+    """Divide points into as many as a request takes."""
+    for start in range(0, len(points), _AT_ONCE):
+        yield points[start : start + _AT_ONCE]
+
+
+def point_id(community: str, document: SearchDocument) -> str:
+    """Return the id of a document's point: a UUID made from the SHA-256 of a file's path, or of the document's id."""
+    name = document.path if document.kind == "file" else document.id
+    if community != DEFAULT_COMMUNITY:
+        name = f"{community}\0{name}"
+    return str(UUID(bytes=hashlib.sha256(name.encode()).digest()[:16]))
+
+
+def payload_of(community: str, point: Point) -> dict[str, Scalar]:
+    """Return what goes with a vector: what filters ask for, and what the index has of the document."""
+    document = point.document
+    payload: dict[str, Scalar] = {name: value for name, value in document.meta.items() if value is not None}
+    if document.kind == "nugget":
+        payload |= {"topic": document.title, "timestamp": document.at.isoformat()}
+    return payload | {
+        "community": community,
+        "model": point.model,
+        "rid": point.rid,
+        "document": document.id,
+        "source_id": document.source_id,
+        "kind": document.kind,
+        "part": document.part,
+        "type": document.type,
+        "status": document.status,
+        "visibility": document.visibility,
+        "guild_id": document.guild_id,
+        "at": document.at.timestamp(),
+    }
+
+
+FILTERED: dict[str, dict[str, Any]] = {
+    "community": {"type": "keyword", "is_tenant": True},
+    **{field: {"type": "keyword"} for field in ("model", "kind", "part", "type", "status", "visibility", "guild_id")},
+    "rid": {"type": "integer"},
+    "at": {"type": "float"},
+}
+"""The fields that conditions name."""
+
+
+def conditions_of(community: str, model: str, wanted: SearchFilter) -> list[Condition]:
+    """Return what the points have to be that a search may find."""
+    found = [Condition("community", "is", community), Condition("model", "is", model)]
+    if wanted.kinds:
+        found.append(Condition("kind", "in", wanted.kinds))
+    asked = {field: getattr(wanted, field) for field in ("part", "type", "status", "visibility", "guild_id")}
+    found += [Condition(field, "is", value) for field, value in asked.items() if value is not None]
+    if wanted.status is None and not wanted.retired:
+        found.append(Condition("status", "not", "retired"))
+    if wanted.after is not None:
+        found.append(Condition("at", "from", wanted.after.timestamp()))
+    if wanted.before is not None:
+        found.append(Condition("at", "before", wanted.before.timestamp()))
+    return found
+
+
+def conditions_on(community: str, rids: Collection[int] | None) -> list[Condition]:
+    """Return what the points have to be that are dropped."""
+    some = [] if rids is None else [Condition("rid", "in", sorted(rids))]
+    return [Condition("community", "is", community), *some]

@@ -1,0 +1,269 @@
+"""Vector engines for tests: Qdrant's own client in its local mode behind the REST API, and a real `chroma run`."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any, Literal
+
+import httpx
+import pytest
+
+from intern.core.text.masking import Secret
+from intern.stores.chroma.engine import Chroma
+from intern.stores.options import SearchOptions
+from intern.stores.qdrant.engine import Qdrant
+from intern.stores.vectors import VectorEngine
+
+COLLECTION = "kloros_knowledge"
+KEY = "key-of-the-engine"
+
+
+class QdrantDouble:
+    """Qdrant's REST API, as far as we use it: each body is checked by the client's models, made from Qdrant's OpenAPI,
+    and done by the client's local mode, which compares all vectors."""
+
+    def __init__(self) -> None:
+        qdrant: Any = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
+        self.local = qdrant.QdrantClient(":memory:")
+        self._models = qdrant.models
+        self.indexed: set[str] = set()
+        """Fields that a filter may name: more of them may be refused, or slow."""
+        self.is_away = False
+        self.asked: list[httpx.Request] = []
+
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.MockTransport(self.answer))
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        if self.is_away:
+            raise httpx.ConnectError("connection refused")
+        if request.headers.get("api-key") != KEY:
+            return httpx.Response(403, text="forbidden")
+        _, _, name, *rest = request.url.path.split("/")
+        if request.method == "PUT" and not rest:
+            made = self._models.CreateCollection.model_validate_json(request.content)
+            return _said(self.local.create_collection(name, made.vectors, hnsw_config=made.hnsw_config))
+        if not self.local.collection_exists(name):
+            return httpx.Response(404, json={"status": {"error": f"Not found: Collection `{name}` doesn't exist!"}})
+        try:
+            return _said(self._done(request.method, name, "/".join(rest), request.content))
+        except ValueError as error:
+            return httpx.Response(400, json={"status": {"error": str(error)}})
+
+    def _done(self, method: str, name: str, path: str, body: bytes) -> object:
+        local, models = self.local, self._models
+        match method, path:
+            case "GET", "":
+                return {"points_count": local.count(name).count}
+            case "PUT", "index":
+                made = models.CreateFieldIndex.model_validate_json(body)
+                self.indexed.add(made.field_name)
+                return {"status": "completed", "operation_id": 1}
+            case "PUT", "points":
+                local.upsert(name, models.PointsList.model_validate_json(body).points)
+                return {"status": "completed", "operation_id": 1}
+            case "POST", "points/delete":
+                asked = models.FilterSelector.model_validate_json(body)
+                self._check(asked.filter)
+                local.delete(name, asked)
+                return {"status": "completed", "operation_id": 1}
+            case "POST", "points/count":
+                asked = models.CountRequest.model_validate_json(body)
+                self._check(asked.filter)
+                return {"count": local.count(name, asked.filter, exact=asked.exact).count}
+            case "POST", "points/query":
+                asked = models.QueryRequest.model_validate_json(body)
+                self._check(asked.filter)
+                assert asked.params is None or asked.params.exact, "as the local mode is"
+                found = local.query_points(
+                    name,
+                    query=getattr(asked.query, "nearest", asked.query),
+                    query_filter=asked.filter,
+                    limit=asked.limit,
+                    with_payload=asked.with_payload,
+                )
+                return found.model_dump(mode="json")
+            case _:
+                raise AssertionError(f"nobody asks {method} {path}")
+
+    def _check(self, asked: Any) -> None:
+        named = {each.key for each in (*(asked.must or ()), *(asked.must_not or ())) if hasattr(each, "key")}
+        assert named <= self.indexed
+        assert "community" in named
+
+
+def _said(result: object) -> httpx.Response:
+    return httpx.Response(200, json={"result": result, "status": "ok", "time": 0.001})
+
+
+@contextmanager
+def serving(double: QdrantDouble) -> Generator[str]:
+    """Let the double answer on a socket, and yield its address. While it is away, it hangs up."""
+    turn = Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            request = httpx.Request(
+                self.command, f"http://double{self.path}", headers=dict(self.headers), content=content
+            )
+            try:
+                with turn:
+                    response = double.answer(request)
+            except httpx.ConnectError:
+                self.close_connection = True
+                return
+            self.send_response(response.status_code)
+            self.send_header("Content-Length", str(len(response.content)))
+            self.end_headers()
+            self.wfile.write(response.content)
+
+        do_GET = do_PUT = do_POST = _answer  # noqa: N815 as http.server calls them
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 as http.server calls it
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class ChromaServer:
+    """A real Chroma on a socket, as `chroma run` starts it."""
+
+    def __init__(self, folder: Path) -> None:
+        if find_spec("chromadb_rust_bindings") is None:
+            pytest.skip("needs Chroma: pip install --no-deps chromadb")
+        self._folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        run = "import sys, chromadb_rust_bindings; chromadb_rust_bindings.cli(['chroma', *sys.argv[1:]])"
+        where = ["run", "--path", str(self._folder), "--host", "127.0.0.1", "--port", str(self._port)]
+        self._process = subprocess.Popen([sys.executable, "-c", run, *where], stdout=subprocess.PIPE)
+        said = self._process.stdout
+        assert said is not None
+        assert any(b"listening" in line for line in said), "chroma run does not start"
+        # It writes some lines at each request, and waits where nobody reads them.
+        self._reading = Thread(target=deque, args=(said, 0))
+        self._reading.start()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._reading.join()
+            self._process.communicate()
+            self._process = None
+
+
+class Held(ABC):
+    """An engine, and what a test does to it."""
+
+    kind: Literal["qdrant", "chroma"]
+    url = "http://qdrant:6333"
+
+    def options(self, url: str = "") -> SearchOptions:
+        return SearchOptions(vectors=self.kind, url=url or self.url, api_key=Secret(KEY), collection=COLLECTION)
+
+    @abstractmethod
+    def engine(self) -> VectorEngine:
+        """A new one each time, as for a new process."""
+
+    @abstractmethod
+    def away(self) -> AbstractContextManager[None]: ...
+
+    @abstractmethod
+    def lose(self) -> None:
+        """All of it."""
+
+    @abstractmethod
+    def held(self) -> dict[str, tuple[dict[str, Any], list[float]]]:
+        """What the engine's own users see: payload and vector of each point, by its id."""
+
+
+class HeldByQdrant(Held):
+    kind = "qdrant"
+
+    def __init__(self) -> None:
+        self.double = QdrantDouble()
+
+    def engine(self) -> VectorEngine:
+        return Qdrant(self.options(), self.double.client())
+
+    @contextmanager
+    def away(self) -> Generator[None]:
+        self.double.is_away = True
+        yield
+        self.double.is_away = False
+
+    def lose(self) -> None:
+        self.double.local.delete_collection(COLLECTION)
+
+    def held(self) -> dict[str, tuple[dict[str, Any], list[float]]]:
+        points, _ = self.double.local.scroll(COLLECTION, limit=10_000, with_vectors=True)
+        return {each.id: (each.payload, each.vector) for each in points}
+
+
+class HeldByChroma(Held):
+    kind = "chroma"
+    _path = "/api/v2/tenants/default_tenant/databases/default_database/collections"
+
+    def __init__(self, server: ChromaServer) -> None:
+        self._server = server
+        self.url = server.url
+
+    def engine(self) -> VectorEngine:
+        return Chroma(self.options())
+
+    @contextmanager
+    def away(self) -> Generator[None]:
+        self._server.kill()
+        yield
+        self._server.start()
+
+    def lose(self) -> None:
+        httpx.delete(f"{self.url}{self._path}/{COLLECTION}").raise_for_status()
+
+    def held(self) -> dict[str, tuple[dict[str, Any], list[float]]]:
+        known = httpx.get(f"{self.url}{self._path}/{COLLECTION}").raise_for_status().json()
+        asked = {"include": ["metadatas", "embeddings", "documents"]}
+        found = httpx.post(f"{self.url}{self._path}/{known['id']}/get", json=asked).raise_for_status().json()
+        points = zip(found["ids"], found["metadatas"], found["embeddings"], found["documents"], strict=True)
+        return {each: (metadata | {"_text": text}, vector) for each, metadata, vector, text in points}
+
+
+@contextmanager
+def held_by(kind: str, folder: Path) -> Generator[Held]:
+    """Start an engine."""
+    if kind == "qdrant":
+        yield HeldByQdrant()
+        return
+    server = ChromaServer(folder)
+    server.start()
+    try:
+        yield HeldByChroma(server)
+    finally:
+        server.kill()

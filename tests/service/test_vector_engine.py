@@ -1,0 +1,139 @@
+"""A data folder whose vectors stand in an engine, too: what a person is told of it, and forgetting there."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import fail_after
+from anyio.to_thread import run_sync
+
+from intern.core.errors import ConfigError, KnowledgeError
+from intern.learning.forgetting import Forget
+from intern.search.embedding_local import installed
+from intern.service.doctor import examine
+from intern.service.intern import open_intern
+from intern.service.monitoring import Standing, vector_checks
+from intern.service.status import status_of
+from intern.settings.loading import Settings, load_settings
+from tests import samples
+from tests.contracts.vector_engines import COLLECTION, KEY, QdrantDouble, serving
+from tests.fakes import HandClock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")]
+
+CLOCK = HandClock()
+SECRET = "The xylophone of Mia is in the cellar"
+
+
+@pytest.fixture
+def qdrant() -> QdrantDouble:
+    return QdrantDouble()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, qdrant: QdrantDouble) -> Generator[Settings]:
+    sources = tmp_path / "knowledge-base" / "sources"
+    sources.mkdir(parents=True)
+    (sources / "car.md").write_text("# Cars\n\nWhat to do when the car will not start.\n")
+    with serving(qdrant) as url:
+        overrides = {
+            "data": {"dir": str(tmp_path)},
+            "embeddings": {"provider": "local"},
+            "search": {"vectors": "qdrant", "url": url, "api_key": KEY},
+        }
+        yield load_settings(environ={}, overrides=overrides)
+
+
+def texts(qdrant: QdrantDouble) -> str:
+    """All that the engine holds."""
+    points, _ = qdrant.local.scroll(COLLECTION, limit=10_000)
+    return str([each.payload for each in points])
+
+
+async def test_commands_copy_what_they_change_and_search_finds_it_there(
+    settings: Settings, qdrant: QdrantDouble
+) -> None:
+    with fail_after(60):
+        async with open_intern(settings, clock=CLOCK) as intern:
+            await intern.index()
+            assert "car will not start" in texts(qdrant)
+            qdrant.asked.clear()
+            [found] = await intern.search("automobile")
+            assert found.source_id == "kb:car.md"
+            assert any(each.url.path.endswith("/query") for each in qdrant.asked)
+            qdrant.local.delete_collection(COLLECTION)
+            await intern.rebuild_search()
+            assert "car will not start" in texts(qdrant)
+
+
+async def test_what_is_forgotten_while_the_engine_is_away_is_deleted_once_it_is_back(
+    settings: Settings, qdrant: QdrantDouble
+) -> None:
+    capture = samples.capture("Where is the xylophone of Mia?", SECRET)
+    with fail_after(60):
+        async with open_intern(settings, clock=CLOCK) as intern:
+            await intern.capture(capture)
+            await intern.index()
+            assert SECRET in texts(qdrant)
+            qdrant.is_away = True
+            done = await intern.forget(Forget(message_ids=capture.message_ids))
+            assert done.found
+            assert "qdrant" in done.owed
+            assert KEY not in done.owed
+            qdrant.is_away = False
+            again = await intern.forget(Forget(message_ids=capture.message_ids))
+            assert again.owed == ""
+            assert "xylophone" not in texts(qdrant)
+
+
+async def test_an_engine_that_is_away_is_told_by_health_metrics_status_and_doctor(
+    settings: Settings, qdrant: QdrantDouble
+) -> None:
+    with fail_after(60):
+        async with open_intern(settings, clock=CLOCK) as intern:
+            await intern.index()
+            stores = (await intern.writer()).stores
+            engine: Any = stores.search.engine
+            standing: Any = Standing.__new__(Standing)
+            standing.stores = stores
+
+            async def told() -> tuple[list[float], str, str, int, str]:
+                gauges = [next(iter(each.values.values())) for each in await standing._vectors()]
+                [check] = vector_checks(engine)
+                assert check.ok, "local vectors do"
+                assert "127.0.0.1" not in check.note
+                status = await run_sync(lambda: status_of(settings, clock=CLOCK))
+                findings = [each for each in (await examine(settings)).findings if "vector engine" in each.what]
+                assert len(findings) == 1
+                return gauges, check.note, status.engine, status.engine_behind, findings[0].level
+
+            assert await told() == ([0, 0, 0], "", "qdrant", 0, "ok")
+            qdrant.is_away = True
+            await stores.search.drop(["kb:car.md"])  # type: ignore[list-item]
+            with pytest.raises(KnowledgeError):
+                await engine.catch_up()
+            gauges, note, _, behind, level = await told()
+            assert gauges[0] == 1
+            assert gauges[1] == behind > 0
+            assert gauges[2] == 1
+            assert note.startswith("the vector engine fails since 20")
+            assert level == "todo"
+
+
+def test_an_engine_needs_an_address_without_a_password_and_its_key_is_a_secret() -> None:
+    search = {"vectors": "qdrant", "url": "", "api_key": KEY}
+    for url, told in (
+        ("", "http://127.0.0.1:6333"),
+        ("localhost:6333", "http://"),
+        ("http://me:pw@here:1", "password"),
+    ):
+        with pytest.raises(ConfigError, match=told) as error:
+            load_settings(environ={}, overrides={"search": {**search, "url": url}})
+        assert "search.url" in str(error.value)
+        assert "pw" not in str(error.value).replace("password", "")
+    settings = load_settings(environ={"INTERN__SEARCH__API_KEY": KEY})
+    assert KEY in settings.secrets
+    assert KEY not in repr(settings)
