@@ -18,7 +18,6 @@ import ssl
 import subprocess
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.message import Message
@@ -121,24 +120,23 @@ def _plain(path: str) -> str:
 
 def _seconds(value: str) -> float:
     try:
-        seconds = float(value)
+        return min(max(0.0, float(value)), _LONGEST_DELAY)  # NaN is not larger than 0
     except ValueError:
         return 0.0
-    return min(max(seconds, 0.0), _LONGEST_DELAY) if seconds == seconds else 0.0  # noqa: PLR0124 NaN is not itself
 
 
 # All that a browser needs; the rest stays here, above all tokens.
 _HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "DISPLAY", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME")
 
 
-async def rendered(command: Sequence[str], url: str, *, seconds: float, max_bytes: int) -> bytes:
+async def rendered(options: WebOptions, url: str) -> bytes:
     """Return the output of the command for the page. Raises PageUnavailableError and PageRefusedError."""
-    printed = bytearray()
+    printed, seconds = bytearray(), options.render_seconds
     environment = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
     try:
         with anyio.fail_after(seconds):
             process = await anyio.open_process(
-                [*command, url],
+                [*options.render_command, url],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=environment,
@@ -148,8 +146,8 @@ async def rendered(command: Sequence[str], url: str, *, seconds: float, max_byte
                 assert process.stdout is not None, "it is piped"
                 async for chunk in process.stdout:
                     printed += chunk
-                    if len(printed) > max_bytes:
-                        raise PageRefusedError(f"rendered, it is larger than {max_bytes} bytes")
+                    if len(printed) > options.max_rendered_bytes:
+                        raise PageRefusedError(f"rendered, it is larger than {options.max_rendered_bytes} bytes")
                 code = await process.wait()
             finally:
                 await _ended(process)
@@ -173,9 +171,7 @@ async def _ended(process: Process) -> None:
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 5
 _GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
-_PASSING = frozenset(
-    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
-)
+_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 _HTML = ("text/html", "application/xhtml+xml")
 _READABLE = (*_HTML, "text/plain", "text/markdown", "text/x-markdown")
 # Pages in a row that a site may leave without any answer; the others are not waited for in this round.
@@ -231,9 +227,8 @@ class PageFetcher:
         self._requests = anyio.CapacityLimiter(self._options.concurrency)
 
     async def __aenter__(self) -> Self:
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=await run_sync(_certificates), network_backend=self._backend, keepalive_expiry=5
-        )
+        tls = await run_sync(_certificates)
+        self._pool = httpcore.AsyncConnectionPool(tls, network_backend=self._backend, keepalive_expiry=5)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -261,10 +256,7 @@ class PageFetcher:
         target = self._policy.url(url)
         await self._obey(target)
         await self._backend.vetted(target.raw_host.decode("ascii"), port_of(target))
-        options = self._options
-        return await rendered(
-            options.render_command, url, seconds=options.render_seconds, max_bytes=options.max_rendered_bytes
-        )
+        return await rendered(self._options, url)
 
     async def _followed(self, url: httpx.URL, headers: dict[str, str], *, obeying: bool) -> _Answer:
         """Return the answer at the end of the redirects."""
@@ -361,14 +353,14 @@ class PageFetcher:
         kind = declared.get_content_type() if declared["Content-Type"] else _sniffed(answer.body)
         if kind not in _READABLE:
             raise PageRefusedError(f"it is {kind[:100]}, which is not read; pages are HTML, Markdown or plain text")
-        if answer.is_too_large:
-            raise PageRefusedError(
-                f"it is larger than the {self._options.max_bytes} bytes allowed (kb.max_source_bytes)"
-            )
+        limit = self._options.max_bytes
+        body = b"" if answer.is_too_large else _unpacked(answer, limit)
+        if answer.is_too_large or len(body) > limit:
+            raise PageRefusedError(f"it is larger than the {limit} bytes allowed (kb.max_source_bytes)")
         return FetchedPage(
             # The fragment is never sent, but tells a script what to show.
             url=str(answer.url.copy_with(fragment=fragment or None)),
-            body=_unpacked(answer, self._options.max_bytes),
+            body=body,
             is_html=kind in _HTML,
             charset=declared.get_content_charset(),
             etag=_validator(answer.headers, "ETag"),
@@ -411,7 +403,7 @@ async def _read(url: httpx.URL, response: httpcore.Response, limit: int) -> _Ans
 
 
 def _unpacked(answer: _Answer, limit: int) -> bytes:
-    """Unpack the body. Refuses one that would grow beyond the limit, before it does."""
+    """Unpack the body. One that would grow beyond the limit is cut a byte behind it."""
     packing = answer.headers.get("Content-Encoding", "").strip().lower()
     if packing in {"", "identity"}:
         return answer.body
@@ -422,9 +414,7 @@ def _unpacked(answer: _Answer, limit: int) -> bytes:
         body = unpacking.decompress(answer.body, limit + 1)
     except zlib.error:
         raise PageUnavailableError(f"{answer.url.host} sent a damaged page") from None
-    if len(body) > limit:
-        raise PageRefusedError(f"it is larger than the {limit} bytes allowed (kb.max_source_bytes)")
-    if not unpacking.eof:
+    if not unpacking.eof and len(body) <= limit:
         raise PageUnavailableError(f"{answer.url.host} sent a damaged page")
     return body
 

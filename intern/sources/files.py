@@ -16,8 +16,7 @@ import re
 import stat
 import sys
 import unicodedata
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from io import BytesIO
@@ -306,7 +305,9 @@ class SourceFolder:
         Some of the files may turn out to be no sources when they are read; from then on they are passed over.
         """
         root = self._resolved_root()
-        found = _Found()
+        files: list[SourceFile] = []
+        skipped: dict[str, UnfitError | OSError] = {}
+        unreadable: set[str] = set()
         unfit: dict[SourceFile, str] = {}
         folders = [""]
         while folders:
@@ -317,11 +318,12 @@ class SourceFolder:
             except OSError as error:
                 if not folder:
                     raise self._no_root(error) from error
-                found.could_not_look(folder, error)
+                skipped[folder] = error
+                unreadable.add(folder)
                 continue
             for entry in entries:
                 rel_path = f"{folder}/{entry.name}" if folder else entry.name
-                with found.passing_over(rel_path):
+                try:
                     _check_name(entry.name)
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(rel_path)
@@ -330,9 +332,13 @@ class SourceFolder:
                     if reason := self._unfit.get(file):
                         unfit[file] = reason
                         raise UnfitError(reason)
-                    found.files.append(file)
+                    files.append(file)
+                except (UnfitError, OSError) as error:
+                    skipped[rel_path] = error
+                    unreadable.update([] if isinstance(error, UnfitError | FileNotFoundError) else [rel_path])
         self._unfit = unfit
-        return Scan(tuple(sorted(found.files)), tuple(sorted(found.skipped)), frozenset(found.unreadable))
+        told = sorted(SkippedFile(_printable(rel_path), _why(error)) for rel_path, error in skipped.items())
+        return Scan(tuple(sorted(files)), tuple(told), frozenset(unreadable))
 
     def read(self, rel_path: str) -> str:
         """Read the text of a document: as written, without a byte order mark, or as extracted.
@@ -417,39 +423,15 @@ class SourceFolder:
 
 
 def _extracted(kind: Kind, data: bytes, max_chars: int) -> str:
-    match kind:
-        case "html":
-            return html_text(data)
-        case "notebook":
-            return notebook_text(data)
-        case _:
-            return pdf_text(data, max_chars)
+    if kind == "pdf":
+        return pdf_text(data, max_chars)
+    return html_text(data) if kind == "html" else notebook_text(data)
 
 
-class _Found:
-    """The results of a scan so far."""
-
-    def __init__(self) -> None:
-        self.files: list[SourceFile] = []
-        self.skipped: list[SkippedFile] = []
-        self.unreadable: set[str] = set()
-
-    @contextmanager
-    def passing_over(self, rel_path: str) -> Generator[None, None, None]:
-        """Note why a file is skipped, and go on."""
-        try:
-            yield
-        except UnfitError as reason:
-            self.skipped.append(SkippedFile(_printable(rel_path), str(reason)))
-        except FileNotFoundError:
-            self.skipped.append(SkippedFile(rel_path, "it is gone, or a link to nothing"))
-        except OSError as error:
-            self.could_not_look(rel_path, error)
-
-    def could_not_look(self, rel_path: str, error: OSError) -> None:
-        """Note that a file or folder cannot be read now."""
-        self.skipped.append(SkippedFile(rel_path, f"it cannot be read ({error.strerror})"))
-        self.unreadable.add(rel_path)
+def _why(error: UnfitError | OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "it is gone, or a link to nothing"
+    return f"it cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
 
 
 def noteworthy(skipped: Iterable[SkippedFile]) -> list[SkippedFile]:

@@ -221,7 +221,8 @@ def _markdown(minimal: str, base_url: str) -> str:
         elif tag == "pre":
             written.append(f"\n{fence}\n\n")
         elif tag == "a" and not closes:
-            links.append((len(written), html.unescape(_href(found[3]))))
+            address = _HREF.search(found[3])
+            links.append((len(written), html.unescape(address[1] if address else "")))
         elif tag == "a" and links:
             _link(written, *links.pop(), base_url)
         elif tag in _MARKS:
@@ -236,11 +237,6 @@ def fence_for(code: str) -> str:
     """Return a line that the code does not contain."""
     longest = max(map(len, re.findall("`{3,}", code)), default=2)
     return "`" * (longest + 1)
-
-
-def _href(attributes: str) -> str:
-    found = _HREF.search(attributes)
-    return found[1] if found else ""
 
 
 def _link(written: list[str], start: int, href: str, base_url: str) -> None:

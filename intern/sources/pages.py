@@ -83,9 +83,7 @@ async def refresh_pages(
     the reason.
     """
     bounds = options or IndexingOptions()
-    at_them = partial(_look, now=catalogue.clock.now(), longest=bounds.max_source_chars)
-    look = await run_sync(at_them, links, copies, catalogue, policy or Policy())
-
+    look = await run_sync(_look, links, copies, catalogue, policy or Policy(), bounds.max_source_chars)
     refresh = Refresh(model, catalogue, bounds)
 
     async def put(found: Sequence[Looked], drop: AbstractSet[SourceId]) -> list[Owed]:
@@ -169,11 +167,9 @@ class _Look(NamedTuple):
     broken: Sequence[SkippedFile]
 
 
-def _look(
-    links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy, *, now: datetime, longest: int
-) -> _Look:
+def _look(links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy, longest: int) -> _Look:
     """Read the list, and find the pages that are due."""
-    known = catalogue.sources()
+    known, now = catalogue.sources(), catalogue.clock.now()
     listed: dict[SourceId, str] = {}
     broken: list[SkippedFile] = []
     for line, text in read_links(links):
@@ -245,9 +241,8 @@ class _Round:
         unread = copy is None or self._is_to_render(copy)
         known = None if unread else page.cached
         try:
-            fetched = await self.web.fetch(
-                page.url, etag=known.etag if known else None, last_modified=known.last_modified if known else None
-            )
+            validators = {"etag": known.etag, "last_modified": known.last_modified} if known else {}
+            fetched = await self.web.fetch(page.url, **validators)
             if fetched is None:
                 assert copy is not None, "nothing else was asked for"
                 return self._same(page, copy, known)
@@ -304,10 +299,9 @@ class _Round:
         """Make the entry of a page that was fetched, changed or not, from its copy."""
         now, cached, text = self.clock.now(), page.cached, _titled(copy)
         digest, provisional = content_hash(text), describe_source(text)
-        is_described = cached is not None and bool(cached.summary_text) and not cached.summary_pending
-        if is_described and cached is not None:
-            is_described = cached.content_hash == digest
-        tried = cached if cached and cached.summary_pending and cached.content_hash == digest else None
+        unchanged = cached if cached and cached.content_hash == digest else None
+        is_described = unchanged is not None and bool(unchanged.summary_text) and not unchanged.summary_pending
+        tried = unchanged if unchanged and unchanged.summary_pending else None
         entry = CachedPage(
             content_hash=digest,
             summary_text=(cached.summary_text if cached else "") or provisional,
@@ -340,25 +334,19 @@ class _Round:
         pause = _grown(FIRST_PAUSE, failures, max(self.interval, LONGEST_PAUSE))
         if isinstance(error, PageUnavailableError) and error.retry_after is not None:
             pause = max(pause, timedelta(seconds=error.retry_after))
-        entry = replace(
-            cached,
-            last_error=reason,
-            fetch_status=reason,
-            failures=failures,
-            missing=missing,
-            next_check_at=now + pause,
-        )
         if missing >= MOST_MISSING:
-            entry = replace(
-                entry,
+            pause = GONE_PAUSE
+            cached = replace(
+                cached,
                 content_hash="",
                 summary_text="",
                 summary_pending=False,
                 tries=None,
                 etag=None,
                 last_modified=None,
-                next_check_at=now + GONE_PAUSE,
             )
+        next_at, told = now + pause, {"last_error": reason, "fetch_status": reason}
+        entry = replace(cached, failures=failures, missing=missing, next_check_at=next_at, **told)
         _log.info("page_not_fetched", url=page.url, reason=reason, failures=failures)
         return Looked(page.source_id, entry, failure=reason)
 

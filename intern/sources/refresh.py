@@ -6,7 +6,7 @@ summary fails keeps its description, and a later refresh tries again (see `catal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -36,6 +36,7 @@ from intern.sources.descriptions import (
 )
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.sources.options import IndexingOptions
+from intern.sources.scanning import is_below
 from intern.stores.library import CachedFile, CachedSource, content_hash, is_source_id
 from intern.stores.sqlite.knowledge import Change, Knowledge
 
@@ -88,7 +89,7 @@ async def refresh_sources(
         gone = frozenset(
             source_id
             for source_id, source in known.items()
-            if isinstance(source, CachedFile) and not _is_below(source.rel_path, scan.unreadable)
+            if isinstance(source, CachedFile) and not is_below(source.rel_path, scan.unreadable)
         )
         return _Look(known, items, gone.difference(items), (*scan.skipped, *sorted(unfit)))
 
@@ -132,7 +133,7 @@ async def refresh_topics(
         material = (lambda: topic_material(blocks, bounds.max_topic_chars)) if len(blocks) > 1 else str
         return _Read(text, material, lambda: describe_topic(blocks))
 
-    refresh = Refresh(model, catalogue, bounds, SUMMARIZE_TOPIC)
+    refresh = Refresh(model, catalogue, bounds, SUMMARIZE_TOPIC, "topics")
     return await refresh.run(look, read, describe=describe)
 
 
@@ -185,10 +186,8 @@ class Refresh:
     catalogue: Catalogue
     options: IndexingOptions
     prompt: Prompt[SummarizeIn, SummarizeOut] = SUMMARIZE_SOURCE
-
-    @property
-    def _kind(self) -> str:
-        return "topics" if self.prompt is SUMMARIZE_TOPIC else "documents"
+    kind: str = "documents"
+    """For the progress."""
 
     async def run(self, look: Callable[[], _Look], read: Callable[[str], _Read], *, describe: bool) -> Refreshed:
         """Look for changes, describe them, and write the index. Without `describe`, no model is asked."""
@@ -213,16 +212,15 @@ class Refresh:
             skipped=(*seen.skipped, *examined.skipped),
         )
         if due or gone:
-            _log.info(
-                "index_refreshed", changed=len(result.changed), removed=len(result.removed), pending=len(result.pending)
-            )
+            pending = len(result.pending)
+            _log.info("index_refreshed", changed=len(result.changed), removed=len(result.removed), pending=pending)
         return result
 
     def _examine(self, seen: _Look, read: Callable[[str], _Read]) -> _Examined:
         examined = _Examined({}, [], [], [], set())
         now = self.catalogue.clock.now()
         for n, (source_id, file) in enumerate(seen.items.items(), 1):
-            tell(f"Reading {{total}} {self._kind}", n, len(seen.items))
+            tell(f"Reading {{total}} {self.kind}", n, len(seen.items))
             known = seen.known.get(source_id)
             cached = known if isinstance(known, CachedFile) else None
             settled = cached is not None and not cached.summary_pending
@@ -234,13 +232,10 @@ class Refresh:
                 continue
             try:
                 found = read(file.rel_path)
-            except NotASourceError as error:
-                examined.skipped.append(SkippedFile(file.rel_path, error.reason))
-                if known is not None:
-                    examined.unfit.add(source_id)
-                continue
             except SourceError as error:
-                examined.skipped.append(SkippedFile(file.rel_path, str(error)))
+                is_none = isinstance(error, NotASourceError)
+                examined.skipped.append(SkippedFile(file.rel_path, error.reason if is_none else str(error)))
+                examined.unfit.update([source_id] if is_none and known else [])
                 continue
             entry = self._entry(file, cached, found)
             if cached and settled and cached.content_hash == entry.content_hash:
@@ -258,12 +253,14 @@ class Refresh:
         """Make the entry until there is a summary, with the old description or a provisional one."""
         digest = content_hash(found.text)
         tried = cached if cached and cached.content_hash == digest else None
+        # An entry need not say that its description is not by a model.
+        is_ours = cached is not None and cached.summary_pending and cached.summary_text == found.provisional()
         return CachedFile(
             content_hash=digest,
             summary_text=cached.summary_text if cached else found.provisional(),
             last_indexed_at=cached.last_indexed_at if cached else self.catalogue.clock.now(),
             summary_pending=True,
-            provisional=cached is None or cached.provisional or _is_provisional(cached, found),
+            provisional=cached is None or cached.provisional or is_ours,
             last_error=tried.last_error if tried else None,
             tries=tried.tries if tried else None,
             rel_path=file.rel_path,
@@ -283,7 +280,7 @@ class Refresh:
                 settled[source.source_id] = entry = await self._settle(source)
                 if not await self._write(source.source_id, entry):
                     unwritten[source.source_id] = entry
-                tell(f"Describing {{total}} {self._kind}", next(done), len(due))
+                tell(f"Describing {{total}} {self.kind}", next(done), len(due))
 
         async with anyio.create_task_group() as tg:
             for _ in range(min(self.options.concurrency, len(due))):
@@ -317,16 +314,6 @@ class Refresh:
             _log.warning("summary_failed", source_id=source.source_id, reason=str(error))
             return not_described(source.entry, error, self.catalogue.clock.now())
         return described(source.entry, description, self.catalogue.clock.now())
-
-
-def _is_provisional(cached: CachedFile, found: _Read) -> bool:
-    """Return whether the description of an entry is not by a model, though the entry does not say so."""
-    return cached.summary_pending and cached.summary_text == found.provisional()
-
-
-def _is_below(rel_path: str, folders: Iterable[str]) -> bool:
-    """Return whether a file is one of these, or lies below one of them."""
-    return any(rel_path == folder or rel_path.startswith(f"{folder}/") for folder in folders)
 
 
 def list_topic(change: Change, name: TopicName, now: datetime) -> None:

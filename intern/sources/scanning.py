@@ -156,7 +156,7 @@ class Scanner:
 
     def _file(self, path: str, root: _Root) -> FoundFile | None:
         kind = self._type_of(os.path.basename(path))  # noqa: PTH119
-        if not kind or not _is_printable(path):
+        if not kind or any(unicodedata.category(character) in _UNPRINTABLE for character in path):
             return None
         real = os.path.realpath(path)
         if not _is_in(real, root.within) or any(_is_in(real, folder) for folder in self._never):
@@ -268,10 +268,6 @@ def _fixed_part(pattern: str) -> str:
     return str(Path(*parts[:magic]))
 
 
-def _is_printable(path: str) -> bool:
-    return not any(unicodedata.category(character) in _UNPRINTABLE for character in path)
-
-
 # How often its thread checks whether it should stop; a shutdown may take this much longer.
 _LOOK_MS = 500
 
@@ -303,8 +299,8 @@ class Changes:
 
     def _concerns(self, _: object, path: str) -> bool:
         *above, name = Path(path).parts
-        skipped = any(fnmatchcase(each, pattern) for each in (*above[-8:], name) for pattern in self._options.skip)
-        wanted = any(fnmatchcase(name, pattern) for _, patterns in self._options.patterns for pattern in patterns)
+        skipped = any(_matches(each, self._options.skip) for each in (*above[-8:], name))
+        wanted = any(_matches(name, patterns) for _, patterns in self._options.patterns)
         return wanted and not skipped and not path.startswith(self._never)
 
 
