@@ -330,9 +330,9 @@ class SourceFolder:
                         continue
                     file = self._looked_at(root, rel_path)
                     if reason := self._unfit.get(file):
-                        unfit[file] = reason
-                        raise UnfitError(reason)
-                    files.append(file)
+                        unfit[file], skipped[rel_path] = reason, UnfitError(reason)
+                    else:
+                        files.append(file)
                 except (UnfitError, OSError) as error:
                     skipped[rel_path] = error
                     unreadable.update([] if isinstance(error, UnfitError | FileNotFoundError) else [rel_path])
