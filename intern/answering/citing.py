@@ -142,7 +142,8 @@ def strange_urls(answer: str, texts: Sequence[str], own: Iterable[str]) -> list[
     One without its scheme stands there if it does so with or without, or as the site of another.
     """
     allowed = {*own, *chain.from_iterable(map(urls, texts))}
-    known = {part for url in allowed for part in _without_scheme(url)}
+    rests = [_plain(url.partition("://")[2]) for url in allowed]
+    known = {*rests, *(rest.partition("/")[0] for rest in rests)}
     known.update(_plain(each) for text in texts for each in bare_addresses(text))
     return sorted({*urls(answer)} - allowed | {each for each in bare_addresses(answer) if _plain(each) not in known})
 
@@ -158,12 +159,6 @@ def bare_addresses(text: str) -> list[str]:
         if is_one and not f".{host}".endswith(tuple(f".{each.lstrip('.')}" for each in _PLACEHOLDERS)):
             found.append(address)
     return found
-
-
-def _without_scheme(url: str) -> tuple[str, str]:
-    """Return what people write of an address: all but its scheme, or its site."""
-    rest = _plain(url.partition("://")[2])
-    return rest, rest.partition("/")[0]
 
 
 def _plain(address: str) -> str:

@@ -19,10 +19,10 @@ from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_
 from intern.answering.nearest import Near, apart, unnamed, without_mentions
 from intern.answering.offline import WORTH_A_CALL, is_chatter, worth
 from intern.answering.selecting import distinct, listed, near_best, shown_passages, whole_sources
-from intern.answering.working import Drafted, Work, checked, citation, read_each, silence
+from intern.answering.working import REFUSALS, Drafted, Work, checked, citation, read_each, silence
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.messages import AIResult, SilenceReason
+from intern.core.messages import AIResult
 from intern.core.records import Hit, SourceText
 from intern.core.text.passages import best_passages
 from intern.core.text.words import words
@@ -38,13 +38,6 @@ _POINTED_AT = 2  # pieces
 _POINTED_CHARS = 160
 _MOST_NAMES = 3
 _MOST_EVIDENCE = 350  # characters of a passage that the check is shown
-
-_SILENT: dict[prompts.Kind, SilenceReason] = {
-    "chatter": "not_a_question",
-    "out_of_scope": "not_answerable",
-    "unclear": "not_answerable",
-    "not_covered": "no_answer",
-}
 
 
 class Selected(Struct, frozen=True, kw_only=True):
@@ -212,7 +205,7 @@ def drafted(work: Work, decision: prompts.Decision, shown: Sequence[prompts.Show
     """Check a decision as far as code can."""
     quotes = tuple(_held(decision, shown))
     if decision.kind != "answer":
-        return Drafted(reason=_SILENT[decision.kind], quotes=quotes)
+        return Drafted(reason=REFUSALS[decision.kind], quotes=quotes)
     named = set(decision.citations)
     of_quotes = {passage.alias for passage, _ in quotes}
     cited = tuple(passage for passage in shown if passage.alias in of_quotes or passage.alias in named)
@@ -273,9 +266,8 @@ def evidence(draft: Drafted) -> list[prompts.Evidence]:
         quoted.setdefault(passage.source_id, []).append(line)
     texts = {passage.source_id: passage.text for passage in draft.cited}
     cut = [around(texts[source_id], lines, _MOST_EVIDENCE) for source_id, lines in quoted.items()]
-    cut += [
-        best_passages(text, draft.text, _MOST_EVIDENCE) for source_id, text in texts.items() if source_id not in quoted
-    ]
+    others = (text for source_id, text in texts.items() if source_id not in quoted)
+    cut += [best_passages(text, draft.text, _MOST_EVIDENCE) for text in others]
     return [prompts.Evidence(number=number, text=text) for number, text in enumerate(cut, 1)]
 
 

@@ -83,10 +83,11 @@ class LearnedSources:
         facts = await self._trusted([each for each in proposed if _fits(each, query)])
         ids = [each.document.source_id for each in (*nuggets, *facts)]
         loaded = await self._loaded(ids)
+        told = [loaded[each] for each in ids if each in loaded]
         return Learned(
-            nuggets=tuple(_entry(each) for each, _ in _of(loaded, ids, Nugget)),
+            nuggets=tuple(_entry(each) for each, _ in told if isinstance(each, Nugget)),
             likeness=max((each.likeness for each in nuggets if each.likeness is not None), default=None),
-            facts=tuple(text for _, text in _of(loaded, ids, Fact)),
+            facts=tuple(text for each, text in told if isinstance(each, Fact)),
         )
 
     async def _trusted(self, found: Sequence[Found]) -> list[Found]:
@@ -159,12 +160,6 @@ class LearnedSources:
         return None if any(self.decisions.is_forgotten(author, message) for author, message in written) else segment
 
 
-def _of(
-    loaded: Mapping[SourceId, tuple[Nugget | Fact, SourceText]], ids: Iterable[SourceId], kind: type[Nugget | Fact]
-) -> list[tuple[Nugget | Fact, SourceText]]:
-    return [loaded[each] for each in ids if each in loaded and isinstance(loaded[each][0], kind)]
-
-
 def _fits(found: Found, query: str) -> bool:
     if found.likeness is not None and found.likeness >= _LIKE_ENOUGH:
         return True
@@ -175,8 +170,7 @@ def _still_says(standing: _Standing, message_ids: Collection[str]) -> bool:
     return standing.segment is None or set(message_ids) <= set(standing.segment.message_ids)
 
 
-def _entry(nugget: Nugget | Fact) -> IndexEntry:
-    assert isinstance(nugget, Nugget)
+def _entry(nugget: Nugget) -> IndexEntry:
     words = f"{nugget.status}, {nugget.timestamp:%Y-%m-%d}. {nugget.topic}: {nugget.topic_summary}"
     return IndexEntry(SourceId(f"nugget:{nugget.id}"), _shortened(" ".join(words.split()), _LONGEST_SUMMARY))
 

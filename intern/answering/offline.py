@@ -300,9 +300,8 @@ _ASKED = 0.12
 # The likeness of a passage without a vector. So without an embedder, words and signs must come to .165.
 _UNKNOWN = 0.325
 _BEST = 3  # passages whose words count
-_AMONG = (
-    4  # the least number of texts that rarity is counted over: among one or two, each word that is held looks common
-)
+# The least number of texts that rarity is counted over: among one or two, each word that is held looks common.
+_AMONG = 4
 
 _URL = re.compile(r"\w+://\S+")
 _TO_A_MEMBER = re.compile(r"^\s*<@!?\d+>.*$", re.MULTILINE)

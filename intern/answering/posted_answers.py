@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
@@ -22,6 +22,7 @@ from intern.core.log import get_logger
 from intern.core.records import Filed, Replaced, SourceText, TopicBlock
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import best_passages
+from intern.learning.prompts import answer_of
 from intern.sources.library import Library
 from intern.stores.blocks import time_of
 from intern.stores.sqlite.knowledge import Knowledge
@@ -35,8 +36,6 @@ _AT_ONCE = 50  # sources that are read together
 _MOVED = 3  # sources that may hold the text of one that is gone
 _LONGEST_CHAIN = 20  # newer versions of a conversation
 _MOST_SHOWN = 1_000  # characters
-
-Retract: TypeAlias = Callable[[MessageId, str], Awaitable[bool]]
 
 _log = get_logger(__name__)
 
@@ -89,15 +88,11 @@ class PostedAnswers:
         """Return the outdated answers, newest first, with the current texts of their sources."""
         answers = await self.store.outdated(limit)
         texts = await self._texts({each.source_id for answer in answers for each in answer.citations})
-        return tuple(
-            Outdated(
-                answer=answer,
-                changes=tuple(
-                    Change(cited=each, now=_shown(texts.get(each.source_id), each)) for each in answer.citations
-                ),
-            )
-            for answer in answers
-        )
+
+        def changes(answer: OutdatedAnswer) -> tuple[Change, ...]:
+            return tuple(Change(cited=each, now=_shown(texts.get(each.source_id), each)) for each in answer.citations)
+
+        return tuple(Outdated(answer=answer, changes=changes(answer)) for answer in answers)
 
     async def _compare(self, watched: Sequence[tuple[SourceId, bool]]) -> None:
         texts = await self._texts(source_id for source_id, _ in watched)
@@ -143,13 +138,12 @@ class PostedAnswers:
         for source_id, read in zip(others, await self.library.load_each(others), strict=True):
             if isinstance(read, SourceText):
                 texts[source_id] = _Text(f"{read.text}\n{read.said or ''}")
-            elif (
-                isinstance(read, SourceError)
-                and source_id not in listed
-                and (listed or not source_id.startswith("kb:"))
-            ):
+                continue
+            # Where no document is listed at all, rather their folder is away.
+            is_gone = source_id not in listed and (listed or not source_id.startswith("kb:"))
+            if isinstance(read, SourceError) and is_gone:
                 texts[source_id] = _Text(None)
-            else:  # also where no document is listed at all: rather, their folder is away
+            else:
                 _log.warning("cited_source_unreadable", source_id=source_id, error=str(read))
         return texts
 
@@ -189,7 +183,7 @@ class PostedAnswers:
             if block is None:
                 newer = _newer(self.knowledge) if newer is None else newer
                 block = self._block_since(qa_id, newer)
-            texts[source_id] = _Text(None) if block is None else _Text(_of_team(block), is_newer, _of_all(block))
+            texts[source_id] = _Text(None) if block is None else _Text(answer_of(block.turns), is_newer, _of_all(block))
         return texts
 
     def _block_since(self, qa_id: QAId, newer: Mapping[QAId, QAId]) -> TopicBlock | None:
@@ -220,26 +214,26 @@ class PostedAnswers:
         return next((each for each in blocks if time_of(each.qa_id) == time_of(qa_id)), None)
 
 
+@dataclass
 class Retractions:
     """Edits answers that their sources do not back any more. Raises the ChatError and KnowledgeError families."""
 
-    def __init__(self, store: CitedStore, retract: Retract, traces: TraceStore, *, clock: Clock, note: str) -> None:
-        """`retract` edits an answer to a note, and gives false where it cannot be."""
-        self._store = store
-        self._retract = retract
-        self._traces = traces
-        self._clock = clock
-        self._note = note
+    store: CitedStore
+    edit: Callable[[MessageId, str], Awaitable[bool]]
+    """Edits an answer to a note; false where it cannot be."""
+    traces: TraceStore
+    clock: Clock
+    note: str
 
     async def retract(self) -> None:
         """Edit each such answer to the note, once."""
-        for question_id in await self._store.to_retract(self._clock.now() - SETTLED):
+        for question_id in await self.store.to_retract(self.clock.now() - SETTLED):
             # From here on it is finished, though the source may come back.
-            await self._store.retract(question_id, "open")
-            edited = await self._retract(question_id, self._note)
-            await self._store.retract(question_id, "retracted" if edited else "dropped")
+            await self.store.retract(question_id, "open")
+            edited = await self.edit(question_id, self.note)
+            await self.store.retract(question_id, "retracted" if edited else "dropped")
             if edited:
-                await self._traces.ended(question_id, outcome="answer retracted", reason="source_changed")
+                await self.traces.ended(question_id, outcome="answer retracted", reason="source_changed")
             _log.info("answer_retracted", message_id=question_id, edited=edited)
 
 
@@ -253,10 +247,6 @@ def _block_of(source_id: SourceId) -> QAId | None:
     return QAId(named)
 
 
-def _of_team(block: TopicBlock) -> str:
-    return "\n".join(turn.text for turn in block.turns if turn.speaker == "Team")
-
-
 def _of_all(block: TopicBlock) -> str:
     return "\n".join(f"{turn.speaker}: {turn.text}" for turn in block.turns)
 
@@ -265,13 +255,10 @@ def _newer(knowledge: Knowledge) -> dict[QAId, QAId]:
     """By block that gave way: the one that it gave way to."""
     newer: dict[QAId, QAId] = {}
     for decision in knowledge.all():
-        match decision:
-            case Replaced(qa_id=qa_id, by=by):
-                newer[qa_id] = by
-            case Filed(qa_id=qa_id, removed=removed):
-                newer.update(dict.fromkeys(removed, qa_id))
-            case _:
-                pass
+        if isinstance(decision, Replaced):
+            newer[decision.qa_id] = decision.by
+        elif isinstance(decision, Filed):
+            newer.update(dict.fromkeys(decision.removed, decision.qa_id))
     return newer
 
 

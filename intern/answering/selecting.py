@@ -226,9 +226,8 @@ _NEAR_BEST = 0.75
 _LEAST_SHOWN = 3
 
 _MARKER = "--- QA ---"
-_MOST_SEARCHED = (
-    30_000  # characters at the end of a topic, the newest, where its blocks are not those that were indexed
-)
+# Characters at the end of a topic, the newest, where its blocks are not those that were indexed.
+_MOST_SEARCHED = 30_000
 _BLOCK = re.compile(r"^--- QA ---[ \t]*$", re.MULTILINE)
 _HEADER = re.compile(r"\A\s*(?:[a-z_]+:[^\n]*\n)+\n?")
 # When it was archived, and behind that when it was answered: an import has years between them.

@@ -211,12 +211,9 @@ async def verify(
             suspicions=draft.suspicions,
         )
         verdict = await work.model.ask(prompts.VERIFY, given)
-        fields.update(
-            is_good_enough=verdict.lets_it_out, issues_count=len(verdict.issues), has_fix=bool(verdict.suggested_fix)
-        )
-        work.trace.say("verification", reason=verdict.reason, issues=verdict.issues)
-        if verdict.suggested_fix:
-            work.trace.say("verification", suggested_fix=verdict.suggested_fix)
+        fix = {"suggested_fix": verdict.suggested_fix} if verdict.suggested_fix else {}
+        fields.update(is_good_enough=verdict.lets_it_out, issues_count=len(verdict.issues), has_fix=bool(fix))
+        work.trace.say("verification", reason=verdict.reason, issues=verdict.issues, **fix)
         return verdict.lets_it_out
 
 
@@ -246,9 +243,7 @@ async def _worked_out(work: working.Work) -> AIResult:
 
 def refusal(decision: prompts.GateDecision) -> SilenceReason:
     """Return why the gate refuses a message; empty if it does not."""
-    if decision.kind == "chatter":
-        return "not_a_question"
-    return "" if decision.kind == "question" else "not_answerable"
+    return working.REFUSALS.get(decision.kind, "")
 
 
 async def _one_after_the_other(work: working.Work) -> tuple[prompts.GateDecision, Chosen | None]:

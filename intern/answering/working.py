@@ -300,6 +300,15 @@ async def citation(work: Work, source_id: SourceId, source: ShownSource, quote: 
     return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
 
 
+REFUSALS: Mapping[str, SilenceReason] = {
+    "chatter": "not_a_question",
+    "out_of_scope": "not_answerable",
+    "unclear": "not_answerable",
+    "not_covered": "no_answer",
+}
+"""What a model takes a message for, and why there is no answer then."""
+
+
 def silence(reason: SilenceReason) -> AIResult:
     """No reply, and why."""
     return AIResult(should_reply=False, reason=reason)

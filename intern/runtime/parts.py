@@ -232,7 +232,7 @@ async def _around(room: _Room) -> _Around:
         sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
         mask=settings.kb.mask_secrets,
     )
-    retractions = Retractions(stores.cited, posts.retract, traces, clock=clock, note=wording.retracted)
+    retractions = Retractions(stores.cited, posts.retract, traces, clock, wording.retracted)
     posted_work = (posted.check, retractions.retract) if settings.ai.retract else (posted.check,)
     private = PrivateNotes(chat, Greeted(db, clock=clock))
     dispatcher = Dispatcher(

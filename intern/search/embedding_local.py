@@ -35,16 +35,10 @@ _log = get_logger(__name__)
 _UNKNOWN, _START, _END = "[UNK]", "[CLS]", "[SEP]"
 _LONGEST_WORD = 100  # characters; the model was never shown longer ones
 _ASCII = re.compile(r"[a-z0-9]+|[^\sa-z0-9]")  # all else in ASCII counts as punctuation, `$` and `+` too
-# Code points, first and last: ideographs stand for themselves; kana, Hangul and Thai are written in words to the model.
-_IDEOGRAPHS = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
+# Ideographs stand for themselves; kana, Hangul and Thai are written in words to the model.
+_IDEOGRAPH = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 _UNSEEN = frozenset({"Cc", "Cf", "Co"})
 _REMEMBERED = 20_000  # words; a few megabytes
@@ -118,8 +112,7 @@ def _seen(char: str) -> str:
         return ""
     if char.isspace():
         return " "
-    code = ord(char)
-    return f" {char} " if code >= _IDEOGRAPHS[1][0] and any(a <= code <= b for a, b in _IDEOGRAPHS) else char
+    return f" {char} " if _IDEOGRAPH.match(char) else char
 
 
 def _apart(run: str) -> Iterator[str]:
@@ -255,9 +248,8 @@ def load_model() -> Loaded:
 
 def _encoder(shipped: bytes) -> Encode:
     np: Any = import_module("numpy")
-    os.environ["ORT_DISABLE_TELEMETRY"] = (
-        "1"  # set before loading: otherwise it reports to its makers, and keeps an id in HOME
-    )
+    # Set before loading: otherwise it reports to its makers, and keeps an id in HOME.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     runtime: Any = import_module("onnxruntime")
     from intern.search import minilm  # noqa: PLC0415 - needs numpy
 
