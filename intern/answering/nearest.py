@@ -24,7 +24,7 @@ from intern.core.messages import is_team
 from intern.core.text.passages import GAP, passages
 from intern.core.text.words import STOP_WORDS, Rarity, plain_words, word_set, words
 from intern.search.finding import Embedder
-from intern.sources.markup import without_markup
+from intern.sources.markup import parts_of, without_markup
 
 _log = get_logger(__name__)
 
@@ -73,10 +73,11 @@ def excerpts(text: str) -> tuple[Excerpt, ...]:
 def _pieces(text: str) -> Iterator[tuple[str, str]]:
     """Each with its core."""
     lead = ""
-    for is_code, part in _parts(text):
+    for is_code, part in parts_of(text):
         if is_code:
-            whole = f"{lead}\n{part}".lstrip("\n")
-            if len(whole) <= _MOST_CODE:
+            whole = f"{lead}\n{part}".strip("\n")
+            is_closed = len(part.strip().splitlines()) > 1 and _FENCE.match(part.splitlines()[-1])
+            if is_closed and len(whole) <= _MOST_CODE:
                 yield whole, whole
             lead = ""
             continue
@@ -148,23 +149,6 @@ def _below_heading(text: str, heading: str) -> str:
         return text
     underline, _, below = rest.partition("\n")
     return below if underline.strip() and _RULE.fullmatch(underline) else rest
-
-
-def _parts(text: str) -> Iterator[tuple[bool, str]]:
-    """Code blocks with their fences, and what stands between them."""
-    held: list[str] = []
-    in_code = False
-    for line in text.split("\n"):
-        if not _FENCE.match(line):
-            held.append(line)
-        elif in_code:
-            yield True, "\n".join([*held, line])
-            held, in_code = [], False
-        else:
-            yield False, "\n".join(held)
-            held, in_code = [line], True
-    if not in_code:  # one that is cut off is no use
-        yield False, "\n".join(held)
 
 
 # The share of the telling words that are held counts for so much beside the cosine of the bundled embedder.

@@ -95,12 +95,12 @@ def without_markup(text: str) -> str:
     if front := _FRONT_MATTER.match(text):
         text = text[front.end() :]
     kept: list[str] = []
-    for is_code, part in _parts(text):
+    for is_code, part in parts_of(text):
         kept.append(part if is_code else _outside_code(part))
     return re.sub(r"\n{3,}", "\n\n", "".join(kept)).strip("\n")
 
 
-def _parts(text: str) -> Iterator[tuple[bool, str]]:
+def parts_of(text: str) -> Iterator[tuple[bool, str]]:
     """Divide the text into fenced code blocks, with their fences, and the text between them."""
     held: list[str] = []
     fence = ""
@@ -124,7 +124,7 @@ def _outside_code(text: str) -> str:
         text = "\n".join(_restructured(text.split("\n")))
     # Either may have made code blocks.
     return "".join(
-        part if is_code else _beside_code(_COMMENT.sub("", part), _markdown) for is_code, part in _parts(text)
+        part if is_code else _beside_code(_COMMENT.sub("", part), _markdown) for is_code, part in parts_of(text)
     )
 
 
