@@ -16,7 +16,8 @@ from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import ConversationId, FactId, NuggetId, SourceId
 from intern.core.records import Distilled, Fact, IndexEntry, Learned, Nugget, SearchFilter, SearchKind, SourceText
-from intern.core.text.words import overlap
+from intern.core.text.words import overlap, truncated
+from intern.facts.extracting import ids_of
 from intern.facts.segments import Segment, standing_segment
 from intern.search.finding import Finder, Found, best_found
 from intern.sources.library import DISCORD, message_link
@@ -92,8 +93,8 @@ class LearnedSources:
 
     async def _trusted(self, found: Sequence[Found]) -> list[Found]:
         """Return the facts that are certain enough, best first: of two that fit about as well, the more certain one."""
-        ids = [FactId(each.document.source_id.partition(":")[2]) for each in found]
-        facts = await self._facts.by_ids(ids) if ids else ()
+        ids = ids_of("fact", (each.document.source_id for each in found))
+        facts = await self._facts.by_ids(list(map(FactId, ids)))
         confidence = {f"fact:{fact.id}": fact.confidence for fact in facts}
         trusted = [each for each in found if confidence.get(each.document.source_id, -1) >= self.min_confidence]
         trusted.sort(key=lambda each: -each.score * (1 + confidence[each.document.source_id]))
@@ -110,16 +111,13 @@ class LearnedSources:
 
     async def _loaded(self, ids: Iterable[SourceId]) -> dict[SourceId, tuple[Nugget | Fact, SourceText]]:
         """Those that may be told, as they stand in the stores: the search may know an older state."""
-        wanted = {kind: [each.partition(":")[2] for each in ids if each.startswith(f"{kind}:")] for kind in _KINDS}
         loaded: dict[SourceId, tuple[Nugget | Fact, SourceText]] = {}
-        nuggets = await self._nuggets.by_ids([NuggetId(each) for each in wanted["nugget"]]) if wanted["nugget"] else ()
-        for nugget in nuggets:
+        for nugget in await self._nuggets.by_ids(list(map(NuggetId, ids_of("nugget", ids)))):
             standing = await self._standing(nugget.conversation_id)
             if standing is not None and _still_says(standing, nugget.source_message_ids):
                 source_id = SourceId(f"nugget:{nugget.id}")
                 loaded[source_id] = (nugget, _text_of_nugget(source_id, nugget, standing))
-        facts = await self._facts.by_ids([FactId(each) for each in wanted["fact"]]) if wanted["fact"] else ()
-        for fact in facts:
+        for fact in await self._facts.by_ids(list(map(FactId, ids_of("fact", ids)))):
             if fact.is_active and fact.visibility == "shared" and (text := await self._text_of_fact(fact)) is not None:
                 loaded[text.source_id] = (fact, text)
         return loaded
@@ -136,7 +134,7 @@ class LearnedSources:
                 return SourceText(
                     source_id=SourceId(f"fact:{fact.id}"),
                     text=f"{fact.content}\n({known})",
-                    title=_shortened(fact.summary or fact.content, _LONGEST_TITLE),
+                    title=truncated(fact.summary or fact.content, _LONGEST_TITLE),
                     url=_link(standing, standing.read.message_ids),
                     said=_team_said(standing),
                 )
@@ -172,7 +170,7 @@ def _still_says(standing: _Standing, message_ids: Collection[str]) -> bool:
 
 def _entry(nugget: Nugget) -> IndexEntry:
     words = f"{nugget.status}, {nugget.timestamp:%Y-%m-%d}. {nugget.topic}: {nugget.topic_summary}"
-    return IndexEntry(SourceId(f"nugget:{nugget.id}"), _shortened(" ".join(words.split()), _LONGEST_SUMMARY))
+    return IndexEntry(SourceId(f"nugget:{nugget.id}"), truncated(" ".join(words.split()), _LONGEST_SUMMARY))
 
 
 def _text_of_nugget(source_id: SourceId, nugget: Nugget, standing: _Standing) -> SourceText:
@@ -181,7 +179,7 @@ def _text_of_nugget(source_id: SourceId, nugget: Nugget, standing: _Standing) ->
     return SourceText(
         source_id=source_id,
         text=f"{account}\n\nThe team's words:\n\n{said}" if said else account,
-        title=_shortened(nugget.topic, _LONGEST_TITLE),
+        title=truncated(nugget.topic, _LONGEST_TITLE),
         url=_link(standing, nugget.source_message_ids),
         said=said,
     )
@@ -198,7 +196,3 @@ def _link(standing: _Standing, message_ids: Sequence[str]) -> str | None:
         return None
     read = standing.read
     return message_link(read.guild_id, read.channel_id, message_ids[-1] if message_ids else None, standing.site)
-
-
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

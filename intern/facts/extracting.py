@@ -108,16 +108,11 @@ class Extractor:
             return await self.withdraw(conversation_id) if outdated else "unknown"
         return await self.read(segment, standing)
 
-    async def read_note(self, note: Segment) -> Came:
-        """Learn from a note, unless that was done before. Only another import retries a note that failed."""
+    async def read(self, segment: Segment, standing: Standing | None = None) -> Came:
+        """Learn from a conversation, unless that was done before. `standing` reads it again after the model call.
 
-        async def still() -> Segment:
-            return note
-
-        return await self.read(note, still)
-
-    async def read(self, segment: Segment, standing: Standing) -> Came:
-        """Learn from a conversation, unless that was done before. `standing` reads it again after the model call."""
+        A note needs no `standing`. Only another import retries a note that failed.
+        """
         entry = await self.log.entry(segment.id)
         if entry is not None and entry.content_hash == segment.content_hash:
             if entry.error is None:
@@ -136,7 +131,7 @@ class Extractor:
         reading = await run_sync(Reading, reply, segment, pseudonyms, known)
         conversation = segment.distilled(AGENT)
         async with self._keeping:
-            now = await standing()
+            now = await standing() if standing else segment
             if now is None or now.content_hash != segment.content_hash:
                 # Edited, withdrawn or forgotten meanwhile. That change brings the conversation here again.
                 return "unknown"
@@ -206,17 +201,18 @@ class Extractor:
         async with self._keeping:
             with CancelScope(shield=True):
                 touched = await self.log.touched(message_ids)
+                facts = _sources("fact", touched.facts)
                 # The search index first: a crash here may leave too little in it until the next start, never too much.
-                if leading := [*_sources("nugget", touched.nuggets), *_sources("fact", touched.facts)]:
-                    await self.documents.drop(leading)
+                if leading := _sources("nugget", touched.nuggets) | facts:
+                    await self.documents.drop(sorted(leading))
                 await self.log.forget(message_ids)
-                await self._show((), touched.facts)
+                await self._show(facts)
 
     async def show(self, fact_ids: Collection[FactId]) -> None:
         """Update the search documents of these facts."""
         async with self._keeping:
             with CancelScope(shield=True):
-                await self._show((), fact_ids)
+                await self._show(_sources("fact", fact_ids))
 
     async def mend(self) -> int:
         """Repair the search after a crash, and return how many nuggets and facts differed.
@@ -261,47 +257,40 @@ class Extractor:
         done: list[T] = []
         # It takes little time, and a half change would leave the search wrong until the next start.
         with CancelScope(shield=True):
-            touched = _touched(await self.facts.by_ids(set(facts)))
-            nuggets = {each.id for each in await self.nuggets.of_conversation(conversation_id)}
-            touched |= _touched(await self.facts.of_conversation(conversation_id))
+            touched = _touched(await self.facts.by_ids(set(facts))) | await self._learned_from(conversation_id)
             done.append(await change())
-            nuggets |= {each.id for each in await self.nuggets.of_conversation(conversation_id)}
-            touched |= _touched(await self.facts.of_conversation(conversation_id))
-            await self._show(nuggets, touched)
+            await self._show(touched | await self._learned_from(conversation_id))
         return done[0]
 
-    async def _show(self, nugget_ids: Collection[NuggetId], fact_ids: Collection[FactId]) -> None:
+    async def _learned_from(self, conversation_id: ConversationId) -> set[SourceId]:
+        nuggets = _sources("nugget", (each.id for each in await self.nuggets.of_conversation(conversation_id)))
+        return nuggets | _touched(await self.facts.of_conversation(conversation_id))
+
+    async def _show(self, source_ids: Collection[SourceId]) -> None:
         """Update the search documents of these; drop those of deleted items and secret facts."""
-        nuggets = await self.nuggets.by_ids(nugget_ids) if nugget_ids else ()
-        facts = await self.facts.by_ids(fact_ids) if fact_ids else ()
+        nuggets = await self.nuggets.by_ids(list(map(NuggetId, ids_of("nugget", source_ids))))
+        facts = await self.facts.by_ids(list(map(FactId, ids_of("fact", source_ids))))
         documents = [document for nugget in nuggets for document in nugget_documents(nugget)]
         documents += [document for fact in facts for document in fact_documents(fact)]
         await self.documents.put(documents)
-        shown = {each.source_id for each in documents}
-        asked = {*_sources("nugget", nugget_ids), *_sources("fact", fact_ids)}
-        if asked - shown:
-            await self.documents.drop(sorted(asked - shown))
+        if gone := set(source_ids) - {each.source_id for each in documents}:
+            await self.documents.drop(sorted(gone))
 
     async def _mend(self) -> int:
-        nuggets = await self.nuggets.stamps()
-        facts = await self.facts.states()
-        old_nuggets, old_facts = await self.documents.stamps("nugget"), await self.documents.stamps("fact")
+        nuggets, facts = await self.nuggets.stamps(), await self.facts.states()
+        known = {**await self.documents.stamps("nugget"), **await self.documents.stamps("fact")}
 
-        def differing() -> tuple[list[SourceId], list[NuggetId], list[FactId]]:
-            stamped = ((each, stamp, old_nuggets.get(_source("nugget", each))) for each, stamp in nuggets.items())
-            stale_nuggets = [each for each, stamp, old in stamped if stamp != old]
-            stated = ((each, fact_stamp(*state), old_facts.get(_source("fact", each))) for each, state in facts.items())
-            stale_facts = [each for each, stamp, old in stated if stamp != old]
-            kept = {*_sources("nugget", nuggets), *_sources("fact", facts)}
-            return sorted((old_nuggets.keys() | old_facts.keys()) - kept), stale_nuggets, stale_facts
+        def differing() -> tuple[list[SourceId], list[SourceId]]:
+            stamps = {_source("nugget", each): stamp for each, stamp in nuggets.items()}
+            stamps |= {_source("fact", each): fact_stamp(*state) for each, state in facts.items()}
+            stale = [each for each, stamp in stamps.items() if known.get(each) != stamp]
+            return sorted(known.keys() - stamps.keys()), stale
 
-        gone, stale_nuggets, stale_facts = await run_sync(differing)  # there may be tens of thousands of them
+        gone, stale = await run_sync(differing)  # there may be tens of thousands of them
         await self.documents.drop(gone)
-        for n in range(0, len(stale_nuggets), _SHOWN_AT_ONCE):
-            await self._show(stale_nuggets[n : n + _SHOWN_AT_ONCE], ())
-        for n in range(0, len(stale_facts), _SHOWN_AT_ONCE):
-            await self._show((), stale_facts[n : n + _SHOWN_AT_ONCE])
-        return len(gone) + len(stale_nuggets) + len(stale_facts)
+        for n in range(0, len(stale), _SHOWN_AT_ONCE):
+            await self._show(stale[n : n + _SHOWN_AT_ONCE])
+        return len(gone) + len(stale)
 
     async def _judge(self) -> None:
         """Apply the visibility settings to all facts, unless they were applied before."""
@@ -317,13 +306,18 @@ def _source(kind: SearchKind, item_id: str) -> SourceId:
     return SourceId(f"{kind}:{item_id}")
 
 
-def _sources(kind: SearchKind, ids: Iterable[str]) -> list[SourceId]:
-    return [_source(kind, each) for each in ids]
+def _sources(kind: SearchKind, ids: Iterable[str]) -> set[SourceId]:
+    return {_source(kind, each) for each in ids}
 
 
-def _touched(facts: Iterable[Fact]) -> set[FactId]:
+def ids_of(kind: SearchKind, source_ids: Iterable[SourceId]) -> list[str]:
+    """Return the ids of the nuggets, or of the facts, among these."""
+    return [each.removeprefix(f"{kind}:") for each in source_ids if each.startswith(f"{kind}:")]
+
+
+def _touched(facts: Iterable[Fact]) -> set[SourceId]:
     """Return the facts and those that they replaced, which come back when these go."""
-    return {each for fact in facts for each in (fact.id, fact.supersedes) if each is not None}
+    return _sources("fact", (each for fact in facts for each in (fact.id, fact.supersedes) if each is not None))
 
 
 def nugget_documents(nugget: Nugget) -> tuple[SearchDocument, ...]:

@@ -18,7 +18,7 @@ from intern.core.ids import NuggetId
 from intern.core.records import Fact, FactCategory, Nugget, NuggetStatus, Sentiment, Speaker, Visibility
 from intern.core.text.masking import mask_secrets
 from intern.core.text.passages import even_share
-from intern.core.text.words import one_line
+from intern.core.text.words import one_line, truncated
 from intern.facts.reconciling import Proposal
 from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment
 from intern.facts.visibility import of_account
@@ -121,7 +121,7 @@ def _transcript(segment: Segment, pseudonyms: Pseudonyms) -> str:
     heads = {n: f"m{n + 1} {pseudonyms.labels[n]} ({_role(segment, n)}): " for n in shown}
     longest = max(map(len, heads.values())) + len("\n")
     limit = even_share([len(text) + longest for text in texts.values()], MAX_CONVERSATION_CHARS) - longest
-    return "\n".join(heads[n] + shortened(text, limit) for n, text in texts.items())
+    return "\n".join(heads[n] + truncated(text, limit) for n, text in texts.items())
 
 
 def _role(segment: Segment, n: int) -> str:
@@ -130,7 +130,7 @@ def _role(segment: Segment, n: int) -> str:
 
 def _lines(known: Sequence[Fact], pseudonyms: Pseudonyms) -> Iterable[str]:
     for n, fact in enumerate(known, 1):
-        content = shortened(" ".join(pseudonyms.conceal(fact.content).split()), _MAX_FACT)
+        content = truncated(" ".join(pseudonyms.conceal(fact.content).split()), _MAX_FACT)
         retired = "" if fact.is_active else "(retired: not to be said again) "
         yield f"f{n} {fact.last_seen_at:%Y-%m-%d} {fact.category} {retired}{content}"
 
@@ -158,8 +158,8 @@ class Reading:
     def _nugget(self, said: NuggetOut, n: int) -> Nugget | None:
         """Return the checked nugget; None if it has no source, says nothing, or is not for all members."""
         sources = self._sources(said.source_message_ids)
-        analysis = shortened(self._text(said.detailed_analysis), _MAX_ANALYSIS)
-        topic = shortened(one_line(self._text(said.topic)), _MAX_TOPIC)
+        analysis = truncated(self._text(said.detailed_analysis), _MAX_ANALYSIS)
+        topic = truncated(one_line(self._text(said.topic)), _MAX_TOPIC)
         if not sources or not _says_something(analysis) or not _says_something(topic):
             return None
         summary, keywords = one_line(self._text(said.topic_summary)), self._keywords(said.keywords)
@@ -175,7 +175,7 @@ class Reading:
             conversation_id=segment.id,
             topic=topic,
             timestamp=segment.last_message_at,
-            topic_summary=shortened(summary, _MAX_SUMMARY) or topic,
+            topic_summary=truncated(summary, _MAX_SUMMARY) or topic,
             detailed_analysis=analysis,
             status=self._status(said.status, sources),
             keywords=keywords,
@@ -234,8 +234,8 @@ class Reading:
 
     def _snippet(self, sources: Sequence[int], note: str) -> str:
         """Quote the last source, followed by the model's note."""
-        said = shortened(one_line(self._text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
-        noted = shortened(one_line(self._text(note)), _MAX_SNIPPET // 2)
+        said = truncated(one_line(self._text(self._segment.turns[sources[-1]].text)), _MAX_SNIPPET)
+        noted = truncated(one_line(self._text(note)), _MAX_SNIPPET // 2)
         return f"{said} [{noted}]" if noted else said
 
     def _fact(self, said: str) -> str | None:
@@ -258,8 +258,3 @@ def _says_something(text: str) -> bool:
 def _clean(text: str) -> str:
     """Remove unprintable characters."""
     return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cs"})
-
-
-def shortened(text: str, most: int) -> str:
-    """Cut the text to at most `most` characters."""
-    return text if len(text) <= most else f"{text[: max(most - 1, 0)].rstrip()}…"

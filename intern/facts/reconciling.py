@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from intern.core import records
 from intern.core.ids import FactId
 from intern.core.text.masking import mask_secrets
-from intern.core.text.words import likeness, same_subject, wording
+from intern.core.text.words import likeness, same_subject, truncated, wording
 from intern.facts.visibility import RULES, FactOptions, of_words, strictest, visibility_of
 
 _LIKE_REFUTED = 0.2  # similarity to a retired fact; low, because the same messages say both
@@ -62,39 +63,33 @@ def decide(
 
     `known` has the facts that proposals name or repeat word for word, and those that the conversation said before.
     """
-    one_by_one = _Deciding(conversation, known, options, new_id)
-    one_by_one.restated = {wording(each.content) for each in proposals}
-    return tuple(map(one_by_one.decide, proposals))
+    restated = {wording(each.content) for each in proposals}
+    return tuple(map(_Deciding(conversation, known, options, new_id, restated).decide, proposals))
 
 
+@dataclass
 class _Deciding:
     """The state while the proposals of one conversation are decided one by one."""
 
-    def __init__(
-        self,
-        conversation: records.Distilled,
-        known: records.KnownFacts,
-        options: FactOptions,
-        new_id: Callable[[], str],
-    ) -> None:
-        self._conversation = conversation
-        self._options = options
-        self._new_id = new_id
-        self._known = {fact.id: fact for fact in known.facts}
-        self._only_here = known.only_here
-        self._retired_here = known.retired_here
+    conversation: records.Distilled
+    known: records.KnownFacts
+    options: FactOptions
+    new_id: Callable[[], str]
+    restated: set[str]
+    """Wordings of all proposals."""
+
+    def __post_init__(self) -> None:
+        self._known = {fact.id: fact for fact in self.known.facts}
         self._taken: set[FactId] = set()
         """Facts that an earlier proposal replaced."""
         self._said: set[tuple[str, str]] = set()
-        self.restated: set[str] = set()
-        """Wordings of all proposals."""
 
     def decide(self, proposal: Proposal) -> records.FactDecision:
         content = proposal.content.strip()
         if not content:
             return records.RefusedFact(reason="empty")
-        visibility = _judged(proposal, proposal.visibility, self._options)
-        if visibility == "secret" and not self._options.keep_secret:
+        visibility = _judged(proposal, proposal.visibility, self.options)
+        if visibility == "secret" and not self.options.keep_secret:
             return records.RefusedFact(reason="secret", gone=self._given_away(proposal, content))
         for name in (proposal.duplicate_of, proposal.supersedes):
             refused = self._refusal(name) if name else None
@@ -114,7 +109,7 @@ class _Deciding:
             return None
         if fact is None or fact.visibility == "secret":
             return records.RefusedFact(reason="unknown_id")
-        if fact.agent_id != self._conversation.agent_id:
+        if fact.agent_id != self.conversation.agent_id:
             return records.RefusedFact(reason="other_agent")
         return None if fact.is_active else records.RefusedFact(reason="retired_id")
 
@@ -129,11 +124,11 @@ class _Deciding:
             return refuted
         if proposal.duplicate_of:
             return self._known[FactId(proposal.duplicate_of)]
-        wanted, at = wording(content), self._conversation.last_message_at
+        wanted, at = wording(content), self.conversation.last_message_at
         alike = [
             fact
             for fact in self._known.values()
-            if fact.agent_id == self._conversation.agent_id
+            if fact.agent_id == self.conversation.agent_id
             and wording(fact.content) == wanted
             and records.takes_occurrence(fact, at)
         ]
@@ -153,26 +148,26 @@ class _Deciding:
         return max(alike)[2] if alike else None
 
     def _is_refuted(self, fact: records.Fact) -> bool:
-        said_since = fact.retired_at is None or self._conversation.last_message_at >= fact.retired_at
-        return fact.id in self._retired_here and not said_since
+        said_since = fact.retired_at is None or self.conversation.last_message_at >= fact.retired_at
+        return fact.id in self.known.retired_here and not said_since
 
     def _given_away(self, proposal: Proposal, content: str) -> FactId | None:
         """Return the stored fact that a secret proposal shows to be secret."""
         named = self._known.get(FactId(proposal.duplicate_of or ""))
         if named is not None and (self._refusal(named.id) is not None or not same_subject(named.content, content)):
             named = None
-        mine = (fact for fact in self._known.values() if fact.agent_id == self._conversation.agent_id)
+        mine = (fact for fact in self._known.values() if fact.agent_id == self.conversation.agent_id)
         fact = named or next((fact for fact in mine if wording(fact.content) == wording(content)), None)
         return fact.id if fact is not None and self._raised(fact, "secret") == "secret" else None
 
     def _raised(self, fact: records.Fact, visibility: records.Visibility) -> records.Visibility:
         """Return the visibility of a repeated fact: as strict as before, or stricter, unless a rule decides."""
-        return _judged(fact, strictest(fact.visibility, visibility), self._options)
+        return _judged(fact, strictest(fact.visibility, visibility), self.options)
 
     def _repeated(self, proposal: Proposal, fact: records.Fact, visibility: records.Visibility) -> records.FactDecision:
         alike = wording(proposal.content) == wording(fact.content) or same_subject(fact.content, proposal.content)
         raised = self._raised(fact, visibility) if alike else fact.visibility
-        if raised == "secret" and not self._options.keep_secret:
+        if raised == "secret" and not self.options.keep_secret:
             return records.RefusedFact(reason="secret", gone=fact.id)
         occurrence = self._occurrence(proposal, replace(fact, visibility=raised), visibility)
         said = (fact.id, occurrence.context_snippet)
@@ -184,13 +179,13 @@ class _Deciding:
         return records.RepeatedFact(occurrence=occurrence, visibility=None if raised == fact.visibility else raised)
 
     def _new(self, proposal: Proposal, content: str, visibility: records.Visibility) -> records.FactDecision:
-        at = self._conversation.last_message_at
+        at = self.conversation.last_message_at
         older = self._known[FactId(proposal.supersedes)] if proposal.supersedes else self._reworded(content)
         if older is not None and not same_subject(older.content, content):
             older = None
         if older is not None and not older.is_active:
             return records.RefusedFact(reason="not_older")
-        if older is not None and older.id in self._only_here:
+        if older is not None and older.id in self.known.only_here:
             # Only this conversation said so, and it changed. So replace the fact before that one.
             older = self._known.get(older.supersedes) if older.supersedes else None
         elif older is not None and at < older.last_seen_at:
@@ -199,12 +194,13 @@ class _Deciding:
             older = None
         self._said.add((wording(content), ""))
         keeps = visibility == "secret"
+        summary = proposal.summary if keeps else mask_secrets(proposal.summary).text
         fact = records.Fact(
-            id=FactId(self._new_id()),
-            agent_id=self._conversation.agent_id,
+            id=FactId(self.new_id()),
+            agent_id=self.conversation.agent_id,
             category=proposal.category,
             content=content if keeps else mask_secrets(content).text,
-            summary=_shortened(proposal.summary if keeps else mask_secrets(proposal.summary).text, MAX_SUMMARY),
+            summary=truncated(summary.strip(), MAX_SUMMARY),
             visibility=visibility,
             confidence=_share(proposal.confidence),
             first_seen_at=at,
@@ -218,7 +214,7 @@ class _Deciding:
 
     def _reworded(self, content: str) -> records.Fact | None:
         """Return the fact in a chain that only this conversation said, and that it now says in other words."""
-        mine = (fact for fact in self._known.values() if fact.id in self._only_here)
+        mine = (fact for fact in self._known.values() if fact.id in self.known.only_here)
         placed = (fact for fact in mine if fact.supersedes or not fact.is_active)
         gone = (fact for fact in placed if wording(fact.content) not in self.restated)
         return next((fact for fact in gone if same_subject(fact.content, content)), None)
@@ -231,11 +227,11 @@ class _Deciding:
         if strictest(fact.visibility, visibility) != fact.visibility:
             snippet = ""
         return records.Occurrence(
-            id=self._new_id(),
+            id=self.new_id(),
             fact_id=fact.id,
-            conversation_id=self._conversation.id,
-            timestamp=self._conversation.last_message_at,
-            context_snippet=_shortened(snippet, MAX_SNIPPET),
+            conversation_id=self.conversation.id,
+            timestamp=self.conversation.last_message_at,
+            context_snippet=truncated(snippet, MAX_SNIPPET),
             sentiment=proposal.sentiment,
         )
 
@@ -265,11 +261,6 @@ def _judged(said: Proposal | records.Fact, proposed: records.Visibility, options
 
 def _numbers(text: str) -> set[str]:
     return set(_NUMBER.findall(text))
-
-
-def _shortened(text: str, most: int) -> str:
-    text = text.strip()
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _share(confidence: float) -> float:

@@ -23,8 +23,8 @@ from intern.core.flow import Failed, Skip, Topic
 from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair, IndexEntry, PairDecision, TopicBlock, question_of
-from intern.core.text.words import MAX_LENGTH, key_terms, topic_name, word_set, words
-from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut, shortened
+from intern.core.text.words import MAX_LENGTH, key_terms, one_line, topic_name, truncated, word_set, words
+from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.learning import prompts
 from intern.models.prompt import Model
 from intern.stores.blocks import parse_blocks, time_of, times_of
@@ -97,16 +97,13 @@ async def choose_topic(
     bounds = options or prompts.LearningOptions()
     topics = tuple(entries.values())
     # In a thread: ranking ten thousand topics would delay heartbeats.
-    index = await anyio.to_thread.run_sync(
-        prompts.index_material, topics, prompts.text_of(pair.turns), bounds.max_index_chars
-    )
+    query = prompts.text_of(pair.turns)
+    index = await anyio.to_thread.run_sync(prompts.index_material, topics, query, bounds.max_index_chars)
     given = prompts.ClassifyIn(index=index, pair=prompts.block_material(prompts.block_of(pair), bounds.max_pair_chars))
     choice = _choice(await model.ask(prompts.CLASSIFY, given))
-    if isinstance(choice, Skip):
-        _log.info("topic_classified", qa_id=pair.qa_id, skip=True)
-    else:
-        known = f"team:{choice.name}.txt" in entries
-        _log.info("topic_classified", qa_id=pair.qa_id, skip=False, topic_name=choice.name, is_new=not known)
+    is_topic = isinstance(choice, Topic)
+    topic = {"topic_name": choice.name, "is_new": f"team:{choice.name}.txt" not in entries} if is_topic else {}
+    _log.info("topic_classified", qa_id=pair.qa_id, skip=not is_topic, **topic)
     return choice
 
 
@@ -166,13 +163,8 @@ def outline_of(blocks: Sequence[TopicBlock], max_chars: int) -> str:
     overhead = max((len(block.qa_id) for block in blocks), default=0) + len(" \n")
     most = max(max_chars // (overhead + _SHORTEST_QUESTION), 2)
     shown = [blocks[n * len(blocks) // most] for n in range(most)] if len(blocks) > most else list(blocks)
-    limit = min(max_chars // max(len(shown), 1) - overhead, _LONGEST_QUESTION)
-    return "\n".join(f"{block.qa_id} {_beginning(block, max(limit, 1))}" for block in shown)
-
-
-def _beginning(block: TopicBlock, limit: int) -> str:
-    question = " ".join(question_of(block.turns).split())
-    return question if len(question) <= limit else f"{question[: limit - 1]}…"
+    limit = max(min(max_chars // max(len(shown), 1) - overhead, _LONGEST_QUESTION), 1)
+    return "\n".join(f"{block.qa_id} {truncated(one_line(question_of(block.turns)), limit)}" for block in shown)
 
 
 def _checked(reply: prompts.SplitOut, topic: TopicName, blocks: Sequence[TopicBlock]) -> Split:
@@ -183,9 +175,8 @@ def _checked(reply: prompts.SplitOut, topic: TopicName, blocks: Sequence[TopicBl
     ours = {time_of(block.qa_id): block.qa_id for block in blocks}
     moves = tuple(dict.fromkeys(ours[time] for time in times_of(reply.move_ids) if time in ours))
     if not moves or len(moves) == len(ours):
-        raise errors.ModelReplyError(
-            f"split_topic must leave some blocks in {topic} and move others: of {len(ours)}, it moves {len(moves)}"
-        )
+        done = f"of {len(ours)}, it moves {len(moves)}"
+        raise errors.ModelReplyError(f"split_topic must leave some blocks in {topic} and move others: {done}")
     return Split(name, moves)
 
 
@@ -241,18 +232,14 @@ def classify(given: prompts.ClassifyIn) -> prompts.ClassifyOut:
 def integrate(given: prompts.IntegrateIn) -> prompts.IntegrateOut:
     """Skip a known answer; remove an older answer to nearly the same question."""
     pair = _block(given.pair)
-    alike = [
-        block
-        for block in parse_blocks(f"{given.blocks}\n\n".encode(), file=given.topic).blocks
-        if _likeness(question_of(block.turns), question_of(pair.turns)) >= _SAME_QUESTION
-    ]
-    if any(_likeness(prompts.answer_of(block.turns), prompts.answer_of(pair.turns)) >= _SAME_ANSWER for block in alike):
+    question, answer = question_of(pair.turns), prompts.answer_of(pair.turns)
+    blocks = parse_blocks(f"{given.blocks}\n\n".encode(), file=given.topic).blocks
+    alike = [block for block in blocks if _likeness(question_of(block.turns), question) >= _SAME_QUESTION]
+    if any(_likeness(prompts.answer_of(block.turns), answer) >= _SAME_ANSWER for block in alike):
         return prompts.IntegrateOut(skip=True, remove_ids=())
-    if len(word_set(question_of(pair.turns))) < _TELLING_WORDS:
-        return prompts.IntegrateOut(skip=False, remove_ids=())
-    return prompts.IntegrateOut(
-        skip=False, remove_ids=tuple(block.qa_id for block in alike if prompts.age_of(block) < prompts.age_of(pair))
-    )
+    is_telling, age = len(word_set(question)) >= _TELLING_WORDS, prompts.age_of(pair)
+    older = [block.qa_id for block in alike if is_telling and prompts.age_of(block) < age]
+    return prompts.IntegrateOut(skip=False, remove_ids=tuple(older))
 
 
 def split_topic(given: prompts.SplitIn) -> prompts.SplitOut:
@@ -277,17 +264,17 @@ def summarize_images(given: prompts.ImagesIn) -> prompts.ImagesOut:
 def extract(given: ExtractIn) -> ExtractOut:
     """Make one nugget of question and answer, and facts of sentences that state a decision."""
     said = _messages(given.transcript)
-    first_answer = next((n for n, each in enumerate(said) if each.team), len(said))
-    asked = [each for each in said[:first_answer] if not each.team] or [each for each in said if not each.team]
-    answers = [each for each in said if each.team]
+    first_answer = next((n for n, each in enumerate(said) if each.role == "team"), len(said))
+    asked = said[:first_answer] or [each for each in said if each.role != "team"]
+    answers = [each for each in said if each.role == "team"]
     question, answer = ("\n".join(each.text for each in part).strip() for part in (asked, answers))
     if len({word for word in words(answer) if word not in _PLEASANTRIES}) < _TELLING_WORDS:
         return ExtractOut(nuggets=(), facts=())
     terms = [term for term in key_terms(question or answer, 12) if not _PLEASANTRIES.issuperset(words(term))]
     nugget = NuggetOut(
         topic=" ".join((terms or key_terms(answer, _NAME_TERMS))[:_NAME_TERMS]) or "untitled",
-        topic_summary=shortened(" ".join((question or answer).split()), _SUMMARY_CHARS),
-        detailed_analysis=shortened(answer, _ANALYSIS_CHARS),
+        topic_summary=truncated(" ".join((question or answer).split()), _SUMMARY_CHARS),
+        detailed_analysis=truncated(answer, _ANALYSIS_CHARS),
         status="FACT",
         keywords=tuple(key_terms(f"{question}\n{answer}", _KEYWORDS)),
         source_message_ids=tuple(each.id for each in (*asked, *answers)),
@@ -344,10 +331,6 @@ class _Message(NamedTuple):
     role: str
     text: str
 
-    @property
-    def team(self) -> bool:
-        return self.role == "team"
-
 
 def _messages(transcript: str) -> list[_Message]:
     """Parse the messages of people, oldest first, with their continuation lines."""
@@ -373,7 +356,7 @@ def _decisions(answers: Iterable[_Message], existing: str) -> Iterable[FactOut]:
         yield FactOut(
             category="decision",
             content=sentence,
-            summary=shortened(sentence, 100),
+            summary=truncated(sentence, 100),
             visibility="shared",
             confidence=0.5,
             sentiment="neutral",

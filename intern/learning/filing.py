@@ -52,7 +52,6 @@ from intern.stores.sqlite.knowledge import Change, Knowledge
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-Older = Sequence[tuple[TopicName, QAId]]
 Choose = Callable[[CapturedPair], Awaitable[Topic | Skip]]
 # A topic that the model could not split is not tried again until it has grown by this factor.
 _GROWTH = 1.25
@@ -160,9 +159,8 @@ class Filer:
             return prompts.IntegrateOut(skip=False, remove_ids=())
         bounds = self.options
         shown = await run_sync(prompts.blocks_material, blocks, prompts.text_of(pair.turns), bounds.max_blocks_chars)
-        given = prompts.IntegrateIn(
-            topic=topic, blocks=shown, pair=prompts.block_material(prompts.block_of(pair), bounds.max_pair_chars)
-        )
+        material = prompts.block_material(prompts.block_of(pair), bounds.max_pair_chars)
+        given = prompts.IntegrateIn(topic=topic, blocks=shown, pair=material)
         verdict = await self.model.ask(prompts.INTEGRATE, given)
         if verdict.contradiction:
             raise ModelReplyError(f"integrate contradicts itself: {verdict.contradiction}")
@@ -176,13 +174,8 @@ class Filer:
         wanted = tuple(dict.fromkeys(older[time] for time in times_of(asked) if time in older))
         removable = wanted[: self.options.max_removals]
         if len(removable) < len(set(asked)):
-            _log.warning(
-                "topic_removals_refused",
-                qa_id=pair.qa_id,
-                topic_name=topic,
-                asked=len(set(asked)),
-                removed=len(removable),
-            )
+            counts = {"asked": len(set(asked)), "removed": len(removable)}
+            _log.warning("topic_removals_refused", qa_id=pair.qa_id, topic_name=topic, **counts)
         return removable
 
     def _known_topic(self, pair: CapturedPair) -> TopicName | None:
@@ -252,9 +245,8 @@ class Filer:
 
     def _retire(self, pair: CapturedPair, change: Change) -> None:
         """Take the older versions of the pair out of their topics, and log that they were replaced."""
-        older = [
-            qa_id for _, qa_id in change.of_conversation(pair.conversation_id) if time_of(qa_id) < time_of(pair.qa_id)
-        ]
+        places = change.of_conversation(pair.conversation_id)
+        older = [qa_id for _, qa_id in places if time_of(qa_id) < time_of(pair.qa_id)]
         change.remove(older)
         change.decide(*(Replaced(qa_id=qa_id, by=pair.qa_id, at=self.clock.now()) for qa_id in older))
 

@@ -241,7 +241,7 @@ class Extraction:
         """Learn from notes, and withdraw what others taught. Also raises ModelUnavailableError."""
         for conversation_id in asked.withdrawn:
             await self.extractor.withdraw(conversation_id)
-        return Counter([await self.extractor.read_note(note) for note in asked.notes])
+        return Counter([await self.extractor.read(note) for note in asked.notes])
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
         """Keep nothing of these messages, nor of what was made from them. Bears repetition."""

@@ -69,6 +69,11 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def truncated(text: str, most: int) -> str:
+    """Cut a text to at most `most` characters."""
+    return text if len(text) <= most else f"{text[: max(most - 1, 0)].rstrip()}…"
+
+
 def wording(text: str) -> str:
     """Normalise a text to compare it word for word: case, Unicode forms, spaces, and full stops at the end."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(".!… ")
