@@ -159,7 +159,7 @@ def library_of(
         pages=PageCopies(paths.web_cache),
         ranks=ranking,
         more=discovered,
-        learned=learned,
+        distilled=learned,
         site=site,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from operator import is_not
 from pathlib import Path
@@ -182,33 +183,23 @@ class LearnedSources(Protocol):
 DISCORD = "https://discord.com"
 
 
+@dataclass(kw_only=True, eq=False)
 class Library:
     """The sources of the operator and the topics of the team, as their indices list them."""
 
-    def __init__(
-        self,
-        *,
-        indices: Sequence[Catalogue],
-        sources: SourceFolder,
-        topics: Knowledge,
-        archive: Archive,
-        ranks: Ranks | None = None,
-        more: MoreSources | None = None,
-        learned: LearnedSources | None = None,
-        pages: PageCopies | None = None,
-        site: str = DISCORD,
-    ) -> None:
-        """Take `site`, the beginning of links to messages."""
-        self._indices = indices
-        self._sources = sources
-        self._pages = pages
-        self._site = site
-        self._topics = topics
-        self._archive = archive
-        self._ranks = ranks
-        self._more = more
-        self._learned = learned
-        self._listed: tuple[tuple[Mapping[SourceId, IndexEntry], ...], tuple[IndexEntry, ...]] = ((), ())
+    indices: Sequence[Catalogue]
+    sources: SourceFolder
+    topics: Knowledge
+    archive: Archive
+    ranks: Ranks | None = None
+    more: MoreSources | None = None
+    distilled: LearnedSources | None = None
+    pages: PageCopies | None = None
+    site: str = DISCORD
+    """The beginning of links to messages."""
+    _listed: tuple[Sequence[Mapping[SourceId, IndexEntry]], tuple[IndexEntry, ...]] = field(
+        default=((), ()), init=False
+    )
 
     async def entries(self) -> tuple[IndexEntry, ...]:
         """Return all entries, documents before topics; empty before the first indexing.
@@ -217,11 +208,11 @@ class Library:
         Raises KnowledgeError where an index cannot be read.
         """
         listed = await to_thread.run_sync(self._entries)
-        return listed if self._more is None else (*listed, *await self._more.entries())
+        return listed if self.more is None else (*listed, *await self.more.entries())
 
     async def load(self, source_id: SourceId) -> SourceText:
         """Return the whole text of a listed source. Raises SourceError if it is not listed, gone, or unreadable."""
-        if self._more is not None and (found := await self._more.load(source_id)) is not None:
+        if self.more is not None and (found := await self.more.load(source_id)) is not None:
             return found
         [loaded] = await to_thread.run_sync(self._load_each, [source_id])
         if isinstance(loaded, KnowledgeError):
@@ -230,10 +221,10 @@ class Library:
 
     async def load_each(self, source_ids: Sequence[SourceId]) -> tuple[SourceText | KnowledgeError, ...]:
         """Return the result or the error of `load` for each."""
-        found = {} if self._more is None else await _of_more(self._more, source_ids)
-        if self._learned is not None and any(each.startswith(("nugget:", "fact:")) for each in source_ids):
+        found = {} if self.more is None else await _of_more(self.more, source_ids)
+        if self.distilled is not None and any(each.startswith(("nugget:", "fact:")) for each in source_ids):
             try:
-                found.update(await self._learned.load_each(source_ids))
+                found.update(await self.distilled.load_each(source_ids))
             except KnowledgeError as error:
                 found.update((each, error) for each in source_ids if each.startswith(("nugget:", "fact:")))
         others = [source_id for source_id in source_ids if source_id not in found]
@@ -245,7 +236,7 @@ class Library:
     async def hits(self, query: str, limit: int) -> Sequence[Hit] | None:
         """Return the best passage of each of the best sources, best first; None without a search, or if it failed."""
         try:
-            return None if self._ranks is None else await self._ranks.hits(query, limit)
+            return None if self.ranks is None else await self.ranks.hits(query, limit)
         except KnowledgeError as error:
             # The descriptions still tell which sources to look at.
             _log.warning("search_failed", reason=str(error))
@@ -253,10 +244,10 @@ class Library:
 
     async def learned(self, query: str) -> Learned:
         """Return the nuggets and facts that fit a question; none without a search, or if it failed."""
-        if self._learned is None:
+        if self.distilled is None:
             return Learned()
         try:
-            return await self._learned.learned(query)
+            return await self.distilled.learned(query)
         except KnowledgeError as error:
             # Documents and topics still answer.
             _log.warning("learned_search_failed", reason=str(error))
@@ -271,7 +262,7 @@ class Library:
 
     def _entries(self) -> tuple[IndexEntry, ...]:
         kept, listed = self._listed
-        parts = tuple(each.entries() for each in self._indices)
+        parts = tuple(each.entries() for each in self.indices)
         if not kept or any(map(is_not, kept, parts)):
             listed = tuple(entry for part in parts for entry in part.values())
             self._listed = (parts, listed)  # at once, as several threads may come here
@@ -291,7 +282,7 @@ class Library:
         return found
 
     def _listed_among(self, source_ids: Collection[SourceId]) -> Collection[SourceId]:
-        indices = [each.entries() for each in self._indices]
+        indices = [each.entries() for each in self.indices]
         return {source_id for source_id in source_ids if any(source_id in each for each in indices)}
 
     def _load(self, source_id: SourceId, listed: Collection[SourceId]) -> SourceText:
@@ -303,17 +294,17 @@ class Library:
         try:
             if kind == "team":
                 topic = TopicName(name.removesuffix(".txt"))
-                return SourceText(source_id=source_id, text=self._topics.text(topic), title=topic.replace("-", " "))
-            text = self._sources.read(name)
+                return SourceText(source_id=source_id, text=self.topics.text(topic), title=topic.replace("-", " "))
+            text = self.sources.read(name)
         except KnowledgeError as error:
             raise SourceError(str(error)) from error
         return SourceText(source_id=source_id, text=text, title=title_of(name, text))
 
     def _page(self, source_id: SourceId) -> SourceText:
-        if self._pages is None:
+        if self.pages is None:
             raise SourceError(f"{source_id} is a web page that no copy is kept of")
         try:
-            copy = self._pages.load(source_id.removeprefix("kb:"))
+            copy = self.pages.load(source_id.removeprefix("kb:"))
         except KnowledgeError as error:
             raise SourceError(str(error)) from error
         return SourceText(source_id=source_id, text=copy.text, title=copy.title or copy.url, url=copy.url)
@@ -325,10 +316,10 @@ class Library:
         if not qa_id or not self._listed_among([SourceId(listed)]):
             return None
         topic = TopicName(listed.removeprefix("team:").removesuffix(".txt"))
-        if self._topics.topic_of(QAId(qa_id)) != topic:
+        if self.topics.topic_of(QAId(qa_id)) != topic:
             return None
-        pair = self._archive.get(QAId(qa_id))
-        return None if pair is None else jump_link(pair, self._site)
+        pair = self.archive.get(QAId(qa_id))
+        return None if pair is None else jump_link(pair, self.site)
 
 
 async def _of_more(more: MoreSources, source_ids: Sequence[SourceId]) -> dict[SourceId, SourceText | KnowledgeError]:

@@ -142,7 +142,7 @@ def library_of(work: Writer, learned: LearnedSources | Broken) -> Library:
         sources=work.stores.sources,
         topics=knowledge,
         archive=work.stores.archive,
-        learned=learned,
+        distilled=learned,
     )
 
 
