@@ -29,6 +29,7 @@ from intern.service.models import open_models
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SummarizeOut
 from intern.sources.files import SourceFolder
+from intern.sources.options import IndexingOptions
 from intern.sources.refresh import Refreshed, refresh_sources
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.knowledge import Knowledge
@@ -60,7 +61,7 @@ class _Shelf(NamedTuple):
             os.utime(path, ns=(mtime, mtime))
 
     async def refresh(self, model: Model) -> Refreshed:
-        return await refresh_sources(model, SourceFolder(self.sources, 1_000_000), self.catalogue)
+        return await refresh_sources(model, SourceFolder(self.sources, 1_000_000), self.catalogue, IndexingOptions())
 
 
 class _AtOnce:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from hashlib import sha256
 from operator import methodcaller
@@ -79,27 +79,21 @@ _TAILS = re.compile(r"(?:[_`^|]+|-M|\[m\]|\|\w*)$")
 class Pseudonyms:
     """The people of a conversation, each with a pseudonym."""
 
-    def __init__(
-        self,
-        turns: Sequence[records.Turn],
-        author_ids: Sequence[UserId] = (),
-        *,
-        names: Mapping[UserId, Collection[str]] | None = None,
-        others: Iterable[str] = (),
-    ) -> None:
-        """Name everyone who speaks or is mentioned. `names` are those of authors, `others` those of other people.
+    def __init__(self, segment: Segment) -> None:
+        """Name everyone who speaks or is mentioned.
 
         If authors are unknown, the team counts as one person, and so do the members.
         """
+        turns, names = segment.turns, segment.names
         self._labels: dict[str, str] = {}
         self._speakers: dict[str, records.Speaker] = {}
         self._known: dict[str, _Name] = {}
-        for author, known in (names or {}).items():
+        for author, known in names.items():
             for each in known:
                 self._know(each, _by_id(author))
-        for each in others:
+        for each in segment.others:
             self._know(each, _by_name(each), whole=True)
-        authors = [*author_ids, *[UserId("")] * len(turns)]
+        authors = [*segment.author_ids, *[UserId("")] * len(turns)]
         called = _searched(each.written for each in self._known.values())
         labels: list[str] = []
         for turn, author in zip(turns, authors, strict=False):
@@ -110,7 +104,7 @@ class Pseudonyms:
                 self._label(_by_id(name) if is_id else self._know(name))
         self.labels = tuple(labels)
         """Of each turn's author."""
-        ids = {*(names or {}), *author_ids} - {""}
+        ids = {*names, *segment.author_ids} - {""}
         self._ids = _any_of("", "|".join(map(re.escape, _longest_first(ids))))
         written = {name.written for name in self._known.values()}
         self._names = _searched(written)
@@ -337,7 +331,7 @@ class Segment(Struct, frozen=True, kw_only=True):
 
     def pseudonyms(self) -> Pseudonyms:
         """Name its people."""
-        return Pseudonyms(self.turns, self.author_ids, names=self.names, others=self.others)
+        return Pseudonyms(self)
 
     def distilled(self, agent_id: str) -> records.Distilled:
         """Return the record of the conversation that is stored beside the results."""

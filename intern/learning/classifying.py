@@ -84,22 +84,18 @@ async def begun(attempts: Attempts, qa_id: QAId) -> GivenUp | None:
 
 
 async def choose_topic(
-    model: Model,
-    pair: CapturedPair,
-    entries: Mapping[SourceId, IndexEntry],
-    options: prompts.LearningOptions | None = None,
+    model: Model, pair: CapturedPair, entries: Mapping[SourceId, IndexEntry], options: prompts.LearningOptions
 ) -> Topic | Skip:
     """Ask the model under which topic to file a pair. `entries` is the team's index.
 
     Topics are compared by their slugs, so the model's spelling does not matter. Raises the ModelError family;
     ModelReplyError for a reply that neither skips nor names a topic, or that contradicts itself.
     """
-    bounds = options or prompts.LearningOptions()
     topics = tuple(entries.values())
     # In a thread: ranking ten thousand topics would delay heartbeats.
     query = prompts.text_of(pair.turns)
-    index = await anyio.to_thread.run_sync(prompts.index_material, topics, query, bounds.max_index_chars)
-    given = prompts.ClassifyIn(index=index, pair=prompts.block_material(prompts.block_of(pair), bounds.max_pair_chars))
+    index = await anyio.to_thread.run_sync(prompts.index_material, topics, query, options.max_index_chars)
+    given = prompts.ClassifyIn(index=index, pair=prompts.block_material(prompts.block_of(pair), options.max_pair_chars))
     choice = _choice(await model.ask(prompts.CLASSIFY, given))
     is_topic = isinstance(choice, Topic)
     topic = {"topic_name": choice.name, "is_new": f"team:{choice.name}.txt" not in entries} if is_topic else {}
@@ -134,15 +130,14 @@ class Split(NamedTuple):
 
 
 async def choose_split(
-    model: Model, topic: TopicName, blocks: Sequence[TopicBlock], options: prompts.LearningOptions | None = None
+    model: Model, topic: TopicName, blocks: Sequence[TopicBlock], options: prompts.LearningOptions
 ) -> Split:
     """Ask the model how to split a topic.
 
     The prompt is bounded: of too many blocks, only some are shown, and the others stay. Raises the ModelError family;
     ModelReplyError for a reply that moves nothing or everything, or that names no topic.
     """
-    bounds = options or prompts.LearningOptions()
-    outline = await anyio.to_thread.run_sync(outline_of, blocks, bounds.max_outline_chars)
+    outline = await anyio.to_thread.run_sync(outline_of, blocks, options.max_outline_chars)
     reply = await model.ask(prompts.SPLIT_TOPIC, prompts.SplitIn(topic=topic, questions=outline))
     return _checked(reply, topic, blocks)
 

@@ -10,7 +10,7 @@ outage or a normal shutdown does not count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -370,24 +370,24 @@ async def try_once(pair: CapturedPair, *, filer: Filer, choose: Choose, attempts
     return decision
 
 
+Hears = Callable[[CapturedPair, PairDecision], Awaitable[None]]
+
+
 async def catch_up(
-    archive: Archive,
-    after: QAId | None,
+    pairs: Iterator[CapturedPair],
     *,
     filer: Filer,
     choose: Choose,
-    filed: Callable[[CapturedPair, PairDecision], Awaitable[None]] | None = None,
-    due: Sequence[CapturedPair] = (),
     attempts: classifying.Attempts,
+    filed: Hears | None = None,
 ) -> Tally:
-    """Classify and file all pairs that were archived after a position, in order, then the `due` ones.
+    """Classify and file the pairs, in order.
 
     Each is a counted attempt, and `filed` hears of each. A pair with senseless replies is parked, and the next one
     follows. Raises ModelUnavailableError while the model is away, and KnowledgeError if the disk fails. Pairs filed
     before that stay filed.
     """
     decisions: list[PairDecision] = []
-    pairs = chain(archive.after(after), due)
     while ahead := await run_sync(lambda: list(islice(pairs, _READ_AHEAD))):
         for pair in ahead:
             decision = await try_once(pair, filer=filer, choose=choose, attempts=attempts)

@@ -265,11 +265,11 @@ class MissedChanges:
         read.
         """
         left = await run_sync(self._captured, position_at(outage - timedelta(days=DAYS)))
-        asking = _Asking(self.requests)
+        asking = _Asking(self.requests, tell)
         try:
             while left:
                 channel_id = max(left, key=lambda each: max(left[each]))
-                if not await self._look_at_newest(channel_id, left[channel_id], asking, tell):
+                if not await self._look_at_newest(channel_id, left[channel_id], asking):
                     del left[channel_id]
         except _SpentError:
             count = sum(map(len, left.values()))
@@ -288,13 +288,7 @@ class MissedChanges:
                     found.setdefault(ChannelId(pair.channel_id or ""), {})[position] = pair
         return found
 
-    async def _look_at_newest(
-        self,
-        channel_id: ChannelId,
-        left: dict[Position, CapturedPair],
-        asking: _Asking,
-        tell: Callable[[LateChange], object],
-    ) -> bool:
+    async def _look_at_newest(self, channel_id: ChannelId, left: dict[Position, CapturedPair], asking: _Asking) -> bool:
         """Check the newest remaining messages of a channel; return false if none remain."""
         try:
             if not await asking.of_channel(channel_id, partial(self.admits, channel_id)):
@@ -309,10 +303,10 @@ class MissedChanges:
             del left[position]
             if message is None:
                 gone = (position.id,)
-                tell(MessagesDeleted(guild_id=pair.guild_id, channel_id=channel_id, message_ids=gone))
+                asking.tell(MessagesDeleted(guild_id=pair.guild_id, channel_id=channel_id, message_ids=gone))
             elif isinstance(message, ChatMessage) and message.edited_at:
                 # Also if it was reported before: the archive ignores a text that it has already.
-                tell(MessageEdited(message=message))
+                asking.tell(MessageEdited(message=message))
         return bool(left)
 
     async def _read(
@@ -383,7 +377,8 @@ class MissedChanges:
 class _Asking:
     """Makes a bounded number of requests, one after the other. Repeats each while Discord is away."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, tell: Callable[[LateChange], object]) -> None:
+        self.tell = tell
         self.made = 0
         self._most = most
         self._known: set[ChannelId] = set()

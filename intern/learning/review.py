@@ -117,16 +117,9 @@ class Again(NamedTuple):
     """Until the next known one is due; None without one."""
 
 
-def again(
-    approved: Iterable[Approved],
-    parked: Iterable[Parked],
-    retries: Mapping[QAId, Retry],
-    *,
-    now: datetime,
-    passed_over: QAId | None = None,
-) -> Again:
-    """Find the due pairs: approved ones, then parked ones. Skip parked pairs up to `passed_over`."""
-    due: list[Approved | Parked] = list(approved)
+def again(parked: Iterable[Parked], retries: Mapping[QAId, Retry], now: datetime, passed_over: QAId | None) -> Again:
+    """Find the due ones of the parked pairs. Skip those up to `passed_over`."""
+    due: list[Parked] = []
     later: list[float] = []
     for each in parked:
         at = retry_of(each, retries).next_at

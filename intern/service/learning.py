@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set as AbstractSet
 from functools import partial
-from itertools import count, islice
+from itertools import chain, count, islice
 
 from anyio import Lock
 from anyio.to_thread import run_sync
@@ -189,15 +189,9 @@ class Learning:
         async with self.filing:
             retries = await self._stores.attempts.retries()
             due = (await run_sync(self._again, retries)).due
-            return await catch_up(
-                self._archive,
-                self._stores.archived_until(),
-                filer=self._filer,
-                choose=self._choose,
-                filed=filed,
-                due=await run_sync(self._pairs, due),
-                attempts=self._stores.attempts,
-            )
+            pairs = chain(self._archive.after(self._stores.archived_until()), await run_sync(self._pairs, due))
+            attempts = self._stores.attempts
+            return await catch_up(pairs, filer=self._filer, choose=self._choose, attempts=attempts, filed=filed)
 
     async def regenerate(self, progress: Callable[[Progress], None] | None = None) -> Regenerated:
         """Rebuild the topics from the archive, and the team index from them; or go on with that."""
@@ -282,13 +276,8 @@ class Learning:
         return Due(seconds=waiting.seconds)
 
     def _again(self, retries: Mapping[QAId, Retry]) -> Again:
-        return again(
-            self._knowledge.due(),
-            self._knowledge.parked(),
-            retries,
-            now=self._clock.now(),
-            passed_over=self._stores.passed_over,
-        )
+        found = again(self._knowledge.parked(), retries, self._clock.now(), self._stores.passed_over)
+        return found._replace(due=(*self._knowledge.due(), *found.due))
 
     def _pairs(self, decisions: Sequence[PairDecision]) -> list[CapturedPair]:
         return [pair for each in decisions if (pair := self._archive.get(each.qa_id)) is not None]

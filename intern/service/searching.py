@@ -307,7 +307,7 @@ class Indexing:
         self._settings, self._stores, self._model = stores.settings, stores, model
         self.open_web: OpenWeb = partial(PageFetcher, stores.settings.web)
         """Fetches pages; tests put their own here."""
-        self.policy: Policy | None = None
+        self.policy = Policy()
         """Says which; None: the usual one."""
         self._kb_catalogue = Catalogue(stores.knowledge, "kb")
         self.team_catalogue = Catalogue(stores.knowledge, "team")
@@ -327,13 +327,8 @@ class Indexing:
         """Bring both indices up to date with topics and files; without `describe`, no model is asked."""
         async with self.turn:
             topics = await self._refresh_topics(describe=describe)
-            sources = await refresh_sources(
-                self._model,
-                self._stores.sources,
-                self._kb_catalogue,
-                options=self._settings.indexing,
-                describe=describe,
-            )
+            folder, options = self._stores.sources, self._settings.indexing
+            sources = await refresh_sources(self._model, folder, self._kb_catalogue, options, describe=describe)
             await self._keep_searchable()
             await self._stores.left_out.keep("document", noteworthy(sources.skipped))
         return joined(topics, sources)
@@ -411,9 +406,8 @@ class Indexing:
         return covered_topic(name.replace("-", " "), await run_sync(self._stores.knowledge.read, name))
 
     async def _refresh_topics(self, *, describe: bool = True) -> Refreshed:
-        return await refresh_topics(
-            self._model, self._stores.knowledge, self.team_catalogue, options=self._settings.indexing, describe=describe
-        )
+        knowledge, options = self._stores.knowledge, self._settings.indexing
+        return await refresh_topics(self._model, knowledge, self.team_catalogue, options, describe=describe)
 
 
 def joined(*refreshed: Refreshed) -> Refreshed:

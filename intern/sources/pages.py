@@ -72,9 +72,9 @@ async def refresh_pages(
     *,
     web: OpenWeb,
     interval: timedelta,
-    options: IndexingOptions | None = None,
-    policy: Policy | None = None,
-    renders: bool = False,
+    options: IndexingOptions,
+    policy: Policy,
+    renders: bool,
 ) -> Refreshed:
     """Fetch the listed pages that are due, and bring their entries up to date.
 
@@ -82,9 +82,8 @@ async def refresh_pages(
     KnowledgeError where the list or the index cannot be read or written; what could not be fetched is `skipped`, with
     the reason.
     """
-    bounds = options or IndexingOptions()
-    look = await run_sync(_look, links, copies, catalogue, policy or Policy(), bounds.max_source_chars)
-    refresh = Refresh(model, catalogue, bounds)
+    look = await run_sync(_look, links, copies, catalogue, policy, options.max_source_chars)
+    refresh = Refresh(model, catalogue, options)
 
     async def put(found: Sequence[Looked], drop: AbstractSet[SourceId]) -> list[Owed]:
         await catalogue.change({page.source_id: page.entry for page in found}, drop)
@@ -94,7 +93,7 @@ async def refresh_pages(
     owed = await put(found, look.gone)
     if look.due:
         async with web() as opened:
-            visits = _Round(opened, copies, catalogue.clock, interval, bounds, renders)
+            visits = _Round(opened, copies, catalogue.clock, interval, options, renders)
             for part in _parts(look.due):
                 had = await visits.look_at(part)
                 owed += await put(had, frozenset())
@@ -173,16 +172,15 @@ def _look(links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy,
     listed: dict[SourceId, str] = {}
     broken: list[SkippedFile] = []
     for line, text in read_links(links):
-        shown = ascii(masked_start(text, 100))
         try:
             policy.url(text)
+            reason = "" if is_source_id(f"kb:{text}") else "no index can hold this address"
         except PageRefusedError as error:
-            broken.append(SkippedFile(f"{links.name}:{line}", f"{shown}: {error}"))
+            reason = str(error)
+        if reason:
+            broken.append(SkippedFile(f"{links.name}:{line}", f"{masked_start(text, 100)!a}: {reason}"))
         else:
-            if is_source_id(f"kb:{text}"):
-                listed[SourceId(f"kb:{text}")] = text
-            else:
-                broken.append(SkippedFile(f"{links.name}:{line}", f"{shown}: no index can hold this address"))
+            listed[SourceId(f"kb:{text}")] = text
     due: list[_Listed] = []
     owed: list[Looked] = []
     resting: list[Owed] = []

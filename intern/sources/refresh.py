@@ -66,19 +66,13 @@ class Refreshed(Struct, frozen=True, kw_only=True):
 
 
 async def refresh_sources(
-    model: Model,
-    folder: SourceFolder,
-    catalogue: Catalogue,
-    *,
-    options: IndexingOptions | None = None,
-    describe: bool = True,
+    model: Model, folder: SourceFolder, catalogue: Catalogue, options: IndexingOptions, *, describe: bool = True
 ) -> Refreshed:
     """Bring the index of the operator's documents up to date.
 
     Without `describe`, no model is asked: changed documents are listed without a new description until one is made.
     Raises SourceError where the folder cannot be read, and KnowledgeError where the index cannot be written.
     """
-    bounds = options or IndexingOptions()
 
     def look() -> _Look:
         known = catalogue.sources()
@@ -95,25 +89,19 @@ async def refresh_sources(
 
     def read(rel_path: str) -> _Read:
         text = folder.read(rel_path)
-        return _Read(text, lambda: source_material(text, bounds.max_source_chars), lambda: describe_source(text))
+        return _Read(text, lambda: source_material(text, options.max_source_chars), lambda: describe_source(text))
 
-    refresh = Refresh(model, catalogue, bounds)
+    refresh = Refresh(model, catalogue, options)
     return await refresh.run(look, read, describe=describe)
 
 
 async def refresh_topics(
-    model: Model,
-    knowledge: Knowledge,
-    catalogue: Catalogue,
-    *,
-    options: IndexingOptions | None = None,
-    describe: bool = True,
+    model: Model, knowledge: Knowledge, catalogue: Catalogue, options: IndexingOptions, *, describe: bool = True
 ) -> Refreshed:
     """Bring the team index up to date with the topics.
 
     Without `describe`, no model is asked, as in `refresh_sources`. Raises KnowledgeError.
     """
-    bounds = options or IndexingOptions()
 
     def look() -> _Look:
         # The index first: a topic that is listed meanwhile is then not taken for one that is gone.
@@ -130,10 +118,10 @@ async def refresh_topics(
         # The text first: if the topic changes in between, its hash is the older one, and the next refresh looks again.
         text, blocks = knowledge.text(name), knowledge.read(name)
         # A topic of one conversation is described by its question: a model would say little else.
-        material = (lambda: topic_material(blocks, bounds.max_topic_chars)) if len(blocks) > 1 else str
+        material = (lambda: topic_material(blocks, options.max_topic_chars)) if len(blocks) > 1 else str
         return _Read(text, material, lambda: describe_topic(blocks))
 
-    refresh = Refresh(model, catalogue, bounds, SUMMARIZE_TOPIC, "topics")
+    refresh = Refresh(model, catalogue, options, SUMMARIZE_TOPIC, "topics")
     return await refresh.run(look, read, describe=describe)
 
 

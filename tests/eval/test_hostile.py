@@ -33,6 +33,7 @@ from intern.settings.loading import load_settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
 from intern.sources.files import SourceFolder
+from intern.sources.options import IndexingOptions
 from intern.sources.refresh import Refreshed, refresh_sources
 from intern.stores.archive import Archive
 from intern.stores.blocks import parse_blocks
@@ -454,7 +455,7 @@ async def test_files_named_by_strings_are_indexed_as_what_they_are_or_passed_ove
     model.always(SUMMARIZE_SOURCE, described)
     async with knowledge_in(tmp_path) as knowledge:
         catalogue = Catalogue(knowledge, "kb")
-        await refresh_sources(model, SourceFolder(folder, 10_000), catalogue)
+        await refresh_sources(model, SourceFolder(folder, 10_000), catalogue, IndexingOptions())
         listed = {entry.source_id for entry in parse_index(format_index(catalogue.entries().values()))}
     same = listed == {f"kb:{file.rel_path}" for file in scan.files}
     assert same

@@ -23,6 +23,7 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
 from intern.sources.files import SourceFolder, html_text, plain_text
 from intern.sources.library import Library
+from intern.sources.options import IndexingOptions
 from intern.sources.refresh import Refreshed, refresh_sources
 from intern.stores.archive import Archive
 from intern.stores.library import CachedFile
@@ -107,7 +108,7 @@ class Room:
     async def refresh(self) -> Refreshed:
         async with knowledge_in(self.root) as knowledge:
             catalogue = Catalogue(knowledge, "kb")
-            return await refresh_sources(self.model, SourceFolder(self.sources, 100_000), catalogue)
+            return await refresh_sources(self.model, SourceFolder(self.sources, 100_000), catalogue, IndexingOptions())
 
     def listed(self) -> list[SourceId]:
         return list(Catalogue(Knowledge(AtRest(self.root / "intern.db")), "kb").entries())

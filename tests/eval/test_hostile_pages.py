@@ -19,7 +19,7 @@ from intern.sources.addresses import GuardedBackend
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
 from intern.sources.fetching import PageFetcher
 from intern.sources.library import PageCopies
-from intern.sources.options import WebOptions
+from intern.sources.options import IndexingOptions, WebOptions
 from intern.sources.pages import refresh_pages
 from tests.eval.hostile import STRINGS, strings
 from tests.site_double import ADDRESS, Served, SiteDouble, site_double
@@ -111,7 +111,9 @@ async def test_as_pages_they_dial_nothing_and_break_neither_index_nor_prompt(
                 shelf.catalogue,
                 web=web,
                 interval=timedelta(hours=24),
+                options=IndexingOptions(),
                 policy=site.policy,
+                renders=False,
             )
             assert dialled.places == {(ADDRESS, site.port)}
             listed = set(shelf.index())

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.ids import UserId
+from intern.core.ids import ConversationId, MessageId, UserId
 from intern.core.records import Speaker, Turn
-from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, others_in
+from intern.facts.segments import LABEL, NAMELESS, Pseudonyms, Segment, others_in
+from tests.samples import START
 
 MIA, ANN, TOM = UserId("100000000000000501"), UserId("100000000000000900"), UserId("100000000000000777")
 
 
 def pseudonyms(*said: tuple[Speaker, UserId, str], names: Mapping[UserId, tuple[str, ...]] | None = None) -> Pseudonyms:
     turns = [Turn(speaker, text) for speaker, _, text in said]
-    return Pseudonyms(turns, [author for _, author, _ in said], names=names)
+    return Pseudonyms(segment(turns, tuple(author for _, author, _ in said), names=names or {}))
+
+
+def segment(turns: Sequence[Turn], author_ids: tuple[UserId, ...] = (), **more: Any) -> Segment:
+    return Segment(
+        id=ConversationId("1"),
+        turns=tuple(turns),
+        message_ids=tuple(MessageId(str(n)) for n, _ in enumerate(turns)),
+        author_ids=author_ids,
+        last_message_at=START,
+        **more,
+    )
 
 
 IRC = pseudonyms(
@@ -35,8 +48,8 @@ def test_people_are_numbered_as_they_appear_and_keep_their_number() -> None:
 
 def test_whoever_is_not_known_is_one_person_on_each_side() -> None:
     turns = [Turn("User", "a"), Turn("Team", "b"), Turn("User", "c")]
-    assert Pseudonyms(turns).labels == ("User_1", "User_2", "User_1")
-    assert Pseudonyms(turns, [MIA, UserId(""), UserId("")]).labels == ("User_1", "User_2", "User_3")
+    assert Pseudonyms(segment(turns)).labels == ("User_1", "User_2", "User_1")
+    assert Pseudonyms(segment(turns, (MIA, UserId(""), UserId("")))).labels == ("User_1", "User_2", "User_3")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +172,7 @@ def test_of_people_elsewhere_a_name_counts_that_is_no_word_or_that_somebody_is_a
 
 def test_a_name_elsewhere_stands_for_nothing_less_than_all_of_it() -> None:
     turns = [Turn("User", "windows_ says: windows update"), Turn("Team", "ok")]
-    assert Pseudonyms(turns, others=("windows_",)).conceal(turns[0].text) == f"{NAMELESS} says: windows update"
+    assert Pseudonyms(segment(turns, others=("windows_",))).conceal(turns[0].text) == f"{NAMELESS} says: windows update"
 
 
 def test_who_is_called_by_name_in_the_conversation_is_known_by_it() -> None:

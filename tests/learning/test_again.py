@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from hypothesis import given, strategies as st
 
 from intern.core.ids import QAId
-from intern.core.records import Approved, Parked
+from intern.core.records import Parked
 from intern.learning.review import again
 from intern.stores.blocks import qa_id_of
 from intern.stores.sqlite.work import Retry
@@ -25,20 +25,19 @@ def parked(n: int, at: datetime = START) -> Parked:
 NOW = START + timedelta(hours=2)
 
 
-def test_what_was_approved_is_due_and_what_was_parked_once_its_time_has_come() -> None:
-    approved = [Approved(qa_id=qa(9), at=START)]
+def test_what_was_parked_is_due_once_its_time_has_come() -> None:
     retries = {qa(1): Retry(2, NOW), qa(2): Retry(2, NOW + timedelta(seconds=5)), qa(3): Retry(4, None)}
-    found = again(approved, [parked(n) for n in range(1, 5)], retries, now=NOW)
-    assert [each.qa_id for each in found.due] == [qa(9), qa(1), qa(4)]
+    found = again([parked(n) for n in range(1, 5)], retries, NOW, None)
+    assert [each.qa_id for each in found.due] == [qa(1), qa(4)]
     assert found.seconds == 5
 
 
 def test_where_nothing_waits_nobody_need_look_again() -> None:
-    assert again([], [parked(1)], {qa(1): Retry(4, None)}, now=NOW) == ((), None)
+    assert again([parked(1)], {qa(1): Retry(4, None)}, NOW, None) == ((), None)
 
 
 def test_what_the_operator_passes_over_is_not_tried_by_itself() -> None:
-    found = again([], [parked(1), parked(2), parked(3)], {}, now=NOW, passed_over=qa(2))
+    found = again([parked(1), parked(2), parked(3)], {}, NOW, qa(2))
     assert [each.qa_id for each in found.due] == [qa(3)]
 
 
@@ -48,8 +47,8 @@ def test_waiting_as_long_as_it_says_misses_nobody_and_wakes_nobody_for_nothing(
 ) -> None:
     retries = {qa(n): Retry(1, None if s is None else NOW + timedelta(seconds=s)) for n, s in seconds.items()}
     pairs = [parked(n) for n in seconds]
-    first = again([], pairs, retries, now=NOW)
+    first = again(pairs, retries, NOW, None)
     assert first.seconds is None or first.seconds > 0
-    then = again([], pairs, retries, now=NOW + timedelta(seconds=later))
+    then = again(pairs, retries, NOW + timedelta(seconds=later), None)
     grown = len(then.due) > len(first.due)
     assert grown == (first.seconds is not None and later >= first.seconds)

@@ -32,7 +32,7 @@ async def test_the_model_sees_the_topics_and_the_pair(team: Team) -> None:
     model.next(CLASSIFY, named("node-startup"))
     entries = listed(entry("team:billing.txt", "Invoices."))
     with fail_after(5):
-        choice = await choose_topic(model, team.archived("Why does it stop?", "No disk."), entries)
+        choice = await choose_topic(model, team.archived("Why does it stop?", "No disk."), entries, LearningOptions())
 
     assert choice == Topic(name=TopicName("node-startup"))
     [given] = model.calls(CLASSIFY)
@@ -45,7 +45,9 @@ async def test_an_existing_topic_is_met_however_the_model_writes_it(team: Team, 
     model = ScriptedModel()
     model.next(CLASSIFY, named(label))
     with fail_after(5):
-        choice = await choose_topic(model, team.archived(), listed(entry("team:node-startup.txt", "Starting.")))
+        choice = await choose_topic(
+            model, team.archived(), listed(entry("team:node-startup.txt", "Starting.")), LearningOptions()
+        )
 
     assert choice == Topic(name=TopicName("node-startup"))
 
@@ -54,7 +56,7 @@ async def test_a_skip_comes_with_a_reason(team: Team) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, ClassifyOut(skip=True, topic_name=""))
     with fail_after(5):
-        choice = await choose_topic(model, team.archived(), {})
+        choice = await choose_topic(model, team.archived(), {}, LearningOptions())
 
     assert isinstance(choice, Skip)
     assert choice.reason
@@ -65,7 +67,7 @@ async def test_a_reply_that_neither_skips_nor_names_a_topic_is_refused(team: Tea
     model = ScriptedModel()
     model.next(CLASSIFY, named(label))
     with fail_after(5), pytest.raises(ModelReplyError):
-        await choose_topic(model, team.archived(), {})
+        await choose_topic(model, team.archived(), {}, LearningOptions())
 
 
 @pytest.mark.parametrize(
@@ -80,14 +82,14 @@ async def test_a_reply_that_contradicts_itself_is_refused(team: Team, reply: Cla
     model = ScriptedModel()
     model.next(CLASSIFY, reply)
     with fail_after(5), pytest.raises(ModelReplyError, match="contradicts itself"):
-        await choose_topic(model, team.archived(), {})
+        await choose_topic(model, team.archived(), {}, LearningOptions())
 
 
 async def test_a_model_that_is_down_reaches_the_caller(team: Team) -> None:
     model = ScriptedModel()
     model.next(CLASSIFY, ModelUnavailableError("down"))
     with fail_after(5), pytest.raises(ModelUnavailableError):
-        await choose_topic(model, team.archived(), {})
+        await choose_topic(model, team.archived(), {}, LearningOptions())
 
 
 async def test_a_long_index_and_a_long_pair_are_cut_to_what_matters(team: Team) -> None:

@@ -67,7 +67,9 @@ class Library(Team):
         async def choose(_: CapturedPair) -> Topic:
             return Topic(name=NODES)
 
-        await catch_up(self.archive, self.knowledge.cursor(), filer=self.filer, choose=choose, attempts=Uncounted())
+        await catch_up(
+            self.archive.after(self.knowledge.cursor()), filer=self.filer, choose=choose, attempts=Uncounted()
+        )
 
     async def forgotten(self, asked: Forget) -> None:
         found = search(asked, self.archive, self.knowledge)

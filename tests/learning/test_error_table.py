@@ -24,7 +24,7 @@ from intern.core.flow import Skip, Topic
 from intern.core.records import CapturedPair, PairDecision, Parked, Skipped
 from intern.learning.classifying import choose_topic
 from intern.learning.filing import try_once
-from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut
+from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, LearningOptions
 from intern.models.prompt import Prompt
 from tests.fakes import Uncounted
 from tests.learning.pairs import Team
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 async def filed(team: Team, pair: CapturedPair) -> tuple[PairDecision, list[EventDict]]:
     async def choose(pair: CapturedPair) -> Topic | Skip:
-        return await choose_topic(team.model, pair, {})
+        return await choose_topic(team.model, pair, {}, LearningOptions())
 
     with capture_logs() as logs, fail_after(5):
         return await try_once(pair, filer=team.filer, choose=choose, attempts=Uncounted()), logs

@@ -412,10 +412,10 @@ async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: 
 
     with fail_after(5):
         tally = await catch_up(
-            team.archive, pairs[0].qa_id, filer=team.filer, choose=choose, attempts=UNCOUNTED, filed=filed
+            team.archive.after(pairs[0].qa_id), filer=team.filer, choose=choose, attempts=UNCOUNTED, filed=filed
         )
         nothing = await catch_up(
-            team.archive, team.knowledge.cursor(), filer=team.filer, choose=choose, attempts=UNCOUNTED
+            team.archive.after(team.knowledge.cursor()), filer=team.filer, choose=choose, attempts=UNCOUNTED
         )
 
     assert tally == Tally(filed=37, skipped=1, parked=1)
@@ -437,13 +437,13 @@ async def test_catching_up_stops_where_the_model_is_away_and_goes_on_from_there(
         return Topic(name=NODES)
 
     with fail_after(5), pytest.raises(ModelUnavailableError):
-        await catch_up(team.archive, None, filer=team.filer, choose=choose, attempts=UNCOUNTED)
+        await catch_up(team.archive.after(None), filer=team.filer, choose=choose, attempts=UNCOUNTED)
     assert team.knowledge.cursor() == pairs[0].qa_id
 
     away = False
     with fail_after(5):
         assert await catch_up(
-            team.archive, team.knowledge.cursor(), filer=team.filer, choose=choose, attempts=UNCOUNTED
+            team.archive.after(team.knowledge.cursor()), filer=team.filer, choose=choose, attempts=UNCOUNTED
         ) == Tally(filed=2)
 
 
@@ -456,7 +456,7 @@ async def test_catching_up_asks_nobody_for_a_conversation_that_has_its_topic(tea
         raise AssertionError(f"nobody should be asked about {pair.qa_id}")
 
     with fail_after(5):
-        tally = await catch_up(team.archive, after, filer=team.filer, choose=choose, attempts=UNCOUNTED)
+        tally = await catch_up(team.archive.after(after), filer=team.filer, choose=choose, attempts=UNCOUNTED)
 
     assert tally == Tally(filed=1, replaced=1)
     assert team.knowledge.topic_of(fuller.qa_id) == "nodes"

@@ -75,7 +75,7 @@ async def filed(team: Team, pair: CapturedPair) -> PairDecision:
 async def test_a_new_capture_waits_and_no_model_is_asked(team: Team) -> None:
     pairs = [team.archived(f"Question {n}?") for n in range(2)]
     with fail_after(5):
-        tally = await catch_up(team.archive, None, filer=team.filer, choose=nobody, attempts=UNCOUNTED)
+        tally = await catch_up(team.archive.after(None), filer=team.filer, choose=nobody, attempts=UNCOUNTED)
     assert tally == Tally(awaiting_review=2)
     assert (team.model.asked, team.knowledge.names()) == ([], ())
     assert [each.qa_id for each in team.knowledge.awaiting()] == [pair.qa_id for pair in pairs]
@@ -97,7 +97,7 @@ async def test_what_was_approved_is_filed_like_a_new_one(team: Team) -> None:
         await filed(team, pair)
         assert await said(team, "approve", pair) == (Approved(qa_id=pair.qa_id, by="77", at=team.clock.now()),)
         assert [each.qa_id for each in team.knowledge.due()] == [pair.qa_id]
-        tally = await catch_up(team.archive, pair.qa_id, filer=team.filer, choose=nodes, attempts=UNCOUNTED, due=[pair])
+        tally = await catch_up(iter([pair]), filer=team.filer, choose=nodes, attempts=UNCOUNTED)
     assert tally == Tally(filed=1)
     assert team.knowledge.topic_of(pair.qa_id) == NODES
     assert list(team.knowledge.due()) == []

@@ -162,7 +162,7 @@ async def test_no_model_sees_what_was_withdrawn_and_none_is_asked_about_what_is_
     await folder.captured("q5", "a6", conversation="thread_5")
     await folder.delete("2", "6")
     with fail_after(5):
-        tally = await catch_up(folder.archive, last, filer=folder.filer, choose=choose, attempts=UNCOUNTED)
+        tally = await catch_up(folder.archive.after(last), filer=folder.filer, choose=choose, attempts=UNCOUNTED)
 
     assert tally == Tally(filed=1, removed=1)
     assert [[turn.text for turn in pair.turns] for pair in seen] == [["q1", "a3"]]
@@ -344,7 +344,9 @@ class _Life:
             return Topic(name=NODES)
 
         folder = self._folder
-        await catch_up(folder.archive, folder.knowledge.cursor(), filer=folder.filer, choose=choose, attempts=UNCOUNTED)
+        await catch_up(
+            folder.archive.after(folder.knowledge.cursor()), filer=folder.filer, choose=choose, attempts=UNCOUNTED
+        )
 
 
 @settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])

@@ -13,6 +13,7 @@ from intern.core.flow import Skip
 from intern.core.ids import MessageId, SourceId
 from intern.core.records import CapturedPair, IndexEntry, Turn
 from intern.learning.classifying import choose_topic
+from intern.learning.prompts import LearningOptions
 from intern.models.prompt import Model
 from intern.service.models import open_models
 from intern.settings.loading import load_settings
@@ -63,7 +64,7 @@ async def test_most_labelled_pairs_are_kept_or_skipped_as_people_would(
 async def verdict(model: Model, exchange: Exchange) -> str:
     """`keep`, `skip`, or the error of a reply that says neither."""
     try:
-        choice = await choose_topic(model, pair_of(exchange), INDEX)
+        choice = await choose_topic(model, pair_of(exchange), INDEX, LearningOptions())
     except ModelError as error:
         return str(error)
     return "skip" if isinstance(choice, Skip) else "keep"

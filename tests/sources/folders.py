@@ -79,10 +79,10 @@ class Shelf:
         await self.knowledge.change(lambda change: list_topic(change, TopicName(name), self.clock.now()))
 
     async def refresh_sources(self) -> Refreshed:
-        return await refresh_sources(self.model, self.folder, self.catalogue, options=self.options)
+        return await refresh_sources(self.model, self.folder, self.catalogue, self.options)
 
     async def refresh_topics(self) -> Refreshed:
-        return await refresh_topics(self.model, self.knowledge, self.team, options=self.options)
+        return await refresh_topics(self.model, self.knowledge, self.team, self.options)
 
     def index(self) -> dict[str, str]:
         return {entry.source_id: entry.description for entry in self.entries()}

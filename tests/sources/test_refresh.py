@@ -241,7 +241,7 @@ async def test_a_source_that_cannot_be_read_is_reported_and_keeps_its_entry(shel
                 raise SourceError(f"{rel_path} could not be read")
 
         broken = Failing(shelf.sources_dir, 1_000_000)
-        result = await refresh_sources(shelf.model, broken, shelf.catalogue)
+        result = await refresh_sources(shelf.model, broken, shelf.catalogue, shelf.options)
 
     assert [skipped.rel_path for skipped in result.skipped] == ["a.md"]
     assert (result.changed, result.removed) == ((), ())
@@ -275,7 +275,7 @@ async def test_what_lies_in_a_folder_that_cannot_be_looked_at_stays_known(shelf:
     with fail_after(5):
         await shelf.refresh_sources()
         closed = Closed(shelf.sources_dir, 1_000_000)
-        result = await refresh_sources(shelf.model, closed, shelf.catalogue)
+        result = await refresh_sources(shelf.model, closed, shelf.catalogue, shelf.options)
     assert result.removed == ("kb:deeper/a.md",)
     assert sorted(shelf.index()) == ["kb:b.md", "kb:deep/a.md"]
 
@@ -401,7 +401,7 @@ async def test_without_a_model_what_changed_is_listed_and_its_description_stays_
         shelf.source("a.md", "# Another text")
         shelf.source("b.md", "# New")
         catalogue = shelf.catalogue
-        looked = await refresh_sources(shelf.model, shelf.folder, catalogue, describe=False)
+        looked = await refresh_sources(shelf.model, shelf.folder, catalogue, shelf.options, describe=False)
         assert (shelf.model.asked, [owed.source_id for owed in looked.pending]) == ([], ["kb:a.md", "kb:b.md"])
         assert shelf.index()["kb:b.md"] == "New"
         assert (await shelf.refresh_sources()).changed == ("kb:a.md", "kb:b.md")
@@ -527,7 +527,7 @@ async def test_a_topic_that_grows_while_it_is_read_is_described_with_what_came(s
 
     with fail_after(5):
         await shelf.topic("nodes", block("How?", "So."), block("Why?", "Thus.", n=1))
-        await refresh_topics(shelf.model, Growing(shelf.knowledge.db), shelf.team)
+        await refresh_topics(shelf.model, Growing(shelf.knowledge.db), shelf.team, shelf.options)
         await shelf.refresh_topics()
     assert "When?" in shelf.model.calls(SUMMARIZE_TOPIC)[-1].text
 
