@@ -145,6 +145,7 @@ CONFIRM = Prompt("confirm", takes=ConfirmIn, gives=Confirmation, bounded_by=_BOU
 _Short = Annotated[str, Meta(max_length=300)]
 _Remark = Annotated[str, Meta(max_length=1000)]
 _Id = Annotated[str, Meta(max_length=2500)]  # an address of a page has up to 2,000 characters
+_Ids = tuple[_Id, ...]
 
 
 class GateIn(Struct, frozen=True, kw_only=True):
@@ -189,7 +190,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     """The sources to load, best first."""
 
     selected_source_ids: Annotated[
-        tuple[_Id, ...], Meta(max_length=50, description="Ids exactly as listed, best first; empty if nothing fits.")
+        _Ids, Meta(max_length=50, description="Ids exactly as listed, best first; empty if nothing fits.")
     ]
 
 
@@ -218,8 +219,7 @@ class Draft(Struct, frozen=True, kw_only=True):
         Meta(description="The answer in Markdown; null if the sources do not answer the question."),
     ]
     citations: Annotated[
-        tuple[_Id, ...],
-        Meta(max_length=20, description="Ids of the sources that the answer stands on, exactly as shown."),
+        _Ids, Meta(max_length=20, description="Ids of the sources that the answer stands on, exactly as shown.")
     ] = ()
 
 

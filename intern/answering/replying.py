@@ -201,9 +201,8 @@ def _named(source_ids: Sequence[str]) -> str:
     team = [each for each in source_ids if is_team(each)]
     days = sorted({"-".join(date.groups()) for each in team if (date := _QA_DATE.search(each))})
     others = dict.fromkeys(_LEARNED[kind] for each in source_ids if (kind := each.partition(":")[0]) in _LEARNED)
-    names = [
-        each.partition(":")[2] or each for each in source_ids if not each.startswith(("team:", "nugget:", "fact:"))
-    ]
+    unsaid = (each for each in source_ids if not each.startswith(("team:", "nugget:", "fact:")))
+    names = [each.partition(":")[2] or each for each in unsaid]
     pages = [name for name in names if re.match(r"https?://", name)]
     documents = [name for name in names if name not in pages]
     parts = [
@@ -278,14 +277,10 @@ class Declining:
     """Says no. Remembers whom it told what, for as long as that holds."""
 
     def __init__(self, wording: Wording, *, traces: TraceStore, clock: Clock) -> None:
-        self._texts: Mapping[DeclineReason, str] = {
-            "asked too much": wording.limit,
-            "too old": wording.late,
-            "shed": wording.busy,
-        }
+        self._texts = {"asked too much": wording.limit, "too old": wording.late, "shed": wording.busy}
         self._traces = traces
         self._clock = clock
-        self._told: dict[DeclineReason, OrderedDict[UserId, datetime]] = {each: OrderedDict() for each in self._texts}
+        self._told: dict[DeclineReason, OrderedDict[UserId, datetime]] = {each: OrderedDict() for each in _TOLD_FOR}
 
     async def account_for(self, declined: Declined) -> None:
         """Record why there is no answer."""

@@ -18,7 +18,7 @@ from intern.answering.prompts import ALIASES, MOST_SHOWN, Shown, ShownSource
 from intern.core.ids import SourceId
 from intern.core.messages import block_ids, is_team
 from intern.core.records import Hit, IndexEntry, SourceText
-from intern.core.text.passages import best_passages
+from intern.core.text.passages import best_passages, even_share
 from intern.core.text.words import Rarity, Remembering, one_line, word_set, words
 
 # Of a page in two formats (`git-add.txt`, `git-add.html`) three in four share 85% of their words or more; of two
@@ -51,7 +51,7 @@ def shown_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> 
     Each gets an equal share; what a short one leaves, the longer ones share.
     """
     telling = [source for source in sources if source.text.strip()]
-    shares = _shares([len(source.text) for source in telling], max_chars)
+    share = even_share([len(source.text) for source in telling], max_chars)
     shown = [
         ShownSource(
             source_id=source.source_id,
@@ -60,7 +60,7 @@ def shown_sources(sources: Sequence[SourceText], query: str, max_chars: int) -> 
             url=source.url,
             said=source.said,
         )
-        for source, share in zip(telling, shares, strict=True)
+        for source in telling
     ]
     # A stable sort: within a kind, the model's order stays.
     return tuple(sorted((source for source in shown if source.text.strip()), key=lambda s: not is_team(s.source_id)))
@@ -82,15 +82,6 @@ class _Page(NamedTuple):
 def _page(source: SourceText) -> _Page:
     ending = PurePosixPath(source.source_id).suffix.lower()
     return _Page(ending, one_line(source.text), frozenset(word_set(source.text[:_COMPARED])))
-
-
-def _shares(sizes: Sequence[int], room: int) -> list[int]:
-    shares = [0] * len(sizes)
-    waiting = sorted(range(len(sizes)), key=lambda n: sizes[n])
-    for at, n in enumerate(waiting):
-        shares[n] = min(sizes[n], room // (len(waiting) - at))
-        room -= shares[n]
-    return shares
 
 
 class Chosen(Struct, frozen=True, kw_only=True):

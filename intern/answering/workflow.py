@@ -220,13 +220,14 @@ async def verify(
 async def _worked_out(work: working.Work) -> AIResult:
     if not work.asked.question:
         return working.silence("not_a_question")
-    way = _side_by_side if work.asked.looks_like_a_question else _one_after_the_other
-    decision, selection = await way(work)
+    # Most messages in a channel are no questions, and cost the gate alone then.
+    decision, selection = await _side_by_side(work) if work.asked.looks_like_a_question else (await gate(work), None)
     if reason := refusal(decision):
         return working.silence(reason)
-    if selection is None or not (selection.source_ids or selection.facts):
-        return working.silence("no_sources")
     query = (decision.rewrite_query or "").strip()
+    selection = selection or await select(work, query)
+    if not (selection.source_ids or selection.facts):
+        return working.silence("no_sources")
     shown, failed = await load(work, selection, query)
     if not shown:
         return working.silence("sources_unreadable" if failed else "no_sources")
@@ -244,14 +245,6 @@ async def _worked_out(work: working.Work) -> AIResult:
 def refusal(decision: prompts.GateDecision) -> SilenceReason:
     """Return why the gate refuses a message; empty if it does not."""
     return working.REFUSALS.get(decision.kind, "")
-
-
-async def _one_after_the_other(work: working.Work) -> tuple[prompts.GateDecision, Chosen | None]:
-    """Run the gate first: most messages in a channel are no questions, and cost one call then."""
-    decision = await gate(work)
-    if refusal(decision):
-        return decision, None
-    return decision, await select(work, (decision.rewrite_query or "").strip())
 
 
 async def _side_by_side(work: working.Work) -> tuple[prompts.GateDecision, Chosen | None]:

@@ -26,6 +26,7 @@ from intern.models.prompt import Choices, Prompt
 
 # Of one of many: code leaves out what is too long, where a tighter bound would refuse all that was extracted.
 _Short = Annotated[str, Meta(max_length=200)]
+_Ids = tuple[_Short, ...]
 # A line that is not indented begins a message or a fact.
 _FIRST_WORD = re.compile(r"^(\w+) ", re.MULTILINE)
 
@@ -47,9 +48,7 @@ class NuggetOut(Struct, frozen=True, kw_only=True):
     detailed_analysis: Annotated[str, Meta(max_length=4000, description="Several sentences.")]
     status: NuggetStatus
     keywords: Annotated[tuple[_Short, ...], Meta(max_length=30)]
-    source_message_ids: Annotated[
-        tuple[_Short, ...], Meta(max_length=200, description="Ids of the messages that it comes from.")
-    ]
+    source_message_ids: Annotated[_Ids, Meta(max_length=200, description="Ids of the messages that it comes from.")]
 
 
 class FactOut(Struct, frozen=True, kw_only=True):
@@ -66,9 +65,7 @@ class FactOut(Struct, frozen=True, kw_only=True):
     duplicate_of: Annotated[_Short, Meta(description="Id of the existing fact that says the same, or empty.")]
     supersedes: Annotated[_Short, Meta(description="Id of the existing fact that it updates, or empty.")]
     note: Annotated[str, Meta(max_length=300, description="What changed, or that it comes up again; or empty.")]
-    source_message_ids: Annotated[
-        tuple[_Short, ...], Meta(max_length=200, description="Ids of the messages that say it.")
-    ]
+    source_message_ids: Annotated[_Ids, Meta(max_length=200, description="Ids of the messages that say it.")]
 
 
 class ExtractOut(Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from intern.stores.library import format_index
 
 _Name = Annotated[str, Meta(max_length=64)]
 _Id = Annotated[str, Meta(max_length=64)]
+_Ids = tuple[_Id, ...]
 _Reason = Annotated[str, Meta(max_length=300)]
 """Comes before the verdict, because small models then decide better. For the log only."""
 _CONCLUDED = re.compile(r"\bso (keep|add|skip)\W*\Z", re.IGNORECASE)
@@ -92,8 +93,7 @@ class IntegrateOut(Struct, frozen=True, kw_only=True):
     reason: Annotated[_Reason, Meta(description="What is new in the pair, then: so add, or: so skip.")] = ""
     skip: Annotated[bool, Meta(description="True if the existing blocks already say all of it.")]
     remove_ids: Annotated[
-        tuple[_Id, ...],
-        Meta(max_length=64, description="Ids of existing blocks that the new pair makes wrong or pointless."),
+        _Ids, Meta(max_length=64, description="Ids of existing blocks that the new pair makes wrong or pointless.")
     ]
 
     @property
@@ -118,8 +118,7 @@ class SplitOut(Struct, frozen=True, kw_only=True):
 
     topic_name: Annotated[_Name, Meta(description="The new topic's identifier, such as gpu-drivers.")]
     move_ids: Annotated[
-        tuple[_Id, ...],
-        Meta(max_length=1000, description="Ids of the blocks that move to the new topic; the others stay."),
+        _Ids, Meta(max_length=1000, description="Ids of the blocks that move to the new topic; the others stay.")
     ]
 
 

@@ -52,10 +52,13 @@ def reviewed(review: Review, decisions: Knowledge, archive: Archive, at: datetim
     ConfigError for an unknown id, or a pair that does not wait.
     """
     taken: dict[datetime, PairDecision] = {}
+    verdict = Approved if review.action == "approve" else Rejected
     for qa_id in review.qa_ids:
         pair = pair_of(qa_id, archive)
-        if not _was_said(review, pair, decisions):
-            taken[pair.timestamp] = _verdict(review, pair.qa_id, at)
+        waits = isinstance(decisions.of(pair.qa_id), AwaitingReview)
+        if waits or not isinstance(decisions.review_of(pair.qa_id), verdict):
+            check_waits(pair.qa_id, decisions)
+            taken[pair.timestamp] = verdict(qa_id=pair.qa_id, by=review.by, at=at)
     if review.action == "approve":
         for qa_id in review.qa_ids:
             for older in _older(pair_of(qa_id, archive), archive):
@@ -72,32 +75,14 @@ def pair_of(qa_id: QAId, archive: Archive) -> CapturedPair:
     return pair
 
 
-def _was_said(review: Review, pair: CapturedPair, decisions: Knowledge) -> bool:
-    """Whether the pair had the same verdict before. Raises ConfigError if it does not wait for review."""
-    said = decisions.review_of(pair.qa_id)
-    waits = isinstance(decisions.of(pair.qa_id), AwaitingReview)
-    if not waits and isinstance(said, Approved if review.action == "approve" else Rejected):
-        return True
-    check_waits(pair.qa_id, decisions)
-    return False
-
-
 def check_waits(qa_id: QAId, decisions: Knowledge) -> None:
     """Raise ConfigError if a pair does not wait for review."""
     decided = decisions.of(qa_id)
     if isinstance(decided, AwaitingReview):
         return
     decided = decisions.review_of(qa_id) or decided
-    stands = "not been looked at yet" if decided is None else f"been {_word(decided)} already"
+    stands = "not been looked at yet" if decided is None else f"been {type(decided).__name__.lower()} already"
     raise ConfigError(f"{qa_id} does not wait for review: it has {stands}; `intern review` lists those that wait")
-
-
-def _word(decision: PairDecision) -> str:
-    return type(decision).__name__.lower()
-
-
-def _verdict(review: Review, qa_id: QAId, at: datetime) -> Approved | Rejected:
-    return (Approved if review.action == "approve" else Rejected)(qa_id=qa_id, by=review.by, at=at)
 
 
 def _older(pair: CapturedPair, archive: Archive) -> Iterator[CapturedPair]:

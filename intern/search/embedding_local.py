@@ -209,11 +209,6 @@ class Loaded(NamedTuple):
     encode: Encode
 
 
-@cache
-def _load_once() -> Loaded:
-    return load_model()
-
-
 def installed() -> bool:
     """Return whether the extra is installed, without importing it."""
     return all(find_spec(package) is not None for package in _PACKAGES)
@@ -244,6 +239,9 @@ def load_model() -> Loaded:
     give_back()
     _log.debug("embedding_model_loaded", model=LOCAL_MODEL)
     return loaded
+
+
+_load_once = cache(load_model)
 
 
 def _encoder(shipped: bytes) -> Encode:
