@@ -230,9 +230,8 @@ def _of_sentence(sentence: str) -> Visibility:
         return "secret"
     if _ACCOUNT_NUMBER.search(sentence) or _SUFFERS.search(sentence):
         return "secret"
-    if _SOMEBODY.search(sentence) and (
-        _ILLNESS.search(sentence) or (_PAY.search(sentence) and re.search(r"\d", sentence))
-    ):
+    pays = _PAY.search(sentence) and re.search(r"\d", sentence)
+    if (_ILLNESS.search(sentence) or pays) and _SOMEBODY.search(sentence):
         return "secret"
     if any(found["name"] not in _NO_NAMES for found in (*_HAS.finditer(sentence), *_OWN_MONEY.finditer(sentence))):
         return "secret"
@@ -284,6 +283,5 @@ def _is_state(word: str) -> bool:
 
 
 def _fits(rule: VisibilityRule, text: str, category: str) -> bool:
-    return (not rule.category or rule.category.casefold() == category.strip().casefold()) and (
-        not rule.contains or rule.contains.casefold() in text.casefold()
-    )
+    is_of_category = not rule.category or rule.category.casefold() == category.strip().casefold()
+    return is_of_category and rule.contains.casefold() in text.casefold()

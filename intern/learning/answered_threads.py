@@ -30,7 +30,7 @@ from intern.stores.archive import Archive
 from intern.stores.sqlite.chat import AnsweredThreads, ThreadMessage
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.outbox import Outbox, Post
+from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.work import PendingCaptures
 
 _log = get_logger(__name__)
@@ -197,7 +197,8 @@ class Answered:
         """Add the threads that were answered in since the last look."""
         position = await self.log.position(FOLLOWER)
         while ended := await self.posts.finished_after(position, _POSTS):
-            await self.threads.add(dict(_quiet_at(post) for post, _ in ended if post.thread_id is not None))
+            quiet = {post.thread_id: post.changed_at + QUIET for post, _ in ended if post.thread_id is not None}
+            await self.threads.add(quiet)
             position = ended[-1][1]
             await self.log.move(FOLLOWER, position)
 
@@ -267,11 +268,6 @@ class Answered:
 
     def _is_gone(self, message: ChatMessage) -> bool:
         return self.decisions.is_withdrawn(message.id) or self.decisions.is_forgotten(message.author.id, message.id)
-
-
-def _quiet_at(post: Post) -> tuple[ChannelId, datetime]:
-    assert post.thread_id is not None
-    return post.thread_id, post.changed_at + QUIET
 
 
 def _kept(message: ChatMessage, thread_id: ChannelId) -> ThreadMessage:

@@ -77,24 +77,19 @@ class Archivist:
             try:
                 return await run_sync(self._keep, _checked(capture), imported)
             except ValueError as error:
-                raise errors.ConfigError(
-                    f"the capture of conversation {capture.conversation_id[:80]!r} cannot be archived: {error}"
-                ) from error
+                what = f"the capture of conversation {capture.conversation_id[:80]!r}"
+                raise errors.ConfigError(f"{what} cannot be archived: {error}") from error
 
     def _keep(self, capture: Capture, imported: bool) -> CapturedPair | None:  # noqa: FBT001 - run in a thread
         capture, masked = self._without_secrets(structs.replace(capture, author_names=()))
         home = capture.conversation_id if imported else self.home_of(capture)
         before = self.archive.latest_of(home)
-        if before is not None and imported:
-            capture = _with_texts_of(before, capture)
-        joined = structs.replace(capture, conversation_id=home) if before is None else _union(before, capture)
-        joined = self._left_of(joined)
+        joined = structs.replace(capture, conversation_id=home) if before is None else _union(before, capture, imported)
+        joined, held = self._left_of(joined), before and self._left_of(before)
         if not is_whole(joined.turns):
             return None
-        if before is not None:
-            held = self._left_of(before)
-            if joined.message_ids == held.message_ids and joined.turns == held.turns:
-                return None
+        if held is not None and (joined.message_ids, joined.turns) == (held.message_ids, held.turns):
+            return None
         pair = self.archive.append(joined)
         self._tell(pair, before, masked)
         return pair
@@ -118,11 +113,10 @@ class Archivist:
         self, pair: CapturedPair, before: CapturedPair | None, masked: Mapping[MessageId, Mapping[str, int]]
     ) -> None:
         """Report masked secrets, except those of messages that were archived before."""
-        held = () if before is None else zip(before.message_ids, before.turns, strict=False)
-        known = set[tuple[MessageId, Turn]](held)
+        known = {} if before is None else _turns_of(before)
         kinds: Counter[str] = Counter()
         for message_id, turn in zip(pair.message_ids, pair.turns, strict=True):
-            if (message_id, turn) not in known:
+            if known.get(message_id) != turn:
                 kinds.update(masked.get(message_id, {}))
         if kinds:
             _log.warning("secrets_masked", conversation_id=pair.conversation_id, kinds=dict(kinds))
@@ -140,22 +134,18 @@ def _checked(capture: Capture) -> Capture:
     return capture
 
 
-def _with_texts_of(before: CapturedPair, capture: Capture) -> Capture:
-    """Return the capture with the archived text of each message that was archived before."""
-    if len(before.turns) != len(before.message_ids):
-        return capture
-    held = dict(zip(before.message_ids, before.turns, strict=True))
-    turns = zip(capture.message_ids, capture.turns, strict=True)
-    return structs.replace(capture, turns=tuple(held.get(message_id, turn) for message_id, turn in turns))
+def _turns_of(capture: Capture) -> dict[MessageId, Turn]:
+    """Map its messages to their turns; empty if they do not match, as in archives of other programs."""
+    ids, turns = capture.message_ids, capture.turns
+    return dict(zip(ids, turns, strict=True)) if len(ids) == len(turns) else {}
 
 
-def _union(before: CapturedPair, capture: Capture) -> Capture:
-    # Our archives match turns to ids. If another program's archive does not, the new capture wins.
-    aligned = len(before.turns) == len(before.message_ids)
-    known = dict(zip(before.message_ids, before.turns, strict=True)) if aligned else {}
-    known.update(zip(capture.message_ids, capture.turns, strict=True))
+def _union(before: CapturedPair, capture: Capture, imported: bool) -> Capture:  # noqa: FBT001 - as in `_keep`
+    """Join a capture with the pair before it. The newer text of a message wins; of an import, the archived one."""
+    old, new = _turns_of(before), _turns_of(capture)
+    known = new | old if imported else old | new
     ids = tuple(sorted(known, key=position_of))
-    authors = {**(_authors_of(before) if aligned else {}), **_authors_of(capture)}
+    authors = _authors_of(before) | _authors_of(capture)
     return Capture(
         conversation_id=before.conversation_id,
         turns=tuple(known[message_id] for message_id in ids),
@@ -186,9 +176,7 @@ class Kept(Struct, frozen=True, kw_only=True):
     """Known before, or withdrawn."""
 
     def __add__(self, other: Kept) -> Kept:
-        return Kept(
-            archived=self.archived + other.archived, joined=self.joined + other.joined, known=self.known + other.known
-        )
+        return Kept(**{each: getattr(self, each) + getattr(other, each) for each in self.__struct_fields__})
 
     @property
     def model_calls(self) -> int:
