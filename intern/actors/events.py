@@ -27,23 +27,18 @@ class Tally(Protocol):
 
     def answered(self, result: AIResult, /) -> None:
         """Count a question that was answered, or got silence."""
-        ...
 
     def declined(self, reason: DeclineReason, /) -> None:
         """Count a question that was declined."""
-        ...
 
     def posted(self, outcome: str, /) -> None:
         """Count a reply that was posted, withheld or failed."""
-        ...
 
     def captured(self, pair: CapturedPair, /) -> None:
         """Count a team answer in the archive."""
-        ...
 
     def decided(self, decision: Decision, /) -> None:
         """Count a decision about a capture."""
-        ...
 
 
 class Events:

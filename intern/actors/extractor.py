@@ -51,15 +51,12 @@ class Extraction(Protocol):
 
     async def extract(self, conversation_id: ConversationId, /) -> Came:
         """Learn from the conversation as it is now. Raises the ModelError and KnowledgeError families."""
-        ...
 
     async def park(self, conversation_id: ConversationId, why: str, /) -> None:
         """Leave it alone until it changes. Raises KnowledgeError."""
-        ...
 
     async def followed(self, position: int, /) -> None:
         """Note that all decisions up to there were followed. Raises KnowledgeError."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

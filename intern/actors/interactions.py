@@ -186,11 +186,9 @@ class Reviews(Protocol):
 
     async def waiting_with(self, message_id: MessageId, /) -> Sequence[CapturedPair]:
         """Return the pairs with this message that wait for the team, newest first."""
-        ...
 
     async def review(self, review: Review, /) -> Sequence[PairDecision]:
         """Record the decision, and return that of each pair now. Raises ConfigError if one does not wait."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

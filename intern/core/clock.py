@@ -11,7 +11,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the present moment: UTC, aware."""
-        ...
 
 
 class SystemClock:

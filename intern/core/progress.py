@@ -20,7 +20,6 @@ class Listener(Protocol):
 
     def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
         """Take one report. `what` names the work and may hold `{total}`; a total of 0 is an announcement alone."""
-        ...
 
 
 _listener: ContextVar[Listener | None] = ContextVar("intern_progress", default=None)

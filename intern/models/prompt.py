@@ -49,7 +49,6 @@ class Model(Protocol):
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """Return a reply that fits `prompt.gives`. Raises only the `ModelError` family."""
-        ...
 
 
 Rules = Mapping[str, Callable[[Any], Any]]

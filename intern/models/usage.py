@@ -89,11 +89,9 @@ class UsageStore(Protocol):
 
     async def add(self, day: date, prompt: str, counted: Meter, /) -> None:
         """Add to the counts of a prompt on a day."""
-        ...
 
     async def spent(self, day: date, /) -> Spent:
         """Return all that was spent on a day."""
-        ...
 
 
 class Usage:
