@@ -51,6 +51,7 @@ class Extraction(Protocol):
 
     async def extract(self, conversation_id: ConversationId, /) -> Came:
         """Learn from the conversation as it is now. Raises the ModelError and KnowledgeError families."""
+        ...
 
     async def park(self, conversation_id: ConversationId, why: str, /) -> None:
         """Leave it alone until it changes. Raises KnowledgeError."""
@@ -78,9 +79,7 @@ class Extractor:
         A conversation that ended the process MOST_ATTEMPTS times is parked.
         """
         due = patient(self.again, "extraction_retries_delayed")
-        steps = follow(
-            self._some_after, wakeups, after=self.after, position_of=lambda step: step.position or 0, again=due
-        )
+        steps = follow(self._some_after, wakeups, after=self.after, position_of=lambda it: it.position or 0, again=due)
         async with wakeups, aclosing(steps) as followed:
             async for step in followed:
                 for conversation_id in step.conversations:

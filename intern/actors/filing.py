@@ -128,6 +128,7 @@ class Filer(Protocol):
         Raises ModelUnavailableError while the model is away, KnowledgeError where the disk fails; nothing is decided
         then, and the same filing may come again.
         """
+        ...
 
     async def withdraw(self, message_ids: Sequence[MessageId], /) -> Cleared | None:
         """Note that nothing is learned from these messages, and take them out of topics; None if that is known.

@@ -110,9 +110,8 @@ class InteractionWorker:
             raise
         if heard:
             await self._tell(interaction, answer)
-        _log.info(
-            "interaction_done", interaction_id=interaction.interaction.id, interaction_kind=type(interaction).__name__
-        )
+        kind = type(interaction).__name__
+        _log.info("interaction_done", interaction_id=interaction.interaction.id, interaction_kind=kind)
 
     async def _defer(self, interaction: Interaction) -> bool:
         """Tell Discord that an answer follows; False if it does not take one any more."""
@@ -186,9 +185,11 @@ class Reviews(Protocol):
 
     async def waiting_with(self, message_id: MessageId, /) -> Sequence[CapturedPair]:
         """Return the pairs with this message that wait for the team, newest first."""
+        ...
 
     async def review(self, review: Review, /) -> Sequence[PairDecision]:
         """Record the decision, and return that of each pair now. Raises ConfigError if one does not wait."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,11 +231,8 @@ async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> Non
         await parts.actors["listener"](*streams)
         stop.set()
 
-    actors: dict[str, Start] = {
-        **parts.actors,
-        "listener": listener,
-        "batcher": partial(parts.actors["batcher"], flush=drain),
-    }
+    batcher = partial(parts.actors["batcher"], flush=drain)
+    actors: dict[str, Start] = {**parts.actors, "listener": listener, "batcher": batcher}
 
     def start(tg: TaskGroup, leaves: str) -> None:
         for name, actor in ACTORS.items():

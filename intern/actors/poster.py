@@ -52,9 +52,11 @@ class Posts(Protocol):
 
         Raises the ChatError and KnowledgeError families.
         """
+        ...
 
     async def resume(self, ended: Ended, /) -> int:
         """Finish the replies that an earlier run left half posted, report each, and return their number."""
+        ...
 
 
 class Stuck(NamedTuple):

@@ -116,9 +116,8 @@ class Talk:
         for earlier in self._before(message, self._bounds.mention_seconds):
             if earlier.author.id != named:
                 continue
-            if earlier.author.type != "community_user" or (
-                latest and _seconds(earlier, latest) > self._bounds.window_seconds
-            ):
+            parted = latest is not None and _seconds(earlier, latest) > self._bounds.window_seconds
+            if parted or earlier.author.type != "community_user":
                 return None
             if self._asks(earlier):
                 return earlier
@@ -152,9 +151,8 @@ class Talk:
             elif named in {None, earlier.author.id} and self._is_said_to(earlier, author.id):
                 return earlier
             elif named is None and earlier.author.type != "bot":
-                within = (
-                    self._bounds.follow_up_seconds
-                )  # once others write, a message without addressee soon has another subject
+                # Once others write, a message without addressee soon has another subject.
+                within = self._bounds.follow_up_seconds
         return None
 
     def _is_said_to(self, message: ChatMessage, user_id: UserId) -> bool:

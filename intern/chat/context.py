@@ -121,9 +121,7 @@ async def gather(
             for message in batch.messages
             if message.reply_to is None and (target := aims.get(message.id)) is not None and reader.teaches
         },
-        goes_on=frozenset(
-            message.id for message in batch.messages if talk is not None and talk.goes_on(message) is not None
-        ),
+        goes_on=frozenset(each.id for each in batch.messages if talk is not None and talk.goes_on(each) is not None),
         read=() if channel.is_thread else reader.read(),
         cut=reader.cut,
     )
@@ -164,18 +162,14 @@ class _Reader:
     """One request's view of Discord: its memory, and its budget of REST calls."""
 
     def __init__(self, history: History, bounds: ContextBounds, batch: Batch, channel: Channel) -> None:
-        self._history = history
-        self._bounds = bounds
-        self._batch = batch
-        self._channel = channel
+        self._history, self._bounds, self._batch, self._channel = history, bounds, batch, channel
         self._shelves: dict[ChannelId, _Shelf] = {}
         self._window = timedelta(milliseconds=ceil(bounds.window_seconds * 1000) + 1)
         # What came after a question was not what it asks. A thread that the team answered in is kept whole.
         self.teaches = batch.author.type == "team_member"
         self._horizon = LAST if channel.is_thread and self.teaches else position_of(batch.last.id).next
         self._talk: Talk | None = None
-        self.calls = 0
-        self.cut = False
+        self.calls, self.cut = 0, False
         own_replies = sum(1 for message in batch.messages if message.reply_to)
         self._max_calls = max(bounds.max_calls, _CALLS_PER_REPLY * own_replies)
         if channel.is_thread and (born := position_of(channel.id)).is_known:
@@ -256,9 +250,8 @@ class _Reader:
                         found[neighbour.id] = neighbour
                         above.append(neighbour)
             # In a channel, a message may answer another or follow it up.
-            hop = [
-                each for each in above if each.reply_to or (each.author.type != "bot" and not self._channel.is_thread)
-            ]
+            in_channel = not self._channel.is_thread
+            hop = [each for each in above if each.reply_to or (in_channel and each.author.type != "bot")]
             if not hop or len(found) >= self._bounds.max_messages:
                 break
         self.cut = self.cut or any(message.reply_to for message in hop)
@@ -381,12 +374,8 @@ class _Reader:
             page = ()
         else:
             # Without the right to read history, Discord gives empty pages.
-            if (
-                self.teaches
-                and not page
-                and place == self._batch.channel_id
-                and cursor > position_of(self._batch.last.id)
-            ):
+            is_new = place == self._batch.channel_id and cursor > position_of(self._batch.last.id)
+            if self.teaches and is_new and not page:
                 raise ChatRefusedError(f"channel {place} shows no history, not even what was just written there")
         self.calls += lookups.made
         self.cut = self.cut or lookups.refused

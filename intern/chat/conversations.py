@@ -47,10 +47,8 @@ def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence
     return Capture(
         conversation_id=request.conversation_id,
         turns=tuple(
-            Turn(
-                "Team" if message.author.type == "team_member" else "User", text_of(message, texts.get(message.id, ()))
-            )
-            for message in request.messages
+            Turn("Team" if each.author.type == "team_member" else "User", text_of(each, texts.get(each.id, ())))
+            for each in request.messages
         ),
         message_ids=tuple(message.id for message in request.messages),
         author_ids=tuple(message.author.id for message in request.messages),
@@ -162,14 +160,12 @@ def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOpti
     )
 
 
-def without(
-    request: AnswerRequest, message_ids: Collection[MessageId], options: ConversationOptions
-) -> AnswerRequest | None:
+def without(request: AnswerRequest, ids: Collection[MessageId], options: ConversationOptions) -> AnswerRequest | None:
     """Take deleted messages out of a question; None where none is left."""
-    left = tuple(each for each in request.batch.messages if each.id not in message_ids)
+    left = tuple(each for each in request.batch.messages if each.id not in ids)
     if not left:
         return None
-    gone = {_key(_said(each)) for each in request.batch.messages if each.id in message_ids}
+    gone = {_key(_said(each)) for each in request.batch.messages if each.id in ids}
     asked = [_said(each) for each in left]
     known = {_key(each) for each in asked} | gone
     context = [each for each in request.conversation.messages if _key(each) not in known]
@@ -262,7 +258,7 @@ async def conversation_around(
     place = await history.channel(on.channel_id)
     if place.is_thread:
         return await _in_thread(on, place, teacher, history, bounds)
-    return await _under(on, teacher, history, bounds) or await _in_channel(on, place, history, bounds)
+    return await _under(on, teacher, history, bounds) or await _nearby(on, place, history, bounds)
 
 
 async def _in_thread(
@@ -283,14 +279,12 @@ async def _under(on: ChatMessage, teacher: Author, history: History, bounds: Con
     return await _in_thread(on, thread, teacher, history, bounds)
 
 
-async def _in_channel(
-    on: ChatMessage, channel: Channel, history: History, bounds: ContextBounds
-) -> CaptureRequest | None:
-    before = await history.before(channel.id, on.id, limit=PAGE)
-    near = in_order(before, await history.after(channel.id, on.id, limit=PAGE), (on,))
+async def _nearby(on: ChatMessage, place: Channel, history: History, bounds: ContextBounds) -> CaptureRequest | None:
+    before = await history.before(place.id, on.id, limit=PAGE)
+    near = in_order(before, await history.after(place.id, on.id, limit=PAGE), (on,))
     said = _run(on, near, bounds.window_seconds)
-    batch = Batch(channel_id=channel.id, author=on.author, messages=said)
-    chains = (await gather(batch, channel, history, bounds)).messages
+    batch = Batch(channel_id=place.id, author=on.author, messages=said)
+    chains = (await gather(batch, place, history, bounds)).messages
     whole = _with_replies(in_order(chains, said), near, bounds.window_seconds)
     if on.author.type == "team_member" and not any(map(_is_members, whole)):
         whole = in_order(_asked_before(said[0], before, bounds.window_seconds), whole)

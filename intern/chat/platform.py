@@ -44,6 +44,7 @@ class History(Protocol):
 
     async def channel(self, channel_id: ChannelId, /) -> Channel:
         """Return a channel or thread."""
+        ...
 
     async def message(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
         """Read a message; None where it is deleted or may not be read."""
@@ -55,9 +56,11 @@ class History(Protocol):
 
         `lookups` bounds the further calls that finding out about the authors may cost; None: as many as it takes.
         """
+        ...
 
     async def after(self, channel_id: ChannelId, message_id: MessageId, /, limit: int) -> Sequence[ChatMessage]:
         """Read the oldest messages newer than `message_id`, oldest first."""
+        ...
 
 
 class Pages(Protocol):
@@ -65,9 +68,11 @@ class Pages(Protocol):
 
     async def page(self, channel_id: ChannelId, after: MessageId, /, limit: int) -> Page:
         """Read the oldest messages newer than `after`. The page holds all that the gateway told of before the call."""
+        ...
 
     async def archived_since(self, channel_id: ChannelId, after: MessageId, /) -> Sequence[ChannelSeen]:
         """List the channel's archived threads that may hold a message newer than `after`."""
+        ...
 
 
 class Outlet(Protocol):
@@ -75,6 +80,7 @@ class Outlet(Protocol):
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
         """Start the thread on a message, unless there is one; return it."""
+        ...
 
     async def send(
         self,
@@ -90,6 +96,7 @@ class Outlet(Protocol):
 
         For some minutes, a nonce posts only once.
         """
+        ...
 
     async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str, /) -> None:
         """Replace a message of ours by a text, without buttons."""
@@ -104,26 +111,31 @@ class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """How much the platform takes."""
+        ...
 
     @property
     def guild_ids(self) -> Sequence[GuildId]:
         """The servers that are served. Events come from these, and from private messages."""
+        ...
 
     @property
     def is_open(self) -> bool:
         """Whether a session is open right now, so that events are delivered."""
+        ...
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
         """Read a message; None only where the platform says that the channel has none of that id."""
 
     def admits(self, channel: Channel, /) -> bool:
         """Whether everybody on the server may read the channel, or the operator listed it."""
+        ...
 
     async def told(self, guild_id: GuildId | None, /) -> None:
         """Wait until the platform has told who may read on a server; before that, `admits` means nothing."""
 
     def noted_roles(self) -> Collection[MemberRoles]:
         """Take the members' roles that were learned since the last call."""
+        ...
 
     def recall_roles(self, known: Collection[MemberRoles], /) -> None:
         """Take what an earlier start had learned of members' roles for true, until the platform tells otherwise."""

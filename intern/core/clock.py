@@ -11,6 +11,7 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the present moment: UTC, aware."""
+        ...
 
 
 class SystemClock:

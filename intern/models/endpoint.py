@@ -32,11 +32,8 @@ _IMAGE_TOKENS = 1000  # what a picture costs at most endpoints, roughly
 _IMAGE_TYPE = re.compile(r"image/[a-z0-9.+-]{1,40}")
 
 
-STREAMING: tuple[Mapping[str, Any], ...] = (
-    {"stream": True, "stream_options": {"include_usage": True}},
-    {"stream": True},
-    {},
-)
+_COUNTED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+STREAMING: tuple[Mapping[str, Any], ...] = (_COUNTED, {"stream": True}, {})
 """How a stream is asked for; the next form is for an endpoint that refuses the one before."""
 
 
@@ -51,9 +48,8 @@ class Form(NamedTuple):
 
     def less(self, other: Form) -> Form:
         """Return the form without anything that either form lacks."""
-        return Form(
-            max(self.streaming, other.streaming), self.temperature and other.temperature, self.bounds and other.bounds
-        )
+        streaming, temperature = max(self.streaming, other.streaming), self.temperature and other.temperature
+        return Form(streaming, temperature, self.bounds and other.bounds)
 
 
 class Request(NamedTuple):

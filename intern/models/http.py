@@ -55,9 +55,7 @@ _SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that 
 _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 _BUSY = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 # These refuse this one request; any other status would meet the next request, too.
-_OF_ONE_REQUEST = frozenset(
-    {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
-)
+_OF_ONE_REQUEST = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _HOST = re.compile(rb"[A-Za-z0-9._:-]+")
 _KEY = re.compile(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble

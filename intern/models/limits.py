@@ -58,9 +58,8 @@ StillFits = Callable[[], Awaitable[None]]
 def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelBudgetTooSmallError:
     says = f"{takes}, and today's budget {left} for such calls"
     if never:  # waiting for tomorrow would never end, and would hold up the work behind it
-        return ModelBudgetTooSmallError(
-            f"{says}; it would not fit into a whole day's: raise {never}, or lower llm.max_tokens"
-        )
+        mend = f"raise {never}, or lower llm.max_tokens"
+        return ModelBudgetTooSmallError(f"{says}; it would not fit into a whole day's: {mend}")
     return ModelBudgetError(f"{says}; it starts anew at 00:00 UTC")
 
 
@@ -90,9 +89,7 @@ class Limits:
     What is spent and held back stands in `usage`, so endpoints that share it see each other's calls.
     """
 
-    def __init__(
-        self, options: LlmOptions, usage: Usage, *, share: float = 1.0, shared: tuple[_Gate, ...] = ()
-    ) -> None:
+    def __init__(self, options: LlmOptions, usage: Usage, share: float = 1.0, shared: tuple[_Gate, ...] = ()) -> None:
         self._options, self._usage, self._share = options, usage, share
         self._gates = (_Gate(options.max_in_flight, options.calls_per_minute), *shared)
 

@@ -29,9 +29,8 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return the cost of a call. `cached_tokens` count only up to those of the prompt."""
         cached = min(max(0, cached_tokens), prompt_tokens)
         again = self.input if self.cached is None else self.cached
-        return (
-            (prompt_tokens - cached) * self.input + cached * again + completion_tokens * (self.output or 0)
-        ) / _MILLION
+        prompt = (prompt_tokens - cached) * self.input + cached * again
+        return (prompt + completion_tokens * (self.output or 0)) / _MILLION
 
 
 FREE = Price(model="", input=0.0, output=0.0)

@@ -49,6 +49,7 @@ class Model(Protocol):
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """Return a reply that fits `prompt.gives`. Raises only the `ModelError` family."""
+        ...
 
 
 Rules = Mapping[str, Callable[[Any], Any]]
@@ -67,9 +68,8 @@ class OfflineModel:
         del images
         rule = self._rules.get(prompt.name)
         if rule is None:
-            raise ModelRefusedError(
-                f"{prompt.name} cannot be done without a language model; set llm.base_url and llm.model"
-            )
+            lacks = "cannot be done without a language model; set llm.base_url and llm.model"
+            raise ModelRefusedError(f"{prompt.name} {lacks}")
         async with self._turns:  # one in each turn of the loop: a burst of rules must not block the other tasks
             reply = rule(given)
         if isawaitable(reply):

@@ -364,9 +364,8 @@ def _read(data: bytes, what: str) -> _Event:
         return msgspec.json.decode(data, type=_Event)
     except _BROKEN:
         # Not `from error`: it quotes the reply, which may tell of people.
-        raise UnreadableStreamError(
-            f"{what}: the streamed reply holds an event that is no JSON object of the API"
-        ) from None
+        why = f"{what}: the streamed reply holds an event that is no JSON object of the API"
+        raise UnreadableStreamError(why) from None
 
 
 def _status(error: msgspec.Raw) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple, cast
 
 import jinja2
@@ -30,9 +30,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_-]+\.md\.j2")
 _BLOCKS = ("system", "user")
 _EXAMPLES = "examples"
 _TURN = re.compile(r"^--- (user|assistant) ---[ \t]*$", re.MULTILINE)
-_NO_CONSTANTS: Mapping[str, str] = MappingProxyType(
-    {"project_introduction": "", "answer_scope": "", "refusal_policy": ""}
-)
+_NO_CONSTANTS: Mapping[str, str] = {"project_introduction": "", "answer_scope": "", "refusal_policy": ""}
 # What an expression in a template can raise at run time, beside Jinja's own errors; one that includes itself, too.
 MISTAKES = (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 

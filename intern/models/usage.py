@@ -92,6 +92,7 @@ class UsageStore(Protocol):
 
     async def spent(self, day: date, /) -> Spent:
         """Return all that was spent on a day."""
+        ...
 
 
 class Usage:
@@ -143,11 +144,8 @@ class Usage:
         """Count one call, in the meters around it and in memory; the next `add` or `keep` stores it."""
         day = self.today()
         taken = Meter(1, prompt_tokens, completion_tokens, cost, cached_tokens)
-        for meter in (
-            self._owed.setdefault((day, prompt), Meter()),
-            self._spent.setdefault(day, Meter()),
-            *_meters.get(),
-        ):
+        own = self._owed.setdefault((day, prompt), Meter()), self._spent.setdefault(day, Meter())
+        for meter in (*own, *_meters.get()):
             meter.take(taken)
         if self.counted:
             self.counted(prompt, prompt_tokens, completion_tokens, cost, cached_tokens)

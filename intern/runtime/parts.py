@@ -50,6 +50,7 @@ from intern.learning.message_changes import MessageChanges, MissedChanges
 from intern.learning.review import Approvals
 from intern.models.endpoint import EndpointModel
 from intern.models.limits import Breaker
+from intern.models.usage import Usage
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder
 from intern.service.models import Models, open_embedder, open_models, templates_of
@@ -111,14 +112,12 @@ async def parts_around(
             models(settings, UsageLog(db), clock) as opened,
             open_embedder(settings, db, clock, opened.usage) as embedder,
         ):
-            counters = None if beside is None else _told(beside.counters, platform.chat, opened, events, embedder)
-            watch = ModelWatch(clock, _breakers(opened, embedder), counters)
-            watched = opened._replace(
-                answering=watch.over(opened.answering),
-                learning=watch.over(
-                    opened.learning, work="learning", section="llm" if settings.llm_kb is None else "llm.kb"
-                ),
-            )
+            if beside is not None:
+                _tell(beside.counters, platform.chat, opened.usage, events, embedder)
+            watch = ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)
+            section = "llm" if settings.llm_kb is None else "llm.kb"
+            learning = watch.over(opened.learning, work="learning", section=section)
+            watched = opened._replace(answering=watch.over(opened.answering), learning=learning)
             writer = await run_sync(partial(Writer, settings, db, watched.learning, clock, embedder=embedder))
             await writer.stores.check_own()
             if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
@@ -180,7 +179,7 @@ async def _around(room: _Room) -> _Around:
     folder, introduction = settings.prompts.dir, {"project_introduction": settings.ai.project_introduction}
     wording = load_wording(Path(folder) if folder else None, introduction)
     handoff = settings.discord.handoff_role_id
-    pending, attempts = stores.pending, stores.attempts
+    pending, attempts, indexing = stores.pending, stores.attempts, writer.indexing
     extraction, answered = writer.extraction, writer.extraction.answered
     await answered.open(ThreadReader(chat, audience.admits_id))
     late = MessageChanges(stores.archive, admits=audience.admits_id, pending=pending, answered=answered.threads)
@@ -256,7 +255,9 @@ async def _around(room: _Room) -> _Around:
         # What the asker wrote last has become a question by then, or never will.
         hold_seconds=batch_wait + 5,
     )
-    following = partial(regularly, interval_seconds=scans, shortest_wait=_PROJECTS_EVERY, backoff=exponential_backoff)
+    fetches = partial(fetch, indexing.refresh_pages, events)
+    captioner = Captioner(pending=pending, captions=captions, keep=learning.keep, look_up=look_up, events=events)
+    interactions = InteractionWorker(handle=commands.handle, teaches=late.teaches, responses=platform.interactions)
     actors: dict[str, Start] = {
         "classifier": Classifier(
             archive=learning.after,
@@ -267,13 +268,9 @@ async def _around(room: _Room) -> _Around:
             attempts=attempts,
             events=events,
         ).run,
-        "captioner": Captioner(
-            pending=pending, captions=captions, keep=learning.keep, look_up=look_up, events=events
-        ).run,
+        "captioner": captioner.run,
         "integrator": Integrator(filer=learning, attempts=attempts, events=events).run,
-        "indexer": partial(
-            indexer, refresh=writer.indexing.refresh, settle_seconds=settings.kb.settle_seconds, events=events
-        ),
+        "indexer": partial(indexer, refresh=indexing.refresh, settle_seconds=settings.kb.settle_seconds, events=events),
         "extractor": Extractor(
             decisions=extraction.after,
             after=await extraction.position(),
@@ -307,20 +304,16 @@ async def _around(room: _Room) -> _Around:
             events=events,
         ).run,
         "poster": poster.run,
-        "interactions": InteractionWorker(
-            handle=commands.handle, teaches=late.teaches, responses=platform.interactions
-        ).run,
+        "interactions": interactions.run,
         "reviewer": Reviewer(approvals=approvals, reviews=learning, admits=audience.admits_id, events=events).run,
         "listener": Listener(gateway=overheard, checkpoints=checkpoints, approvals=approvals, admits=chat.admits).run,
         "backfill": Backfill(checkpoints=checkpoints, pages=chat).run,
         "scout": partial(scout, interval_seconds=scans),
-        "fetcher": partial(
-            regularly, "fetcher", partial(fetch, writer.indexing.refresh_pages, events), interval_seconds=scans
-        ),
+        "fetcher": partial(regularly, "fetcher", fetches, interval_seconds=scans),
         "checker": partial(regularly, "checker", *posted_work, interval_seconds=scans),
         "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.do),
     }
-    if embedding := writer.indexing.embedding:
+    if embedding := indexing.embedding:
         actors["embedder"] = partial(
             regularly,
             "embedder",
@@ -386,16 +379,15 @@ def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> 
 
 
 def _told(
-    counters: Counters, chat: ChatPlatform, opened: Models, events: Events, embedder: Embedder | None
-) -> Counters:
-    """Create the counters and register their sources."""
+    counters: Counters, chat: ChatPlatform, usage: Usage | None, events: Events, vectors: Embedder | None
+) -> None:
+    """Register the sources of the counters."""
     events.tally = counters
-    if opened.usage is not None:
-        opened.usage.counted = counters.spent
-    if isinstance(embedder, EndpointEmbedder):
-        count_embeddings(counters, embedder)
+    if usage is not None:
+        usage.counted = counters.spent
+    if isinstance(vectors, EndpointEmbedder):
+        count_embeddings(counters, vectors)
     chat.tell_requests(partial(count_request, counters), counters.reconnected)
-    return counters
 
 
 def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: ModelWatch) -> Running:

@@ -345,9 +345,8 @@ async def examine(settings: Settings) -> Report:
         there = _Servers(settings, found, invite)
         findings = [*there.joined(), *here, *there.set_up()]
     todo = next((finding.do for finding in findings if finding.level == "todo"), "")
-    return Report(
-        ok=not todo, next=todo or "nothing; `intern run` can do its work", invite=invite, findings=tuple(findings)
-    )
+    following = todo or "nothing; `intern run` can do its work"
+    return Report(ok=not todo, next=following, invite=invite, findings=tuple(findings))
 
 
 def invite_link(application_id: str, site: str) -> str:

@@ -264,9 +264,8 @@ class Intern:
         if wanted is not None and wanted.guild_id is not None:
             known = {*self._settings.discord.guild_ids, *await self._search.guilds()}
             if wanted.guild_id not in known:
-                raise ConfigError(
-                    f"{wanted.guild_id!a} is no known server: {', '.join(sorted(known)) or 'there is none'}"
-                )
+                named = ", ".join(sorted(known)) or "there is none"
+                raise ConfigError(f"{wanted.guild_id!a} is no known server: {named}")
         await self._look()
         finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings, self._knowledge)
         find = partial(best_found, finder.find, text, wanted or SearchFilter(), limit, now=self._clock.now())

@@ -136,9 +136,8 @@ def _held(name: str, held: Held, now: float, at: datetime) -> tuple[str, str]:
     def moment(then: float) -> datetime:
         return at + timedelta(seconds=then - now)
 
-    tried = (
-        f"it is tried next at {moment(held.probed_at):{_SECOND}}" if held.probed_at > now else "the next call tries it"
-    )
+    then = f"it is tried next at {moment(held.probed_at):{_SECOND}}"
+    tried = then if held.probed_at > now else "the next call tries it"
     note = f"{name} failed too often and is left alone since {moment(held.since):{_SECOND}}; {tried}"
     return note, f"{note}. The last failure: {held.reason}"
 

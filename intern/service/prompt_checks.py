@@ -278,14 +278,12 @@ class Prompting:
         constants = [name for name in constants_of(self._settings) if name in uses]
         return self._line(prompt.name, room, [field.name for field in fields], constants, self._unused(prompt))
 
-    def _line(
-        self, name: str, used_by: str, fields: Sequence[str], constants: Sequence[str], unused: str = ""
-    ) -> PromptLine:
+    def _line(self, name: str, by: str, fields: Sequence[str], uses: Sequence[str], unused: str = "") -> PromptLine:
         return PromptLine(
             name=name,
-            used_by=used_by,
+            used_by=by,
             fields=tuple(fields),
-            constants=tuple(f"ai.{each}" for each in constants),
+            constants=tuple(f"ai.{each}" for each in uses),
             file=str(self._override(name) or self._shipped_file(name)),
             overridden=self._override(name) is not None,
             unused=unused,

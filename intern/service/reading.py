@@ -173,9 +173,8 @@ class Reading:
         """All that was decided about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""
         name = named_topic(label)
         decisions = [each for each in self._knowledge.all() if not isinstance(each, Withdrawn | Forgotten)]
-        concerned = {
-            time_of(each.qa_id) for each in decisions if isinstance(each, Filed | Moved) and each.topic == name
-        }
+        places = (each for each in decisions if isinstance(each, Filed | Moved) and each.topic == name)
+        concerned = {time_of(each.qa_id) for each in places}
         if not concerned:
             raise ConfigError(f"nothing was ever filed under {name}; `intern topics` lists what there is")
         return tuple(each for each in decisions if time_of(each.qa_id) in concerned)

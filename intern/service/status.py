@@ -281,13 +281,8 @@ def _holder(data_dir: Path) -> tuple[int | None, bool]:
 
 State = Literal["ok", "pending", "failed", "gone", "left_out"]
 _NOTES = frozenset({NEEDS_SCRIPTS, RENDERED})
-_OF_PAGES: Mapping[str, State] = {
-    "fresh": "ok",
-    "pending": "pending",
-    "unseen": "pending",
-    "failing": "failed",
-    "gone": "gone",
-}
+_OWED: State = "pending"
+_PAGES: dict[str, State] = {"fresh": "ok", "pending": _OWED, "unseen": _OWED, "failing": "failed", "gone": "gone"}
 
 
 class SourceStatus(Struct, frozen=True, kw_only=True):
@@ -376,7 +371,7 @@ def _state_of(source: CachedSource, folder: Path | None, away: str | None) -> tu
     if isinstance(source, CachedPage):
         # A summary that failed is owed; the site is not to blame.
         owed = source.summary_pending and source.last_error
-        return "failed" if owed else _OF_PAGES[page_state(source)], source.last_error
+        return "failed" if owed else _PAGES[page_state(source)], source.last_error
     if away:
         return "failed", away
     try:

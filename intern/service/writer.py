@@ -202,9 +202,8 @@ class Extraction:
         ModelUnavailableError; what was read by then stays so. `tell` hears how many of how many were looked at.
         """
         came: Counter[Came] = Counter()
-        conversations = await run_sync(
-            lambda: dict.fromkeys(pair.conversation_id for pair in self._archive.after(None))
-        )
+        archive = self._archive
+        conversations = await run_sync(lambda: dict.fromkeys(pair.conversation_id for pair in archive.after(None)))
         for done, conversation_id in enumerate(conversations, 1):
             came[await self._extract(conversation_id, learns=True)] += 1
             tell(done, len(conversations))

@@ -316,9 +316,8 @@ def _decode(raw: Raw) -> Settings:
         if _USER.search(address):
             raise wrong(key, "must hold no user and no password; a key belongs into api_key")
     if not _is_id(settings.kb.qa_raw_last_processed_id):
-        raise wrong(
-            "kb.qa_raw_last_processed_id", "is no id of the archive; expected one like qa_20260201_031056.228000"
-        )
+        what = "is no id of the archive; expected one like qa_20260201_031056.228000"
+        raise wrong("kb.qa_raw_last_processed_id", what)
     for key, problem in _problems(settings):
         raise wrong(key, problem)
     # An [llm.kb] that changes nothing is the same model, and shares its limits.

@@ -184,9 +184,7 @@ _PREFIX = "team:"
 _SUFFIX = ".txt"
 
 # Windows opens a device for these, with any extension.
-_DEVICES = frozenset(
-    {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
-)
+_DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
 
 
 def topic_name(label: str) -> TopicName:

@@ -62,6 +62,9 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
         sys.exit(3 if result.reason in COULD_NOT_LOOK else 1)
 
 
+_UP_TO_1000 = click.IntRange(1, 1000)
+
+
 @click.command("search")
 @click.argument("text", nargs=-1, required=True)
 @click.option(
@@ -80,9 +83,7 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
 @click.option("--guild", "guild_id", metavar="ID", help="What comes from this server only.")
 @click.option("--after", type=UtcTime(), help="Written at or after this time (UTC).")
 @click.option("--before", type=UtcTime(), help="Written before this time (UTC).")
-@click.option(
-    "--top", metavar="N", type=click.IntRange(1, 1000), default=10, show_default=True, help="At most so many."
-)
+@click.option("--top", metavar="N", type=_UP_TO_1000, default=10, show_default=True, help="At most so many.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout.")
 def search(*, text: tuple[str, ...], top: int, as_json: bool, **wanted: Any) -> None:
     """Search all that is known.

@@ -40,6 +40,7 @@ _CAME: Mapping[Came, str] = {
 _VECTORS_WITHIN = 5.0
 """Seconds that a command spends on vectors, so that a small knowledge base is complete at once."""
 
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _MANY = 100  # passages; the bot makes fewer before the message is read
 
 
@@ -161,9 +162,7 @@ def _tell_discovered(done: Discovered) -> None:
 
 
 @click.command("import")
-@click.argument(
-    "files", nargs=-1, required=True, metavar="FILE…", type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
+@click.argument("files", nargs=-1, required=True, metavar="FILE…", type=_FILE)
 @team_options
 @click.option("--since", type=UTC_DATES, help="Leave out older answers (UTC).")
 @click.option("--dry-run", is_flag=True, help="Say what would be captured and what it would cost; change nothing.")
@@ -184,9 +183,8 @@ def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json
     from intern.service.importing import Wanted, import_history
 
     asked = Wanted(files=files, **wanted)
-    done = anyio.run(
-        partial(import_history, settings, asked, dry_run=dry_run, vectors_within=_VECTORS_WITHIN, tell=say)
-    )
+    work = partial(import_history, settings, asked, dry_run=dry_run, vectors_within=_VECTORS_WITHIN, tell=say)
+    done = anyio.run(work)
     show_result(done, partial(_tell_imported, dry_run=dry_run), as_json=as_json)
     sys.exit(3 if done.filed and done.filed.parked else 0)
 
@@ -246,9 +244,8 @@ def _tell_notes(done: ImportedNotes, *, dry_run: bool) -> None:
     if dry_run:
         say(f"nothing was changed; it would take {done.model_calls} model calls, about {done.tokens} tokens")
     elif done.read is not None:
-        say(
-            f"{done.read.extracted} taught something, {done.read.nothing} nothing, {done.read.failed} could not be read"
-        )
+        read = done.read
+        say(f"{read.extracted} taught something, {read.nothing} nothing, {read.failed} could not be read")
 
 
 def _vectors_later(missing: int) -> str:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from intern.service.intern import Intern, Retirement
     from intern.service.reading import FactFilter, Link
 
+_AS_OF = "What was believed then (UTC); a day: at its end."
 _id = click.argument("fact_id", metavar="ID")
 _secret = click.option("--secret", is_flag=True, help="Also what is secret.")
-_top = click.option(
-    "--top", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="At most so many."
-)
+_some = click.IntRange(1)
+_top = click.option("--top", metavar="N", type=_some, default=100, show_default=True, help="At most so many.")
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
@@ -44,9 +44,7 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
         json_option,
         _secret,
         click.option("--all", "everything", is_flag=True, help="Also what is retired."),
-        click.option(
-            "--as-of", metavar="DATE", callback=_moment, help="What was believed then (UTC); a day: at its end."
-        ),
+        click.option("--as-of", metavar="DATE", callback=_moment, help=_AS_OF),
         click.option("--category", type=click.Choice(get_args(FactCategory))),
         _top,
     ):

@@ -60,9 +60,8 @@ def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fals
     from intern.core.log import configure, get_logger
 
     brief = not logs and settings.log.level == "auto"
-    configure(
-        log_format=settings.log.format, level="warning" if brief else settings.log.level, secrets=settings.secrets
-    )
+    level = "warning" if brief else settings.log.level
+    configure(log_format=settings.log.format, level=level, secrets=settings.secrets)
     if brief:
         for handler in logging.getLogger().handlers:
             handler.addFilter(_Brief())

@@ -73,9 +73,8 @@ class Metrics:
         self._call_seconds = self._histogram(
             "model_call_duration_seconds", "Time of a call, retries and waiting included", _CALL_SECONDS, prompt=prompts
         )
-        self._tokens = self._counter(
-            "model_tokens", "Tokens by prompt and kind", prompt=prompts, kind=("prompt", "completion")
-        )
+        kinds = ("prompt", "completion")
+        self._tokens = self._counter("model_tokens", "Tokens by prompt and kind", prompt=prompts, kind=kinds)
         self._cached_tokens = self._counter(
             "model_cached_tokens",
             "Of the prompts' tokens, those that the endpoint says it had in its cache",
@@ -167,9 +166,8 @@ class Metrics:
         return counter
 
     def _histogram(self, name: str, told: str, buckets: Iterable[float], **labels: Iterable[str]) -> Histogram:
-        return Histogram(
-            f"{PREFIX}_{name}", told, tuple(labels), registry=self._registry, buckets=tuple(map(float, buckets))
-        )
+        bounds = tuple(map(float, buckets))
+        return Histogram(f"{PREFIX}_{name}", told, tuple(labels), registry=self._registry, buckets=bounds)
 
 
 _RESULTS: Final = ("answered", "skipped", "error")

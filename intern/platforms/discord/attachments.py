@@ -133,9 +133,7 @@ def _webp(data: bytes) -> tuple[int, int]:
 
 DISCORD_HOSTS = ("https://cdn.discordapp.com", "https://media.discordapp.net")
 
-_PASSING = frozenset(
-    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
-)
+_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 
 
 class ImageLimits(Struct, frozen=True, kw_only=True):

@@ -353,9 +353,8 @@ async def _looked(rest: HikariRest, options: DiscordOptions) -> SetUp:
     for guild_id in options.guild_ids:
         tell("Looking at {total} servers", len(servers), len(options.guild_ids))
         servers[guild_id] = await _server(rest, guild_id, bot_id)
-    found = SetUp(
-        application_id=application.id, reads_messages=bool(application.flags & _MESSAGE_CONTENT), servers=servers
-    )
+    reads = bool(application.flags & _MESSAGE_CONTENT)
+    found = SetUp(application_id=application.id, reads_messages=reads, servers=servers)
     if not found.is_complete:
         return found
     lost_members = [

@@ -307,7 +307,7 @@ def _user_of(raw: _Raw, team: Team, cache: Cache) -> Author:
     roles = member.role_ids if member else None
     if raw.guild_id and roles is not None:
         cache.note_roles(raw.guild_id, user.id, roles)
-    return author_of(user, member, roles or (), team, is_bots=user.is_bots)
+    return author_of(user, member, roles or (), team, is_bot=user.is_bots)
 
 
 def _token(ticket: InteractionTicket) -> str:

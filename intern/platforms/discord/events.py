@@ -245,7 +245,7 @@ def message_of(
         id=raw.id,
         guild_id=raw.guild_id,
         channel_id=raw.channel_id,
-        author=author_of(raw.author, raw.member, held or (), team, is_bots=raw.is_bots),
+        author=author_of(raw.author, raw.member, held or (), team, is_bot=raw.is_bots),
         text=said,
         at=_utc(raw.timestamp) or position_of(raw.id).time,
         edited_at=_utc(raw.edited_timestamp),
@@ -259,16 +259,14 @@ def message_of(
     )
 
 
-def author_of(
-    user: RawUser, member: RawMember | None, roles: Collection[RoleId], team: Team, *, is_bots: bool
-) -> Author:
-    """Return the author with these roles; a bot or webhook is of no team."""
+def author_of(user: RawUser, member: RawMember | None, held: Collection[RoleId], team: Team, *, is_bot: bool) -> Author:
+    """Return the author, who has the roles `held`; a bot or webhook is of no team."""
     is_self = user.id == team.bot_id
-    kind: AuthorType = "team_member" if _is_of_team(user.id, roles, team) else "community_user"
+    kind: AuthorType = "team_member" if _is_of_team(user.id, held, team) else "community_user"
     return Author(
         id=user.id,
         name=whole((member and member.nick) or (*user.handles, user.id)[0]),
-        type="bot" if is_bots or is_self else kind,
+        type="bot" if is_bot or is_self else kind,
         is_self=is_self,
         handles=user.handles,
     )

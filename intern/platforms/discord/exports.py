@@ -282,9 +282,8 @@ def _decoded(path: Path) -> _Export:
             # Mapped, not read: the raw messages point into it until each was looked at.
             text = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read ({error.strerror}); name files that exist and that you may read"
-        ) from error
+        why = f"{path} cannot be read ({error.strerror}); name files that exist and that you may read"
+        raise ConfigError(why) from error
     try:
         return _read(text[3:] if bytes(text[:3]) == BOM_UTF8 else text)
     except msgspec.ValidationError as error:

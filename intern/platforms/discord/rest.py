@@ -345,18 +345,16 @@ class HikariRest:
         what = f"list archived threads of channel {channel_id}"
         return await self.get(what, to(routes.GET_PUBLIC_ARCHIVED_THREADS, channel=channel_id), RawThreads, query=query)
 
-    async def _messages(
-        self, channel_id: ChannelId, page: Sequence[Any], lookups: Lookups | None = None
-    ) -> list[ChatMessage]:
+    async def _messages(self, place: ChannelId, page: list[Any], lookups: Lookups | None = None) -> list[ChatMessage]:
         """Read a page, oldest first, and add what REST leaves out: the server, and who is of the team."""
-        guild_id, team = (await self.channel(channel_id)).guild_id, await self.known()
+        guild_id, team = (await self.channel(place)).guild_id, await self.known()
         messages: list[ChatMessage] = []
         for item in page:
             try:
                 raw = msgspec.structs.replace(fitted(item, RawMessage), guild_id=guild_id)
                 message = message_of(raw, team, await self._roles(raw, lookups), self._cache)
             except msgspec.ValidationError as error:
-                _log.warning("discord_message_unreadable", channel_id=channel_id, problem=str(error))
+                _log.warning("discord_message_unreadable", channel_id=place, problem=str(error))
                 continue
             if message:
                 messages.append(message)

@@ -151,9 +151,8 @@ class Sandbox(MemoryHistory):
 
     def threads(self, parent_id: ChannelId | None = None) -> tuple[Channel, ...]:
         """Threads and posts, oldest first; of one channel, if it is given."""
-        return tuple(
-            place for place in self._channels.values() if place.is_thread and parent_id in {None, place.parent_id}
-        )
+        threads = (place for place in self._channels.values() if place.is_thread)
+        return tuple(place for place in threads if parent_id in {None, place.parent_id})
 
     def posts(self) -> tuple[ChatMessage, ...]:
         """Everything that the bot has written, oldest first."""
@@ -208,10 +207,8 @@ class Sandbox(MemoryHistory):
         """As `after`, with how far it reaches."""
 
         def work() -> Page:
-            messages = self._after(channel_id, after, limit)
-            return Page(
-                messages=tuple(messages), read_to=messages[-1].id if messages else after, more=len(messages) == limit
-            )
+            found = self._after(channel_id, after, limit)
+            return Page(messages=tuple(found), read_to=found[-1].id if found else after, more=len(found) == limit)
 
         return await self._call("page", work)
 
@@ -307,10 +304,8 @@ class Sandbox(MemoryHistory):
         self._changed = anyio.Event()
 
     def _add(self, channel_id: ChannelId, kind: ChannelKind, name: str, parent: ChannelId | None) -> ChannelId:
-        self._channels[channel_id] = Channel(
-            id=channel_id, guild_id=self.guild_id, kind=kind, name=name, parent_id=parent
-        )
-        self._messages[channel_id] = []
+        place = Channel(id=channel_id, guild_id=self.guild_id, kind=kind, name=name, parent_id=parent)
+        self._channels[channel_id], self._messages[channel_id] = place, []
         return channel_id
 
     def _locate(self, channel_id: ChannelId, message_id: MessageId) -> tuple[int, ChatMessage]:
