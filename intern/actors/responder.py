@@ -85,9 +85,8 @@ class Responder:
                 return
         await self._room.acquire()
         # Only now: its reply may have left while we waited.
-        for older in self.outgoing.take_back(
-            "superseded", lambda each: _place_of(each) == place and each.batch.author.id == asker
-        ):
+        same = (place, asker)
+        for older in self.outgoing.take_back("superseded", lambda it: (_place_of(it), it.batch.author.id) == same):
             request = self.replying.joined(older, request)
         line = self._lines.setdefault(place, deque())
         line.append(_Job(request))

@@ -169,9 +169,8 @@ def without(request: AnswerRequest, ids: Collection[MessageId], options: Convers
     asked = [_said(each) for each in left]
     known = {_key(each) for each in asked} | gone
     context = [each for each in request.conversation.messages if _key(each) not in known]
-    return structs.replace(
-        request, batch=structs.replace(request.batch, messages=left), conversation=_bounded(context, asked, options)
-    )
+    batch = structs.replace(request.batch, messages=left)
+    return structs.replace(request, batch=batch, conversation=_bounded(context, asked, options))
 
 
 def conversation_of(batch: Batch, gathered: Gathered, options: ConversationOptions) -> Conversation:

@@ -86,10 +86,8 @@ Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
 PassedOver = Literal["not public", "mode"]
 """Why a batch is ignored without a word."""
 
-PRIVATE_NOTE = (
-    "Hello! I answer on the server only, where everybody can read along. Please ask there; I do not read private "
-    "messages."
-)
+_WHERE = "I answer on the server only, where everybody can read along."
+PRIVATE_NOTE = f"Hello! {_WHERE} Please ask there; I do not read private messages."
 
 _HOUR = timedelta(hours=1)
 

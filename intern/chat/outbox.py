@@ -437,11 +437,10 @@ class _Delivery:
             return await self._find(part, thread) or await self._send(part, thread)
 
     async def _send(self, part: Part, thread: ChannelId) -> MessageId:
-        if part.n < len(self.begun.parts) - 1:
-            return await self.to.outlet.send(thread, part.text, part.nonce)
-        return await self.to.outlet.send(
-            thread, part.text, part.nonce, buttons=self.begun.buttons, mention_role=self.begun.mention_role
-        )
+        begun, send = self.begun, self.to.outlet.send
+        if part.n < len(begun.parts) - 1:
+            return await send(thread, part.text, part.nonce)
+        return await send(thread, part.text, part.nonce, buttons=begun.buttons, mention_role=begun.mention_role)
 
     async def _find(self, part: Part, thread: ChannelId) -> MessageId | None:
         """Find a message after the question that holds this part already."""
@@ -464,12 +463,9 @@ def _newest_of(question: ChatMessage, said: Sequence[ChatMessage], asked: Collec
     """Return the asker's newest message after the question that is neither part of it nor addressed to others."""
     asker = question.author.id
     others = {message.id for message in said if message.author.id != asker and not message.author.is_self}
-    mine = [
-        message.id
-        for message in said
-        if message.author.id == asker and message.id not in asked and message.reply_to not in others
-    ]
-    return max((each for each in mine if position_of(each) > position_of(question.id)), key=position_of, default=None)
+    mine = [each for each in said if each.author.id == asker and each.id not in asked and each.reply_to not in others]
+    later = [each.id for each in mine if position_of(each.id) > position_of(question.id)]
+    return max(later, key=position_of, default=None)
 
 
 def _is_for(message: ChatMessage, asker: UserId, asked: Collection[MessageId]) -> bool:

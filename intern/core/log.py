@@ -57,10 +57,8 @@ class LogProgress:
         left = self._pace.left(what, done, total)
         if total and self._now() - self._told >= LOG_EVERY:
             self._told = self._now()
-            seconds_left = None if left is None else round(left)
-            get_logger(__name__).info(
-                "progress", work=what.format(total=total), done=done, seconds_left=seconds_left, note=note
-            )
+            seconds_left, work = None if left is None else round(left), what.format(total=total)
+            get_logger(__name__).info("progress", work=work, done=done, seconds_left=seconds_left, note=note)
 
 
 @contextmanager

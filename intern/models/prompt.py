@@ -135,9 +135,7 @@ def _narrowed(part: Any, choices: dict[str, list[str]]) -> Any:
     fields = copy.get("properties")
     if isinstance(fields, dict):
         named = cast("Schema", fields)
-        copy["properties"] = {
-            name: _one_of(field, choices[name]) if name in choices else field for name, field in named.items()
-        }
+        named |= {name: _one_of(field, choices[name]) for name, field in named.items() if name in choices}
     return copy
 
 

@@ -184,9 +184,8 @@ def read_completion(body: bytes, *, what: str) -> Completion:
         tokens = msgspec.json.decode(read.usage, type=_Tokens)
     except _BROKEN:
         return Completion(read.choices[0], None, None)  # an endpoint that cannot count may still answer well
-    prompt_tokens, completion_tokens = (
-        min(max(0, count), _MOST_TOKENS) for count in (tokens.prompt_tokens, tokens.completion_tokens)
-    )
+    counts = tokens.prompt_tokens, tokens.completion_tokens
+    prompt_tokens, completion_tokens = (min(max(0, count), _MOST_TOKENS) for count in counts)
     cached = _cached(tokens, read.timings)
     return Completion(read.choices[0], prompt_tokens, completion_tokens, min(max(0, cached), prompt_tokens))
 

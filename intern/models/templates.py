@@ -221,9 +221,8 @@ def shipped() -> tuple[Traversable, ...]:
 
 
 def _is_blank(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.Output) and all(
-        isinstance(part, nodes.TemplateData) and not part.data.strip() for part in node.nodes
-    )
+    parts = node.nodes if isinstance(node, nodes.Output) else [node]
+    return all(isinstance(part, nodes.TemplateData) and not part.data.strip() for part in parts)
 
 
 def _place(error: BaseException, template: jinja2.Template) -> str:

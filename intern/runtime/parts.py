@@ -113,7 +113,7 @@ async def parts_around(
             open_embedder(settings, db, clock, opened.usage) as embedder,
         ):
             if beside is not None:
-                _tell(beside.counters, platform.chat, opened.usage, events, embedder)
+                _join(beside.counters, platform.chat, opened.usage, events, embedder)
             watch = ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)
             section = "llm" if settings.llm_kb is None else "llm.kb"
             learning = watch.over(opened.learning, work="learning", section=section)
@@ -255,6 +255,7 @@ async def _around(room: _Room) -> _Around:
         # What the asker wrote last has become a question by then, or never will.
         hold_seconds=batch_wait + 5,
     )
+    captures = partial(capturer, keep=learning.keep, known=captions.known, pending=pending, settle=settling.captured)
     fetches = partial(fetch, indexing.refresh_pages, events)
     captioner = Captioner(pending=pending, captions=captions, keep=learning.keep, look_up=look_up, events=events)
     interactions = InteractionWorker(handle=commands.handle, teaches=late.teaches, responses=platform.interactions)
@@ -290,9 +291,7 @@ async def _around(room: _Room) -> _Around:
             capturing=settling.capturing,
             events=events,
         ).run,
-        "capturer": partial(
-            capturer, keep=learning.keep, known=captions.known, pending=pending, settle=settling.captured, events=events
-        ),
+        "capturer": partial(captures, events=events),
         "responder": Responder(
             answers=answers,
             replying=Replying(wording, options, handoff_role_id=RoleId(handoff) if handoff else None),
@@ -378,15 +377,13 @@ def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> 
         unanswered.add(request.batch.messages, reason)
 
 
-def _told(
-    counters: Counters, chat: ChatPlatform, usage: Usage | None, events: Events, vectors: Embedder | None
-) -> None:
+def _join(counters: Counters, chat: ChatPlatform, usage: Usage | None, events: Events, by: Embedder | None) -> None:
     """Register the sources of the counters."""
     events.tally = counters
     if usage is not None:
         usage.counted = counters.spent
-    if isinstance(vectors, EndpointEmbedder):
-        count_embeddings(counters, vectors)
+    if isinstance(by, EndpointEmbedder):
+        count_embeddings(counters, by)
     chat.tell_requests(partial(count_request, counters), counters.reconnected)
 
 

@@ -412,9 +412,8 @@ class Intern:
         usable = AtRest(settings.paths.database) if isinstance(self._usable, KnowledgeError) else self._usable
         self._knowledge = stores.knowledge if stores else Knowledge(usable, clock=self._clock)
         archive = stores.archive if stores else Archive(settings.paths.raw, clock=self._clock)
-        self._library = library_of(
-            settings, archive, self._knowledge, search=self._store, embedder=self._embedder, clock=self._clock
-        )
+        opened = partial(library_of, settings, archive, self._knowledge, clock=self._clock)
+        self._library = opened(search=self._store, embedder=self._embedder)
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from itertools import chain
 from math import ceil
 from pathlib import Path
@@ -113,16 +114,8 @@ async def open_models(
                 return OfflineModel(offline_rules(bundled))
             templates.check(PROMPTS)
             form = await _remembered(forms, options)
-            return await stack.enter_async_context(
-                EndpointModel(
-                    options,
-                    templates=templates,
-                    usage=usage,
-                    section=section,
-                    form=form,
-                    remember=remembering(forms, options),
-                )
-            )
+            remember, made = remembering(forms, options), partial(EndpointModel, templates=templates, usage=usage)
+            return await stack.enter_async_context(made(options, section=section, form=form, remember=remember))
 
         answering = await model(settings.llm, "llm")
         learning = answering if settings.llm_kb is None else await model(settings.llm_kb, "llm.kb")

@@ -415,9 +415,8 @@ class Prompting:
             return ""
         ours = self._shipped_file(name)
         # Not "the shipped file's path": where it lies does not matter to the reader of the difference.
-        lines = difflib.unified_diff(
-            self._read(ours).splitlines(), self._read(theirs).splitlines(), f"shipped/{name}{_SUFFIX}", str(theirs)
-        )
+        before, after = self._read(ours).splitlines(), self._read(theirs).splitlines()
+        lines = difflib.unified_diff(before, after, f"shipped/{name}{_SUFFIX}", str(theirs))
         return "\n".join(line.rstrip("\n") for line in lines)
 
 

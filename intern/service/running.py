@@ -367,9 +367,8 @@ class Running(Standing):
         known = await self._known_sources()
         left_out = [each for each in known if each.state == "left_out"]
         sources = [each for state in _STALE_FIRST for each in known if each.state == state]
-        return Sources(
-            sources=tuple(sources), left_out=tuple(left_out[:_ROWS]), left_out_total=len(left_out), now=self.clock.now()
-        )
+        some, now = tuple(left_out[:_ROWS]), self.clock.now()
+        return Sources(sources=tuple(sources), left_out=some, left_out_total=len(left_out), now=now)
 
     async def answers(self, offset: int) -> Listed[Trace]:
         """List the traces of questions, newest first."""
@@ -420,12 +419,8 @@ class Running(Standing):
         began = current_time()
         conversation = Conversation((Message(role="user", text=question),))
         result = await self.answerer.answer(conversation, RequestContext(platform="page"), addressed=True)
-        return Answered(
-            question=question,
-            result=result,
-            seconds=current_time() - began,
-            could_not_look=result.reason in COULD_NOT_LOOK,
-        )
+        seconds, unseen = current_time() - began, result.reason in COULD_NOT_LOOK
+        return Answered(question=question, result=result, seconds=seconds, could_not_look=unseen)
 
     async def _have_done(self, kind: str, payload: bytes) -> Done:
         """Submit a job, as commands do, and wait for a while until it is done."""

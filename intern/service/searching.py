@@ -66,10 +66,8 @@ class DiscoveredSources:
         """List the files that could be summarised. Raises KnowledgeError."""
         documents = [each for each in await self._store.documents("file") if each.status == "ok"]
         await self._name(documents)
-        return tuple(
-            IndexEntry(self._named[document.source_id], f"{document.title}: {document.meta.get('summary')}")
-            for document in documents
-        )
+        told = ((self._named[each.source_id], f"{each.title}: {each.meta.get('summary')}") for each in documents)
+        return tuple(IndexEntry(*each) for each in told)
 
     async def named(self, source_ids: Sequence[SourceId]) -> list[SourceId]:
         """Replace the ids of discovered files by those used here. Raises KnowledgeError."""
@@ -216,11 +214,8 @@ def documents_changed(settings: Settings, catalogue: Catalogue, left_out: Collec
 
     Looks into no file. Blocks; raises SourceError and KnowledgeError.
     """
-    known = {
-        source.rel_path: (source.size_bytes, source.mtime_ns)
-        for source in catalogue.sources().values()
-        if isinstance(source, CachedFile)
-    }
+    files = [source for source in catalogue.sources().values() if isinstance(source, CachedFile)]
+    known = {file.rel_path: (file.size_bytes, file.mtime_ns) for file in files}
     if not known:
         return False  # never indexed; that may take minutes, and is for who asks for it
     scan = SourceFolder(settings.paths.sources, settings.kb.max_source_bytes).scan()

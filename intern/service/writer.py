@@ -356,11 +356,8 @@ class Writer:
                 cleared = await knowledge.change(partial(take_out, knowledge, archive, said, found.message_ids))
             # No restore from the text files brings it back from here on. An edit that was not noticed is kept beside.
             await self.stores.files.catch_up(*found.topics)
-        held = (
-            bool(also)
-            or await self.stores.remains.held(found.message_ids)
-            or await self.extraction.holds(found.message_ids)
-        )
+        ids = found.message_ids
+        held = bool(also) or await self.stores.remains.held(ids) or await self.extraction.holds(ids)
         # At once: below, this waits for a refresh to end.
         await self.extraction.forget(found.message_ids)
         changed = set(cleared.topics if cleared else ())

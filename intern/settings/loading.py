@@ -160,9 +160,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def learning(self) -> LearningOptions:
         """The options of `learning`."""
-        return LearningOptions(
-            review=self.kb.review, max_removals=self.kb.max_removals, max_topic_chars=self.kb.max_topic_chars
-        )
+        kb = self.kb
+        return LearningOptions(review=kb.review, max_removals=kb.max_removals, max_topic_chars=kb.max_topic_chars)
 
     @property
     def indexing(self) -> IndexingOptions:
@@ -172,11 +171,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def web(self) -> WebOptions:
         """The options of fetching pages."""
-        return WebOptions(
-            max_bytes=self.kb.max_source_bytes,
-            concurrency=self.kb.download_concurrency,
-            render_command=self.kb.render_command,
-        )
+        most, command = self.kb.max_source_bytes, self.kb.render_command
+        return WebOptions(max_bytes=most, concurrency=self.kb.download_concurrency, render_command=command)
 
     @property
     def kb_model(self) -> LlmOptions:
@@ -447,13 +443,8 @@ _TYPES = {
     "array": 'a list like ["1", "2"]',
     "object": "a table",
 }
-_GOT = {
-    **_TYPES,
-    "array": "a list",
-    "list": "a list",
-    "dict": "a table",
-    **dict.fromkeys(("datetime", "date", "time"), "a date or time"),
-}
+_TIMES = dict.fromkeys(("datetime", "date", "time"), "a date or time")
+_GOT = {**_TYPES, "array": "a list", "list": "a list", "dict": "a table", **_TIMES}
 _BOUNDS = {">=": "of at least", "<=": "of at most", ">": "greater than", "<": "less than"}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeGuard, get_args, get_origin, get_type_hints
@@ -101,9 +102,8 @@ class Shape:
         elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
         if "." not in key:
             del elsewhere[1:]  # of several tables the first: the further down, the rarer
-        near = difflib.get_close_matches(key, elsewhere, n=1, cutoff=0) or difflib.get_close_matches(
-            key, names, n=1, cutoff=0.7
-        )
+        near_to = partial(difflib.get_close_matches, key, n=1)
+        near = near_to(elsewhere, cutoff=0) or near_to(names, cutoff=0.7)
         shown = key if key.isprintable() else ascii(key)
         if near:
             return f"there is no setting {shown}; did you mean {near[0]}?"

@@ -236,9 +236,8 @@ def forget(*, user: str | None, messages: tuple[str, ...], erase: bool, yes: boo
     """
     from intern.service.intern import Forget
 
-    asked = Forget(
-        user_id=UserId(user) if user is not None else None, message_ids=tuple(map(MessageId, messages)), erase=erase
-    ).checked()
+    user_id, ids = UserId(user) if user is not None else None, tuple(map(MessageId, messages))
+    asked = Forget(user_id=user_id, message_ids=ids, erase=erase).checked()
     if erase and not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("--erase cannot be undone: without a terminal, confirm it with --yes")

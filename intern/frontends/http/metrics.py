@@ -44,51 +44,48 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._prompts = frozenset(prompts)
         self._currency = currency
-        self._ai = self._counter(
+        count, spread = self._counter, self._histogram
+        self._ai = count(
             "ai_requests",
             "Questions on Discord that were thought over, /ask included, by result; not those of the page's own box",
             result=_RESULTS,
         )
-        self._gate = self._counter("ai_gate", "Decisions whether to look for an answer", answerable=_TRUTH)
-        self._verification = self._counter("ai_verification", "Second looks at an answer", good_enough=_TRUTH)
-        self._sources = self._histogram(
-            "ai_selected_sources_histogram", "Sources that were chosen for a question", _SOURCES
-        )
-        self._answer_seconds = self._histogram(
-            "ai_request_duration_seconds", "Time from question to result", _ANSWER_SECONDS
-        )
-        self._silences = self._counter("silences", "Questions without an answer, by reason", reason=_REASONS)
-        self._declined = self._counter(
+        self._gate = count("ai_gate", "Decisions whether to look for an answer", answerable=_TRUTH)
+        self._verification = count("ai_verification", "Second looks at an answer", good_enough=_TRUTH)
+        self._sources = spread("ai_selected_sources_histogram", "Sources that were chosen for a question", _SOURCES)
+        self._answer_seconds = spread("ai_request_duration_seconds", "Time from question to result", _ANSWER_SECONDS)
+        self._silences = count("silences", "Questions without an answer, by reason", reason=_REASONS)
+        self._declined = count(
             "questions_declined", "Questions that were declined, by reason", reason=_DECLINED.values()
         )
-        self._replies = self._counter("replies", "Replies handed to Discord, by outcome", outcome=_REPLIES)
-        self._captures = self._counter("captures", "Team answers that were archived")
-        self._lag = self._histogram(
+        self._replies = count("replies", "Replies handed to Discord, by outcome", outcome=_REPLIES)
+        self._captures = count("captures", "Team answers that were archived")
+        self._lag = spread(
             "capture_lag_seconds", "Time from a team answer on Discord to its line in the archive", _LAG_SECONDS
         )
-        self._decided = self._counter("decisions", "What was done with captures", decision=_DECISIONS)
-        self._calls = self._counter(
+        self._decided = count("decisions", "What was done with captures", decision=_DECISIONS)
+        self._calls = count(
             "model_calls", "Calls of a model, by prompt and outcome", prompt=prompts, outcome=get_args(CallOutcome)
         )
-        self._call_seconds = self._histogram(
+        self._call_seconds = spread(
             "model_call_duration_seconds", "Time of a call, retries and waiting included", _CALL_SECONDS, prompt=prompts
         )
         kinds = ("prompt", "completion")
-        self._tokens = self._counter("model_tokens", "Tokens by prompt and kind", prompt=prompts, kind=kinds)
-        self._cached_tokens = self._counter(
+        self._tokens = count("model_tokens", "Tokens by prompt and kind", prompt=prompts, kind=kinds)
+        self._cached_tokens = count(
             "model_cached_tokens",
             "Of the prompts' tokens, those that the endpoint says it had in its cache",
             prompt=prompts,
         )
-        self._cost = self._counter(
+        self._cost = count(
             "model_cost", "Money by prompt, as far as prices are set", prompt=prompts, currency=(currency,)
         )
-        self._requests = self._counter(
+        self._requests = count(
             "discord_requests",
             "Calls of Discord's REST interface, by outcome after waits and retries: mended 429s and 5xx are not seen",
             outcome=get_args(RequestOutcome),
         )
-        self._reconnects = self._counter("discord_reconnects", "Connections with Discord after the first")
+        self._reconnects = count("discord_reconnects", "Connections with Discord after the first")
         ProcessCollector(namespace=PREFIX, registry=self._registry)
         self._build = Gauge("build_info", "The version that runs", {version: 1.0}, "version")
 

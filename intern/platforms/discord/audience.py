@@ -357,16 +357,12 @@ async def _looked(rest: HikariRest, options: DiscordOptions) -> SetUp:
     found = SetUp(application_id=application.id, reads_messages=reads, servers=servers)
     if not found.is_complete:
         return found
-    lost_members = [
-        user_id
-        for user_id in options.team_member_ids
-        if not any(
-            [
-                await _exists(rest, f"look up member {user_id}", to(routes.GET_GUILD_MEMBER, guild=each, user=user_id))
-                for each in servers
-            ]
-        )
-    ]
+    lost_members: list[UserId] = []
+    for user_id in options.team_member_ids:
+        what = f"look up member {user_id}"
+        asked = [to(routes.GET_GUILD_MEMBER, guild=each, user=user_id) for each in servers]
+        if not any([await _exists(rest, what, route) for route in asked]):
+            lost_members.append(user_id)
     there = {channel.id for server in found.joined for channel in server.channels}
     # Threads are in no server's list.
     lost_channels = [
