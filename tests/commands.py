@@ -36,28 +36,21 @@ class SandboxCommands:
         self.told: dict[str, Told] = {}
         """By the ticket's id."""
 
-    async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
+    async def defer(self, ticket: InteractionTicket, *, update: bool = False) -> None:
         """Acknowledge; doing it again is harmless."""
-        del ephemeral
         await checkpoint()
         self.told.setdefault(ticket.id, Told(update=update))
 
-    async def reply(
-        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
+    async def reply(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Answer where the member sees us waiting."""
-        del ephemeral
         await checkpoint()
         told = self._told(ticket)
         if told.update:
             raise ChatRefusedError("Discord refused: that would overwrite the message that holds the button")
         told.reply, told.buttons = text, tuple(buttons)
 
-    async def follow_up(
-        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
+    async def follow_up(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Say more."""
-        del ephemeral
         await checkpoint()
         told = self._told(ticket)
         told.follow_ups.append(text)

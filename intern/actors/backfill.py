@@ -15,7 +15,7 @@ from functools import partial
 
 from anyio import create_memory_object_stream, create_task_group, current_time, sleep, sleep_until
 from anyio.lowlevel import checkpoint
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, listen_beside, surviving, wake
 from intern.chat.checkpoints import Checkpoints, Listing
@@ -65,7 +65,7 @@ class Backfill:
     pages: Pages
     backoff: Backoff = exponential_backoff
 
-    async def run(self, inbox: MemoryObjectReceiveStream[FellBehind], events: MemoryObjectSendStream[Heard]) -> None:
+    async def run(self, inbox: Receiver[FellBehind], events: Sender[Heard]) -> None:
         """After each wakeup, read what is behind, until cancelled."""
         self._events = events
         self._channels: set[ChannelId] = set()
@@ -210,9 +210,7 @@ class Rereading:
         async with begun:
             await listen_beside(self._gateway, hear, partial(self._look_after_each, to_look, deliver))
 
-    async def _look_after_each(
-        self, begun: MemoryObjectReceiveStream[SessionStarted], deliver: Callable[[GatewayEvent], None]
-    ) -> None:
+    async def _look_after_each(self, begun: Receiver[SessionStarted], deliver: Callable[[GatewayEvent], None]) -> None:
         async with begun:
             async for _ in begun:
                 self._outage = self._outage or self._clock.now()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anyio import CancelScope, EndOfStream, WouldBlock, current_time, sleep_until
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.actors.checkpointer import Settle
 from intern.chat.batching import Batches
@@ -12,8 +12,8 @@ from intern.core.flow import Batch, Heard, LateChange, MessageEdited, MessageRea
 
 
 async def batcher(
-    inbox: MemoryObjectReceiveStream[Heard],
-    batches: MemoryObjectSendStream[Batch | LateChange],
+    inbox: Receiver[Heard],
+    batches: Sender[Batch | LateChange],
     *,
     open_batches: Batches,
     settle: Settle,
@@ -58,7 +58,7 @@ async def batcher(
             await batches.send(batch)
 
 
-async def _next(inbox: MemoryObjectReceiveStream[Heard], deadline: float) -> Heard | None:
+async def _next(inbox: Receiver[Heard], deadline: float) -> Heard | None:
     """Return the next event, or None at the deadline. An event that waits already, as in a burst, costs no timer."""
     try:
         return inbox.receive_nowait()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from anyio import EndOfStream, current_time, move_on_after
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from msgspec.structs import replace
 
 from intern.actors.checkpointer import Settle
@@ -32,9 +32,9 @@ Keep = Callable[[Capture], Awaitable[CapturedPair | None]]
 
 
 async def capturer(
-    inbox: MemoryObjectReceiveStream[CaptureRequest],
-    archived: MemoryObjectSendStream[Archived],
-    waiting: MemoryObjectSendStream[CapturePending],
+    inbox: Receiver[CaptureRequest],
+    archived: Sender[Archived],
+    waiting: Sender[CapturePending],
     *,
     keep: Keep,
     known: Callable[[CaptureRequest], Awaitable[Mapping[MessageId, Sequence[str]] | None]],
@@ -93,9 +93,7 @@ class Captioner:
     backoff: Backoff = exponential_backoff
     pauses_of_one: Backoff = _pauses_of_one
 
-    async def run(
-        self, inbox: MemoryObjectReceiveStream[CapturePending], archived: MemoryObjectSendStream[Archived]
-    ) -> None:
+    async def run(self, inbox: Receiver[CapturePending], archived: Sender[Archived]) -> None:
         """See to each pending capture: at the start, when one is added, and after growing pauses, until cancelled.
 
         A capture that fails lets the others pass; a model that is away holds them all, for `backoff`. Once the inbox

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from anyio.streams.memory import MemoryObjectReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 
 from intern.actors.events import Events
 from intern.actors.filing import forget_attempts, forgotten_after
@@ -73,7 +73,7 @@ class Extractor:
     events: Events
     backoff: Backoff = exponential_backoff
 
-    async def run(self, wakeups: MemoryObjectReceiveStream[Decided]) -> None:
+    async def run(self, wakeups: Receiver[Decided]) -> None:
         """Follow the decisions after `after`, in order, and conversations due `again`, until the wakeups end.
 
         A conversation that ended the process MOST_ATTEMPTS times is parked.

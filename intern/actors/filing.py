@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from anyio import CancelScope, EndOfStream, WouldBlock, create_task_group, get_cancelled_exc_class
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from structlog.contextvars import bound_contextvars
 
 from intern.actors.events import Events
@@ -60,7 +60,7 @@ class Classifier:
     """In how many seconds a pair may be filed, for its conversation may go on; all behind it wait, too."""
     backoff: Backoff = exponential_backoff
 
-    async def run(self, wakeups: MemoryObjectReceiveStream[Archived], filings: MemoryObjectSendStream[Filing]) -> None:
+    async def run(self, wakeups: Receiver[Archived], filings: Sender[Filing]) -> None:
         """Classify each pair after `after`, in order, until the wakeups end; then let the integrator finish too."""
         followed = follow(
             self.archive,
@@ -152,10 +152,10 @@ class Integrator:
 
     async def run(
         self,
-        inbox: MemoryObjectReceiveStream[Filing],
-        withdrawals: MemoryObjectReceiveStream[Withdrawal],
-        changed: MemoryObjectSendStream[SourceChanged],
-        decided: MemoryObjectSendStream[Decided],
+        inbox: Receiver[Filing],
+        withdrawals: Receiver[Withdrawal],
+        changed: Sender[SourceChanged],
+        decided: Sender[Decided],
     ) -> None:
         """Carry out each filing, in order, and each withdrawal, until both inboxes end.
 
@@ -195,7 +195,7 @@ class Integrator:
             await self.attempts.end(decision, again=not isinstance(filing.choice, GivenUp))
         return decision
 
-    async def _withdraw(self, withdrawals: MemoryObjectReceiveStream[Withdrawal]) -> None:
+    async def _withdraw(self, withdrawals: Receiver[Withdrawal]) -> None:
         delayed = tell_delay(_log.error, "withdrawal_delayed")
         try:
             async for withdrawal in withdrawals:

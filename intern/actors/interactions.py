@@ -19,7 +19,7 @@ from anyio import (
     get_cancelled_exc_class,
     move_on_after,
 )
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.actors.events import Events
 from intern.actors.loops import Backoff, exponential_backoff, persistently, surviving, tell_delay, wake
@@ -58,9 +58,7 @@ class InteractionWorker:
     responses: Interactions
     backoff: Backoff = exponential_backoff
 
-    async def run(
-        self, inbox: MemoryObjectReceiveStream[Interaction], captures: MemoryObjectSendStream[CaptureRequest]
-    ) -> None:
+    async def run(self, inbox: Receiver[Interaction], captures: Sender[CaptureRequest]) -> None:
         """Register our commands, and see to each interaction until the inbox ends and the last one is done."""
         self._captures = captures
         self._places = Semaphore(AT_ONCE)
@@ -117,7 +115,7 @@ class InteractionWorker:
         """Tell Discord that an answer follows; False if it does not take one any more."""
         ticket = interaction.interaction
         try:
-            await self.responses.defer(ticket, ephemeral=True, update=isinstance(interaction, ButtonPressed))
+            await self.responses.defer(ticket, update=isinstance(interaction, ButtonPressed))
         except ChatRefusedError as refusal:
             _log.warning("interaction_missed", interaction_id=ticket.id, reason=str(refusal))
             return False
@@ -164,7 +162,7 @@ class InteractionWorker:
         # The original response to a button is the message that holds it: never write over that.
         instead = first and not isinstance(interaction, ButtonPressed)
         speak = self.responses.reply if instead else self.responses.follow_up
-        await speak(interaction.interaction, text, ephemeral=True, buttons=buttons)
+        await speak(interaction.interaction, text, buttons=buttons)
 
     async def _persistently(self, act: Callable[[], Awaitable[None]]) -> None:
         """Try until it works; the last failure passes through. A reply that arrives twice is harmless."""
@@ -205,9 +203,7 @@ class Reviewer:
     admits: Callable[[ChannelId], Awaitable[bool]]
     events: Events
 
-    async def run(
-        self, approved: MemoryObjectReceiveStream[Approval], archived: MemoryObjectSendStream[Archived]
-    ) -> None:
+    async def run(self, approved: Receiver[Approval], archived: Sender[Archived]) -> None:
         """Approve the newest capture that each approval covers, until the wakeups end."""
         async with approved, archived:
             while True:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 from anyio import Event, create_task_group, move_on_after
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream as Sender
 
 from intern.actors.loops import surviving, wake
 from intern.core.errors import ConfigError, InternError
@@ -26,9 +26,9 @@ _log = get_logger(__name__)
 
 
 async def job_worker(
-    archived: MemoryObjectSendStream[Archived],
-    decided: MemoryObjectSendStream[Decided],
-    changed: MemoryObjectSendStream[SourceChanged],
+    archived: Sender[Archived],
+    decided: Sender[Decided],
+    changed: Sender[SourceChanged],
     *,
     jobs: Jobs,
     do: Callable[[Job, Callable[[], None]], Awaitable[bytes]],

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anyio import Event, WouldBlock
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream as Sender
 
 from intern.actors.loops import listen_beside, wake
 from intern.chat.checkpoints import Checkpoints, everywhere
@@ -49,10 +49,10 @@ class Listener:
 
     async def run(
         self,
-        events: MemoryObjectSendStream[Heard],
-        interactions: MemoryObjectSendStream[Interaction],
-        behind: MemoryObjectSendStream[FellBehind],
-        approved: MemoryObjectSendStream[Approval],
+        events: Sender[Heard],
+        interactions: Sender[Interaction],
+        behind: Sender[FellBehind],
+        approved: Sender[Approval],
     ) -> None:
         """Hand on each event until cancelled; then close the streams, so that the actors behind can finish."""
         self._events, self._interactions, self._behind, self._approved = events, interactions, behind, approved

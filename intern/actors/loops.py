@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from anyio import BrokenResourceError, EndOfStream, WouldBlock, create_task_group, move_on_after, sleep
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.chat.platform import Gateway
 from intern.core.errors import InternError
@@ -119,7 +119,7 @@ def patient(again: DueLog[T], event: str) -> DueLog[T]:
     return due
 
 
-def wake(stream: MemoryObjectSendStream[T], message: T) -> None:
+def wake(stream: Sender[T], message: T) -> None:
     """Send without waiting; a follower that is awake looks anyway."""
     with suppress(WouldBlock, BrokenResourceError):
         stream.send_nowait(message)
@@ -127,7 +127,7 @@ def wake(stream: MemoryObjectSendStream[T], message: T) -> None:
 
 async def follow(
     log: Log[P, T],
-    wakeups: MemoryObjectReceiveStream[object],
+    wakeups: Receiver[object],
     *,
     after: P | None,
     position_of: Callable[[T], P],

@@ -15,7 +15,11 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from anyio import Event, create_memory_object_stream, create_task_group, current_time
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream, MemoryObjectStreamStatistics
+from anyio.streams.memory import (
+    MemoryObjectReceiveStream as Receiver,
+    MemoryObjectSendStream as Sender,
+    MemoryObjectStreamStatistics,
+)
 
 from intern.actors.checkpointer import checkpointer
 from intern.chat.checkpoints import Checkpoints
@@ -50,9 +54,9 @@ class Fill:
     """How full each stream is; nothing before the pipeline was opened."""
 
     def __init__(self) -> None:
-        self._streams: dict[str, tuple[Stream[Any], MemoryObjectSendStream[Any]]] = {}
+        self._streams: dict[str, tuple[Stream[Any], Sender[Any]]] = {}
 
-    def watch(self, stream: Stream[Any], sends: MemoryObjectSendStream[Any]) -> None:
+    def watch(self, stream: Stream[Any], sends: Sender[Any]) -> None:
         """Remember the end of an opened stream."""
         # A clone of its own would keep the stream open: only its statistics are ever read, closed or not.
         self._streams[stream.name] = (stream, sends)
@@ -108,7 +112,7 @@ class Stream(Generic[T]):
         kinds: tuple[Any, ...] = get_args(self.carries) or (self.carries,)
         return tuple(each.__name__ for each in kinds)
 
-    def open(self, fill: Fill | None = None) -> tuple[MemoryObjectSendStream[T], MemoryObjectReceiveStream[T]]:
+    def open(self, fill: Fill | None = None) -> tuple[Sender[T], Receiver[T]]:
         """Open a stream, and let `fill` watch it."""
         sends, receives = create_memory_object_stream[T](self.size)
         if fill is not None:

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
 from anyio import Lock, Semaphore, create_task_group, current_time, move_on_after
-from anyio.streams.memory import MemoryObjectReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 
 from intern.actors.checkpointer import Settle
 from intern.actors.events import Events
@@ -116,7 +116,7 @@ class Poster:
     backoff: Backoff = exponential_backoff
     waiting: Waiting = field(default_factory=Waiting)
 
-    async def run(self, inbox: MemoryObjectReceiveStream[Reply]) -> None:
+    async def run(self, inbox: Receiver[Reply]) -> None:
         """Finish the replies that an earlier run left half posted, then post each reply until the inbox ends."""
         self._room = Semaphore(ROOM)
         self._places = Semaphore(AT_ONCE)

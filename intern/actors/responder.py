@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from anyio import CancelScope, Semaphore, create_task_group, sleep
 from anyio.lowlevel import checkpoint_if_cancelled
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from msgspec import structs
 
 from intern.actors.checkpointer import Settle
@@ -61,9 +61,7 @@ class Responder:
     settle: Settle
     events: Events
 
-    async def run(
-        self, inbox: MemoryObjectReceiveStream[AnswerRequest | Withdrawal], replies: MemoryObjectSendStream[Reply]
-    ) -> None:
+    async def run(self, inbox: Receiver[AnswerRequest | Withdrawal], replies: Sender[Reply]) -> None:
         """Answer each question until the inbox ends and the last one in work is done."""
         async with inbox, replies, create_task_group() as self._tg:
             self._replies = replies

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from anyio import Event, Semaphore, WouldBlock, create_task_group, move_on_after
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from msgspec.structs import replace
 
 from intern.actors.checkpointer import Settle
@@ -184,11 +184,11 @@ class Router:
 
     async def run(
         self,
-        inbox: MemoryObjectReceiveStream[Batch | MessageEdited | MessagesDeleted],
-        answers: MemoryObjectSendStream[AnswerRequest | Withdrawal],
-        captures: MemoryObjectSendStream[CaptureRequest],
-        withdrawals: MemoryObjectSendStream[Withdrawal],
-        words: MemoryObjectSendStream[Reply],
+        inbox: Receiver[Batch | MessageEdited | MessagesDeleted],
+        answers: Sender[AnswerRequest | Withdrawal],
+        captures: Sender[CaptureRequest],
+        withdrawals: Sender[Withdrawal],
+        words: Sender[Reply],
     ) -> None:
         """Route each batch, and what follows from late changes, until the inbox ends.
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from anyio import EndOfStream, current_time, move_on_after, move_on_at, sleep, sleep_forever, sleep_until
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.actors.events import Events
 from intern.actors.loops import Backoff, exponential_backoff, surviving, wake
@@ -20,7 +20,7 @@ SHORTEST_WAIT = 60.0
 EMBEDS_EVERY = 30.0
 
 
-async def scout(changed: MemoryObjectSendStream[SourceChanged], *, interval_seconds: float) -> None:
+async def scout(changed: Sender[SourceChanged], *, interval_seconds: float) -> None:
     """Wake the indexer at once, and then every `interval_seconds`, until cancelled."""
     async with changed:
         while True:
@@ -73,7 +73,7 @@ _retry_pauses = partial(exponential_backoff, first=10.0)
 
 
 async def indexer(
-    inbox: MemoryObjectReceiveStream[SourceChanged],
+    inbox: Receiver[SourceChanged],
     *,
     refresh: Callable[[], Awaitable[Refreshed]],
     settle_seconds: float,
@@ -102,7 +102,7 @@ async def indexer(
                     retries, retry_in = backoff(), None
 
 
-async def _settled(inbox: MemoryObjectReceiveStream[SourceChanged], quiet: float) -> None:
+async def _settled(inbox: Receiver[SourceChanged], quiet: float) -> None:
     latest = current_time() + LONGEST_BURST
     while current_time() < latest:
         with move_on_at(min(current_time() + quiet, latest)) as waiting:

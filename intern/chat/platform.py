@@ -20,6 +20,10 @@ PAGE: Final = 100
 """Messages that one request for history returns at most, on every platform."""
 
 
+Requested = Callable[[type[ChatError] | None], object]
+"""Takes what a request raised; None where it went well."""
+
+
 class Capabilities(Struct, frozen=True, kw_only=True):
     """How much a platform takes."""
 
@@ -140,26 +144,20 @@ class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
     def recall_roles(self, known: Collection[MemberRoles], /) -> None:
         """Take what an earlier start had learned of members' roles for true, until the platform tells otherwise."""
 
-    def tell_requests(
-        self, requested: Callable[[type[ChatError] | None], object], reconnected: Callable[[], object], /
-    ) -> None:
+    def tell_requests(self, requested: Requested, reconnected: Callable[[], object], /) -> None:
         """Tell each request that ended, with what it raises, and each connection after the first."""
 
 
 class Interactions(Protocol):
-    """Commands and buttons."""
+    """Commands and buttons. Only who used one sees what is said."""
 
-    async def defer(self, ticket: InteractionTicket, /, *, ephemeral: bool, update: bool = False) -> None:
+    async def defer(self, ticket: InteractionTicket, /, *, update: bool = False) -> None:
         """Say that an answer will come. With `update` (buttons) only `follow_up` gives one."""
 
-    async def reply(
-        self, ticket: InteractionTicket, text: str, /, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
+    async def reply(self, ticket: InteractionTicket, text: str, /, *, buttons: Sequence[Button] = ()) -> None:
         """Answer where the member sees us waiting. Doing it again replaces the answer."""
 
-    async def follow_up(
-        self, ticket: InteractionTicket, text: str, /, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
+    async def follow_up(self, ticket: InteractionTicket, text: str, /, *, buttons: Sequence[Button] = ()) -> None:
         """Say more."""
 
     async def register(self) -> None:

@@ -138,23 +138,19 @@ class Usage:
         """What all calls under way may take, at any endpoint."""
         return Spent(sum(each.tokens for each in self._held), sum(each.cost for each in self._held))
 
-    def count(
-        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached_tokens: int = 0
-    ) -> None:
+    def count(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float = 0.0, cached: int = 0) -> None:
         """Count one call, in the meters around it and in memory; the next `add` or `keep` stores it."""
         day = self.today()
-        taken = Meter(1, prompt_tokens, completion_tokens, cost, cached_tokens)
+        taken = Meter(1, prompt_tokens, reply_tokens, cost, cached)
         own = self._owed.setdefault((day, prompt), Meter()), self._spent.setdefault(day, Meter())
         for meter in (*own, *_meters.get()):
             meter.take(taken)
         if self.counted:
-            self.counted(prompt, prompt_tokens, completion_tokens, cost, cached_tokens)
+            self.counted(prompt, prompt_tokens, reply_tokens, cost, cached)
 
-    async def add(
-        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached_tokens: int = 0
-    ) -> None:
+    async def add(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float = 0.0, cached: int = 0) -> None:
         """Count one call, and store it unless something was stored within the last seconds."""
-        self.count(prompt, prompt_tokens, completion_tokens, cost, cached_tokens)
+        self.count(prompt, prompt_tokens, reply_tokens, cost, cached)
         now = self._clock.now()
         if self._stored_at is None or not timedelta(0) <= now - self._stored_at < _STORED_EVERY:
             await self.keep()

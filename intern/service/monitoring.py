@@ -340,9 +340,7 @@ class Counters(Tally, Protocol):
     def called(self, prompt: str, outcome: CallOutcome, seconds: float, /) -> None:
         """Count a call of a model."""
 
-    def spent(
-        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float, cached_tokens: int = 0, /
-    ) -> None:
+    def spent(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float, cached: int = 0, /) -> None:
         """Count the tokens and the cost of a call."""
 
     def requested(self, outcome: RequestOutcome, /) -> None:

@@ -72,21 +72,15 @@ class Responses:
         self.failures: defaultdict[str, deque[ChatError]] = defaultdict(deque)
         self.handled_at_defer: list[int] = []
 
-    async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
+    async def defer(self, ticket: InteractionTicket, *, update: bool = False) -> None:
         self.handled_at_defer.append(len(self._desk.handled))
-        self._call("defer", ticket, "update" if update else "ephemeral" if ephemeral else "public")
+        self._call("defer", ticket, "update" if update else "ephemeral")
 
-    async def reply(
-        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
-        assert ephemeral
+    async def reply(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         self._call("reply", ticket, text)
         self.buttons.append(buttons)
 
-    async def follow_up(
-        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
-        assert ephemeral
+    async def follow_up(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         self._call("follow_up", ticket, text)
         self.buttons.append(buttons)
 

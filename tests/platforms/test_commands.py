@@ -195,8 +195,8 @@ async def test_what_is_not_understood_can_still_be_answered(data: Any) -> None:
         used = await double.use(discord, discord.alice, data)
         unknown = understood(discord, used)
         assert isinstance(unknown, UnknownInteraction)
-        await commands.defer(unknown.interaction, ephemeral=True)
-        await commands.reply(unknown.interaction, "what?", ephemeral=True)
+        await commands.defer(unknown.interaction)
+        await commands.reply(unknown.interaction, "what?")
         assert double.shown(used) == ["what?"]
 
 
@@ -277,11 +277,11 @@ async def test_a_deferred_answer_is_for_one_member_and_edits_what_they_see_waiti
         to = ticket(discord, used)
         text = f"@everyone <@{discord.bob.id}> <@&{discord.team_role.id}> https://example.org"
 
-        await commands.defer(to, ephemeral=True)
+        await commands.defer(to)
         assert (used.callback, double.shown(used)) == ({"type": 5, "data": {"flags": 1 << 6}}, [])
-        await commands.reply(to, "first", ephemeral=True)
-        await commands.reply(to, text, ephemeral=True, buttons=(Button(custom_id="intern:share:1", label="Share"),))
-        await commands.follow_up(to, "more", ephemeral=True, buttons=(Button(custom_id="intern:up:1", emoji="👍"),))
+        await commands.reply(to, "first")
+        await commands.reply(to, text, buttons=(Button(custom_id="intern:share:1", label="Share"),))
+        await commands.follow_up(to, "more", buttons=(Button(custom_id="intern:up:1", emoji="👍"),))
 
         assert double.shown(used) == [text, "more"]
         assert used.original is not None
@@ -300,8 +300,8 @@ async def test_an_acknowledged_button_leaves_its_message_alone() -> None:
         used = await double.press(discord, discord.bob, answer, "intern:up:1")
         to = ticket(discord, used)
 
-        await commands.defer(to, ephemeral=True, update=True)
-        await commands.follow_up(to, "thanks", ephemeral=True)
+        await commands.defer(to, update=True)
+        await commands.follow_up(to, "thanks")
 
         assert used.callback == {"type": 6}
         assert (double.shown(used), answer.content) == (["thanks"], "so")
@@ -312,7 +312,7 @@ async def test_a_confirmation_that_got_lost_is_asked_for_again_and_found_done() 
     async with connected(max_retries=1) as (discord, commands):
         used = await double.ask(discord, discord.alice, "how?")
         discord.fail_next("POST", CALLBACK, when="after", status=502)
-        await commands.defer(ticket(discord, used), ephemeral=True)
+        await commands.defer(ticket(discord, used))
         assert [request.status for request in discord.requests_to("POST", CALLBACK)] == [502, 400]
 
 
@@ -323,14 +323,14 @@ async def test_too_late_is_a_refusal() -> None:
         to = ticket(discord, used)
         now.at += timedelta(seconds=4)
         with pytest.raises(ChatRefusedError, match="10062"):
-            await commands.defer(to, ephemeral=True)
+            await commands.defer(to)
 
         used = await double.ask(discord, discord.alice, "how?")
         to = ticket(discord, used)
-        await commands.defer(to, ephemeral=True)
+        await commands.defer(to)
         now.at += timedelta(minutes=16)
         with pytest.raises(ChatRefusedError, match="15 minutes are over") as refused:
-            await commands.reply(to, "so", ephemeral=True)
+            await commands.reply(to, "so")
         assert "discord.token" not in str(refused.value)
 
 
@@ -342,9 +342,9 @@ async def test_no_failure_tells_the_token() -> None:
         used = await double.ask(discord, discord.alice, "how?")
         to = ticket(discord, used)
         calls: list[Callable[[], Awaitable[None]]] = [
-            lambda: commands.defer(to, ephemeral=True),
-            lambda: commands.reply(to, "so", ephemeral=True),
-            lambda: commands.follow_up(to, "so", ephemeral=True),
+            lambda: commands.defer(to),
+            lambda: commands.reply(to, "so"),
+            lambda: commands.follow_up(to, "so"),
         ]
         for method, route, call in zip(("POST", "PATCH", "POST"), (CALLBACK, ORIGINAL, FOLLOW_UP), calls, strict=True):
             for fault in FAULTS:
@@ -362,15 +362,15 @@ async def test_a_waiter_that_gives_up_breaks_nothing() -> None:
     async with connected() as (discord, commands):
         used = await double.ask(discord, discord.alice, "how?")
         to = ticket(discord, used)
-        await commands.defer(to, ephemeral=True)
+        await commands.defer(to)
         held = discord.hold_next("PATCH", ORIGINAL)
         async with create_task_group() as tg:
-            tg.start_soon(lambda: commands.reply(to, "first", ephemeral=True))
+            tg.start_soon(lambda: commands.reply(to, "first"))
             await held.arrived.wait()
             tg.cancel_scope.cancel()
         held.release()
         await discord.wait_for_request("PATCH", ORIGINAL)
-        await commands.follow_up(to, "second", ephemeral=True)
+        await commands.follow_up(to, "second")
         assert double.shown(used) == ["first", "second"]
 
 

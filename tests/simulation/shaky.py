@@ -71,26 +71,22 @@ class ShakyResponses(SandboxCommands):
         self._clock = clock
         self._rng = rng
 
-    async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
+    async def defer(self, ticket: InteractionTicket, *, update: bool = False) -> None:
         await sleep(self._rng.uniform(0, LATENCY))
         age = (self._clock.now() - position_of(ticket.id).time).total_seconds()
         if ticket.id not in self.told and age > _FIRST_ANSWER:
             raise ChatRefusedError("Discord refused: unknown interaction")
-        await super().defer(ticket, ephemeral=ephemeral, update=update)
+        await super().defer(ticket, update=update)
         if self._rng.random() < 0.05:
             raise ChatUnknownOutcomeError("as the dice say")
 
-    async def reply(
-        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
+    async def reply(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         await self._travel()
-        await super().reply(ticket, text, ephemeral=ephemeral, buttons=buttons)
+        await super().reply(ticket, text, buttons=buttons)
 
-    async def follow_up(
-        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
+    async def follow_up(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         await self._travel()
-        await super().follow_up(ticket, text, ephemeral=ephemeral, buttons=buttons)
+        await super().follow_up(ticket, text, buttons=buttons)
 
     async def _travel(self) -> None:
         await sleep(self._rng.uniform(0, LATENCY))

@@ -135,14 +135,12 @@ class Metrics:
         self._calls.labels(prompt, outcome).inc()
         self._call_seconds.labels(prompt).observe(seconds)
 
-    def spent(
-        self, prompt: str, prompt_tokens: int, completion_tokens: int, cost: float, cached_tokens: int = 0
-    ) -> None:
+    def spent(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float, cached: int = 0) -> None:
         """Count the tokens and the money of a call."""
         prompt = self._known(prompt)
         self._tokens.labels(prompt, "prompt").inc(prompt_tokens)
-        self._tokens.labels(prompt, "completion").inc(completion_tokens)
-        self._cached_tokens.labels(prompt).inc(cached_tokens)
+        self._tokens.labels(prompt, "completion").inc(reply_tokens)
+        self._cached_tokens.labels(prompt).inc(cached)
         self._cost.labels(prompt, self._currency).inc(cost)
 
     def requested(self, outcome: RequestOutcome) -> None:

@@ -92,35 +92,27 @@ class HikariCommands:
     ready: Callable[[], Awaitable[object]] | None = None
     """Returns once Discord has welcomed us: commands are registered after that."""
 
-    async def defer(self, ticket: InteractionTicket, *, ephemeral: bool, update: bool = False) -> None:
+    async def defer(self, ticket: InteractionTicket, *, update: bool = False) -> None:
         """Tell Discord that an answer will come; it must hear so within 3 s. Doing it again is harmless.
 
         With `update` (buttons only) the member sees no sign of waiting, and `follow_up` is the way to answer.
         """
         body: dict[str, Any] = {"type": _DEFER_UPDATE if update else _DEFER_MESSAGE}
-        if ephemeral and not update:
+        if not update:
             body["data"] = {"flags": _EPHEMERAL}
         route = routes.POST_INTERACTION_RESPONSE.compile(**ids(interaction=ticket.id), token=_token(ticket))
         # hikari asks again by itself where the confirmation got lost.
         await self._ask(ticket, "acknowledge", route, body, done=_ACKNOWLEDGED)
 
-    async def reply(
-        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
-        """Put the answer where the member sees us waiting. Doing it again replaces it.
-
-        Who sees it was settled when it was deferred.
-        """
-        del ephemeral
+    async def reply(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
+        """Put the answer where the member sees us waiting. Doing it again replaces it."""
         route = routes.PATCH_INTERACTION_RESPONSE.compile(**ids(webhook=ticket.application_id), token=_token(ticket))
         await self._ask(ticket, "answer", route, content(text, buttons, None))
 
-    async def follow_up(
-        self, ticket: InteractionTicket, text: str, *, ephemeral: bool, buttons: Sequence[Button] = ()
-    ) -> None:
+    async def follow_up(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Say more. Doing it again says it twice."""
         body = content(text, buttons, None)
-        body["flags"] |= _EPHEMERAL if ephemeral else 0
+        body["flags"] |= _EPHEMERAL
         route = routes.POST_WEBHOOK_WITH_TOKEN.compile(**ids(webhook=ticket.application_id), token=_token(ticket))
         await self._ask(ticket, "follow up", route, body)
 

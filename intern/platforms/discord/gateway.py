@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import takewhile
-from types import TracebackType
 from typing import Any, Final, cast
 
 import aiohttp
@@ -20,6 +19,7 @@ from anyio import create_task_group, move_on_after
 from hikari.api import EventFactory, EventManager
 from hikari.impl import GatewayShardImpl, HTTPSettings, ProxySettings
 
+from intern.chat.platform import Requested
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError
 from intern.core.flow import GatewayEvent
 from intern.core.ids import GuildId
@@ -255,13 +255,11 @@ class HikariDiscord(HikariRest):
         self._was_connected = False
         self._reconnected: Callable[[], object] = lambda: None
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._deliver = None
         with move_on_after(_GOODBYE_SECONDS, shield=True) as scope:
             async with create_task_group() as tg:
-                tg.start_soon(super().__aexit__, kind, error, traceback)
+                tg.start_soon(super().__aexit__)
                 if self._connection:
                     self._connection.cancel()
                     await asyncio.wait({self._connection})
@@ -274,9 +272,7 @@ class HikariDiscord(HikariRest):
         """Whether a session is open right now, so that events are delivered."""
         return self._shard is not None and self._shard.is_connected
 
-    def tell_requests(
-        self, requested: Callable[[type[ChatError] | None], object], reconnected: Callable[[], object]
-    ) -> None:
+    def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
         """Tell each request that ended, with what it raises, and each connection after the first, however it came back.
 
         Neither must raise.

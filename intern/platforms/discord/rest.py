@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
 import aiohttp
@@ -24,7 +23,7 @@ from hikari.impl import RESTApp, RESTClientImpl
 from hikari.impl.buckets import RESTBucketManager
 from hikari.internal import data_binding, routes
 
-from intern.chat.platform import PAGE, Capabilities
+from intern.chat.platform import PAGE, Capabilities, Requested
 from intern.core.errors import (
     ChatError,
     ChatNotFoundError,
@@ -155,7 +154,7 @@ class HikariRest:
         self._client: RESTClientImpl | None = None
         self._calls: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[Any]] = set()
-        self.counted: Callable[[type[ChatError] | None], object] = lambda _: None
+        self.counted: Requested = lambda _: None
         """Hears of each call that ended, once: None where it went well, else what it came to; it must not raise.
 
         ChatUnknownOutcomeError stands for a 5xx or a lost connection, also where its caller gets another
@@ -168,9 +167,7 @@ class HikariRest:
         self._client.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with CancelScope(shield=True):
             await self._close()
 

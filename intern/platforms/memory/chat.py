@@ -12,9 +12,9 @@ from re import compile as pattern
 import anyio
 from msgspec import Struct, structs
 
-from intern.chat.platform import Capabilities
+from intern.chat.platform import Capabilities, Requested
 from intern.core.clock import Clock
-from intern.core.errors import ChatError, ChatNotFoundError
+from intern.core.errors import ChatNotFoundError
 from intern.core.flow import ChannelSeen, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_at, position_of
 from intern.core.messages import (
@@ -194,9 +194,7 @@ class Sandbox(MemoryHistory):
     def recall_roles(self, known: Collection[MemberRoles]) -> None:
         """Nothing to recall."""
 
-    def tell_requests(
-        self, requested: Callable[[type[ChatError] | None], object], reconnected: Callable[[], object]
-    ) -> None:
+    def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
         """There are no requests."""
 
     async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
