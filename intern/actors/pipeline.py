@@ -66,16 +66,10 @@ class Fill:
         return tuple(_filled(stream, sends.statistics()) for stream, sends in self._streams.values())
 
 
-def _filled(stream: Stream[Any], seen: MemoryObjectStreamStatistics) -> StreamFill:
+def _filled(it: Stream[Any], seen: MemoryObjectStreamStatistics) -> StreamFill:
     taking: Taking = "waits" if seen.tasks_waiting_receive else "busy" if seen.open_receive_streams else "gone"
-    return StreamFill(
-        name=stream.name,
-        kinds=stream.kinds,
-        waiting=seen.current_buffer_used,
-        size=stream.size,
-        to=stream.to,
-        taking=taking,
-    )
+    waiting = seen.current_buffer_used
+    return StreamFill(name=it.name, kinds=it.kinds, waiting=waiting, size=it.size, to=it.to, taking=taking)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,20 +144,8 @@ REPLIES = Stream[Reply](Reply, ("responder", "router"), "poster", 16)
 """Replies are few and small; one that waits for Discord must not hold up a model call that is done."""
 
 STREAMS: tuple[Stream[Any], ...] = (
-    EVENTS,
-    BEHIND,
-    INTERACTIONS,
-    APPROVED,
-    BATCHES,
-    ANSWERS,
-    CAPTURES,
-    PENDING,
-    WITHDRAWALS,
-    ARCHIVED,
-    FILINGS,
-    CHANGES,
-    DECIDED,
-    REPLIES,
+    *(EVENTS, BEHIND, INTERACTIONS, APPROVED, BATCHES, ANSWERS, CAPTURES),
+    *(PENDING, WITHDRAWALS, ARCHIVED, FILINGS, CHANGES, DECIDED, REPLIES),
 )
 
 

@@ -166,11 +166,8 @@ class Checkpoints:
         """Count the unfinished work. Checkpoints do not tell it: those of quiet channels do not move."""
         busy = [channel.work for channel in self._channels.values() if channel.work]
         unlisted = {listing.channel_id for listing in self.unlisted()}
-        return Unhandled(
-            messages=sum(map(len, busy)),
-            oldest=min(map(min, busy)).id if busy else None,
-            channels=len(unlisted.union(self._behind)),
-        )
+        oldest = min(map(min, busy)).id if busy else None
+        return Unhandled(messages=sum(map(len, busy)), oldest=oldest, channels=len(unlisted.union(self._behind)))
 
     # Checkpoints.
 

@@ -15,7 +15,7 @@ from intern.chat.platform import PAGE, History
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest
 from intern.core.ids import ConversationId, MessageId, reply_conversation, thread_conversation
-from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext
+from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext, Role
 from intern.core.records import Capture, Turn
 from intern.core.text.words import one_line
 
@@ -218,13 +218,8 @@ def _said(message: ChatMessage) -> Message:
     text = message.text  # what is attached goes beside it
     if message.mentions_bot:
         text = _LEADING_MENTION.sub("", text)  # the address on the letter is not part of it
-    return Message(
-        role="assistant" if message.author.is_self else "user",
-        text=text,
-        at=message.at,
-        author_id=message.author.id,
-        attachments=message.attachments,
-    )
+    role: Role = "assistant" if message.author.is_self else "user"
+    return Message(role=role, text=text, at=message.at, author_id=message.author.id, attachments=message.attachments)
 
 
 def _newest(messages: Iterable[Message], room: int) -> list[Message]:

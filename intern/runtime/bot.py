@@ -86,7 +86,7 @@ class _NoImages:
 
 
 class _NoCommands:
-    """Commands and buttons of a Discord in memory: nobody can use one there."""
+    """Commands and buttons of a Discord in memory: it has none."""
 
     async def _never(self, *_: Any, **__: Any) -> None: ...
 

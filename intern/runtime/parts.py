@@ -131,12 +131,8 @@ async def parts_around(
             first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
             marks = await CheckpointStore(db).open(platform.chat.guild_ids, first)
             audience = _Audience(platform.chat, settings.conversations)
-            missed = MissedChanges(
-                writer.stores.archive,
-                platform.chat,
-                is_withdrawn=writer.stores.knowledge.is_withdrawn,
-                admits=audience.admits_id,
-            )
+            archive, gone = writer.stores.archive, writer.stores.knowledge.is_withdrawn
+            missed = MissedChanges(archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id)
             here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
             attended = min(here, default=clock.now())
             gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
@@ -169,6 +165,7 @@ async def _around(room: _Room) -> _Around:
     platform, overheard, audience, checkpoints, events, models, writer, embedder = room
     chat, stores, learning = platform.chat, writer.stores, writer.learning
     settings, db, clock = stores.settings, stores.db, stores.clock
+    archive, knowledge, ledger = stores.archive, stores.knowledge, stores.posts
     options = settings.conversations
     settling = Settling(checkpoints.settle)
     chat.recall_roles(await stores.roles.known())
@@ -182,20 +179,14 @@ async def _around(room: _Room) -> _Around:
     pending, attempts, indexing = stores.pending, stores.attempts, writer.indexing
     extraction, answered = writer.extraction, writer.extraction.answered
     await answered.open(ThreadReader(chat, audience.admits_id))
-    late = MessageChanges(stores.archive, admits=audience.admits_id, pending=pending, answered=answered.threads)
+    late = MessageChanges(archive, admits=audience.admits_id, pending=pending, answered=answered.threads)
     library = library_of(
-        settings,
-        stores.archive,
-        stores.knowledge,
-        search=stores.search,
-        embedder=embedder,
-        clock=clock,
-        sources=stores.sources,
+        settings, archive, knowledge, search=stores.search, embedder=embedder, clock=clock, sources=stores.sources
     )
     answerer = Answerer(models.answering, library, settings.ai, models.nearest)
     posts = Posting(
         chat,
-        stores.posts,
+        ledger,
         chat,
         outgoing=outgoing,
         clock=clock,
@@ -222,7 +213,7 @@ async def _around(room: _Room) -> _Around:
         count=events.asked,
         over_limit=partial(events.turned_away, "asked too much"),
     )
-    posted = PostedAnswers(stores.cited, library, stores.knowledge, emails=settings.kb.mask_emails)
+    posted = PostedAnswers(stores.cited, library, knowledge, emails=settings.kb.mask_emails)
     captions = Captioning(
         models.learning,
         platform.images,
@@ -233,16 +224,9 @@ async def _around(room: _Room) -> _Around:
     )
     retractions = Retractions(stores.cited, posts.retract, traces, clock, wording.retracted)
     posted_work = (posted.check, retractions.retract) if settings.ai.retract else (posted.check,)
-    private = PrivateNotes(chat, Greeted(db, clock=clock))
+    notes = PrivateNotes(chat, Greeted(db, clock=clock))
     dispatcher = Dispatcher(
-        chat,
-        stores.posts,
-        options,
-        guild_ids=chat.guild_ids,
-        admits=chat.admits,
-        clock=clock,
-        allows=allows,
-        private=private,
+        chat, ledger, options, guild_ids=chat.guild_ids, admits=chat.admits, clock=clock, allows=allows, private=notes
     )
     approvals, look_up = Approvals(clock=clock), partial(open_message, chat.look_up, audience.admits_id)
     scans, batch_wait = settings.kb.scan_interval_seconds, settings.discord.message_batch_wait_seconds
@@ -255,6 +239,7 @@ async def _around(room: _Room) -> _Around:
         # What the asker wrote last has become a question by then, or never will.
         hold_seconds=batch_wait + 5,
     )
+    patiently, files = partial(regularly, backoff=exponential_backoff), stores.files
     captures = partial(capturer, keep=learning.keep, known=captions.known, pending=pending, settle=settling.captured)
     fetches = partial(fetch, indexing.refresh_pages, events)
     captioner = Captioner(pending=pending, captions=captions, keep=learning.keep, look_up=look_up, events=events)
@@ -280,7 +265,14 @@ async def _around(room: _Room) -> _Around:
             attempts=attempts,
             events=events,
         ).run,
-        "projector": partial(following, "projector", stores.files.catch_up, woken=stores.files.wait),
+        "projector": partial(
+            patiently,
+            "projector",
+            files.catch_up,
+            interval_seconds=scans,
+            woken=files.wait,
+            shortest_wait=_TOGETHER,
+        ),
         "batcher": partial(batcher, open_batches=Batches(batch_wait), settle=checkpoints.settle, clock=clock),
         "router": Router(
             dispatch=partial(_dispatched, dispatcher, answered),
@@ -296,7 +288,7 @@ async def _around(room: _Room) -> _Around:
             answers=answers,
             replying=Replying(wording, options, handoff_role_id=RoleId(handoff) if handoff else None),
             outgoing=outgoing,
-            done_with=stores.posts.done_with,
+            done_with=ledger.done_with,
             typing=chat.typing,
             traces=traces,
             settle=settling.settle,
@@ -314,12 +306,7 @@ async def _around(room: _Room) -> _Around:
     }
     if embedding := indexing.embedding:
         actors["embedder"] = partial(
-            regularly,
-            "embedder",
-            embedding.all,
-            interval_seconds=EMBEDS_EVERY,
-            woken=embedding.wait,
-            backoff=exponential_backoff,
+            patiently, "embedder", embedding.all, interval_seconds=EMBEDS_EVERY, woken=embedding.wait
         )
     if engine := stores.search.engine:
         actors["vector_copier"] = partial(following, "vector_copier", engine.catch_up, woken=engine.wait)
@@ -337,7 +324,7 @@ async def _around(room: _Room) -> _Around:
 
 
 _TOLD_WITHIN = 5.0  # seconds
-_PROJECTS_EVERY = 0.9  # seconds; several changes are written together
+_TOGETHER = 0.9  # seconds; several changes are written together
 
 
 class _Audience:

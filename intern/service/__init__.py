@@ -23,18 +23,8 @@ if TYPE_CHECKING:
 
 _LAZY = ("Intern", "open_intern")
 
-__all__ = [
-    "CONFIG_FILE",
-    "NO_PRICE",
-    "DiscordOptions",
-    "Intern",
-    "KbSection",
-    "PageOptions",
-    "Settings",
-    "is_loopback",
-    "load_settings",
-    "open_intern",
-]
+__all__ = ["CONFIG_FILE", "NO_PRICE", "DiscordOptions", "Intern", "KbSection", "PageOptions", "Settings"]
+__all__ += ["is_loopback", "load_settings", "open_intern"]
 
 
 def __getattr__(name: str) -> object:

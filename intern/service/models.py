@@ -63,20 +63,9 @@ from intern.stores.sqlite.usage import FormLog, UsageLog, VectorMemory
 _log = get_logger(__name__)
 
 PROMPTS: tuple[Prompt[Any, Any], ...] = (
-    GATE,
-    SELECT,
-    ANSWER,
-    VERIFY,
-    DECIDE,
-    CONFIRM,
-    CLASSIFY,
-    INTEGRATE,
-    SPLIT_TOPIC,
-    SUMMARIZE_IMAGES,
-    EXTRACT,
-    SUMMARIZE_SOURCE,
-    SUMMARIZE_TOPIC,
-    SUMMARIZE_FILE,
+    *(GATE, SELECT, ANSWER, VERIFY, DECIDE, CONFIRM),
+    *(CLASSIFY, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES, EXTRACT),
+    *(SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SUMMARIZE_FILE),
 )
 """The catalogue: every model call there is. A test compares it with the templates."""
 

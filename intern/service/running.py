@@ -309,12 +309,8 @@ class Running(Standing):
         questions = await self.stores.unanswered.all()
         groups = await run_sync(grouped, [each.text for each in questions])
         traced = await self._traces.having([each.question_id for each in questions])
-        return OpenQuestions(
-            groups=tuple(tuple(questions[place] for place in places) for places in groups[:_ROWS]),
-            traced=traced,
-            total=len(groups),
-            questions=len(questions),
-        )
+        shown = tuple(tuple(questions[place] for place in places) for places in groups[:_ROWS])
+        return OpenQuestions(groups=shown, traced=traced, total=len(groups), questions=len(questions))
 
     async def outdated(self) -> OutdatedAnswers:
         """List posted answers that their sources do not support any more, newest first."""
@@ -401,13 +397,9 @@ class Running(Standing):
             raise ConfigError(f"there is no fact {fact_id[:80]!r}")
         latest = link.occurrences[::-1]
         said_in = list(dict.fromkeys(each.conversation_id for each in latest))[:_OLD_NUGGETS]
-        nuggets = [await self._nuggets.of_conversation(each) for each in said_in]
-        return FactPage(
-            fact=link.fact,
-            chain=tuple(each.fact for each in links),
-            occurrences=latest[:_ROWS],
-            nuggets=tuple(chain.from_iterable(nuggets)),
-        )
+        nuggets = tuple(chain.from_iterable([await self._nuggets.of_conversation(each) for each in said_in]))
+        facts = tuple(each.fact for each in links)
+        return FactPage(fact=link.fact, chain=facts, occurrences=latest[:_ROWS], nuggets=nuggets)
 
     async def nuggets(self, offset: int) -> Listed[Nugget]:
         """Nuggets, newest first."""

@@ -139,15 +139,9 @@ def library_of(
         finder = Finder(search, embedder)
         discovered = DiscoveredSources(settings, search) if settings.discovery.answer else None
         ranking = Ranking(settings, finder, discovered)
+        sure = settings.facts.min_confidence
         learned = LearnedSources(
-            search.db,
-            search,
-            finder,
-            archive=archive,
-            decisions=knowledge,
-            clock=clock,
-            min_confidence=settings.facts.min_confidence,
-            site=site,
+            search.db, search, finder, archive=archive, decisions=knowledge, clock=clock, min_confidence=sure, site=site
         )
     return Library(
         indices=(Catalogue(knowledge, "kb"), Catalogue(knowledge, "team")),
@@ -307,12 +301,9 @@ class Indexing:
         self._kb_catalogue = Catalogue(stores.knowledge, "kb")
         self.team_catalogue = Catalogue(stores.knowledge, "team")
         self.embedding = None if embedder is None else Embedding(stores.search, embedder)
+        both, archive = (self._kb_catalogue, self.team_catalogue), stores.archive
         self._library = Library(
-            indices=(self._kb_catalogue, self.team_catalogue),
-            sources=stores.sources,
-            topics=stores.knowledge,
-            archive=stores.archive,
-            pages=stores.pages,
+            indices=both, sources=stores.sources, topics=stores.knowledge, archive=archive, pages=stores.pages
         )
         self.turn = Lock()
         # Apart from the others: slow sites hold up neither topics nor documents.
@@ -322,8 +313,8 @@ class Indexing:
         """Bring both indices up to date with topics and files; without `describe`, no model is asked."""
         async with self.turn:
             topics = await self._refresh_topics(describe=describe)
-            folder, options = self._stores.sources, self._settings.indexing
-            sources = await refresh_sources(self._model, folder, self._kb_catalogue, options, describe=describe)
+            options, folder = self._settings.indexing, self._stores.sources
+            sources = await refresh_sources(self._model, folder, self._kb_catalogue, options=options, describe=describe)
             await self._keep_searchable()
             await self._stores.left_out.keep("document", noteworthy(sources.skipped))
         return joined(topics, sources)
@@ -401,8 +392,8 @@ class Indexing:
         return covered_topic(name.replace("-", " "), await run_sync(self._stores.knowledge.read, name))
 
     async def _refresh_topics(self, *, describe: bool = True) -> Refreshed:
-        knowledge, options = self._stores.knowledge, self._settings.indexing
-        return await refresh_topics(self._model, knowledge, self.team_catalogue, options, describe=describe)
+        options, topics = self._settings.indexing, self._stores.knowledge
+        return await refresh_topics(self._model, topics, self.team_catalogue, options=options, describe=describe)
 
 
 def joined(*refreshed: Refreshed) -> Refreshed:

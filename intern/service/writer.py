@@ -286,13 +286,8 @@ class Writer:
         self.learning = Learning(stores, model, self.indexing)
         self.extraction = Extraction(stores, model)
         self._derived: tuple[Forgets, ...] = (
-            stores.pending,
-            stores.remains,
-            stores.unanswered,
-            stores.cited,
-            stores.replies,
-            self.extraction,
-            VectorMemory(db, clock=clock),
+            *(stores.pending, stores.remains, stores.unanswered, stores.cited, stores.replies),
+            *(self.extraction, VectorMemory(db, clock=clock)),
         )
         self._discovery = discovery_of(settings, stores.search, model, clock)
         self._discovering = Lock()
@@ -425,11 +420,6 @@ class Writer:
 
 def discovery_of(settings: Settings, store: SqliteSearchStore, model: Model, clock: Clock) -> Discovery:
     """Discovery as the operator wants it."""
-    return Discovery(
-        settings.discovery,
-        store=store,
-        scanner=Scanner(settings.discovery, never=never_discovered(settings)),
-        model=model,
-        clock=clock,
-        secrets=settings.secrets,
-    )
+    options, secrets = settings.discovery, settings.secrets
+    scanner = Scanner(options, never=never_discovered(settings))
+    return Discovery(options, store=store, scanner=scanner, model=model, clock=clock, secrets=secrets)

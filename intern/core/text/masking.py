@@ -168,13 +168,8 @@ _Rules = tuple[tuple[str, re.Pattern[str], Callable[[str], str]], ...]
 
 # Not `git@github.com:owner/repo`, which names a repository, nor what a package manager writes (`left-pad@1.3.0`).
 # A local part is looked for only where one begins, or each of a hundred thousand letters would begin a search.
-_EMAILS: _Rules = (
-    (
-        "email",
-        re.compile(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])"),
-        _whole,
-    ),
-)
+_EMAIL = re.compile(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])")
+_EMAILS: _Rules = (("email", _EMAIL, _whole),)
 
 # Earlier rules see the text first: what a name gives away goes before what only looks like a key.
 _RULES: _Rules = tuple(

@@ -30,19 +30,15 @@ if TYPE_CHECKING:
     from intern.service import Settings
     from intern.service.intern import Intern
 
+_READ = click.Path(exists=True, dir_okay=False, path_type=Path)
 _MOST_UNKNOWN = 5  # expected sources that are named one by one
 _AT_A_TIME = 4  # questions; an endpoint's own limits hold, too
 
 
 @click.command("eval")
-@click.argument("file", metavar="QUESTIONS.JSONL", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", metavar="QUESTIONS.JSONL", type=_READ)
 @click.option("--json", "as_json", is_flag=True, help="The whole result as one JSON object on stdout, to be kept.")
-@click.option(
-    "--compare",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="OLD.JSON",
-    help="Also say what is different from this earlier result.",
-)
+@click.option("--compare", type=_READ, metavar="OLD.JSON", help="Also say what is different from this earlier result.")
 @click.option("--concurrency", type=click.IntRange(min=1), help="Questions at the same time; else 4, offline 1.")
 def eval(*, file: Path, as_json: bool, compare: Path | None, concurrency: int | None) -> None:  # noqa: A001 it is the name of the command
     """Ask a file of questions, and say how well they were answered.
@@ -59,14 +55,11 @@ def eval(*, file: Path, as_json: bool, compare: Path | None, concurrency: int | 
     questions = evaluation.read_questions(file)
     older = evaluation.read_evaluation(compare) if compare else None
     offline = settings.llm.kind == "offline"
+    at_once = concurrency or (1 if offline else _AT_A_TIME)
 
     async def work(intern: Intern) -> tuple[tuple[IndexEntry, ...], tuple[Outcome, ...]]:
-        return await intern.entries(), await evaluation.outcomes_of(
-            intern.answer,
-            questions,
-            concurrency=concurrency or (1 if offline else _AT_A_TIME),
-            tell=_asking(len(questions)),
-        )
+        entries, told = await intern.entries(), _asking(len(questions))
+        return entries, await evaluation.outcomes_of(intern.answer, questions, concurrency=at_once, tell=told)
 
     entries, outcomes = ask_folder(work, settings)
     unknown = evaluation.unknown_sources(questions, entries)
@@ -153,6 +146,7 @@ def _on_a_line(text: str, longest: int) -> str:
 
 
 _JSON, _HTML = Path("backtest.json"), Path("backtest.html")
+_WRITTEN = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("backtest")
@@ -164,18 +158,8 @@ _JSON, _HTML = Path("backtest.json"), Path("backtest.html")
 @click.option("--no-documents", is_flag=True, help="Answer from what the team said only.")
 @click.option("--concurrency", type=click.IntRange(min=1), help="Questions at the same time; else 4, offline 1.")
 @click.option("--dry-run", is_flag=True, help="Say how many questions there are, and what asking them would cost.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help=f"Write the result there; else to {_JSON}.",
-)
-@click.option(
-    "--html",
-    "html_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help=f"Write a report to read there; else to {_HTML}.",
-)
+@click.option("--json", "json_file", type=_WRITTEN, help=f"Write the result there; else to {_JSON}.")
+@click.option("--html", "html_file", type=_WRITTEN, help=f"Write a report to read there; else to {_HTML}.")
 def backtest(
     *,
     exports: tuple[Path, ...],
@@ -202,12 +186,8 @@ def backtest(
     settings = settings_of()
     from intern.lab.backtest import Wanted
 
-    asked = Wanted(
-        files=tuple(files_of(exports)),
-        documents=not no_documents,
-        concurrency=concurrency or (1 if settings.llm.kind == "offline" else _AT_A_TIME),
-        **wanted,
-    )
+    at_once = concurrency or (1 if settings.llm.kind == "offline" else _AT_A_TIME)
+    asked = Wanted(files=tuple(files_of(exports)), documents=not no_documents, concurrency=at_once, **wanted)
     if not dry_run:
         for option, named, usual in (("--json", json_file, _JSON), ("--html", html_file, _HTML)):
             _check_writable(named or usual, option)

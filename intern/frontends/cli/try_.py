@@ -32,18 +32,8 @@ from intern.service.intern import Refreshed
 from intern.service.reading import Reading
 
 _TEAM_MEMBER = "mira"
-_IN_FOLDER = dict.fromkeys(
-    (
-        "index_path",
-        "index_cache_path",
-        "team_raw_dir",
-        "team_topics_dir",
-        "team_index_path",
-        "team_index_cache_path",
-        "qa_raw_last_processed_id",
-    ),
-    "",
-)
+_OWN = ("index_path", "index_cache_path", "team_raw_dir", "team_topics_dir", "team_index_path", "team_index_cache_path")
+_IN_FOLDER = dict.fromkeys((*_OWN, "qa_raw_last_processed_id"), "")
 _PATIENCE = 120.0  # seconds; a model on a slow machine takes its time
 
 

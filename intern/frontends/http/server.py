@@ -86,12 +86,8 @@ _SAID: Final[Mapping[str, str]] = {
 @asynccontextmanager
 async def serving(options: PageOptions, running: Running, *, metrics: MetricsText | None = None) -> AsyncGenerator[str]:
     """Serve the page until the block is left; give its address. Raises ConfigError where the port is not free."""
-    runner = web.AppRunner(
-        _Pages(options, running, metrics).application(),
-        access_log=None,
-        handle_signals=False,
-        shutdown_timeout=_CLOSE_SECONDS,
-    )
+    pages = _Pages(options, running, metrics).application()
+    runner = web.AppRunner(pages, access_log=None, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS)
     await runner.setup()
     try:
         try:
@@ -240,11 +236,8 @@ class _Pages:
         if not ready_counts:  # so that old results are recognised
             ago = health.looked_seconds_ago
             told["looked_seconds_ago"] = None if ago is None else round(ago, 1)
-        return web.Response(
-            status=200 if health.ready or not ready_counts else 503,
-            body=msgspec.json.encode(told),
-            content_type="application/json",
-        )
+        status = 200 if health.ready or not ready_counts else 503
+        return web.Response(status=status, body=msgspec.json.encode(told), content_type="application/json")
 
     async def _tell_metrics(self, _: web.Request) -> web.Response:
         if self._metrics is None:
@@ -321,14 +314,8 @@ class _Pages:
             problem = "Too many wrong tokens; wait a minute." if weary else "That is not the token."
             return self._page(request, "login", "Log in", 429 if weary else 401, problem=problem)
         response = web.Response(status=303, headers={"Location": "/"})
-        response.set_cookie(
-            self._cookie,
-            session,
-            max_age=int(SESSION_SECONDS),
-            httponly=True,
-            samesite="Strict",
-            secure=_came_encrypted(request),
-        )
+        secure, lasts = _came_encrypted(request), int(SESSION_SECONDS)
+        response.set_cookie(self._cookie, session, max_age=lasts, httponly=True, samesite="Strict", secure=secure)
         return response
 
     async def _logged_out(self, request: web.Request) -> web.Response:

@@ -164,13 +164,8 @@ def interaction_of(payload: Mapping[str, Any], team: Team, cache: Cache | None =
     if raw.type in _UNANSWERABLE:
         return None
     cache = cache or Cache()
-    ticket = InteractionTicket(
-        id=raw.id,
-        token=Secret(raw.token),
-        application_id=raw.application_id,
-        guild_id=raw.guild_id,
-        channel_id=raw.place,
-    )
+    token, ours = Secret(raw.token), raw.application_id
+    ticket = InteractionTicket(id=raw.id, token=token, application_id=ours, guild_id=raw.guild_id, channel_id=raw.place)
     try:
         known = _understood(raw, ticket, _user_of(raw, team, cache), team, cache)
     except msgspec.ValidationError as error:

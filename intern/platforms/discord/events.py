@@ -63,14 +63,8 @@ def channel_of(raw: RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:
     kind: ChannelKind = "channel"
     if raw.is_thread:
         kind = "post" if raw.parent_id and kinds.get(raw.parent_id) in FORUMS else "thread"
-    return Channel(
-        id=raw.id,
-        guild_id=raw.guild_id,
-        kind=kind,
-        name=whole(raw.name or ""),
-        parent_id=raw.parent_id if raw.is_thread else None,
-        private=raw.is_private,
-    )
+    name, parent = whole(raw.name or ""), raw.parent_id if raw.is_thread else None
+    return Channel(id=raw.id, guild_id=raw.guild_id, kind=kind, name=name, parent_id=parent, private=raw.is_private)
 
 
 _Key = TypeVar("_Key", bound=Hashable)

@@ -348,13 +348,8 @@ def _reply_channel(reference: _Reference | None, place: ChannelId) -> ChannelId:
 
 def _attachment(file: _File) -> Attachment:
     name = file.file_name or ""
-    return Attachment(
-        id=file.id or name,
-        filename=name,
-        url=file.url or "",
-        size=int(file.file_size_bytes or 0),
-        content_type=guess_type(name)[0],
-    )
+    size, kind = int(file.file_size_bytes or 0), guess_type(name)[0]
+    return Attachment(id=file.id or name, filename=name, url=file.url or "", size=size, content_type=kind)
 
 
 def _is_snowflake(snowflake: str) -> bool:

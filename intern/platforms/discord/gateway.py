@@ -347,12 +347,8 @@ class HikariDiscord(HikariRest):
         except ChatNotFoundError:
             raise ConfigError(NO_API) from None
         if limit := door.session_start_limit:
-            self._starts.told(
-                total=limit.total,
-                remaining=limit.remaining,
-                reset_after=limit.reset_after / 1000,
-                now=asyncio.get_running_loop().time(),
-            )
+            after, now = limit.reset_after / 1000, asyncio.get_running_loop().time()
+            self._starts.told(total=limit.total, remaining=limit.remaining, reset_after=after, now=now)
         return door.url
 
     def _connected(self) -> None:

@@ -404,10 +404,6 @@ def content(text: str, buttons: Sequence[Button], mention_role: RoleId | None) -
     if mention_role:
         allowed["roles"] = [mention_role]
     shown = [_shown(button) for button in buttons]
-    rows = [shown[at : at + _BUTTONS_A_ROW] for at in range(0, len(shown), _BUTTONS_A_ROW)]
-    return {
-        "content": text,
-        "flags": _SUPPRESS_EMBEDS,
-        "allowed_mentions": allowed,
-        "components": [{"type": _ROW, "components": row} for row in rows],
-    }
+    starts = range(0, len(shown), _BUTTONS_A_ROW)
+    rows = [{"type": _ROW, "components": shown[at : at + _BUTTONS_A_ROW]} for at in starts]
+    return {"content": text, "flags": _SUPPRESS_EMBEDS, "allowed_mentions": allowed, "components": rows}

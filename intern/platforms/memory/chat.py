@@ -129,13 +129,8 @@ class Sandbox(MemoryHistory):
     def edit(self, channel_id: ChannelId, message_id: MessageId, text: str) -> ChatMessage:
         """Change a message."""
         at, message = self._locate(channel_id, message_id)
-        edited = structs.replace(
-            message,
-            text=text,
-            edited_at=self._clock.now(),
-            mentions_bot=self._mentions(text),
-            mentioned_staff=self._staff(text),
-        )
+        now, bot, staff = self._clock.now(), self._mentions(text), self._staff(text)
+        edited = structs.replace(message, text=text, edited_at=now, mentions_bot=bot, mentioned_staff=staff)
         self._messages[channel_id][at] = edited
         self._happened(MessageEdited(message=edited))
         return edited
