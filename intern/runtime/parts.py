@@ -239,7 +239,8 @@ async def _around(room: _Room) -> _Around:
         # What the asker wrote last has become a question by then, or never will.
         hold_seconds=batch_wait + 5,
     )
-    patiently, files = partial(regularly, backoff=exponential_backoff), stores.files
+    patiently = partial(regularly, backoff=exponential_backoff)
+    following = partial(patiently, interval_seconds=scans, shortest_wait=_TOGETHER)
     captures = partial(capturer, keep=learning.keep, known=captions.known, pending=pending, settle=settling.captured)
     fetches = partial(fetch, indexing.refresh_pages, events)
     captioner = Captioner(pending=pending, captions=captions, keep=learning.keep, look_up=look_up, events=events)
@@ -265,14 +266,7 @@ async def _around(room: _Room) -> _Around:
             attempts=attempts,
             events=events,
         ).run,
-        "projector": partial(
-            patiently,
-            "projector",
-            files.catch_up,
-            interval_seconds=scans,
-            woken=files.wait,
-            shortest_wait=_TOGETHER,
-        ),
+        "projector": partial(following, "projector", stores.files.catch_up, woken=stores.files.wait),
         "batcher": partial(batcher, open_batches=Batches(batch_wait), settle=checkpoints.settle, clock=clock),
         "router": Router(
             dispatch=partial(_dispatched, dispatcher, answered),

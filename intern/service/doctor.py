@@ -329,7 +329,7 @@ async def examine(settings: Settings) -> Report:
     Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
     """
     found = await audience.look(settings.discord) if settings.discord.token else None
-    asked = await ask_endpoints(settings)
+    asked = [*await ask_endpoints(settings), *await _engine(settings)]
     here = [_model(settings), *asked, *_prices(settings), *await run_sync(folder_findings, settings)]
     if found is None:
         invite, mend = "", "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml"

@@ -276,8 +276,8 @@ class Learning:
         return Due(seconds=waiting.seconds)
 
     def _again(self, retries: Mapping[QAId, Retry]) -> Again:
-        due, parked, passed_over = self._knowledge.due(), self._knowledge.parked(), self._stores.passed_over
-        return again(due, parked, retries, now=self._clock.now(), passed_over=passed_over)
+        found = again(self._knowledge.parked(), retries, self._clock.now(), self._stores.passed_over)
+        return found._replace(due=(*self._knowledge.due(), *found.due))
 
     def _pairs(self, decisions: Sequence[PairDecision]) -> list[CapturedPair]:
         return [pair for each in decisions if (pair := self._archive.get(each.qa_id)) is not None]

@@ -313,8 +313,8 @@ class Indexing:
         """Bring both indices up to date with topics and files; without `describe`, no model is asked."""
         async with self.turn:
             topics = await self._refresh_topics(describe=describe)
-            options, folder = self._settings.indexing, self._stores.sources
-            sources = await refresh_sources(self._model, folder, self._kb_catalogue, options=options, describe=describe)
+            folder, options = self._stores.sources, self._settings.indexing
+            sources = await refresh_sources(self._model, folder, self._kb_catalogue, options, describe=describe)
             await self._keep_searchable()
             await self._stores.left_out.keep("document", noteworthy(sources.skipped))
         return joined(topics, sources)
@@ -392,8 +392,8 @@ class Indexing:
         return covered_topic(name.replace("-", " "), await run_sync(self._stores.knowledge.read, name))
 
     async def _refresh_topics(self, *, describe: bool = True) -> Refreshed:
-        options, topics = self._settings.indexing, self._stores.knowledge
-        return await refresh_topics(self._model, topics, self.team_catalogue, options=options, describe=describe)
+        knowledge, options = self._stores.knowledge, self._settings.indexing
+        return await refresh_topics(self._model, knowledge, self.team_catalogue, options, describe=describe)
 
 
 def joined(*refreshed: Refreshed) -> Refreshed:
