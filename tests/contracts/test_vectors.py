@@ -23,17 +23,18 @@ from intern.core.errors import KnowledgeError, VectorEngineError
 from intern.core.ids import SourceId
 from intern.core.records import Scored, SearchDocument, SearchFilter
 from intern.facts.extracting import nugget_documents
-from intern.stores.sqlite.database import Database as SqliteFile
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.vector_copy import VectorCopy
 from intern.stores.vectors import Near, Point, VectorEngine
 from tests.contracts.vector_engines import KEY, Held, HeldByQdrant, held_by
+from tests.engines import open_database
 from tests.search.documents import NOON, document, vector
 from tests.stores.taught import nugget
 
 pytestmark = pytest.mark.anyio
 
 ALL = SearchFilter()
+ON_EACH_DATABASE = pytest.mark.usefixtures("engine")
 ENGINES = ["qdrant", pytest.param("chroma", marks=pytest.mark.rest)]
 
 
@@ -57,7 +58,7 @@ async def opened(
     folder: Path, engine: VectorEngine | None, community: str = "default"
 ) -> AsyncGenerator[SqliteSearchStore]:
     """A store in a folder, as in a process of its own."""
-    async with await SqliteFile.open(folder / "intern.db") as file:
+    async with await open_database(folder / "intern.db") as file:
         db = file.of(community)
         copy = None if engine is None else VectorCopy(db, engine, "m")
         if engine is not None:
@@ -172,6 +173,7 @@ async def test_a_source_of_many_documents_hides_no_other(tmp_path: Path, maybe_h
             assert [hit.document_id for hit in hits] == ["kb:long#0", "kb:short#0"]
 
 
+@ON_EACH_DATABASE
 async def test_whatever_changes_is_found_at_once_and_copied_later(tmp_path: Path, maybe_held: Held | None) -> None:
     first, second = document("kb:a", "a"), document("kb:b", "b")
     with fail_after(30):
@@ -197,6 +199,7 @@ async def test_whatever_changes_is_found_at_once_and_copied_later(tmp_path: Path
                 assert [payload["document"] for payload, _ in maybe_held.held().values()] == ["kb:b#0"]
 
 
+@ON_EACH_DATABASE
 async def test_communities_share_a_collection_and_see_nothing_of_each_other(tmp_path: Path, held: Held) -> None:
     with fail_after(30):
         async with (
@@ -257,6 +260,7 @@ class Dying(VectorEngine):
         await self._engine.aclose()
 
 
+@ON_EACH_DATABASE
 async def test_killed_at_any_step_it_goes_on_where_it_was(tmp_path: Path, held: Held) -> None:
     documents = [document(f"kb:{n}", f"text {n}") for n in range(20)]
     with fail_after(60):
@@ -279,6 +283,7 @@ async def test_killed_at_any_step_it_goes_on_where_it_was(tmp_path: Path, held: 
             assert await alike(store, vector(0)) == expected
 
 
+@ON_EACH_DATABASE
 async def test_while_the_engine_is_away_local_vectors_do_and_a_removal_stays_owed(tmp_path: Path, held: Held) -> None:
     with fail_after(60), capture_logs() as log:
         async with opened(tmp_path, held.engine()) as store:
