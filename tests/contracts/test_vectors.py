@@ -16,6 +16,7 @@ from uuid import UUID
 import httpx
 import pytest
 from anyio import fail_after
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -23,8 +24,9 @@ from intern.core.errors import KnowledgeError, VectorEngineError
 from intern.core.ids import SourceId
 from intern.core.records import Scored, SearchDocument, SearchFilter
 from intern.facts.extracting import nugget_documents
+from intern.stores.sqlite.knowledge import LogEntry
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.vector_copy import VectorCopy
+from intern.stores.sqlite.vector_copy import VectorCopy, steps
 from intern.stores.vectors import Near, Point, VectorEngine
 from tests.contracts.vector_engines import KEY, Held, HeldByQdrant, held_by
 from tests.engines import open_database
@@ -140,6 +142,7 @@ async def test_an_engine_ranks_as_local_vectors_do(tmp_path: Path, held: Held) -
             part=random.choice(["text", "description"]),
             kind=random.choice(["source", "nugget"]),
             guild_id=random.choice(["", "7", "8"]),
+            status=random.choice(["ok", "retired", "retired"]),
             at=NOON + timedelta(seconds=random.randrange(100)),
         )
         for n in range(400)
@@ -195,8 +198,41 @@ async def test_whatever_changes_is_found_at_once_and_copied_later(tmp_path: Path
                 await settle(store)
                 await settle(store)
                 assert await alike(store, vector(0)) == ids
+            assert [hit.source_id for hit in await store.by_vector(vector(0), "other", ALL, 9)] == ["kb:d"]
             if maybe_held is not None:
                 assert [payload["document"] for payload, _ in maybe_held.held().values()] == ["kb:b#0"]
+
+
+async def test_what_is_gone_here_hides_nothing_before_it_is_gone_there(tmp_path: Path, held: Held) -> None:
+    documents = [document(f"kb:{n}", f"text {n}") for n in range(12)]
+    with fail_after(30):
+        async with opened(tmp_path, held.engine()) as store:
+            await put(store, documents, *map(vector, range(12)))
+            await settle(store)
+            await store.drop([SourceId(f"kb:{n}") for n in range(9)])
+            assert await alike(store, vector(0), limit=1) == ["kb:9"]
+            assert store.vectors is not None
+            assert store.vectors.held == 0, "the engine was not asked"
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.sets(st.integers(0, 9), min_size=1)), max_size=12), st.integers(1, 5))
+def test_a_position_is_passed_once_all_that_changed_last_before_it_is_copied(
+    drawn: list[tuple[int, set[int]]], some: int
+) -> None:
+    """In whichever order documents changed, and however often."""
+    changes, position = list[LogEntry](), 0
+    for gap, names in drawn:
+        position += gap
+        changes += [LogEntry("document", str(name), position) for name in sorted(names)]
+    last = {int(each.name): each.position for each in changes}
+    copied, before = set[int](), 0
+    for reached, rids in steps(changes, some):
+        assert reached > before
+        copied.update(rids)
+        assert copied == {name for name, at in last.items() if at <= reached}
+        assert len(rids) <= some - 1 + sum(last[each] == reached for each in rids)
+        before = reached
+    assert copied == last.keys()
 
 
 @ON_EACH_DATABASE
@@ -323,6 +359,7 @@ async def test_an_engine_that_lost_its_vectors_is_filled_anew(tmp_path: Path, he
             if is_running:
                 assert await alike(store, vector(0), limit=2) == ["kb:0", "kb:1"]
                 await settle(store)
+                assert held.held().keys() == before
         async with opened(tmp_path, held.engine()) as store:
             await settle(store)
             assert held.held().keys() == before
@@ -394,13 +431,18 @@ async def test_points_have_the_ids_and_the_payload_of_the_specifications(tmp_pat
 async def test_a_model_with_longer_vectors_is_refused_in_the_same_collection_and_says_so(
     tmp_path: Path, held: Held
 ) -> None:
-    with fail_after(30):
+    with fail_after(30), capture_logs() as log:
         async with opened(tmp_path, held.engine()) as store:
             await put(store, [document("kb:a", "a")], vector(0))
             await settle(store)
             await put(store, [document("kb:b", "b")], direction(Random(1), 3))
-            with pytest.raises(VectorEngineError, match=r"(?i)dimension|shape|size"):
-                await settle(store)
+            assert store.engine is not None
+            for _ in range(2):
+                with pytest.raises(VectorEngineError, match=r"(?i)dimension"):
+                    await settle(store)
+                assert await alike(store, vector(0)) == ["kb:a"]
+                assert "imension" in store.engine.trouble, "though it answers"
+    assert [each["event"] for each in log] == ["vector_engine_away"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any, Literal
 
 import httpx
@@ -39,6 +39,7 @@ class QdrantDouble:
         self.indexed: set[str] = set()
         """Fields that a filter may name: more of them may be refused, or slow."""
         self.is_away = False
+        self.written = Event()
         self.asked: list[httpx.Request] = []
 
     def client(self) -> httpx.AsyncClient:
@@ -72,6 +73,7 @@ class QdrantDouble:
                 return {"status": "completed", "operation_id": 1}
             case "PUT", "points":
                 local.upsert(name, models.PointsList.model_validate_json(body).points)
+                self.written.set()
                 return {"status": "completed", "operation_id": 1}
             case "POST", "points/delete":
                 asked = models.FilterSelector.model_validate_json(body)

@@ -10,8 +10,10 @@ import pytest
 from anyio import fail_after
 from anyio.to_thread import run_sync
 
+from intern.actors.events import Events
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.learning.forgetting import Forget
+from intern.runtime.bot import open_sandbox
 from intern.search.embedding_local import installed
 from intern.service.doctor import examine
 from intern.service.intern import open_intern
@@ -21,6 +23,7 @@ from intern.settings.loading import Settings, load_settings
 from tests import samples
 from tests.contracts.vector_engines import COLLECTION, KEY, QdrantDouble, serving
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")]
 
@@ -67,6 +70,13 @@ async def test_commands_copy_what_they_change_and_search_finds_it_there(
             qdrant.local.delete_collection(COLLECTION)
             await intern.rebuild_search()
             assert "car will not start" in texts(qdrant)
+
+
+async def test_the_running_bot_copies_what_it_learns_by_itself(settings: Settings, qdrant: QdrantDouble) -> None:
+    with fail_after(60):
+        async with open_sandbox(settings, Sandbox(CLOCK), events=Events(), clock=CLOCK):
+            await run_sync(qdrant.written.wait, abandon_on_cancel=True)
+        assert "car will not start" in texts(qdrant)
 
 
 async def test_what_is_forgotten_while_the_engine_is_away_is_deleted_once_it_is_back(

@@ -130,7 +130,7 @@ class VectorCopy(Store):
         position = await self.db.read(self._position)
         if not position:
             await self.engine.drop(community)
-        for until, rids in _steps(await self.db.read(lambda db: changes_after(db, position, _KINDS))):
+        for until, rids in steps(await self.db.read(lambda db: changes_after(db, position, _KINDS))):
             points = await self.db.read(partial(self._points, rids))
             await self.engine.put(community, points)
             await self.engine.drop(community, rids, points)
@@ -184,13 +184,13 @@ class VectorCopy(Store):
             _log.info("vector_engine_back", engine=self.engine.where)
 
 
-def _steps(changes: Sequence[LogEntry]) -> Iterator[tuple[int, list[int]]]:
+def steps(changes: Sequence[LogEntry], some: int = _SOME) -> Iterator[tuple[int, list[int]]]:
     """Divide what changed: yield documents, and the position up to which no other document changed last."""
     last = {each.name: each.position for each in changes}
     rids: list[int] = []
     reached = 0
     for name, position in sorted(last.items(), key=itemgetter(1)):
-        if len(rids) >= _SOME and position != reached:
+        if len(rids) >= some and position != reached:
             yield reached, rids
             rids = []
         rids.append(int(name))
