@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from itertools import chain
@@ -68,7 +67,7 @@ from intern.learning.prompts import LearningOptions, block_of
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import metered
 from intern.stores.archive import Archive
-from intern.stores.blocks import qa_id_of, time_of
+from intern.stores.blocks import time_of
 from intern.stores.sqlite.knowledge import Change, Draft, Knowledge
 
 _log = get_logger(__name__)
@@ -234,12 +233,11 @@ class Regeneration:
     def _switch(self, taken: Sequence[PairDecision], change: Change) -> list[PairDecision]:
         draft, knowledge = change.drafted(), self.knowledge
         # Again: more may have been withdrawn or rejected meanwhile.
-        held_back, removed = self._leave_out(draft)
-        drafted = in_order([*taken, *removed], self._journal.epochs)
+        drafted = in_order([*taken, *self._leave_out(draft)], self._journal.epochs)
         known = (knowledge.of(each.qa_id) for each in drafted)
         # They must be newer than all decisions about the old library, also those of a clock that was ahead.
         now = max(chain([self.clock.now()], (each.at for each in known if each is not None)))
-        said = [replace(each, at=now) for each in drafted if time_of(each.qa_id) not in held_back]
+        said = [replace(each, at=now) for each in drafted if not is_held_back(each.qa_id, knowledge)]
         change.switch(said)
         return said
 
@@ -344,14 +342,10 @@ class Regeneration:
         if self.progress is not None:
             self.progress(self._so_far())
 
-    def _leave_out(self, draft: Change) -> tuple[set[datetime], list[Removed]]:
-        """Take out of the draft what is held back, and log the removal of pairs that were withdrawn or forgotten.
-
-        Return the times of the former, and the removals.
-        """
+    def _leave_out(self, draft: Change) -> list[Removed]:
+        """Take what is held back out of the draft, and log the removal of pairs that were withdrawn or forgotten."""
         pairs = list(chain(*self._journal.epochs))
-        held_back = {time_of(qa_id) for qa_id in pairs if is_held_back(qa_id, self.knowledge)}
-        draft.remove(map(qa_id_of, held_back))
+        draft.remove(qa_id for qa_id in pairs if is_held_back(qa_id, self.knowledge))
         removed: list[Removed] = []
         for qa_id in pairs:
             if isinstance(self._draft.of(qa_id), Filed | Moved) and draft.topic_of(qa_id) is None:
@@ -360,7 +354,7 @@ class Regeneration:
                     reason = "its question or its answer was withdrawn"
                     removed.append(Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
         draft.decide(*removed)
-        return held_back, removed
+        return removed
 
     def _replace(self, draft: Change) -> None:
         """Log that the older captures were replaced."""

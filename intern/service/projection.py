@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from glob import escape
 from itertools import chain, count
 from pathlib import Path
@@ -27,6 +28,7 @@ from intern.core.log import get_logger
 from intern.core.records import Decision, Forgotten, IndexEntry, Withdrawn
 from intern.settings.loading import Paths
 from intern.stores.blocks import time_of, without_blocks
+from intern.stores.database import Transaction
 from intern.stores.decisions import decision_line, parse_decisions
 from intern.stores.files import FileLayer
 from intern.stores.library import Index, IndexCache, format_index
@@ -45,7 +47,7 @@ _log = get_logger(__name__)
 
 _FOLLOWER = "files"
 _TOPICS = "topics/"
-_FILES_OF: Mapping[Index, tuple[str, str]] = {
+FILES_OF: Mapping[Index, tuple[str, str]] = {
     "kb": ("index", "index_cache"),
     "team": ("team_index", "team_index_cache"),
 }
@@ -64,15 +66,12 @@ class _Wanted(NamedTuple):
 
 
 class _Due(NamedTuple):
-    """What was looked at, from one position to the next."""
+    """What was looked at to reach a position."""
 
-    reached: int
     position: int
     files: Mapping[str, _Wanted]
     lines: bytes
-    """Of decisions."""
-    anew: bool
-    """These are all decisions, since their file is not as it was written."""
+    """Decisions to append, where their file is as it was left; else it is one of the others."""
 
 
 class TextFiles:
@@ -98,8 +97,10 @@ class TextFiles:
         self._traces = traces
         self._turn = Lock()
         self._wakeup = Event()
-        self._position: int | None = None
-        self._written: dict[str, Written | None] = {}
+        self._position = None if tracked else 0
+        self._written: Mapping[str, Written | None] = {}
+        self._touched: Collection[str] = ()
+        """Files that are not as they were left, until they were looked at."""
 
     def wake(self) -> None:
         """Wake the task in `wait`: something was changed."""
@@ -116,16 +117,17 @@ class TextFiles:
         Raises KnowledgeError.
         """
         async with self._turn:
-            due = await run_sync(self._look, topics)
+            if self._position is None:
+                await run_sync(self._load)
+            due = await run_sync(self._knowledge.db.look, partial(self._due, topics))
             changed = {file: wanted for file, wanted in due.files.items() if wanted.data != wanted.there}
             if self._tracked and changed:
                 await run_sync(self._keep_edited, changed)
-                hashes = {file: Written(_digest(new), _digest(old)) for file, (new, old) in changed.items()}
-                await self._note(hashes, due.reached)
+                await self._note({file: Written(_digest(new), _digest(old)) for file, (new, old) in changed.items()})
             await run_sync(self._write, due, changed)
+            self._position, self._touched = due.position, ()
             if self._tracked and (due.files or due.lines):
-                await self._note(await run_sync(self._done, due), due.position)
-            self._position = due.position
+                await self._note(await run_sync(self._done, due))
 
     async def clear_edited(self) -> None:
         """Take what was withdrawn or forgotten out of the edited files that are kept. Raises KnowledgeError."""
@@ -134,14 +136,13 @@ class TextFiles:
 
     def foreign_decisions(self) -> list[Decision]:
         """Return what `decisions.jsonl` says, where this database did not leave it so. Blocks."""
-        path = self._paths.decisions
-        ours = self._knowledge.db.look(files_written).get("decisions")
-        return [] if _is_left(path, ours) else parse_decisions(self.layer.read(path) or b"", path.name)[0]
+        self._load()
+        return [] if self._is_left("decisions") else parse_decisions(self._there("decisions"), "decisions.jsonl")[0]
 
     def found(self, topics: Iterable[TopicName]) -> dict[str, Written]:
         """Return how these topics, the indices and `state.json` are now, to be taken for ours. Blocks."""
-        files = [*(f"{_TOPICS}{name}.txt" for name in topics), "state", *chain(*_FILES_OF.values())]
-        data = {file: there for file in files if (there := self.layer.read(self._path(file)))}
+        files = [*(f"{_TOPICS}{name}.txt" for name in topics), "state", *chain(*FILES_OF.values())]
+        data = {file: there for file in files if (there := self._there(file))}
         return {file: Written(_digest(there), _digest(there)) for file, there in data.items()}
 
     def edit_of(self, topic: TopicName) -> Path:
@@ -152,63 +153,60 @@ class TextFiles:
             raise ConfigError(f"there is no edited topic {path}; `intern doctor` lists those that there are")
         return min(edits, key=lambda each: each.stat().st_mtime_ns)
 
-    def _look(self, also: Iterable[TopicName]) -> _Due:
-        """Look at what may have to be written, all at one moment."""
-        return self._knowledge.db.look(lambda db: self._due(Change(db, 0), also))
+    def _load(self) -> None:
+        self._position = self._knowledge.db.look(lambda db: int(read_to(db, _FOLLOWER) or 0))
+        self._written = self._knowledge.db.look(files_written)
+        self._touched = {file for file in self._written if not self._is_left(file)}
 
-    def _due(self, view: Change, also: Iterable[TopicName]) -> _Due:
-        reached, touched = self._position, set[str]()
-        if reached is None:
-            reached = int(read_to(view.db, _FOLLOWER) or 0) if self._tracked else 0
-            self._written = dict(files_written(view.db)) if self._tracked else {}
-            touched = {file for file, written in self._written.items() if not _is_left(self._path(file), written)}
-        changes = changes_after(view.db, reached, [TOPIC, *_FILES_OF])
-        topics = {f"{_TOPICS}{name}.txt" for name in (*also, *(each.name for each in changes if each.kind == TOPIC))}
-        topics |= {file for file in touched if file.startswith(_TOPICS)}
-        data = {file: view.data(TopicName(self._path(file).stem)) for file in topics}
-        for index, files in _FILES_OF.items():
-            if not touched.isdisjoint(files) or any(each.kind == index for each in changes):
-                data |= zip(files, _indexed(view, index), strict=True)
-        anew = not _is_left(self._paths.decisions, self._written.get("decisions"))
+    def _due(self, also: Iterable[TopicName], db: Transaction) -> _Due:
+        """Look at what may have to be written, all at one moment."""
+        view, reached, anew = Change(db, 0), self._position or 0, not self._is_left("decisions")
         placed = view.after(0 if anew else reached, -1)
         decisions = [each.decision for each in placed]
-        if decisions or "state" in touched:
+        lines = b"".join(map(decision_line, decisions))
+        # The decisions first: a tombstone is on disk before anything else is.
+        data = {"decisions": lines} if anew else {}
+        changes = changes_after(db, reached, [TOPIC, *FILES_OF])
+        topics = {f"{_TOPICS}{name}.txt" for name in (*also, *(each.name for each in changes if each.kind == TOPIC))}
+        topics |= {file for file in self._touched if file.startswith(_TOPICS)}
+        data |= {file: view.data(TopicName(self._path(file).stem)) for file in topics}
+        for index, files in FILES_OF.items():
+            if not set(files).isdisjoint(self._touched) or any(each.kind == index for each in changes):
+                data |= zip(files, _indexed(view, index), strict=True)
+        if decisions or "state" in self._touched:
             # The database may know of decisions that are not in memory yet.
             ids = [each.qa_id for each in decisions if not isinstance(each, Withdrawn | Forgotten)]
             newest = max(filter(None, [self._knowledge.cursor(), *ids]), key=time_of, default=None)
             data["state"] = b"" if newest is None else msgspec.json.encode(_State(newest)) + b"\n"
-        wanted = {file: _Wanted(each, self.layer.read(self._path(file)) or b"") for file, each in data.items()}
+        wanted = {file: _Wanted(each, self._there(file)) for file, each in data.items()}
         position = max((each.position for each in (*changes, *placed)), default=reached)
-        return _Due(reached, position, wanted, b"".join(map(decision_line, decisions)), anew)
+        return _Due(position, wanted, b"" if anew else lines)
 
     def _path(self, file: str) -> Path:
         path: Path = getattr(self._paths, file, self._paths.topics / file.removeprefix(_TOPICS))
         return path
 
-    async def _note(self, files: Mapping[str, Written | None], position: int) -> None:
-        await self._knowledge.db.write(lambda db: (note_written(db, files), move_to(db, _FOLLOWER, str(position))))
-        self._written.update(files)
+    def _there(self, file: str) -> bytes:
+        return self.layer.read(self._path(file)) or b""
+
+    def _is_left(self, file: str) -> bool:
+        """Whether a file is as it was left when it was written, by its size and its time."""
+        written = self._written.get(file)
+        return _size_and_time(self._path(file)) == (written and written[2:])
+
+    async def _note(self, files: Mapping[str, Written | None]) -> None:
+        position = str(self._position)
+        await self._knowledge.db.write(lambda db: (note_written(db, files), move_to(db, _FOLLOWER, position)))
+        self._written = {**self._written, **files}
 
     def _write(self, due: _Due, changed: Mapping[str, _Wanted]) -> None:
-        # The decisions first: a tombstone is on disk before anything else is.
-        self._append_decisions(due.lines, anew=due.anew)
+        if due.lines:
+            self.layer.append_durably(self._paths.decisions, due.lines)
         for file, wanted in changed.items():
             if wanted.data:
                 self.layer.write_atomically(self._path(file), wanted.data)
             else:
                 self.layer.remove(self._path(file))
-
-    def _append_decisions(self, lines: bytes, *, anew: bool) -> None:
-        path = self._paths.decisions
-        if anew:
-            there = self.layer.read(path) or b""
-            if not lines.startswith(there):
-                self._set_aside(path, there)
-                self.layer.write_atomically(path, lines)
-                return
-            lines = lines[len(there) :]
-        if lines:
-            self.layer.append_durably(path, lines)
 
     def _done(self, due: _Due) -> dict[str, Written | None]:
         """Return how the files are now."""
@@ -219,10 +217,11 @@ class TextFiles:
         }
 
     def _keep_edited(self, changed: Mapping[str, _Wanted]) -> None:
-        """Keep files that are not as they were written, for a person edited them."""
-        for file, wanted in changed.items():
-            if wanted.there and _digest(wanted.there) not in (self._written.get(file) or ())[:2]:
-                self._set_aside(self._path(file), wanted.there)
+        """Keep files that are not as they were written, for a person edited them. Decisions are appended to theirs."""
+        for file, (data, there) in changed.items():
+            ours = _digest(there) in (self._written.get(file) or ())[:2]
+            if there and not (data.startswith(there) if file == "decisions" else ours):
+                self._set_aside(self._path(file), there)
 
     def _set_aside(self, path: Path, there: bytes) -> None:
         left = self._untraced(path, there, self._traces())
@@ -282,11 +281,6 @@ def _size_and_time(path: Path) -> tuple[int, int] | None:
     except OSError:  # reading or writing it says what is wrong
         return None
     return found.st_size, found.st_mtime_ns
-
-
-def _is_left(path: Path, written: Written | None) -> bool:
-    """Whether a file is as it was left when it was written, by its size and its time."""
-    return _size_and_time(path) == (written and written[2:])
 
 
 def edited_files(paths: Paths) -> list[Path]:

@@ -22,7 +22,7 @@ from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.records import Decision, Filed, Forgotten, Moved, Removed, TopicBlock, Withdrawn
 from intern.learning.forgetting import concerned, ever_filed, traces_of
 from intern.learning.prompts import block_of, left_of
-from intern.service.projection import TextFiles
+from intern.service.projection import FILES_OF, TextFiles
 from intern.service.stores import ARCHIVE
 from intern.settings.loading import Paths
 from intern.sources.refresh import describe_provisionally, topic_id
@@ -118,10 +118,7 @@ def _read(folder: Paths, own: Paths, layer: FileLayer) -> _Read:
         decisions,
         all(each.line > data.count(b"\n") for each in damaged),
         topics,
-        {
-            "kb": IndexCache.load(folder.index_cache, files=layer).sources,
-            "team": IndexCache.load(folder.team_index_cache, files=layer).sources,
-        },
+        {index: IndexCache.load(getattr(folder, cache), files=layer).sources for index, (_, cache) in FILES_OF.items()},
         (*damaged, *chain.from_iterable(parsed.warnings for parsed in topics.values())),
     )
 
@@ -240,21 +237,14 @@ _ADOPTED = "a person edited the topic"
 
 
 def adopt(
-    change: Change,
-    *,
-    name: TopicName,
-    path: Path,
-    data: bytes,
-    knowledge: Knowledge,
-    archive: Archive,
-    now: datetime,
+    change: Change, *, name: TopicName, path: Path, data: bytes, knowledge: Knowledge, archive: Archive
 ) -> Adopted:
     """Take in an edited topic, as a decision of the team. Blocks.
 
     A pair that was filed after the edit, which cannot know of it, stays. Raises ConfigError where the edit has what
     cannot be taken in, and KnowledgeError.
     """
-    edited_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    now, edited_at = knowledge.clock.now(), datetime.fromtimestamp(path.stat().st_mtime, UTC)
     blocks, damaged = parse_blocks(data, file=path.name)
     if damaged:
         raise ConfigError(f"{damaged[0]}; mend the file {path}, then adopt it again")

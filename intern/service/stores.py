@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from functools import partial
@@ -153,22 +153,22 @@ def _check_not_lost(paths: Paths, knowledge: Knowledge, files: TextFiles) -> Non
     foreign = files.foreign_decisions()
     if not knowledge.after(0, 1):
         if foreign or any(paths.topics.glob("[!.]*.txt")):
-            raise _lost(paths, f", though {paths.decisions.parent} has decisions or topics")
-    elif not set(_withdrawals(foreign)).issubset(_withdrawals(knowledge.all() if foreign else ())):
+            raise _lost(paths)
+    elif foreign and _gone(foreign) - _gone(knowledge.all()):
         raise KnowledgeError(
             f"{paths.database} is older than {paths.decisions}, and does not know all that is forgotten: put a newer"
             f" backup in its place, or move it away and run: intern restore {paths.data}"
         )
 
 
-def _withdrawals(decisions: Iterable[Decision]) -> Iterator[tuple[object, ...]]:
-    return ((each.at, each.message_ids) for each in decisions if isinstance(each, Withdrawn | Forgotten))
+def _gone(decisions: Iterable[Decision]) -> set[tuple[object, ...]]:
+    return {(each.at, each.message_ids) for each in decisions if isinstance(each, Withdrawn | Forgotten)}
 
 
-def _lost(paths: Paths, although: str = "") -> KnowledgeError:
+def _lost(paths: Paths) -> KnowledgeError:
     return KnowledgeError(
-        f"{paths.database} knows nothing of the archive in {paths.raw}{although}: put the database's backup in its"
-        f" place, or run: intern restore {paths.data}"
+        f"{paths.database} does not know the archive in {paths.raw} or the decisions beside it: put the database's"
+        f" backup in its place, or run: intern restore {paths.data}"
     )
 
 

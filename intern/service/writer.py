@@ -311,7 +311,7 @@ class Writer:
 
     async def adopt(self, label: str) -> Adopted:
         """Take in a topic that a person edited. Raises ConfigError where there is none, and KnowledgeError."""
-        stores, now = self.stores, self._clock.now()
+        stores = self.stores
         knowledge, files, name = stores.knowledge, stores.files, named_topic(label)
         async with self.learning.filing:
             if await run_sync(progress_of, knowledge) is not None:
@@ -319,7 +319,7 @@ class Writer:
             await files.catch_up(name)  # which keeps an edit beside that was not noticed yet
             path = await run_sync(files.edit_of, name)
             data = await run_sync(files.layer.read, path) or b""
-            work = partial(adopt, name=name, path=path, data=data, knowledge=knowledge, archive=stores.archive, now=now)
+            work = partial(adopt, name=name, path=path, data=data, knowledge=knowledge, archive=stores.archive)
             adopted = await knowledge.change(work)
         await run_sync(files.layer.remove, path)
         await self.indexing.topics_changed()

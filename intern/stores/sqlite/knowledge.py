@@ -115,10 +115,7 @@ class Written(NamedTuple):
 def files_written(db: Transaction) -> dict[str, Written]:
     """Return what is recorded of the text files, by name."""
     rows = db.rows("select file, digest, before, size, mtime_ns from projected where community = :community")
-    return {
-        str(file): Written(bytes(digest), bytes(before), int(size), int(mtime))  # type: ignore[arg-type]
-        for file, digest, before, size, mtime in rows
-    }
+    return {str(file): msgspec.convert(each, Written) for file, *each in rows}
 
 
 def note_written(db: Transaction, files: Mapping[str, Written | None]) -> None:
@@ -373,9 +370,8 @@ class Knowledge(Store, _View):
 
     def journal(self) -> list[str]:
         """Return the lines of an unfinished regeneration, in order."""
-        return [
-            str(line) for (line,) in self._rows("select line from regeneration where community = :community order by n")
-        ]
+        statement = "select line from regeneration where community = :community order by n"
+        return self.db.look(lambda db: db.texts(statement))
 
     async def write_journal(self, line: str) -> None:
         """Add a line to them, durably."""
