@@ -16,23 +16,19 @@ from msgspec import Struct
 
 # Wherever a chat shows one: ticks open a block within lists, quotations and lines, too, and end it as freely.
 _FENCED = re.compile(
-    r"(?:(?<!`)(?P<fence>`{3,}+)|^[ \t>]*(?:(?:[*+-]|\d{1,3}[.)])[ \t]+)?(?P<tildes>~{3,}+))"
+    r"(?ms)(?:(?<!`)(?P<fence>`{3,}+)|^[ \t>]*(?:(?:[*+-]|\d{1,3}[.)])[ \t]+)?(?P<tildes>~{3,}+))"
     r"(?:(?P<line>[^\n`]+)(?P=fence)|(?P<info>[^\n`]*)\n(?P<code>.*?)(?:(?(fence)(?P=fence)|(?P=tildes))|\Z))",
-    re.MULTILINE | re.DOTALL,
 )
 _SPAN = re.compile(r"(?P<ticks>`{1,2})(?!`)(?P<code>(?:[^`\n]|\n(?![ \t]*\n))+)(?P=ticks)")
 _URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://\S+", re.IGNORECASE)
 
-_SHELLS = frozenset(
-    "sh bash shell zsh fish ksh csh tcsh nu nushell powershell ps1 pwsh cmd bat batch dos".split()  # noqa: SIM905
-)
+_SHELLS = set("sh bash shell zsh fish ksh csh tcsh nu nushell powershell ps1 pwsh cmd bat batch dos".split())  # noqa: SIM905
 # What a model may call a block that is no program of any language.
-_SESSIONS = frozenset(
-    (  # noqa: SIM905
-        "console terminal term shell-session sh-session shellsession text txt plain plaintext none nohighlight ansi"
-        " log output cli command commandline command-line linux unix ubuntu debian macos mac windows"
-    ).split()
-) | {""}
+_SESSION_WORDS = """
+console terminal term shell-session sh-session shellsession text txt plain plaintext none nohighlight ansi log output
+cli command commandline command-line linux unix ubuntu debian macos mac windows
+"""
+_SESSIONS = {"", *_SESSION_WORDS.split()}
 _PROMPT = re.compile(r"\A\s*(?:[$>%]|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]{1,40}@[\w.-]{1,40}:[^\s$#]{0,80}[$#])\s+")
 # A line that begins with a shell's prompt, also outside of any code.
 _PROMPTED = re.compile(r"(?:\$|PS [^>\n]*>|[A-Z]:\\[^>\n]*>)[ \t]+[A-Za-z./~]")
@@ -101,14 +97,13 @@ _UNIT = (  # what follows a quantity rather than a version
 _PRE = r"[-+.]?(?:alpha|beta|rc|dev|pre|post|snapshot|nightly|b|a)(?![a-z])[.-]?\d*"
 _DATE = r"(?!\d{1,2}\.\d{1,2}\.(?:19|20)\d\d(?!\d|\.\d))"  # as half of the world writes it
 _VERSION = re.compile(
-    r"(?=[v0-9])(?:"
+    r"(?i)(?=[v0-9])(?:"
     # After a letter, too: `python3.12`, `relay_2.5.0_amd64.deb`.
     rf"(?<![^\W_])(?<!\.)v\d+(?:\.\d+)*(?:{_PRE})?"
     rf"|(?<![\d.]){_DATE}\d+(?:\.\d+){{2,}}(?:{_PRE}|[-+](?!\d+\.\d)(?=[a-z.-]*\d)[0-9a-z]+(?:[.-][0-9a-z]+)*)?"
     r"|(?<=[Vv]ersion )\d+(?:\.\d+)*|(?<=[Rr]elease )\d+(?:\.\d+)*"
     rf"|(?<![\d.]){_DATE}\d+\.\d+(?:{_PRE})?{_UNIT}"
     r")(?![^\W_]|\.\d)",
-    re.IGNORECASE,
 )
 _THOUSANDS = re.compile(r"\d{1,3}(?:\.\d{3})+")
 _NUMBER = re.compile(r"(?<![\w.,])\d++(?:[.,']\d++)*+")

@@ -56,7 +56,7 @@ _STRANGE = 0.15
 _FENCE = "```"
 
 _ASKING = re.compile(
-    r"""[?？؟]
+    r"""(?imx)[?？؟]
     | (^|[.!,;:]\s)\W{0,5}(how|what|why|where|when|which|who|whose)\b
     | \b(how|what|why|where|when|which|who)\ (to|do|does|did|can|could|should|would|is|are|many|much|long|often)\b
     | ^\W{0,5}(is|are|was|were|do|does|did|can|could|would|should|will|has|have|may|any(one|body)?)\b
@@ -64,7 +64,6 @@ _ASKING = re.compile(
     | \b(errors?|exception|traceback|crash(es|ed|ing)?|stuck|broken|refuse[sd]?|no\ idea|help|problems?|issues?)\b
     | \b(need|want|looking|trying|tried)\ (to|for)\b
     """,
-    re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
 _THANKS = re.compile(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect|never ?mind|solved)\b", re.IGNORECASE)
 

@@ -84,9 +84,8 @@ _PLACEHOLDER = re.compile(
     r"^[<{\[$%(]|\byour|^[A-Z]+_[A-Z_]+$|^x{3,}$|masked|example|placeholder|://|^User_\d+$|\(\)|^[.*_-]+$"
 )
 _NO_VALUE = re.compile(  # versions, lengths of time, names of formats and methods
-    r"^(?:v?\d+(?:\.\d+)*\+?|\d+[a-z]{1,7}|[a-z]+-?\d{1,3}|\d{1,3}-[a-z-]+"
+    r"(?i)^(?:v?\d+(?:\.\d+)*\+?|\d+[a-z]{1,7}|[a-z]+-?\d{1,3}|\d{1,3}-[a-z-]+"
     r"|(?:sha|md|rsa|aes|base|utf|oauth)[-_]?\d{1,4}(?:url)?(?:-(?:[a-z]+|\d{1,4}))*)$",
-    re.IGNORECASE,
 )
 _QUOTES = "`'\"“"
 _CLAUSE = re.compile(r"[^.,;:!?()\n]+")
@@ -122,61 +121,44 @@ _KIND_OF = re.compile(  # "password manager", "token: renewal": a use of the cre
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
 _ILLNESS = re.compile(
-    r"""\b(?:
-        diagnos(?:is|ed) | cancer | tumou?r | depression | bipolar | adhd | autis(?:m|tic) | hiv | diabet(?:es|ic)
-        | epileps?y | pregnan(?:t|cy) | miscarriage | chemotherapy | biopsy | antidepressants? | medications?
-        | psychiatrist | therapist | burnout | (?:medical|sick)[ ]leave | medical[ ](?:record|history|condition)s?
-        | surgery
-    )\b""",
-    re.IGNORECASE | re.VERBOSE,
+    r"""(?ix)\b(?: diagnos(?:is|ed) | cancer | tumou?r | depression | bipolar | adhd | autis(?:m|tic) | hiv
+    | epileps?y | diabet(?:es|ic) | pregnan(?:t|cy) | miscarriage | chemotherapy | biopsy | surgery | burnout
+    | antidepressants? | medications? | psychiatrist | therapist | (?:medical|sick)[ ]leave
+    | medical[ ](?:record|history|condition)s? )\b"""
 )
 _SUFFERS = re.compile(r"\b(?:was|were|is|been|got|being)[ ]diagnosed[ ]with\b", re.IGNORECASE)
 _SOMEBODY = re.compile(
-    r"""\b(?:
-        User_\d+ | some(?:body|one) | he | she | his | her | hers | him | my | i | wife | husband | partner | son
-        | daughter | mother | father | brother | sister | child | colleague
-        | (?:a|the|one|this|that|another)[ ](?:\w+[ ])?(?:member|moderator|person|user|developer|employee)
-    )\b""",
-    re.IGNORECASE | re.VERBOSE,
+    r"""(?ix)\b(?: User_\d+ | some(?:body|one) | he | she | his | her | hers | him | my | i | wife | husband | partner
+    | son | daughter | mother | father | brother | sister | child | colleague
+    | (?:a|the|one|this|that|another)[ ](?:\w+[ ])?(?:member|moderator|person|user|developer|employee) )\b"""
 )
 _PAY = re.compile(r"\b(?:salar(?:y|ies)|wages?|earns|is[ ]paid|owes|in[ ]debt)\b", re.IGNORECASE)
 # By name: `Nadia got a diagnosis`, `Nadia's salary`.
-_ILLNESSES = (
-    r"diagnosis|cancer|tumou?r|depression|adhd|hiv|diabetes|epilepsy|medication|antidepressants|burnout|surgery"
-)
+_ILLS = r"diagnosis|cancer|tumou?r|depression|adhd|hiv|diabetes|epilepsy|medication|antidepressants|burnout|surgery"
 _HAS = re.compile(
     r"\b(?P<name>[A-Z]\w+)[ ](?:got|has|had|takes?|took|needs?|needed|suffers[ ]from|suffered[ ]from|is[ ]on|was[ ]on"
     r"|is[ ]taking|was[ ]given)[ ](?:(?:an?|the|his|her|their|with|from)[ ])?(?:\w+[ ])?"
-    rf"(?:{_ILLNESSES})\b(?![ ](?:\w+[ ])?(?:scans?|data|command|mode|file|log|report|page|field|tool|model)\b)"
+    rf"(?:{_ILLS})\b(?![ ](?:\w+[ ])?(?:scans?|data|command|mode|file|log|report|page|field|tool|model)\b)"
 )
 _OWN_MONEY = re.compile(
     r"\b(?P<name>[A-Z]\w+)(?:['’]s|s['’])[ ](?:\w+[ ])?(?:salary|wages?|debts?|bank[ ]account|pension|income)\b"
 )
 _NO_NAMES = frozenset({"The", "This", "That", "It", "A", "An", "Our", "Your", "Its", "Each", "Every", "Which", "What"})
 _ACCOUNT_NUMBER = re.compile(
-    r"""\b(?:
-        bank[ ]accounts? | account[ ]numbers? | (?:credit|debit)[ ]cards? | iban | cvv | social[ ]security | ssn
-        | tax[ ](?:id|number) | passport
-    )\b (?:[ ](?:numbers?|no|id))? (?:[^.\w]{1,4}(?:is|was|are|ends?|ending|in|with)\b){0,3}
-    [^.\w]{0,6} (?: [A-Z]{2}\d{2}[\dA-Z ]{8,} | [A-Z]{0,2}\d[\d -]{2,})""",
-    re.IGNORECASE | re.VERBOSE,
+    r"""(?ix)\b(?: bank[ ]accounts? | account[ ]numbers? | (?:credit|debit)[ ]cards? | iban | cvv | social[ ]security
+    | ssn | tax[ ](?:id|number) | passport )\b
+    (?:[ ](?:numbers?|no|id))? (?:[^.\w]{1,4}(?:is|was|are|ends?|ending|in|with)\b){0,3}
+    [^.\w]{0,6} (?: [A-Z]{2}\d{2}[\dA-Z ]{8,} | [A-Z]{0,2}\d[\d -]{2,})"""
 )
 _NOT_PUBLIC = re.compile(
-    r"""\b(?:
-        between[ ]us | off[ ]the[ ]record | not[ ]for[ ]the[ ]public | for[ ]internal[ ]use[ ]only
-        | keep[ ](?:this|it)[ ](?:confidential|private|secret)
-        | (?:is|are|was|stays?|remains?)[ ](?:strictly[ ]|still[ ])?confidential
-        | (?:home[ ]address|phone[ ]number)[^.]{0,30}(?:\bis\b|:)[^.]{0,10}\d
-    )""",
-    re.IGNORECASE | re.VERBOSE,
+    r"""(?ix)\b(?: between[ ]us | off[ ]the[ ]record | not[ ]for[ ]the[ ]public | for[ ]internal[ ]use[ ]only
+    | keep[ ](?:this|it)[ ](?:confidential|private|secret)
+    | (?:is|are|was|stays?|remains?)[ ](?:strictly[ ]|still[ ])?confidential
+    | (?:home[ ]address|phone[ ]number)[^.]{0,30}(?:\bis\b|:)[^.]{0,10}\d )"""
 )
 _PRIVATE_WORDS = re.compile(
-    r"""\b(?:
-        workflows? | operational(?:ly)? | runbooks? | on[- ]call | internal[ ](?:only|use) | confidential
-        | not[ ]public | off[ ]the[ ]record
-        | between[ ]us | home[ ]address(?:es)? | phone[ ]numbers?
-    )\b""",
-    re.IGNORECASE | re.VERBOSE,
+    r"""(?ix)\b(?: workflows? | operational(?:ly)? | runbooks? | on[- ]call | internal[ ](?:only|use) | confidential
+    | not[ ]public | off[ ]the[ ]record | between[ ]us | home[ ]address(?:es)? | phone[ ]numbers? )\b"""
 )
 
 

@@ -206,9 +206,8 @@ _MOST_DECISIONS = 3
 _MESSAGE = re.compile(r"(?P<id>\w+) \w+ \((?P<role>\w+)\): (?P<text>.*)")
 _EXISTING = re.compile(r"(?P<id>\w+) \S+ \S+ (?P<text>.*)")
 _DECIDED = re.compile(
-    r"\b(?:we(?:'ve| have)? (?:decided|agreed|settled on|will no longer|no longer|are dropping|dropped)|from now on"
+    r"(?i)\b(?:we(?:'ve| have)? (?:decided|agreed|settled on|will no longer|no longer|are dropping|dropped)|from now on"
     r"|as of (?:now|today|version)|(?:is|are|was|were) (?:now )?(?:deprecated|discontinued))\b",
-    re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _DECISION_CHARS = range(20, 300)

@@ -89,8 +89,7 @@ _HIDDEN = "[hidden], [aria-hidden], [style], dialog"
 # In CSS, letters may be written as numbers.
 _ESCAPE = re.compile(r"\\([0-9a-fA-F]{1,6})\s?")
 _UNSEEN = re.compile(
-    r"(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:opacity|font-size)\s*:\s*0(?:\.0*)?(?![.\d]))",
-    re.IGNORECASE,
+    r"(?i)(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:opacity|font-size)\s*:\s*0(?:\.0*)?(?![.\d]))",
 )
 _TAG_HTML = re.compile(r"</?[a-z]", re.IGNORECASE)
 _META_CHARSET = re.compile(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)

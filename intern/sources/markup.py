@@ -33,10 +33,9 @@ _LOCAL_LINK = re.compile(r"(?<!!)\[([^\[\]\n]{1,300})\]\((?![a-z][a-z0-9+.-]{1,2
 _BUILDER_LINE = re.compile(r"[ \t]*(?:\{%[^\n]*%\}|:{3,}[^\n]*|>[ \t]*\[!\w+\])[ \t]*")
 
 _ASCIIDOC = re.compile(
-    r"^(?:(?:ifdef|ifndef|endif|ifeval|include|image)::\S*\[[^\n]*\]|\[(?:verse|source|listing|quote|\[)[^\n]*\]"
+    r"(?m)^(?:(?:ifdef|ifndef|endif|ifeval|include|image)::\S*\[[^\n]*\]|\[(?:verse|source|listing|quote|\[)[^\n]*\]"
     r"|={1,6}[ \t]+[^=\s][^\n]*|\|===)[ \t]*$|\b(?:linkgit|xref|link):[^\s\[]{1,200}\["
     r"|^[^\n|]{1,200}\S::[ \t]*$\n[ \t]+(?!::)",
-    re.MULTILINE,
 )
 _ADOC_LEFT_OUT = re.compile(
     r"(?:ifdef|ifndef|endif|ifeval|include|image|toc|video|audio)::\S*\[(?P<held>[^\n]*)\][ \t]*"
@@ -58,9 +57,8 @@ _ADOC_SIGNS = {"nbsp": " ", "plus": "+", "caret": "^", "tilde": "~", "litdd": "-
 _ADOC_SIGN = re.compile(rf"\{{({'|'.join(_ADOC_SIGNS)})\}}")
 
 _RST = re.compile(
-    r"^[ \t]*\.\.[ \t]+(?:[\w:-]{1,60}::|_[^\n]{1,200}:|\|[^\n|]{1,100}\|[ \t]+\w+::)"
+    r"(?m)^[ \t]*\.\.[ \t]+(?:[\w:-]{1,60}::|_[^\n]{1,200}:|\|[^\n|]{1,100}\|[ \t]+\w+::)"
     r"|(?<![`\w]):[\w:+-]{1,40}:`[^`\n]|(?<![`\w])`[^`\n]{1,300}[^`\s]`_{1,2}(?![\w`])",
-    re.MULTILINE,
 )
 _RST_MARK = re.compile(r"(?P<indent>[ \t]*)\.\.(?:[ \t]+(?:(?P<name>[\w:+-]{1,60})::)?[ \t]*(?P<said>[^\n]*))?")
 _RST_OPTION = re.compile(r"[ \t]+:[\w-]{1,60}:(?:[ \t][^\n]*)?")
