@@ -23,7 +23,7 @@ from intern.core.log import get_logger
 from intern.core.messages import is_team
 from intern.core.text.passages import GAP, passages
 from intern.core.text.words import STOP_WORDS, Rarity, plain_words, word_set, words
-from intern.search.finding import Embedder
+from intern.search.finding import Embedder, Remembered
 from intern.sources.markup import parts_of, without_markup
 
 _log = get_logger(__name__)
@@ -206,49 +206,39 @@ class Near(Struct, frozen=True, kw_only=True):
     @property
     def surplus(self) -> float:
         """By how much it is surer than what may be an answer without a model's judgement; below 0, it is not."""
-        if self.like is None:
-            return self.covered - _ENOUGH_WORDS
-        return self.like + _SURE_WORDS * self.covered - _ENOUGH
+        by_words = self.covered - _ENOUGH_WORDS
+        return by_words if self.like is None else self.like + _SURE_WORDS * self.covered - _ENOUGH
 
 
 class Nearest:
     """Ranks pieces of passages; remembers their vectors, as the same passages are shown again and again."""
 
     def __init__(self, embedder: Embedder | None = None) -> None:
-        self._embedder = embedder
-        self._vectors: dict[str, memoryview[float]] = {}
+        self._embedder = embedder and Remembered(embedder, _REMEMBERED)
 
     async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
         """Rank the pieces, nearest first; of equals the shortest. They overlap. Only the best by words are compared."""
         pieces = [piece for passage in shown for piece in _quotable(passage)]
         if self._embedder is not None:
             try:
-                return await self._by_likeness(self._embedder, question, pieces)
+                return await _by_likeness(self._embedder, question, pieces)
             except ModelError as error:
                 _log.warning("nearest_by_words_only", reason=str(error))
         # What stands above it is part of its meaning.
         fits = fit_each(question, [words(each.meaning) for each in pieces], drops_common=False)
         return _sorted(replace(each, covered=fit.covered) for each, fit in zip(pieces, fits, strict=True))
 
-    async def _by_likeness(self, embedder: Embedder, question: str, pieces: Sequence[Near]) -> list[Near]:
-        # Beside likeness, what stands above a piece outweighs what it says if it is counted as words, too. The passages
-        # were chosen by their words, so those that most pieces hold tell too little.
-        fits = fit_each(question, [words(each.text) for each in pieces])
-        order = sorted(range(len(pieces)), key=lambda n: (-fits[n].covered, -fits[n].rank, len(pieces[n].text)))
-        best = [replace(pieces[n], covered=fits[n].covered) for n in order[:_MOST_EMBEDDED]]
-        likes = await self._likeness(embedder, question, [each.meaning for each in best]) if best else []
-        return _sorted(replace(each, like=like) for each, like in zip(best, likes, strict=True))
 
-    async def _likeness(self, embedder: Embedder, question: str, texts: Sequence[str]) -> list[float]:
-        """Return the cosine of each text and the question."""
-        wanted = dict.fromkeys((question, *texts))
-        known = {text: self._vectors[text] for text in wanted if text in self._vectors}
-        new = [text for text in wanted if text not in known]
-        vectors = await embedder.embed(new) if new else ()
-        known |= {text: memoryview(vector).cast("f") for text, vector in zip(new, vectors, strict=True)}
-        kept = {text: vector for text, vector in self._vectors.items() if text not in known}
-        self._vectors = dict([*kept.items(), *((text, known[text]) for text in texts)][-_REMEMBERED:])
-        return [sum(map(mul, known[question], known[text])) for text in texts]
+async def _by_likeness(embedder: Remembered, question: str, pieces: Sequence[Near]) -> list[Near]:
+    # Beside likeness, what stands above a piece outweighs what it says if it is counted as words, too. The passages
+    # were chosen by their words, so those that most pieces hold tell too little.
+    fits = fit_each(question, [words(each.text) for each in pieces])
+    order = sorted(range(len(pieces)), key=lambda n: (-fits[n].covered, -fits[n].rank, len(pieces[n].text)))
+    best = [replace(pieces[n], covered=fits[n].covered) for n in order[:_MOST_EMBEDDED]]
+    vectors = await embedder.embed([question, *(each.meaning for each in best)]) if best else [b""]
+    embedder.forget(question)
+    asked, *others = (memoryview(vector).cast("f") for vector in vectors)
+    return _sorted(replace(each, like=sum(map(mul, asked, other))) for each, other in zip(best, others, strict=True))
 
 
 def _sorted(pieces: Iterable[Near]) -> list[Near]:

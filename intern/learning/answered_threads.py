@@ -233,9 +233,7 @@ class Answered:
     async def _again(self, thread_id: ChannelId) -> datetime | None:
         """Return when to read a thread again after a failure; None: only once it changes."""
         entry = await self.log.entry(answered_conversation(thread_id))
-        if entry is not None and entry.error is not None:
-            return entry.next_at
-        return self.clock.now() + _AGAIN
+        return entry.next_at if entry is not None and entry.error is not None else self.clock.now() + _AGAIN
 
     async def _withdraw(self, thread_id: ChannelId) -> Came:
         came = await self.extractor.withdraw(answered_conversation(thread_id))

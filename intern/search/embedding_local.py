@@ -122,9 +122,7 @@ def _apart(run: str) -> Iterator[str]:
 
 
 def _ends_words(char: str) -> bool:
-    if char.isascii():
-        return not char.isalnum()
-    return unicodedata.category(char).startswith("P")
+    return not char.isalnum() if char.isascii() else unicodedata.category(char).startswith("P")
 
 
 LOCAL_MODEL = "all-MiniLM-L6-v2-int8"

@@ -152,6 +152,30 @@ class Embedder(Protocol):
         ...
 
 
+class Remembered:
+    """An embedder that knows the vectors of the last `most` texts. Of equal texts, it embeds one."""
+
+    def __init__(self, embedder: Embedder, most: int) -> None:
+        self.model = embedder.model
+        self._embedder = embedder
+        self._most = most
+        self._vectors: dict[str, bytes] = {}
+
+    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+        """Return the vector of each text. Raises the ModelError family."""
+        found = {text: self._vectors[text] for text in texts if text in self._vectors}
+        if new := [text for text in dict.fromkeys(texts) if text not in found]:
+            found |= zip(new, await self._embedder.embed(new), strict=True)
+        others = ((text, vector) for text, vector in self._vectors.items() if text not in found)
+        self._vectors = dict([*others, *found.items()][-self._most :])
+        return [found[text] for text in texts]
+
+    def forget(self, *texts: str) -> None:
+        """Forget these texts; without any, all."""
+        for text in texts or tuple(self._vectors):
+            self._vectors.pop(text, None)
+
+
 class _Candidate(Struct, frozen=True, kw_only=True):
     """A source that was found, and why."""
 
@@ -190,8 +214,7 @@ class Finder:
 
     def __init__(self, store: SqliteSearchStore, embedder: Embedder | None = None) -> None:
         self._store = store
-        self._embedder = embedder
-        self._vectors: dict[str, bytes] = {}
+        self._embedder = embedder and Remembered(embedder, _REMEMBERED)
 
     async def find(
         self, text: str, wanted: SearchFilter | None = None, limit: int = 10, *, least: LeastLikeness | None = None
@@ -237,11 +260,8 @@ class Finder:
     async def _found(self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None) -> list[Found]:
         candidates = await self._candidates(text, wanted, limit, least)
         documents = await self._store.documents_at([each.document_id for each in candidates], wanted)
-        return [
-            Found(document=documents[each.document_id], **asdict(each))
-            for each in candidates
-            if each.document_id in documents
-        ]
+        there = (each for each in candidates if each.document_id in documents)
+        return [Found(document=documents[each.document_id], **asdict(each)) for each in there]
 
     async def _candidates(
         self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None
@@ -258,7 +278,7 @@ class Finder:
 
         async def compare() -> None:
             try:
-                asked.append(await self._vector(embedder, text))
+                asked.extend(await embedder.embed([text.encode("utf-8", "replace").decode()]))
                 hits.extend(await like(*asked, limit=proposed))
             except (KnowledgeError, ModelError) as error:
                 failures.append(error)
@@ -285,16 +305,6 @@ class Finder:
         enough = await _enough(known, terms, words_found=bool(words))
         alike = [hit for hit in hits if hit.score >= enough or hit.source_id in words]
         return _of_both(words, alike, proposed)[:limit] if alike else _of_words(words)[:limit]
-
-    async def _vector(self, embedder: Embedder, text: str) -> bytes:
-        """Return the vector of a question. Raises the ModelError family."""
-        vector = self._vectors.pop(text, None)
-        if vector is None:
-            [vector] = await embedder.embed([text.encode("utf-8", "replace").decode()])
-        self._vectors[text] = vector
-        while len(self._vectors) > _REMEMBERED:
-            del self._vectors[next(iter(self._vectors))]
-        return vector
 
     async def _by_words(self, terms: Terms, wanted: SearchFilter, limit: int) -> dict[SourceId, _ByWords]:
         """Return the best sources that contain a word, in order."""

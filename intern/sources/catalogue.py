@@ -18,7 +18,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Gene
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
 from anyio import Event, Lock, current_time
@@ -31,7 +31,7 @@ from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.records import IndexEntry, SearchDocument, SourceType, TopicBlock
 from intern.core.text.passages import passages
-from intern.search.finding import Embedder
+from intern.search.finding import Embedder, Remembered
 from intern.sources.descriptions import question_of
 from intern.stores.library import CachedFile, CachedPage, CachedSource, Index, Tries, folded, is_source_id, is_url
 from intern.stores.sqlite.knowledge import Knowledge
@@ -256,7 +256,7 @@ def _stamp(source: CachedSource) -> str:
 
 # Documents that are held, embedded and written together: a few seconds of one core, one commit. A kill repeats them.
 _SOME = 128
-# Vectors that are kept while there is more to embed, for texts that come again: 6 MB.
+# Vectors that are kept while there is more to embed, for texts that come again: 12 MB with them.
 _REMEMBERED = 4096
 
 
@@ -268,13 +268,12 @@ class Embedding:
 
     def __init__(self, store: SqliteSearchStore, embedder: Embedder) -> None:
         self._store = store
-        self._embedder = embedder
+        self._embedder = Remembered(embedder, _REMEMBERED)
         self._turn = Lock()
         self._done = 0
         self._wakeup = Event()
         # What the model will not take: asked again only once it changes, or after a restart.
         self._refused: set[bytes] = set()
-        self._vectors: dict[bytes, bytes] = {}
 
     async def some(self) -> int:
         """Embed a batch, and return how many documents got a vector or were refused one; 0 when none is left.
@@ -291,7 +290,7 @@ class Embedding:
                 await self._tell(len(documents))
             else:
                 self._done = 0
-                self._vectors.clear()
+                self._embedder.forget()
             return len(documents)
 
     async def all(self, within: float = math.inf) -> None:
@@ -324,7 +323,7 @@ class Embedding:
 
     async def _embed(self, documents: Sequence[SearchDocument]) -> None:
         try:
-            vectors = await self._vectors_of([embedded_text(document) for document in documents])
+            vectors = await self._embedder.embed([embedded_text(document) for document in documents])
         except (ModelRefusedError, ModelReplyError) as error:
             # One text among them is at fault; the others need not wait for it.
             if half := len(documents) // 2:
@@ -336,17 +335,6 @@ class Embedding:
             return
         await self._store.put_vectors(self._embedder.model, list(zip(documents, vectors, strict=True)))
 
-    async def _vectors_of(self, texts: Sequence[str]) -> list[bytes]:
-        keys = [_hash(text) for text in texts]
-        known = {key: self._vectors[key] for key in keys if key in self._vectors}
-        if new := {key: text for key, text in zip(keys, texts, strict=True) if key not in known}:
-            made = dict(zip(new, await self._embedder.embed(list(new.values())), strict=True))
-            known.update(made)
-            self._vectors.update(made)
-            for key in list(islice(self._vectors, max(len(self._vectors) - _REMEMBERED, 0))):
-                del self._vectors[key]
-        return [known[key] for key in keys]
-
 
 def embedded_text(document: SearchDocument) -> str:
     """Return the text that a document's vector is made of: its title and its text.
@@ -357,8 +345,5 @@ def embedded_text(document: SearchDocument) -> str:
 
 
 def _mark(document: SearchDocument) -> bytes:
-    return _hash(f"{document.id}\0{embedded_text(document)}")
-
-
-def _hash(text: str) -> bytes:
+    text = f"{document.id}\0{embedded_text(document)}"
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()

@@ -188,10 +188,7 @@ class Refresh:
             # New sources can be found before the model has seen them.
             put.update((source.source_id, source.entry) for source in due)
         await self.catalogue.change(put, gone)
-        if describe:
-            owed = await self.summarise(due)
-        else:
-            owed = [Owed(source.source_id, _NOT_ASKED) for source in due]
+        owed = await self.summarise(due) if describe else [Owed(each.source_id, _NOT_ASKED) for each in due]
         failed = {one.source_id for one in owed}
         result = Refreshed(
             changed=tuple(source.source_id for source in due if source.source_id not in failed),
