@@ -214,7 +214,7 @@ class Nearest:
     """Ranks pieces of passages; remembers their vectors, as the same passages are shown again and again."""
 
     def __init__(self, embedder: Embedder | None = None) -> None:
-        self._embedder = embedder and Remembered(embedder, _REMEMBERED)
+        self._embedder = None if embedder is None else Remembered(embedder, _REMEMBERED)
 
     async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
         """Rank the pieces, nearest first; of equals the shortest. They overlap. Only the best by words are compared."""

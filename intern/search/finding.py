@@ -214,7 +214,7 @@ class Finder:
 
     def __init__(self, store: SqliteSearchStore, embedder: Embedder | None = None) -> None:
         self._store = store
-        self._embedder = embedder and Remembered(embedder, _REMEMBERED)
+        self._embedder = None if embedder is None else Remembered(embedder, _REMEMBERED)
 
     async def find(
         self, text: str, wanted: SearchFilter | None = None, limit: int = 10, *, least: LeastLikeness | None = None
