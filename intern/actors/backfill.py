@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, listen_beside, surviving, wake
 from intern.chat.checkpoints import Checkpoints, Listing
-from intern.chat.platform import Gateway, Pages
+from intern.chat.platform import Deliver, Gateway, Pages
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import (
@@ -193,7 +193,7 @@ class Rereading:
             None  # during a look: the messages that the gateway reported, which is newer
         )
 
-    async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
+    async def listen(self, deliver: Deliver) -> None:
         """Listen to the gateway, and look for missed changes after each new session."""
         begun, to_look = create_memory_object_stream[SessionStarted](1)
 
@@ -210,7 +210,7 @@ class Rereading:
         async with begun:
             await listen_beside(self._gateway, hear, partial(self._look_after_each, to_look, deliver))
 
-    async def _look_after_each(self, begun: Receiver[SessionStarted], deliver: Callable[[GatewayEvent], None]) -> None:
+    async def _look_after_each(self, begun: Receiver[SessionStarted], deliver: Deliver) -> None:
         async with begun:
             async for _ in begun:
                 self._outage = self._outage or self._clock.now()
@@ -222,7 +222,7 @@ class Rereading:
                     _log.info("missed_changes_looked_for", requests=requests)
                 await sleep_until(began + SHORTEST_WAIT)
 
-    async def _look_since(self, outage: datetime, deliver: Callable[[GatewayEvent], None]) -> int:
+    async def _look_since(self, outage: datetime, deliver: Deliver) -> int:
         live = self._live = set()
 
         def tell(change: LateChange) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
-from intern.core.flow import AnswerRequest, Batch, Declined, DeclineReason, Filing, Reply
+from intern.core.flow import DECLINED, AnswerRequest, Batch, Declined, DeclineReason, Filing, Reply
 from intern.core.ids import ChannelId, ConversationId, MessageId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult
@@ -14,12 +14,6 @@ from intern.facts.extracting import Came
 from intern.sources.refresh import Refreshed
 
 _log = get_logger("intern.actors")
-
-_DECLINED: Final[Mapping[DeclineReason, str]] = {
-    "asked too much": "questions_over_limit",
-    "shed": "questions_shed",
-    "too old": "questions_too_old",
-}
 
 
 class Tally(Protocol):
@@ -80,7 +74,7 @@ class Events:
 
     def turned_away(self, reason: DeclineReason) -> None:
         """Report the same for a question that only its asker sees, as with `/ask`."""
-        self.count(_DECLINED[reason])
+        self.count(f"questions_{DECLINED[reason]}")
         if self.tally:
             self.tally.declined(reason)
 

@@ -25,9 +25,8 @@ from typing import Any, Generic, TypeVar
 from anyio import BrokenResourceError, EndOfStream, WouldBlock, create_task_group, move_on_after, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
-from intern.chat.platform import Gateway
+from intern.chat.platform import Deliver, Gateway
 from intern.core.errors import InternError
-from intern.core.flow import GatewayEvent
 from intern.core.log import get_logger
 
 T = TypeVar("T")
@@ -177,9 +176,7 @@ def tell_delay(log: Callable[..., object], event: str, **ids: str) -> Callable[[
     return delayed
 
 
-async def listen_beside(
-    gateway: Gateway, hear: Callable[[GatewayEvent], None], task: Callable[[], Coroutine[Any, Any, None]]
-) -> None:
+async def listen_beside(gateway: Gateway, hear: Deliver, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Listen until cancelled or the gateway ends, and run the task meanwhile. An InternError comes out unwrapped."""
     failure: InternError | None = None
     async with create_task_group() as tg:

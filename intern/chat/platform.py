@@ -33,10 +33,14 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """UTF-16 units."""
 
 
+Deliver = Callable[[GatewayEvent], None]
+"""Takes an event, and must not wait."""
+
+
 class Gateway(Protocol):
     """The connection that delivers events."""
 
-    async def listen(self, deliver: Callable[[GatewayEvent], None], /) -> None:
+    async def listen(self, deliver: Deliver, /) -> None:
         """Connect, and call `deliver` for each event, in order, until cancelled.
 
         Raises ConfigError where the platform refuses us for good, ChatError where the connection fails.

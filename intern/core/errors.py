@@ -43,6 +43,8 @@ class InternError(Exception):
 
     exit_code: ClassVar[int] = 3
     """The exit code of the command line: 2 for wrong use or configuration, 3 for "could not look"."""
+    outcome: ClassVar[str] = "failed"
+    """What became of the call of a model or of the platform that it ended, in the words of `/metrics`."""
 
 
 class ConfigError(InternError):
@@ -58,9 +60,13 @@ class ModelError(InternError):
 class ModelUnavailableError(ModelError):
     """The endpoint is down, slow or busy; asking later is worthwhile."""
 
+    outcome = "unavailable"
+
 
 class ModelBudgetError(ModelUnavailableError):
     """Today's token budget leaves no room for this call; tomorrow (UTC) it will."""
+
+    outcome = "over_budget"
 
 
 class ModelAccessError(ModelUnavailableError):
@@ -73,6 +79,8 @@ class ModelAccessError(ModelUnavailableError):
 class ModelRefusedError(ModelError):
     """The endpoint will not answer this one request, now or later: a content filter, or one of the subclasses."""
 
+    outcome = "refused"
+
 
 class ModelPromptTooLongError(ModelRefusedError):
     """The prompt does not fit into what the model takes. The message names the settings to lower."""
@@ -81,6 +89,8 @@ class ModelPromptTooLongError(ModelRefusedError):
 class ModelBudgetTooSmallError(ModelRefusedError):
     """The call fits into no day's budget, so it was not made. The message names the setting to raise."""
 
+    outcome = "over_budget"
+
 
 class ModelSchemaError(ModelRefusedError):
     """The endpoint cannot hold a reply to the schema, or in the way, that was asked for; settings change both."""
@@ -88,6 +98,8 @@ class ModelSchemaError(ModelRefusedError):
 
 class ModelReplyError(ModelError):
     """The model answered, but not with what was asked for."""
+
+    outcome = "bad_reply"
 
 
 class ModelReplyCutError(ModelReplyError):
@@ -134,21 +146,31 @@ class PageUnavailableError(WebError):
 class ChatError(InternError):
     """The chat platform could not be reached, or said no."""
 
+    outcome = "unknown"
+
 
 class ChatRefusedError(ChatError):
     """The platform will not do this: no permission, gone, not found. Asking again at once will not help."""
+
+    outcome = "refused"
 
 
 class ChatNotFoundError(ChatRefusedError):
     """There is no such channel, message or member (any more); permissions change nothing about that."""
 
+    outcome = "not_found"
+
 
 class ChatUnavailableError(ChatError):
     """The platform could not be reached or is out of order; asking later is worthwhile."""
 
+    outcome = "unavailable"
+
 
 class ChatUnauthorizedError(ChatUnavailableError):
     """The platform does not accept our token; nothing was done. Once it does, asking later will help."""
+
+    outcome = "unauthorized"
 
 
 class ChatUnknownOutcomeError(ChatError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -176,6 +177,8 @@ class AnswerRequest(_Flow, frozen=True, kw_only=True):
 
 
 DeclineReason = Literal["asked too much", "shed", "too old"]
+DECLINED: Final[Mapping[DeclineReason, str]] = {"asked too much": "over_limit", "shed": "shed", "too old": "too_old"}
+"""The reasons as counters name them."""
 
 
 class Declined(_Flow, frozen=True, kw_only=True):

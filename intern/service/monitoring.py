@@ -16,14 +16,10 @@ from msgspec import Struct
 from intern.actors.events import Tally
 from intern.actors.pipeline import Fill
 from intern.actors.poster import Stuck
-from intern.chat.platform import Gateway
+from intern.chat.platform import Deliver, Gateway
 from intern.core.clock import Clock
 from intern.core.errors import (
     ChatError,
-    ChatNotFoundError,
-    ChatRefusedError,
-    ChatUnauthorizedError,
-    ChatUnavailableError,
     InternError,
     KnowledgeError,
     ModelBudgetError,
@@ -274,21 +270,6 @@ CallOutcome = Literal["ok", "unavailable", "over_budget", "refused", "bad_reply"
 RequestOutcome = Literal["ok", "refused", "not_found", "unauthorized", "unavailable", "unknown"]
 """What became of a call of Discord, after waits and retries; after a 5xx or a lost connection it is unknown."""
 
-# A family after those of its members that have their own outcome.
-_CALLS: Final[Mapping[type[InternError], CallOutcome]] = {
-    ModelBudgetError: "over_budget",
-    ModelBudgetTooSmallError: "over_budget",
-    ModelUnavailableError: "unavailable",
-    ModelRefusedError: "refused",
-    ModelReplyError: "bad_reply",
-}
-_REQUESTS: Final[Mapping[type[ChatError], RequestOutcome]] = {
-    ChatNotFoundError: "not_found",
-    ChatRefusedError: "refused",
-    ChatUnauthorizedError: "unauthorized",
-    ChatUnavailableError: "unavailable",
-}
-
 
 class Check(Struct, frozen=True, kw_only=True):
     """One thing that has to be well."""
@@ -337,14 +318,14 @@ class Gauge(NamedTuple):
 class Counters(Tally, Protocol):
     """What a front end counts for a monitoring system (see `intern.frontends.http`); neither waits nor raises."""
 
-    def called(self, prompt: str, outcome: CallOutcome, seconds: float, /) -> None:
-        """Count a call of a model."""
+    def called(self, prompt: str, outcome: str, seconds: float, /) -> None:
+        """Count a call of a model, by its `CallOutcome`."""
 
     def spent(self, prompt: str, prompt_tokens: int, reply_tokens: int, cost: float, cached: int = 0, /) -> None:
         """Count the tokens and the cost of a call."""
 
-    def requested(self, outcome: RequestOutcome, /) -> None:
-        """Count a call of Discord."""
+    def requested(self, outcome: str, /) -> None:
+        """Count a call of Discord, by its `RequestOutcome`."""
 
     def reconnected(self) -> None:
         """Count a reconnection with Discord."""
@@ -352,8 +333,7 @@ class Counters(Tally, Protocol):
 
 def count_request(counters: Counters, error: type[ChatError] | None) -> None:
     """Count a call of Discord, after hikari's retries."""
-    known: list[RequestOutcome] = [told for kind, told in _REQUESTS.items() if error and issubclass(error, kind)]
-    counters.requested("ok" if error is None else known[0] if known else "unknown")
+    counters.requested("ok" if error is None else error.outcome)
 
 
 def count_embeddings(counters: Counters, embedder: EndpointEmbedder) -> None:
@@ -361,11 +341,10 @@ def count_embeddings(counters: Counters, embedder: EndpointEmbedder) -> None:
     embedder.ended = lambda error, seconds: counters.called(EMBEDDINGS, _outcome_of(error), seconds)
 
 
-def _outcome_of(error: BaseException | None) -> CallOutcome:
+def _outcome_of(error: BaseException | None) -> str:
     if error is None:
         return "ok"
-    known: list[CallOutcome] = [told for kind, told in _CALLS.items() if isinstance(error, kind)]
-    return known[0] if known else "failed" if isinstance(error, InternError) else "given_up"
+    return error.outcome if isinstance(error, InternError) else "given_up"
 
 
 class Overheard:
@@ -375,7 +354,7 @@ class Overheard:
         self._gateway, self._clock, self._unanswered = gateway, clock, unanswered
         self.last_message_at: datetime | None = None
 
-    async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
+    async def listen(self, deliver: Deliver) -> None:
         """As the gateway does it."""
 
         def note(event: GatewayEvent) -> None:

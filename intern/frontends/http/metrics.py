@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
 
-from intern.core.flow import DeclineReason
+from intern.core.flow import DECLINED, DeclineReason
 from intern.core.messages import COULD_NOT_LOOK, AIResult, SilenceReason
 from intern.core.records import CapturedPair, Decision
 from intern.service.monitoring import CallOutcome, Gauge, RequestOutcome
@@ -30,7 +30,6 @@ _REPLIES = (
 """What became of a reply, or why; see `intern.chat.outbox`. `failed`: not before the next start."""
 _DECISIONS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Decision))
 
-_DECLINED: Final[Mapping[DeclineReason, str]] = {"asked too much": "over_limit", "shed": "shed", "too old": "too_old"}
 _CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120)
 _ANSWER_SECONDS = (0.5, 1, 2, 4, 8, 15, 30, 60, 120)
 _LAG_SECONDS = (1, 5, 15, 60, 120, 300, 900, 3600, 6 * 3600, 86_400)
@@ -56,7 +55,7 @@ class Metrics:
         self._answer_seconds = spread("ai_request_duration_seconds", "Time from question to result", _ANSWER_SECONDS)
         self._silences = count("silences", "Questions without an answer, by reason", reason=_REASONS)
         self._declined = count(
-            "questions_declined", "Questions that were declined, by reason", reason=_DECLINED.values()
+            "questions_declined", "Questions that were declined, by reason", reason=DECLINED.values()
         )
         self._replies = count("replies", "Replies handed to Discord, by outcome", outcome=_REPLIES)
         self._captures = count("captures", "Team answers that were archived")
@@ -113,7 +112,7 @@ class Metrics:
 
     def declined(self, reason: DeclineReason) -> None:
         """Count a question that was declined."""
-        self._declined.labels(_DECLINED[reason]).inc()
+        self._declined.labels(DECLINED[reason]).inc()
 
     def posted(self, outcome: str) -> None:
         """Count a reply by its outcome."""
@@ -129,7 +128,7 @@ class Metrics:
         """Count a decision about a capture."""
         self._decided.labels(str(decision.__struct_config__.tag)).inc()
 
-    def called(self, prompt: str, outcome: CallOutcome, seconds: float) -> None:
+    def called(self, prompt: str, outcome: str, seconds: float) -> None:
         """Count a call of a model."""
         prompt = self._known(prompt)
         self._calls.labels(prompt, outcome).inc()
@@ -143,7 +142,7 @@ class Metrics:
         self._cached_tokens.labels(prompt).inc(cached)
         self._cost.labels(prompt, self._currency).inc(cost)
 
-    def requested(self, outcome: RequestOutcome) -> None:
+    def requested(self, outcome: str) -> None:
         """Count a call of Discord."""
         self._requests.labels(outcome).inc()
 

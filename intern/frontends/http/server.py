@@ -11,7 +11,6 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from errno import EADDRNOTAVAIL, errorcode
-from functools import partial
 from importlib.resources import files
 from socket import gaierror
 from typing import Any, Final, Literal, TypeVar, cast
@@ -29,13 +28,11 @@ from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.rendering import Templates
 from intern.runtime.parts import Beside
 from intern.service import PageOptions, Settings
-from intern.service.monitoring import CALLED, Standing
+from intern.service.monitoring import CALLED
 from intern.service.running import Done, Running
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-MetricsText = Callable[[], Awaitable[tuple[bytes, str]]]
-"""What a monitoring system reads, and its content type."""
 
 MAX_FORM_BYTES = 64 * 1024
 MAX_QUESTION_CHARS = 6_000
@@ -84,7 +81,7 @@ _SAID: Final[Mapping[str, str]] = {
 
 
 @asynccontextmanager
-async def serving(options: PageOptions, running: Running, *, metrics: MetricsText | None = None) -> AsyncGenerator[str]:
+async def serving(options: PageOptions, running: Running, *, metrics: Metrics | None = None) -> AsyncGenerator[str]:
     """Serve the page until the block is left; give its address. Raises ConfigError where the port is not free."""
     pages = _Pages(options, running, metrics).application()
     runner = web.AppRunner(pages, access_log=None, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS)
@@ -122,7 +119,7 @@ def _address(options: PageOptions, runner: web.AppRunner) -> str:
 class _Pages:
     """The routes."""
 
-    def __init__(self, options: PageOptions, running: Running, metrics: MetricsText | None) -> None:
+    def __init__(self, options: PageOptions, running: Running, metrics: Metrics | None) -> None:
         self._running, self._metrics = running, metrics
         self._templates = Templates(running.clock.now)
         self._gate = Gate(options, now=asyncio.get_running_loop().time)
@@ -242,7 +239,7 @@ class _Pages:
     async def _tell_metrics(self, _: web.Request) -> web.Response:
         if self._metrics is None:
             raise web.HTTPNotFound
-        body, kind = await self._metrics()
+        body, kind = await run_sync(self._metrics.text, await self._running.gauges())
         return web.Response(body=body, headers={"Content-Type": kind})
 
     def _shows(self, name: str, title: str, read: Callable[[web.Request], Awaitable[object]]) -> Handler:
@@ -380,20 +377,13 @@ def metrics_of(settings: Settings) -> Metrics:
     return Metrics(prompts=CALLED, version=__version__, currency=settings.llm.currency)
 
 
-def page_beside(settings: Settings) -> Beside | None:
-    """Return the page that the settings ask for; None where it is off."""
-    if not settings.page.enabled:
-        return None
+def page_beside(settings: Settings) -> Beside:
+    """Return the page that the settings ask for."""
     metrics = metrics_of(settings)
 
     @asynccontextmanager
     async def served(running: Running) -> AsyncGenerator[None]:
-        async with serving(settings.page, running, metrics=partial(text_of, metrics, running)):
+        async with serving(settings.page, running, metrics=metrics):
             yield
 
     return Beside(metrics, served)
-
-
-async def text_of(metrics: Metrics, standing: Standing) -> tuple[bytes, str]:
-    """Return all that a monitoring system reads, and its content type."""
-    return await run_sync(metrics.text, await standing.gauges())

@@ -19,7 +19,7 @@ from anyio import create_task_group, move_on_after
 from hikari.api import EventFactory, EventManager
 from hikari.impl import GatewayShardImpl, HTTPSettings, ProxySettings
 
-from intern.chat.platform import Requested
+from intern.chat.platform import Deliver, Requested
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError
 from intern.core.flow import GatewayEvent
 from intern.core.ids import GuildId
@@ -204,8 +204,6 @@ class Shard(GatewayShardImpl):
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
-
-Deliver = Callable[[GatewayEvent], None]
 
 # Close codes after which Discord forbids to come back (its reference, "Gateway Close Event Codes").
 _FOR_GOOD: Final[Mapping[int, str]] = {

@@ -12,7 +12,7 @@ from re import compile as pattern
 import anyio
 from msgspec import Struct, structs
 
-from intern.chat.platform import Capabilities, Requested
+from intern.chat.platform import Capabilities, Deliver, Requested
 from intern.core.clock import Clock
 from intern.core.errors import ChatNotFoundError
 from intern.core.flow import ChannelSeen, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
@@ -59,7 +59,7 @@ class Sandbox(MemoryHistory):
         self._people: dict[str, Author] = {}
         self._nonces: dict[tuple[ChannelId, str], tuple[datetime, MessageId]] = {}
         self._last: dict[ChannelId, MessageId] = {}
-        self._listeners: list[Callable[[GatewayEvent], None]] = []
+        self._listeners: list[Deliver] = []
         self._changed = anyio.Event()
         self.capabilities = Capabilities()
         self.is_open = True
@@ -160,7 +160,7 @@ class Sandbox(MemoryHistory):
 
     # The bot's side: the port.
 
-    async def listen(self, deliver: Callable[[GatewayEvent], None]) -> None:
+    async def listen(self, deliver: Deliver) -> None:
         """Call `deliver` for a new session and each event from now on, in order, until cancelled."""
         self._listeners.append(deliver)
         self._greet(deliver)
@@ -284,7 +284,7 @@ class Sandbox(MemoryHistory):
     def _seen(self, place: Channel) -> ChannelSeen:
         return ChannelSeen(channel=place, last_message_id=self._last.get(place.id))
 
-    def _greet(self, deliver: Callable[[GatewayEvent], None]) -> None:
+    def _greet(self, deliver: Deliver) -> None:
         deliver(self._session())
 
     def _happened(self, event: GatewayEvent) -> None:

@@ -26,7 +26,8 @@ from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageI
 from intern.core.messages import AIResult, Citation, Conversation, Image, RequestContext
 from intern.core.records import AwaitingReview, CapturedPair, Fact, Nugget, Occurrence, Parked
 from intern.core.text.masking import Secret
-from intern.frontends.http.server import MetricsText, serving
+from intern.frontends.http.metrics import Metrics
+from intern.frontends.http.server import serving
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.models.usage import Meter
 from intern.service.models import offline_rules
@@ -135,7 +136,7 @@ async def site(
     *,
     texts: Sequence[str] = (),
     answers: Answers | None = None,
-    metrics: MetricsText | None = None,
+    metrics: Metrics | None = None,
     token: str = "",
     empty: bool = False,
     patience: float | None = 60,

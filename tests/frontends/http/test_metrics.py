@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from intern.actors.pipeline import BATCHES, STREAMS, Fill, run_pipeline
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
-from intern.frontends.http.server import metrics_of, page_beside, text_of
+from intern.frontends.http.server import metrics_of, page_beside
 from intern.models.limits import Breaker, Permit
 from intern.models.options import EmbeddingOptions
 from intern.models.usage import Usage
@@ -159,7 +159,7 @@ async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_
                 batches.send_nowait(samples.batch(samples.message(n=n)))
             metrics = metrics_of(settings)
             usage.counted = metrics.spent
-            found = read((await text_of(metrics, standing))[0].decode())
+            found = read(metrics.text(await standing.gauges())[0].decode())
     told = {(name, *(value for _, value in labels)): count for (name, labels), count in found.items()}
     expected = {
         ("intern_stream_items", BATCHES.name): 3,

@@ -18,6 +18,7 @@ from intern.core.ids import ChannelId, MessageId, QAId, SourceId
 from intern.core.messages import AIResult, Citation, Conversation
 from intern.core.records import AwaitingReview, Filed, Parked, Rejected
 from intern.core.text.masking import Secret
+from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.server import HEADERS, MAX_QUESTION_CHARS, PAGES, serving
 from intern.service.monitoring import Check
 from intern.settings.loading import PageOptions
@@ -38,8 +39,10 @@ async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]
         yield made
 
 
-async def _up() -> tuple[bytes, str]:
-    return b"intern_up 1\n", "text/plain; version=1"
+class _Up(Metrics):
+    def text(self, gauges: object = ()) -> tuple[bytes, str]:
+        del gauges
+        return b"intern_up 1\n", "text/plain; version=1"
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ async def own(tmp_path: Path) -> AsyncGenerator[Site]:
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncGenerator[Site]:
-    async with site(tmp_path, token=TOKEN, metrics=_up) as made:
+    async with site(tmp_path, token=TOKEN, metrics=_Up(prompts=(), version="1")) as made:
         yield made
 
 
