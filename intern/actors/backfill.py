@@ -20,20 +20,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, listen_beside, surviving, wake
 from intern.chat.checkpoints import Checkpoints, Listing
 from intern.chat.platform import Deliver, Gateway, Pages
+from intern.core import flow
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
-from intern.core.flow import (
-    ChannelRead,
-    ChannelSeen,
-    FellBehind,
-    GatewayEvent,
-    Heard,
-    LateChange,
-    MessageEdited,
-    MessageRead,
-    MessagesDeleted,
-    SessionStarted,
-)
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger
 
@@ -65,7 +54,7 @@ class Backfill:
     pages: Pages
     backoff: Backoff = exponential_backoff
 
-    async def run(self, inbox: Receiver[FellBehind], events: Sender[Heard]) -> None:
+    async def run(self, inbox: Receiver[flow.FellBehind], events: Sender[flow.Heard]) -> None:
         """After each wakeup, read what is behind, until cancelled."""
         self._events = events
         self._channels: set[ChannelId] = set()
@@ -126,7 +115,7 @@ class Backfill:
         # Nothing waits between the last look and this, so a channel that falls behind again begins anew.
         self._channels.discard(channel_id)
         _log.info("channel_read", channel_id=channel_id, messages=course.count)
-        await self._events.send(ChannelRead(channel_id=channel_id))
+        await self._events.send(flow.ChannelRead(channel_id=channel_id))
 
     def _give_up(self, channel_id: ChannelId, error: ChatError) -> None:
         gone = isinstance(error, ChatNotFoundError)
@@ -146,14 +135,14 @@ class Backfill:
                     return count
                 # Begun before it is sent: else it could be settled before it is begun.
                 if self.checkpoints.begin(message):
-                    await self._events.send(MessageRead(message=message))
+                    await self._events.send(flow.MessageRead(message=message))
                     count += 1
             self.checkpoints.caught_up(reading)
         return count
 
     async def _list(self, listing: Listing, backoff: Iterator[float]) -> None:
         """List a channel's archived threads; those with missed messages are behind then."""
-        threads: Sequence[ChannelSeen] = ()
+        threads: Sequence[flow.ChannelSeen] = ()
         try:
             threads = await self.pages.archived_since(listing.channel_id, listing.after)
         except ChatRefusedError as refusal:
@@ -176,7 +165,7 @@ SHORTEST_WAIT = 600.0
 """Seconds from one look to the next, however often sessions are lost."""
 
 
-Look = Callable[[datetime, Callable[[LateChange], object]], Awaitable[int]]
+Look = Callable[[datetime, Callable[[flow.LateChange], object]], Awaitable[int]]
 """Reports changes to captures of before an outage; returns the number of requests. Raises KnowledgeError."""
 
 
@@ -195,14 +184,14 @@ class Rereading:
 
     async def listen(self, deliver: Deliver) -> None:
         """Listen to the gateway, and look for missed changes after each new session."""
-        begun, to_look = create_memory_object_stream[SessionStarted](1)
+        begun, to_look = create_memory_object_stream[flow.SessionStarted](1)
 
-        def hear(event: GatewayEvent) -> None:
+        def hear(event: flow.GatewayEvent) -> None:
             deliver(event)
             match event:
-                case SessionStarted():
+                case flow.SessionStarted():
                     wake(begun, event)
-                case MessageEdited() | MessagesDeleted() if self._live is not None:
+                case flow.MessageEdited() | flow.MessagesDeleted() if self._live is not None:
                     self._live.update(_ids_of(event))
                 case _:
                     pass
@@ -210,7 +199,7 @@ class Rereading:
         async with begun:
             await listen_beside(self._gateway, hear, partial(self._look_after_each, to_look, deliver))
 
-    async def _look_after_each(self, begun: Receiver[SessionStarted], deliver: Deliver) -> None:
+    async def _look_after_each(self, begun: Receiver[flow.SessionStarted], deliver: Deliver) -> None:
         async with begun:
             async for _ in begun:
                 self._outage = self._outage or self._clock.now()
@@ -225,7 +214,7 @@ class Rereading:
     async def _look_since(self, outage: datetime, deliver: Deliver) -> int:
         live = self._live = set()
 
-        def tell(change: LateChange) -> None:
+        def tell(change: flow.LateChange) -> None:
             if live.isdisjoint(_ids_of(change)):
                 _log.info("missed_change_found", change=type(change).__name__, message_ids=_ids_of(change))
                 deliver(change)
@@ -236,5 +225,5 @@ class Rereading:
             self._live = None
 
 
-def _ids_of(change: LateChange) -> tuple[MessageId, ...]:
-    return (change.message.id,) if isinstance(change, MessageEdited) else change.message_ids
+def _ids_of(change: flow.LateChange) -> tuple[MessageId, ...]:
+    return (change.message.id,) if isinstance(change, flow.MessageEdited) else change.message_ids

@@ -14,19 +14,9 @@ from typing import Protocol
 
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 
+from intern.actors import loops
 from intern.actors.events import Events
 from intern.actors.filing import forget_attempts, forgotten_after
-from intern.actors.loops import (
-    Backoff,
-    DueLog,
-    Log,
-    exponential_backoff,
-    follow,
-    patient,
-    persistently,
-    surviving,
-    tell_delay,
-)
 from intern.core.errors import InternError, KnowledgeError, ModelUnavailableError
 from intern.core.flow import Decided
 from intern.core.ids import ConversationId, QAId
@@ -64,35 +54,37 @@ class Extraction(Protocol):
 class Extractor:
     """Follows the decisions, and has each conversation read that they are about."""
 
-    decisions: Log[int, Step]
+    decisions: loops.Log[int, Step]
     after: int | None
     """How far the decisions were followed."""
     extraction: Extraction
-    again: DueLog[Step]
+    again: loops.DueLog[Step]
     attempts: Attempts
     events: Events
-    backoff: Backoff = exponential_backoff
+    backoff: loops.Backoff = loops.exponential_backoff
 
     async def run(self, wakeups: Receiver[Decided]) -> None:
         """Follow the decisions after `after`, in order, and conversations due `again`, until the wakeups end.
 
         A conversation that ended the process MOST_ATTEMPTS times is parked.
         """
-        due = patient(self.again, "extraction_retries_delayed")
-        steps = follow(self._some_after, wakeups, after=self.after, position_of=lambda it: it.position or 0, again=due)
+        due = loops.patient(self.again, "extraction_retries_delayed")
+        steps = loops.follow(
+            self._some_after, wakeups, after=self.after, position_of=lambda it: it.position or 0, again=due
+        )
         async with wakeups, aclosing(steps) as followed:
             async for step in followed:
                 for conversation_id in step.conversations:
                     await self._look_at(conversation_id)
                 if step.position is not None:
                     # Lost, it costs a replay, in which nothing has changed.
-                    with surviving("extractor"):
+                    with loops.surviving("extractor"):
                         await self.extraction.followed(step.position)
 
     async def _some_after(self, position: int | None) -> Sequence[Step]:
-        delayed = tell_delay(_log.warning, "extraction_delayed")
+        delayed = loops.tell_delay(_log.warning, "extraction_delayed")
         act = partial(self.decisions, position)
-        return await persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
+        return await loops.persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
 
     async def _look_at(self, conversation_id: ConversationId) -> None:
         # Counted under a name of its own: the pair of the same conversation has its own attempts.
@@ -108,7 +100,7 @@ class Extractor:
                 await self.extraction.park(conversation_id, why)
                 return "failed"
 
-        delayed = tell_delay(_log.warning, "extraction_delayed", conversation_id=conversation_id)
-        came = await persistently(act, *survived, backoff=self.backoff(), delayed=delayed)
+        delayed = loops.tell_delay(_log.warning, "extraction_delayed", conversation_id=conversation_id)
+        came = await loops.persistently(act, *survived, backoff=self.backoff(), delayed=delayed)
         await forget_attempts(self.attempts, key)
         self.events.extracted(conversation_id, came)

@@ -12,19 +12,8 @@ from anyio import CancelScope, EndOfStream, WouldBlock, create_task_group, get_c
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from structlog.contextvars import bound_contextvars
 
+from intern.actors import loops
 from intern.actors.events import Events
-from intern.actors.loops import (
-    Backoff,
-    DueLog,
-    Log,
-    exponential_backoff,
-    follow,
-    patient,
-    persistently,
-    surviving,
-    tell_delay,
-    wake,
-)
 from intern.core.errors import InternError, KnowledgeError, ModelError, ModelUnavailableError
 from intern.core.flow import Archived, Decided, Failed, Filing, Skip, SourceChanged, Topic, Withdrawal
 from intern.core.ids import MessageId, QAId
@@ -48,26 +37,26 @@ class Classifier:
     with MOST_ATTEMPTS open ones is given up.
     """
 
-    archive: Log[QAId, CapturedPair]
+    archive: loops.Log[QAId, CapturedPair]
     after: QAId | None
     """The newest pair that was decided."""
     choose: Choose
     attempts: Attempts
     events: Events
-    again: DueLog[CapturedPair] | None = None
+    again: loops.DueLog[CapturedPair] | None = None
     """Older pairs that are due in between: approved, or parked a while ago."""
     settles_in: Callable[[CapturedPair], float] = lambda _: 0.0
     """In how many seconds a pair may be filed, for its conversation may go on; all behind it wait, too."""
-    backoff: Backoff = exponential_backoff
+    backoff: loops.Backoff = loops.exponential_backoff
 
     async def run(self, wakeups: Receiver[Archived], filings: Sender[Filing]) -> None:
         """Classify each pair after `after`, in order, until the wakeups end; then let the integrator finish too."""
-        followed = follow(
+        followed = loops.follow(
             self.archive,
             wakeups,
             after=self.after,
             position_of=lambda pair: pair.qa_id,
-            again=patient(self.again, "retries_delayed") if self.again else None,
+            again=loops.patient(self.again, "retries_delayed") if self.again else None,
             settles_in=self.settles_in,
         )
         async with wakeups, filings, aclosing(followed) as pairs:
@@ -99,12 +88,12 @@ class Classifier:
             event = "llm_classification_failed" if isinstance(error, ModelError) else "classification_delayed"
             _log.warning(event, qa_id=pair.qa_id, reason=str(error), again_in_seconds=pause)
 
-        return await persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
+        return await loops.persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
 
 
 async def forget_attempts(attempts: Attempts, qa_id: QAId) -> None:
     """Note that the work on a pair ended, and not by a crash."""
-    with surviving("attempts", qa_id=qa_id):
+    with loops.surviving("attempts", qa_id=qa_id):
         await attempts.clear(qa_id)
 
 
@@ -148,7 +137,7 @@ class Integrator:
     attempts: Attempts
     """Those that the classifier began."""
     events: Events
-    backoff: Backoff = exponential_backoff
+    backoff: loops.Backoff = loops.exponential_backoff
 
     async def run(
         self,
@@ -171,8 +160,8 @@ class Integrator:
                     with bound_contextvars(qa_id=qa_id):
                         decision = await self._file(filing)
                 self.events.decided(decision)
-                wake(decided, Decided())
-                wake(changed, SourceChanged())
+                loops.wake(decided, Decided())
+                loops.wake(changed, SourceChanged())
 
     async def _file(self, filing: Filing) -> PairDecision:
         qa_id = filing.pair.qa_id
@@ -190,19 +179,19 @@ class Integrator:
             event = "llm_integration_failed" if isinstance(error, ModelError) else "filing_delayed"
             _log.warning(event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
 
-        decision = await persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
-        with surviving("attempts", qa_id=qa_id):
+        decision = await loops.persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
+        with loops.surviving("attempts", qa_id=qa_id):
             await self.attempts.end(decision, again=not isinstance(filing.choice, GivenUp))
         return decision
 
     async def _withdraw(self, withdrawals: Receiver[Withdrawal]) -> None:
-        delayed = tell_delay(_log.error, "withdrawal_delayed")
+        delayed = loops.tell_delay(_log.error, "withdrawal_delayed")
         try:
             async for withdrawal in withdrawals:
                 act = partial(self._note, withdrawal)
-                await persistently(act, KnowledgeError, backoff=self.backoff(), delayed=delayed)
+                await loops.persistently(act, KnowledgeError, backoff=self.backoff(), delayed=delayed)
         finally:
-            with surviving("integrator"), suppress(WouldBlock, EndOfStream):
+            with loops.surviving("integrator"), suppress(WouldBlock, EndOfStream):
                 while True:
                     await self._note(withdrawals.receive_nowait())
 
@@ -211,6 +200,6 @@ class Integrator:
         with CancelScope(shield=True):  # one transaction, so it is soon done
             if (cleared := await self.filer.withdraw(withdrawal.message_ids)) is not None:
                 self.events.decided(cleared.decision)
-                wake(self._decided, Decided())
+                loops.wake(self._decided, Decided())
                 if cleared.topics:
-                    wake(self._changed, SourceChanged())
+                    loops.wake(self._changed, SourceChanged())

@@ -16,18 +16,7 @@ from anyio.streams.memory import MemoryObjectSendStream as Sender
 from intern.actors.loops import listen_beside, wake
 from intern.chat.checkpoints import Checkpoints, everywhere
 from intern.chat.platform import Gateway
-from intern.core.flow import (
-    Approval,
-    FellBehind,
-    GatewayEvent,
-    Heard,
-    Interaction,
-    LateChange,
-    MessageCreated,
-    MessageEdited,
-    MessagesDeleted,
-    SessionStarted,
-)
+from intern.core import flow
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage
 from intern.learning.review import Approvals
@@ -49,35 +38,35 @@ class Listener:
 
     async def run(
         self,
-        events: Sender[Heard],
-        interactions: Sender[Interaction],
-        behind: Sender[FellBehind],
-        approved: Sender[Approval],
+        events: Sender[flow.Heard],
+        interactions: Sender[flow.Interaction],
+        behind: Sender[flow.FellBehind],
+        approved: Sender[flow.Approval],
     ) -> None:
         """Hand on each event until cancelled; then close the streams, so that the actors behind can finish."""
         self._events, self._interactions, self._behind, self._approved = events, interactions, behind, approved
-        self._changes: deque[LateChange] = deque()
+        self._changes: deque[flow.LateChange] = deque()
         self._waiting = Event()
         async with events, interactions, behind, approved:
             await listen_beside(self.gateway, self._hear, self._send_changes)
 
-    def _hear(self, event: GatewayEvent) -> None:
+    def _hear(self, event: flow.GatewayEvent) -> None:
         self.approvals.hear(event)
         match event:
-            case MessageCreated(message=message):
+            case flow.MessageCreated(message=message):
                 self._created(message)
-            case MessageEdited(message=message):
+            case flow.MessageEdited(message=message):
                 if not self.checkpoints.will_read(message.channel_id, message.id):
                     self._changed(event)
-            case MessagesDeleted(channel_id=channel_id, message_ids=ids):
+            case flow.MessagesDeleted(channel_id=channel_id, message_ids=ids):
                 for each in ids:
                     self.checkpoints.will_read(channel_id, each)  # a page in work is read again then
                 # Also messages still to be read: they may be archived already, and REST does not show them any more.
                 self._changed(event)
-            case SessionStarted():
+            case flow.SessionStarted():
                 self.checkpoints.session(event, self.admits)
-                wake(self._behind, FellBehind())
-            case Approval():
+                wake(self._behind, flow.FellBehind())
+            case flow.Approval():
                 wake(self._approved, event)
             case _:
                 try:
@@ -99,7 +88,7 @@ class Listener:
             self._fall_behind(message)
         elif not self.checkpoints.knows(message):
             try:
-                self._events.send_nowait(MessageCreated(message=message))
+                self._events.send_nowait(flow.MessageCreated(message=message))
             except WouldBlock:
                 self._fall_behind(message)
             else:
@@ -108,9 +97,9 @@ class Listener:
     def _fall_behind(self, message: ChatMessage) -> None:
         if self.checkpoints.fall_behind(message):
             _log.info("channel_fell_behind", channel_id=message.channel_id, message_id=message.id)
-            wake(self._behind, FellBehind())
+            wake(self._behind, flow.FellBehind())
 
-    def _changed(self, event: LateChange) -> None:
+    def _changed(self, event: flow.LateChange) -> None:
         if not self._changes:
             try:
                 self._events.send_nowait(event)
@@ -125,5 +114,5 @@ class Listener:
             _log.error("change_shed", event_kind=type(event).__name__, channel_id=_channel_of(event))
 
 
-def _channel_of(event: LateChange) -> str:
-    return event.message.channel_id if isinstance(event, MessageEdited) else event.channel_id
+def _channel_of(event: flow.LateChange) -> str:
+    return event.message.channel_id if isinstance(event, flow.MessageEdited) else event.channel_id

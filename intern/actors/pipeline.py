@@ -23,23 +23,7 @@ from anyio.streams.memory import (
 
 from intern.actors.checkpointer import checkpointer
 from intern.chat.checkpoints import Checkpoints
-from intern.core.flow import (
-    AnswerRequest,
-    Approval,
-    Archived,
-    Batch,
-    CapturePending,
-    CaptureRequest,
-    Decided,
-    FellBehind,
-    Filing,
-    Heard,
-    Interaction,
-    LateChange,
-    Reply,
-    SourceChanged,
-    Withdrawal,
-)
+from intern.core import flow
 from intern.core.log import get_logger
 from intern.stores.sqlite.chat import StoredCheckpoints
 
@@ -114,33 +98,35 @@ class Stream(Generic[T]):
         return sends, receives
 
 
-EVENTS = Stream[Heard](Heard, ("listener", "backfill"), "batcher", 1000)
+EVENTS = Stream[flow.Heard](flow.Heard, ("listener", "backfill"), "batcher", 1000)
 """A burst: the gateway cannot wait. At 1 KB a message this is a megabyte; beyond it, channels fall behind."""
-BEHIND = Stream[FellBehind](FellBehind, ("listener",), "backfill", 1)
+BEHIND = Stream[flow.FellBehind](flow.FellBehind, ("listener",), "backfill", 1)
 """A wakeup: checkpoints holds which channels are behind."""
-INTERACTIONS = Stream[Interaction](Interaction, ("listener",), "interactions", 64)
+INTERACTIONS = Stream[flow.Interaction](flow.Interaction, ("listener",), "interactions", 64)
 """Discord waits 3 s for a sign; as many as are in work may queue, more could not be served in time."""
-APPROVED = Stream[Approval](Approval, ("listener",), "reviewer", 1)
+APPROVED = Stream[flow.Approval](flow.Approval, ("listener",), "reviewer", 1)
 """A wakeup: `Approvals` holds what was approved."""
-BATCHES = Stream[Batch | LateChange](Batch | LateChange, ("batcher",), "router", 16)
+BATCHES = Stream[flow.Batch | flow.LateChange](flow.Batch | flow.LateChange, ("batcher",), "router", 16)
 """The router works on several at once; batches here would otherwise wait in a quiet window."""
-ANSWERS = Stream[AnswerRequest | Withdrawal](AnswerRequest | Withdrawal, ("router",), "responder", 16)
+ANSWERS = Stream[flow.AnswerRequest | flow.Withdrawal](
+    flow.AnswerRequest | flow.Withdrawal, ("router",), "responder", 16
+)
 """A late answer is useless: questions beyond this are shed, named and counted."""
-CAPTURES = Stream[CaptureRequest](CaptureRequest, ("router", "interactions"), "capturer", 16)
+CAPTURES = Stream[flow.CaptureRequest](flow.CaptureRequest, ("router", "interactions"), "capturer", 16)
 """An append takes a millisecond; the router waits when the disk is slower."""
-PENDING = Stream[CapturePending](CapturePending, ("capturer",), "captioner", 1)
+PENDING = Stream[flow.CapturePending](flow.CapturePending, ("capturer",), "captioner", 1)
 """A wakeup: the table of pending captures holds the rest."""
-WITHDRAWALS = Stream[Withdrawal](Withdrawal, ("router",), "integrator", 16)
+WITHDRAWALS = Stream[flow.Withdrawal](flow.Withdrawal, ("router",), "integrator", 16)
 """Written down at once, even while a model is busy."""
-ARCHIVED = Stream[Archived](Archived, ("capturer", "captioner", "reviewer", "job_worker"), "classifier", 1)
+ARCHIVED = Stream[flow.Archived](flow.Archived, ("capturer", "captioner", "reviewer", "job_worker"), "classifier", 1)
 """A wakeup: the archive holds the rest."""
-FILINGS = Stream[Filing](Filing, ("classifier",), "integrator", 0)
+FILINGS = Stream[flow.Filing](flow.Filing, ("classifier",), "integrator", 0)
 """None ahead: a pair is classified knowing the topics that those before it opened."""
-CHANGES = Stream[SourceChanged](SourceChanged, ("integrator", "scout", "job_worker"), "indexer", 1)
+CHANGES = Stream[flow.SourceChanged](flow.SourceChanged, ("integrator", "scout", "job_worker"), "indexer", 1)
 """A wakeup: files, topics and the index cache hold the rest."""
-DECIDED = Stream[Decided](Decided, ("integrator", "job_worker"), "extractor", 1)
+DECIDED = Stream[flow.Decided](flow.Decided, ("integrator", "job_worker"), "extractor", 1)
 """A wakeup: the decisions hold the rest."""
-REPLIES = Stream[Reply](Reply, ("responder", "router"), "poster", 16)
+REPLIES = Stream[flow.Reply](flow.Reply, ("responder", "router"), "poster", 16)
 """Replies are few and small; one that waits for Discord must not hold up a model call that is done."""
 
 STREAMS: tuple[Stream[Any], ...] = (

@@ -21,30 +21,23 @@ from intern.actors.events import Events
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, surviving
 from intern.answering.replying import Declining
 from intern.chat.outbox import Outgoing
+from intern.core import flow
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, ChatUnavailableError
-from intern.core.flow import (
-    AnswerRequest,
-    Batch,
-    CaptureRequest,
-    Declined,
-    MessageEdited,
-    MessagesDeleted,
-    Reply,
-    Withdrawal,
-)
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
 from intern.core.messages import ChatMessage
 from intern.learning.message_changes import Meanwhile, MessageChanges
 
-Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
+Requests = Sequence[flow.AnswerRequest | flow.CaptureRequest | flow.Declined]
 
 AT_ONCE = 8  # Discord allows 50 requests a second over all; a batch waits for a handful, one after the other
 ASIDE = 500  # batches that Discord refuses to show; some KB each
 
 _log = get_logger(__name__)
 
-Dispatch = Callable[[Batch], Awaitable[Requests]]
+_Item = flow.Batch | flow.MessageEdited
+_Aside = Callable[[], Awaitable[None]]
+Dispatch = Callable[[flow.Batch], Awaitable[Requests]]
 """Returns what follows from a batch; nothing if it concerns no actor. Raises the ChatError family."""
 
 
@@ -99,9 +92,7 @@ class _Reader:
     aside: int = 0
     """Items that Discord refuses to show."""
 
-    async def read(
-        self, item: Batch | MessageEdited, meanwhile: Meanwhile, *, step_aside: Callable[[], Awaitable[None]]
-    ) -> Requests:
+    async def read(self, item: _Item, meanwhile: Meanwhile, *, step_aside: _Aside) -> Requests:
         message_id, backoff = _message_of(item).id, self.backoff()
         while True:
             try:
@@ -116,24 +107,18 @@ class _Reader:
                 with move_on_after(pause):
                     await self.closing.wait()
 
-    async def _read_aside(
-        self,
-        item: Batch | MessageEdited,
-        meanwhile: Meanwhile,
-        refusal: ChatError,
-        step_aside: Callable[[], Awaitable[None]],
-    ) -> Requests:
+    async def _read_aside(self, item: _Item, at: Meanwhile, refusal: ChatError, step_aside: _Aside) -> Requests:
         if self.aside >= ASIDE:
             return self._lost(item, refusal)
         self.aside += 1
         try:
             await step_aside()
-            return await self._look_again(item, meanwhile, refusal)
+            return await self._look_again(item, at, refusal)
         finally:
             self.aside -= 1
 
-    async def _look_again(self, item: Batch | MessageEdited, meanwhile: Meanwhile, error: ChatError) -> Requests:
-        messages = item.messages if isinstance(item, Batch) else (item.message,)
+    async def _look_again(self, item: _Item, meanwhile: Meanwhile, error: ChatError) -> Requests:
+        messages = item.messages if isinstance(item, flow.Batch) else (item.message,)
         waited = 0.0
         for pause in self.backoff():
             if self.closing.is_set():
@@ -152,14 +137,14 @@ class _Reader:
                 error = again
         return self._lost(item, error)
 
-    def _lost(self, item: Batch | MessageEdited, error: ChatError) -> Requests:
+    def _lost(self, item: _Item, error: ChatError) -> Requests:
         message = _message_of(item)
         _log.error("batch_given_up", channel_id=message.channel_id, message_id=message.id, reason=str(error))
         return ()
 
-    async def _look(self, item: Batch | MessageEdited, meanwhile: Meanwhile) -> Requests:
+    async def _look(self, item: _Item, meanwhile: Meanwhile) -> Requests:
         try:
-            if isinstance(item, MessageEdited):
+            if isinstance(item, flow.MessageEdited):
                 return await self.late.captured_anew(item)
             messages = meanwhile.now(item.messages)
             return await self.dispatch(replace(item, messages=messages)) if messages else ()
@@ -184,11 +169,11 @@ class Router:
 
     async def run(
         self,
-        inbox: Receiver[Batch | MessageEdited | MessagesDeleted],
-        answers: Sender[AnswerRequest | Withdrawal],
-        captures: Sender[CaptureRequest],
-        withdrawals: Sender[Withdrawal],
-        words: Sender[Reply],
+        inbox: Receiver[flow.Batch | flow.MessageEdited | flow.MessagesDeleted],
+        answers: Sender[flow.AnswerRequest | flow.Withdrawal],
+        captures: Sender[flow.CaptureRequest],
+        withdrawals: Sender[flow.Withdrawal],
+        words: Sender[flow.Reply],
     ) -> None:
         """Route each batch, and what follows from late changes, until the inbox ends.
 
@@ -200,24 +185,24 @@ class Router:
         self._reader = _Reader(dispatch=self.dispatch, late=self.late, backoff=self.backoff)
         async with inbox, answers, captures, withdrawals, words, create_task_group() as self._tg:
             async for item in inbox:
-                if isinstance(item, MessagesDeleted):
+                if isinstance(item, flow.MessagesDeleted):
                     gone = self.late.deleted(item)
                     self._unask(gone.asked)
                     if gone.taught:
-                        await withdrawals.send(Withdrawal(message_ids=gone.taught))
-                elif isinstance(item, Batch) or self.late.edited(item):
+                        await withdrawals.send(flow.Withdrawal(message_ids=gone.taught))
+                elif isinstance(item, flow.Batch) or self.late.edited(item):
                     turn = await self._turns.begin(_message_of(item).channel_id)
                     # From here on, not from when the task gets to run: nothing may change unnoticed.
                     self._tg.start_soon(self._work, item, turn, self.late.begin())
             self._reader.closing.set()
 
-    async def _work(self, item: Batch | MessageEdited, turn: _Turn, meanwhile: Meanwhile) -> None:
+    async def _work(self, item: _Item, turn: _Turn, meanwhile: Meanwhile) -> None:
         with traced(_message_of(item).id):
-            if isinstance(item, Batch):
+            if isinstance(item, flow.Batch):
                 _log.debug("batch_taken", message_ids=[message.id for message in item.messages])
             await self._route(item, turn, meanwhile)
 
-    async def _route(self, item: Batch | MessageEdited, turn: _Turn, meanwhile: Meanwhile) -> None:
+    async def _route(self, item: _Item, turn: _Turn, meanwhile: Meanwhile) -> None:
         message = _message_of(item)
         found: list[Requests] = []
         step_aside = partial(self._turns.step_aside, turn)
@@ -232,12 +217,12 @@ class Router:
             self.late.end(meanwhile)
             self._turns.end(turn)
 
-    async def _hand_on(self, item: Batch | MessageEdited, requests: Requests, meanwhile: Meanwhile) -> None:
-        questions = [request for request in requests if isinstance(request, AnswerRequest)]
-        declined = [request for request in requests if isinstance(request, Declined)]
-        current = (meanwhile.captured_now(request) for request in requests if isinstance(request, CaptureRequest))
+    async def _hand_on(self, item: _Item, requests: Requests, meanwhile: Meanwhile) -> None:
+        questions = [request for request in requests if isinstance(request, flow.AnswerRequest)]
+        declined = [request for request in requests if isinstance(request, flow.Declined)]
+        current = (meanwhile.captured_now(request) for request in requests if isinstance(request, flow.CaptureRequest))
         taught = [request for request in current if request is not None]
-        if isinstance(item, Batch):
+        if isinstance(item, flow.Batch):
             if not requests:
                 self.events.ignored(item)
             self._settle_rest(item, [*questions, *(each.request for each in declined)], taught)
@@ -245,7 +230,7 @@ class Router:
             # All of them before the first is sent: what changes while we wait for room concerns each.
             self.late.teaches(request)
         shed = [question for question in questions if not self._ask(question, meanwhile)]
-        for each in (*declined, *(Declined(request=question, reason="shed") for question in shed)):
+        for each in (*declined, *(flow.Declined(request=question, reason="shed") for question in shed)):
             await self._decline(each, meanwhile)
         for request in taught:
             await self._captures.send(request)
@@ -255,12 +240,14 @@ class Router:
         if not message_ids:
             return
         try:
-            self._answers.send_nowait(Withdrawal(message_ids=message_ids))
+            self._answers.send_nowait(flow.Withdrawal(message_ids=message_ids))
         except WouldBlock:
             # The router must not wait until the model gets to it. There are at most as many of these as questions.
-            self._tg.start_soon(self._answers.send, Withdrawal(message_ids=message_ids))
+            self._tg.start_soon(self._answers.send, flow.Withdrawal(message_ids=message_ids))
 
-    def _settle_rest(self, batch: Batch, questions: Sequence[AnswerRequest], taught: list[CaptureRequest]) -> None:
+    def _settle_rest(
+        self, batch: flow.Batch, questions: Sequence[flow.AnswerRequest], taught: list[flow.CaptureRequest]
+    ) -> None:
         ids = tuple(message.id for message in batch.messages)
         if taught and not questions:
             taught[-1] = replace(taught[-1], settles=ids)
@@ -273,7 +260,7 @@ class Router:
         if others := [message_id for message_id in ids if message_id not in asked | kept]:
             self.settle(batch.channel_id, others)
 
-    def _ask(self, question: AnswerRequest, meanwhile: Meanwhile) -> bool:
+    def _ask(self, question: flow.AnswerRequest, meanwhile: Meanwhile) -> bool:
         """Hand it to the responder; return False if that has no room."""
         try:
             self._answers.send_nowait(question)
@@ -282,7 +269,7 @@ class Router:
         self._asked(question, meanwhile)
         return True
 
-    async def _decline(self, declined: Declined, meanwhile: Meanwhile) -> None:
+    async def _decline(self, declined: flow.Declined, meanwhile: Meanwhile) -> None:
         await self.declines.account_for(declined)
         self.events.declined(declined)
         question = declined.request
@@ -291,7 +278,7 @@ class Router:
         else:
             self.settle(question.batch.channel_id, [message.id for message in question.batch.messages])
 
-    def _say(self, declined: Declined) -> bool:
+    def _say(self, declined: flow.Declined) -> bool:
         """Tell the asker why there is no answer; return False where there is nothing to say, or no room. Never wait."""
         waiting = self._words.statistics()
         if waiting.current_buffer_used >= waiting.max_buffer_size / 2:  # answers need the rest
@@ -304,11 +291,11 @@ class Router:
         self._words.send_nowait(reply)
         return True
 
-    def _asked(self, question: AnswerRequest, meanwhile: Meanwhile) -> None:
+    def _asked(self, question: flow.AnswerRequest, meanwhile: Meanwhile) -> None:
         """Note that the responder or poster has the question, so that a deletion reaches it."""
         self.late.asks(question)
         self._unask(meanwhile.deleted_of(question.batch.messages))
 
 
-def _message_of(item: Batch | MessageEdited) -> ChatMessage:
-    return item.last if isinstance(item, Batch) else item.message
+def _message_of(item: _Item) -> ChatMessage:
+    return item.last if isinstance(item, flow.Batch) else item.message

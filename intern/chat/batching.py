@@ -13,16 +13,7 @@ from itertools import count
 
 from msgspec import structs
 
-from intern.core.flow import (
-    Batch,
-    ChannelRead,
-    Heard,
-    LateChange,
-    MessageCreated,
-    MessageEdited,
-    MessageRead,
-    MessagesDeleted,
-)
+from intern.core import flow
 from intern.core.ids import ChannelId, MessageId, UserId, position_of
 from intern.core.messages import ChatMessage
 
@@ -64,33 +55,33 @@ class Batches:
         """So many messages are held that no more should be added before some batches are due."""
         return len(self._home) >= self._max_open
 
-    def add(self, event: Heard, now: float, age: float = 0.0) -> LateChange | None:
+    def add(self, event: flow.Heard, now: float, age: float = 0.0) -> flow.LateChange | None:
         """Take an event at `now` (seconds of a clock that never goes back); `age`: seconds since a read message.
 
         Gives back what concerns messages that are not here any more: an edit, or the deletions that found nothing.
         """
         match event:
-            case MessageCreated(message=message):
+            case flow.MessageCreated(message=message):
                 self._channel_read(message.channel_id)
                 self._created(message, now, written=now)
                 return None
-            case MessageRead(message=message):
+            case flow.MessageRead(message=message):
                 for batch in [each for each in self._past.get(message.channel_id, ()) if each.ends <= now - age]:
                     self._close(batch, batch.ends)
                 self._created(message, now, written=now - age)
                 return None
-            case ChannelRead(channel_id=channel_id):
+            case flow.ChannelRead(channel_id=channel_id):
                 self._channel_read(channel_id)
                 return None
-            case MessageEdited(message=message):
+            case flow.MessageEdited(message=message):
                 return None if self._edited(message) else event
-            case MessagesDeleted(message_ids=ids):
+            case flow.MessagesDeleted(message_ids=ids):
                 gone = tuple(message_id for message_id in ids if not self._deleted(message_id))
                 return structs.replace(event, message_ids=gone) if gone else None
 
-    def due(self, now: float) -> list[Batch]:
+    def due(self, now: float) -> list[flow.Batch]:
         """Take out the batches that are due, earliest first."""
-        settled: list[Batch] = []
+        settled: list[flow.Batch] = []
         while self._home and self.next_deadline() <= now:
             settled.append(self._settle(heappop(self._heap)[2]))
         return settled
@@ -107,7 +98,7 @@ class Batches:
                 return deadline
         return math.inf
 
-    def flush(self) -> list[Batch]:
+    def flush(self) -> list[flow.Batch]:
         """Take out all open batches, earliest deadline first."""
         return self.due(math.inf)
 
@@ -163,14 +154,14 @@ class Batches:
             heappush(self._heap, (deadline, batch.serial, batch))
         batch.deadline = deadline
 
-    def _settle(self, batch: _OpenBatch) -> Batch:
+    def _settle(self, batch: _OpenBatch) -> flow.Batch:
         self._forget(batch)
         # Discord may tell of two messages in the wrong order.
         messages = tuple(sorted(batch.messages.values(), key=lambda message: position_of(message.id)))
         for message in messages:
             del self._home[message.id]
         batch.messages = {}
-        return Batch(channel_id=batch.key[0], author=messages[-1].author, messages=messages)
+        return flow.Batch(channel_id=batch.key[0], author=messages[-1].author, messages=messages)
 
     def _forget(self, batch: _OpenBatch) -> None:
         """Take a batch from the open ones."""

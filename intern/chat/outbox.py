@@ -15,15 +15,8 @@ from intern.chat.addressing import named_by
 from intern.chat.options import STILL_WAITED_FOR
 from intern.chat.platform import PAGE, Capabilities, History, Outlet
 from intern.chat.reply_text import reply_parts, thread_name
+from intern.core import errors
 from intern.core.clock import Clock
-from intern.core.errors import (
-    ChatError,
-    ChatNotFoundError,
-    ChatRefusedError,
-    ChatUnavailableError,
-    ChatUnknownOutcomeError,
-    KnowledgeError,
-)
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import LAST, ChannelId, MessageId, UserId, position_of
 from intern.core.log import get_logger
@@ -199,12 +192,12 @@ class Posting:
         One that fails holds up no other. Raises as `post` does, when all were tried.
         """
         begun = await self.outbox.unfinished()
-        failure: ChatError | KnowledgeError | None = None
+        failure: errors.ChatError | errors.KnowledgeError | None = None
         for entry in begun:
             delivery = _Delivery(self, entry)
             try:
                 outcome = await delivery.run(None, NO_LONGER)
-            except (ChatUnavailableError, ChatUnknownOutcomeError, KnowledgeError) as error:
+            except (errors.ChatUnavailableError, errors.ChatUnknownOutcomeError, errors.KnowledgeError) as error:
                 failure = error
             else:
                 await ended(entry, outcome)
@@ -232,7 +225,7 @@ class Posting:
                 if message.text.strip() != note.strip():
                     await self.outlet.rewrite(post.thread_id, message_id, note)
                 said = True
-        except ChatRefusedError as error:
+        except errors.ChatRefusedError as error:
             _log.warning("retraction_refused", message_id=question_id, error=str(error))
         return said
 
@@ -269,7 +262,7 @@ class _Delivery:
             # Of half an answer, the rest always follows: half an answer is of no use.
             against = None if await self.stands() else await self._weigh(reply, waited_for)
             return against or await self._deliver(reply)
-        except ChatRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
+        except errors.ChatRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
             _log.warning("reply_refused", message_id=begun.question_id, error=str(error))
             return await self.drop(self.begun.reason or "refused")
 
@@ -380,7 +373,7 @@ class _Delivery:
         try:
             # It hangs on a message, whose id it has: nothing in it is older.
             said = await self.to.history.after(thread, MessageId(thread), limit=PAGE)
-        except ChatRefusedError:  # it is gone, or closed to us
+        except errors.ChatRefusedError:  # it is gone, or closed to us
             return False
         return any(_is_of_team(message, asker) for message in said)
 
@@ -390,9 +383,9 @@ class _Delivery:
             return self.begun.thread_id
         try:
             return await self._thread(question)
-        except ChatNotFoundError:
+        except errors.ChatNotFoundError:
             raise
-        except ChatRefusedError as error:
+        except errors.ChatRefusedError as error:
             _log.warning("thread_refused", message_id=self.begun.question_id, error=str(error))
             said = await self._say_instead(self.to.no_thread_word, "no_thread", in_place=True)
             return self.begun.channel_id if said else None
@@ -407,7 +400,7 @@ class _Delivery:
         name = thread_name(question, self.to.capabilities.thread_name_limit)
         try:
             thread = await self.to.outlet.start_thread(channel, message_id, name)
-        except ChatUnknownOutcomeError:
+        except errors.ChatUnknownOutcomeError:
             # A message has one thread at most: asking again is harmless.
             thread = await self.to.outlet.start_thread(channel, message_id, name)
         await self.to.outbox.thread_made(message_id, thread)
@@ -433,7 +426,7 @@ class _Delivery:
     async def _sent(self, part: Part, thread: ChannelId) -> MessageId:
         try:
             return await self._send(part, thread)
-        except ChatUnknownOutcomeError:
+        except errors.ChatUnknownOutcomeError:
             return await self._find(part, thread) or await self._send(part, thread)
 
     async def _send(self, part: Part, thread: ChannelId) -> MessageId:

@@ -24,16 +24,7 @@ from typing import Any, Literal, NamedTuple, Self
 import anyio
 import httpx
 
-from intern.core.errors import (
-    ConfigError,
-    ModelAccessError,
-    ModelError,
-    ModelPromptTooLongError,
-    ModelRefusedError,
-    ModelReplyError,
-    ModelSchemaError,
-    ModelUnavailableError,
-)
+from intern.core import errors
 from intern.core.log import get_logger
 from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits
 from intern.models.options import LlmOptions
@@ -61,7 +52,7 @@ _HOST = re.compile(rb"[A-Za-z0-9._:-]+")
 _KEY = re.compile(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
 
 
-class EndpointUnavailableError(ModelUnavailableError):
+class EndpointUnavailableError(errors.ModelUnavailableError):
     """An attempt failed for a reason that may pass."""
 
     def __init__(self, message: str, retry_after: float | None = None, *, busy: bool = False) -> None:
@@ -72,7 +63,7 @@ class EndpointUnavailableError(ModelUnavailableError):
         """Seconds that the endpoint asked us to wait, within our own bounds; None if it did not say."""
 
 
-class FieldRefusedError(ModelRefusedError):
+class FieldRefusedError(errors.ModelRefusedError):
     """The endpoint does not know a field that asks for streaming, or the model takes no such temperature."""
 
     def __init__(self, message: str, field: Literal["stream", "temperature"]) -> None:
@@ -94,7 +85,7 @@ class Endpoint:
         self._url = _url_of(options.base_url, path, section)
         self._key = _checked_key(options, section)
         if not options.model:
-            raise ConfigError(f"{section}.model is missing: the name of a model that {_shown(self._url)} serves")
+            raise errors.ConfigError(f"{section}.model is missing: the name of a model that {_shown(self._url)} serves")
         self.where = _shown(self._url)
         """Its address, for messages."""
         self._options, self._section, self._usage = options, section, usage
@@ -158,7 +149,7 @@ class Endpoint:
             else:
                 self._failed(permit, str(error))
             raise
-        except ModelError:
+        except errors.ModelError:
             breaker.succeeded(permit)  # it said no, so it is there
             raise
         except anyio.get_cancelled_exc_class():
@@ -200,15 +191,15 @@ class Endpoint:
             limit = f"{timeout * _SILENCES:g} s, {_SILENCES} times {setting[1:-1]}"
             raise EndpointUnavailableError(f"{what} had not finished after {limit}") from error
         except httpx.DecodingError as error:
-            raise ModelReplyError(f"{what}: the reply is damaged: {self._scrubbed(str(error))}") from error
+            raise errors.ModelReplyError(f"{what}: the reply is damaged: {self._scrubbed(str(error))}") from error
         except httpx.RequestError as error:
             reason = self._scrubbed(_reason(error)) or type(error).__name__
             raise EndpointUnavailableError(f"{what} cannot be reached: {reason}") from error
         self._judge(answer, call)
         return answer
 
-    def _left_alone(self, refused: Refused, what: str) -> ModelUnavailableError:
-        return ModelUnavailableError(
+    def _left_alone(self, refused: Refused, what: str) -> errors.ModelUnavailableError:
+        return errors.ModelUnavailableError(
             f"{what} failed too often and is left alone; it is tried again in {refused.seconds:.0f} s."
             f" The last failure: {self.breaker.reason}"
         )
@@ -271,36 +262,38 @@ class Endpoint:
             raise EndpointUnavailableError(says + quoted, named, busy=status in _BUSY)
         if status == HTTPStatus.UNAUTHORIZED:
             # Not quoted: endpoints like to repeat parts of the key.
-            raise ModelAccessError(f"{says}: check {self._section}.api_key")
+            raise errors.ModelAccessError(f"{says}: check {self._section}.api_key")
         if status == HTTPStatus.FORBIDDEN:
-            raise ModelAccessError(f"{says}: check what {self._section}.api_key may do")
+            raise errors.ModelAccessError(f"{says}: check what {self._section}.api_key may do")
         quoted = self._quoted(answer)
         if status == HTTPStatus.NOT_FOUND:
-            raise ModelAccessError(f"{says}: check {self._section}.model and {self._section}.base_url{quoted}")
+            raise errors.ModelAccessError(f"{says}: check {self._section}.model and {self._section}.base_url{quoted}")
         if status in _OF_ONE_REQUEST:
             raise self._refusal(answer, call, says + quoted)
         if status < HTTPStatus.BAD_REQUEST:
-            raise ModelAccessError(f"{says} instead of a reply: check {self._section}.base_url")
-        raise ModelAccessError(says + quoted)
+            raise errors.ModelAccessError(f"{says} instead of a reply: check {self._section}.base_url")
+        raise errors.ModelAccessError(says + quoted)
 
-    def _refusal(self, answer: Reply, call: Call, says: str) -> ModelRefusedError:
+    def _refusal(self, answer: Reply, call: Call, says: str) -> errors.ModelRefusedError:
         match refusal_of(answer.body):
             case TooLong(tokens, room):
                 counted = f"{tokens} tokens" if tokens else f"about {call.prompt_tokens} tokens"
                 fits = f", and the model takes {room}" if room else ""
                 # Some endpoints count the longest reply in.
                 lower = " or ".join((*call.bounded_by, f"{self._section}.max_tokens"))
-                return ModelPromptTooLongError(
+                return errors.ModelPromptTooLongError(
                     f"{says}; the prompt is too long ({counted}{fits}): lower {lower}, or serve more context"
                 )
             case ("stream" | "temperature") as field:
                 return FieldRefusedError(says, field)
             case "form":
                 hint = f"set {self._section}.schema_choices = false, or another {self._section}.structured_output"
-                return ModelSchemaError(f"{says}; if it cannot take the form of the reply, {hint}")
+                return errors.ModelSchemaError(f"{says}; if it cannot take the form of the reply, {hint}")
             case None:
                 hint = f"; if it does not know the response format, set {self._section}.structured_output"
-                return ModelRefusedError(says + ("" if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else hint))
+                return errors.ModelRefusedError(
+                    says + ("" if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else hint)
+                )
 
     def _quoted(self, answer: Reply) -> str:
         said = self._scrubbed(answer.body.decode("utf-8", "replace"))
@@ -375,7 +368,7 @@ async def _read(response: httpx.Response, heard: Heard) -> bytes:
 def _whole(reply: Reply, what: str) -> Reply:
     """Join a streamed reply. Raises httpx's `RemoteProtocolError` if it ends too early."""
     if len(reply.body) > _LARGEST_REPLY:
-        raise ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
+        raise errors.ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
     if reply.status != HTTPStatus.OK or not is_stream(reply.body):
         return reply
     whole = joined(reply.body, what=what)
@@ -419,17 +412,17 @@ def _url_of(base_url: str, path: str, section: str) -> httpx.URL:
     try:
         url = httpx.URL(base_url.strip())
     except httpx.InvalidURL as error:
-        raise ConfigError(wrong) from error
+        raise errors.ConfigError(wrong) from error
     strange = url.scheme not in {"http", "https"} or not _HOST.fullmatch(url.raw_host)
     if strange or url.username or url.password:
-        raise ConfigError(wrong + (", without a password in it" if url.username or url.password else ""))
+        raise errors.ConfigError(wrong + (", without a password in it" if url.username or url.password else ""))
     return url.copy_with(path=url.path.rstrip("/") + path, fragment=None)
 
 
 def _checked_key(options: LlmOptions, section: str) -> str:
     key = options.api_key.reveal().strip()
     if not _KEY.fullmatch(key):
-        raise ConfigError(f"{section}.api_key holds characters that no key has: blanks or letters beyond ASCII")
+        raise errors.ConfigError(f"{section}.api_key holds characters that no key has: blanks or letters beyond ASCII")
     return key
 
 

@@ -53,17 +53,8 @@ from intern.models.limits import Breaker
 from intern.models.usage import Usage
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder
+from intern.service import monitoring
 from intern.service.models import Models, open_embedder, open_models, templates_of
-from intern.service.monitoring import (
-    Counters,
-    HealthChecks,
-    ModelWatch,
-    Overheard,
-    count_embeddings,
-    count_request,
-    posting_check,
-    vector_checks,
-)
 from intern.service.running import Running
 from intern.service.searching import library_of, never_discovered
 from intern.service.writer import Writer
@@ -90,7 +81,7 @@ OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[M
 class Beside(NamedTuple):
     """What a front end runs beside the bot, such as the status page."""
 
-    counters: Counters
+    counters: monitoring.Counters
     serving: Callable[[Running], AbstractAsyncContextManager[object]]
     """Serves for as long as the bot is at work and until it has left."""
 
@@ -114,7 +105,7 @@ async def parts_around(
         ):
             if beside is not None:
                 _join(beside.counters, platform.chat, opened.usage, events, embedder)
-            watch = ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)
+            watch = monitoring.ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)
             section = "llm" if settings.llm_kb is None else "llm.kb"
             learning = watch.over(opened.learning, work="learning", section=section)
             watched = opened._replace(answering=watch.over(opened.answering), learning=learning)
@@ -136,7 +127,7 @@ async def parts_around(
             here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
             attended = min(here, default=clock.now())
             gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
-            overheard = Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered)
+            overheard = monitoring.Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered)
             checkpoints = Checkpoints(marks, baseline=first)
             room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder)
             around = await _around(room)
@@ -149,7 +140,7 @@ async def parts_around(
 
 class _Room(NamedTuple):
     platform: Platform
-    overheard: Overheard
+    overheard: monitoring.Overheard
     audience: _Audience
     checkpoints: Checkpoints
     events: Events
@@ -358,29 +349,31 @@ def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> 
         unanswered.add(request.batch.messages, reason)
 
 
-def _join(counters: Counters, chat: ChatPlatform, usage: Usage | None, events: Events, by: Embedder | None) -> None:
+def _join(
+    counters: monitoring.Counters, chat: ChatPlatform, usage: Usage | None, events: Events, by: Embedder | None
+) -> None:
     """Register the sources of the counters."""
     events.tally = counters
     if usage is not None:
         usage.counted = counters.spent
     if isinstance(by, EndpointEmbedder):
-        count_embeddings(counters, by)
-    chat.tell_requests(partial(count_request, counters), counters.reconnected)
+        monitoring.count_embeddings(counters, by)
+    chat.tell_requests(partial(monitoring.count_request, counters), counters.reconnected)
 
 
-def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: ModelWatch) -> Running:
+def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: monitoring.ModelWatch) -> Running:
     """Collect the data for the page and for a monitoring system."""
     parts, posted, answers, waiting = around
     db, clock = room.writer.stores.db, room.writer.stores.clock
-    checks = HealthChecks(
+    checks = monitoring.HealthChecks(
         db,
         lock,
         clock=clock,
         is_open=lambda: room.platform.chat.is_open,
         elsewhere=lambda: (
-            posting_check(waiting.stuck(), clock),
+            monitoring.posting_check(waiting.stuck(), clock),
             *watch.checks(),
-            *vector_checks(room.writer.stores.search.engine),
+            *monitoring.vector_checks(room.writer.stores.search.engine),
         ),
     )
     return Running(

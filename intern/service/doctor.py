@@ -16,16 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.answering.prompts import GATE, GateIn
+from intern.core import errors
 from intern.core.clock import SystemClock
-from intern.core.errors import (
-    ConfigError,
-    KnowledgeError,
-    ModelAccessError,
-    ModelBudgetError,
-    ModelError,
-    ModelReplyError,
-    ModelUnavailableError,
-)
 from intern.core.messages import Channel
 from intern.core.progress import tell
 from intern.models.endpoint import STREAMING, EndpointModel, Form
@@ -75,7 +67,7 @@ def _model(settings: Settings) -> Finding:
     """Whether questions can be answered."""
     try:
         settings.require_model()
-    except ConfigError as error:
+    except errors.ConfigError as error:
         return _todo("no model is chosen", str(error))
     return good("a model is chosen")
 
@@ -83,7 +75,7 @@ def _model(settings: Settings) -> Finding:
 def _embeddings(settings: Settings) -> Finding:
     try:
         model, documents, lacking = vectors_told(settings)
-    except KnowledgeError as error:
+    except errors.KnowledgeError as error:
         return _todo(f"the search could not be looked at: {error}", str(error))
     if model is None and settings.embeddings.provider == "none":
         return good("search uses words alone, as embeddings.provider says")
@@ -102,7 +94,7 @@ def _outdated(settings: Settings) -> Iterator[Finding]:
     """Whether posted answers still stand on their sources."""
     try:
         number = outdated_answers(settings)
-    except KnowledgeError:
+    except errors.KnowledgeError:
         return  # the check of the database reports that
     if number:
         some = "1 posted answer cites" if number == 1 else f"{number} posted answers cite"
@@ -116,7 +108,7 @@ def _texts(settings: Settings) -> Iterator[Finding]:
         for what in lost_folders(paths, Knowledge(AtRest(paths.database))):
             yield _todo(what, what)
         damaged = Archive(paths.raw).damaged
-    except KnowledgeError as error:
+    except errors.KnowledgeError as error:
         yield _todo(f"archive or decisions could not be looked at: {error}", str(error))
         return
     if not damaged:
@@ -150,7 +142,7 @@ def _stored(settings: Settings) -> list[Finding]:
         if not is_made(path):
             return [good("the database is empty; the next start makes its tables"), _embeddings(settings)]
         return [_sound(path), *_searchable(settings.paths.search), _embeddings(settings)]
-    except KnowledgeError as error:
+    except errors.KnowledgeError as error:
         return [_todo(f"the database could not be looked at: {error}", str(error))]
 
 
@@ -177,7 +169,7 @@ def _searchable(path: Path) -> Iterator[Finding]:
         return
     try:
         wrong = problems(path, NAMED_AT_MOST) or unsearchable(path)
-    except (KnowledgeError, OSError) as error:
+    except (errors.KnowledgeError, OSError) as error:
         wrong = (str(error),)
     if wrong:
         yield _todo(
@@ -208,7 +200,7 @@ async def ask_endpoints(settings: Settings) -> list[Finding]:
     """
     try:
         settings.require_model()
-    except ConfigError:
+    except errors.ConfigError:
         return []
     asked = [("llm", settings.llm)]
     if settings.llm_kb is not None and _asked_of(settings.llm_kb) != _asked_of(settings.llm):
@@ -236,7 +228,7 @@ async def _database(settings: Settings, stack: AsyncExitStack) -> Database | Non
     path = settings.paths.database
     try:
         return await stack.enter_async_context(await Database.open(path)) if await run_sync(is_made, path) else None
-    except KnowledgeError:
+    except errors.KnowledgeError:
         return None  # the look at the folder says what is wrong
 
 
@@ -256,9 +248,9 @@ async def _ask(settings: Settings, section: str, options: LlmOptions, usage: Usa
     except TimeoutError:
         too_slow = f"no whole reply to one short question in {patience:g} s"
         return _todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
-    except ModelBudgetError as error:
+    except errors.ModelBudgetError as error:
         return _note(f"the model of [{section}] was not asked: {error}")
-    except (ConfigError, ModelError) as error:
+    except (errors.ConfigError, errors.ModelError) as error:
         return _todo(_silent(section, str(error)), _mend(section, error))
     by = "" if section == "llm" else f", for [{section}]"
     return good(f"the endpoint at {model.where} answers as {options.model}{by}{_without(model.form)}")
@@ -268,16 +260,16 @@ def _silent(section: str, reason: str) -> str:
     return f"the model of [{section}] gave no answer: {reason}"
 
 
-def _mend(section: str, error: ConfigError | ModelError) -> str:
+def _mend(section: str, error: errors.ConfigError | errors.ModelError) -> str:
     match error:
-        case ModelReplyError():
+        case errors.ModelReplyError():
             return (
                 f"try another {section}.structured_output, a larger {section}.max_tokens or another {section}.model;"
                 f" its reply could not be used: {error}"
             )
-        case ModelAccessError():
+        case errors.ModelAccessError():
             return str(error)  # it names the settings to check
-        case ModelUnavailableError():
+        case errors.ModelUnavailableError():
             return (
                 f"see that the endpoint runs, and check {section}.base_url; where it is only slow,"
                 f" raise {section}.timeout_seconds: {error}"

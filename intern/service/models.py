@@ -24,23 +24,8 @@ from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair, IndexEntry
 from intern.facts.prompts import EXTRACT
-from intern.learning import classifying
+from intern.learning import classifying, prompts
 from intern.learning.draft import Journal, awaiting_review, planned, still_begins_with
-from intern.learning.prompts import (
-    CLASSIFY,
-    INTEGRATE,
-    SPLIT_TOPIC,
-    SUMMARIZE_IMAGES,
-    ClassifyIn,
-    IntegrateIn,
-    LearningOptions,
-    block_material,
-    block_of,
-    blocks_material,
-    index_material,
-    left_of,
-    text_of,
-)
 from intern.learning.regenerating import Describe, fingerprint
 from intern.models.endpoint import EndpointModel, Form, chat_request
 from intern.models.limits import Breaker
@@ -64,7 +49,7 @@ _log = get_logger(__name__)
 
 PROMPTS: tuple[Prompt[Any, Any], ...] = (
     *(GATE, SELECT, ANSWER, VERIFY, DECIDE, CONFIRM),
-    *(CLASSIFY, INTEGRATE, SPLIT_TOPIC, SUMMARIZE_IMAGES, EXTRACT),
+    *(prompts.CLASSIFY, prompts.INTEGRATE, prompts.SPLIT_TOPIC, prompts.SUMMARIZE_IMAGES, EXTRACT),
     *(SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, SUMMARIZE_FILE),
 )
 """The catalogue: every model call there is. A test compares it with the templates."""
@@ -207,7 +192,7 @@ def what_decides_topics(settings: Settings) -> str:
     if model.kind == "offline":
         return "offline"
     templates = templates_of(settings)
-    wording = [templates.source(prompt) for prompt in (CLASSIFY, INTEGRATE, SPLIT_TOPIC)]
+    wording = [templates.source(prompt) for prompt in (prompts.CLASSIFY, prompts.INTEGRATE, prompts.SPLIT_TOPIC)]
     return "\n".join([model.model, *constants_of(settings).values(), *wording])
 
 
@@ -246,7 +231,7 @@ def estimate(
     *,
     describe: Describe,
     tokens_of: TokensOf,
-    options: LearningOptions,
+    options: prompts.LearningOptions,
     basis: str,
     awaits_review: Callable[[QAId], bool] = lambda _: False,
 ) -> Estimate:
@@ -266,7 +251,7 @@ def estimate(
     classified, integrated = len(unclassified) + opened, len(left) - opened
     measured = _Measured(knowledge, describe, tokens_of, options)
     sample = [archive.get(qa_id) for qa_id in left[:: ceil(len(left) / _SAMPLE) or 1]]
-    pairs = [each for pair in sample if pair is not None and (each := left_of(pair, knowledge.is_withdrawn))]
+    pairs = [each for pair in sample if pair is not None and (each := prompts.left_of(pair, knowledge.is_withdrawn))]
     return Estimate(
         pairs=sum(each.pairs for each in rounds),
         conversations=len(order),
@@ -280,31 +265,35 @@ def estimate(
 class _Measured:
     """Prompts as the library of today would make them, on average: a new one starts small, and grows as large."""
 
-    def __init__(self, topics: Knowledge, describe: Describe, tokens_of: TokensOf, options: LearningOptions) -> None:
+    def __init__(
+        self, topics: Knowledge, describe: Describe, tokens_of: TokensOf, options: prompts.LearningOptions
+    ) -> None:
         self._topics, self._tokens_of, self._options = topics, tokens_of, options
         names = topics.names()
         self._entries = [IndexEntry(SourceId(f"team:{name}.txt"), describe(topics.read(name))) for name in names]
 
     def classify(self, pair: CapturedPair) -> int:
         """Tokens of the call that chooses its topic."""
-        index = index_material(self._entries, text_of(pair.turns), self._options.max_index_chars)
-        return self._tokens_of(CLASSIFY, ClassifyIn(index=index, pair=self._material(pair))) + _REPLY
+        index = prompts.index_material(self._entries, prompts.text_of(pair.turns), self._options.max_index_chars)
+        return self._tokens_of(prompts.CLASSIFY, prompts.ClassifyIn(index=index, pair=self._material(pair))) + _REPLY
 
     def integrate(self, pair: CapturedPair) -> int:
         """Tokens of the call that puts it into its topic: half of the blocks come before it."""
         topic = self._topic(pair)
         blocks = self._topics.read(topic) if topic is not None else ()
         others = [block for block in blocks if block.conversation_id != pair.conversation_id]
-        shown = blocks_material(others[: len(others) // 2 + 1], text_of(pair.turns), self._options.max_blocks_chars)
-        given = IntegrateIn(topic=topic or "new-topic", blocks=shown, pair=self._material(pair))
-        return self._tokens_of(INTEGRATE, given) + _REPLY
+        shown = prompts.blocks_material(
+            others[: len(others) // 2 + 1], prompts.text_of(pair.turns), self._options.max_blocks_chars
+        )
+        given = prompts.IntegrateIn(topic=topic or "new-topic", blocks=shown, pair=self._material(pair))
+        return self._tokens_of(prompts.INTEGRATE, given) + _REPLY
 
     def _topic(self, pair: CapturedPair) -> TopicName | None:
         places = self._topics.of_conversation(pair.conversation_id)
         return places[-1][0] if places else None
 
     def _material(self, pair: CapturedPair) -> str:
-        return block_material(block_of(pair), self._options.max_pair_chars)
+        return prompts.block_material(prompts.block_of(pair), self._options.max_pair_chars)
 
 
 def _mean(numbers: Sequence[int]) -> int:

@@ -17,17 +17,8 @@ from intern.actors.events import Tally
 from intern.actors.pipeline import Fill
 from intern.actors.poster import Stuck
 from intern.chat.platform import Deliver, Gateway
+from intern.core import errors
 from intern.core.clock import Clock
-from intern.core.errors import (
-    ChatError,
-    InternError,
-    KnowledgeError,
-    ModelBudgetError,
-    ModelBudgetTooSmallError,
-    ModelRefusedError,
-    ModelReplyError,
-    ModelUnavailableError,
-)
 from intern.core.flow import GatewayEvent, MessageCreated, MessagesDeleted
 from intern.core.log import get_logger
 from intern.core.messages import Image
@@ -80,14 +71,14 @@ class ModelWatch:
     def heard(self, work: str, section: str, error: BaseException | None, asked: str = "") -> None:
         """Note the outcome of a call. Without `asked`, a useless reply does not count."""
         match error:
-            case ModelBudgetError():
+            case errors.ModelBudgetError():
                 self._unpaid[work] = (str(error), self._today())
-            case ModelUnavailableError():
+            case errors.ModelUnavailableError():
                 _, since = self._away.get(section, ("", self._clock.now()))
                 self._away[section] = (str(error), since)
-            case ModelBudgetTooSmallError():  # no model was asked
+            case errors.ModelBudgetTooSmallError():  # no model was asked
                 pass
-            case None | InternError():
+            case None | errors.InternError():
                 self._away.pop(section, None)
                 self._unpaid.pop(work, None)
                 if error is None:
@@ -175,7 +166,7 @@ class _Watched:
             if self.watch.counters is not None:
                 self.watch.counters.called(prompt.name, _outcome_of(error), current_time() - began)
             # A model that cannot read a picture may well read the words beside it.
-            useless = isinstance(error, ModelReplyError | ModelRefusedError) and not images
+            useless = isinstance(error, errors.ModelReplyError | errors.ModelRefusedError) and not images
             self.watch.heard(self.work, self.section, error, f"{prompt.name} {given!r}" if useless else "")
 
 
@@ -257,7 +248,7 @@ class HealthChecks:
     async def _try_to_write(self) -> Check:
         try:
             await write_heartbeat(self.db, self.clock.now())
-        except InternError as error:
+        except errors.InternError as error:
             return Check(name="database", ok=False, detail=str(error))
         return Check(name="database", ok=True)
 
@@ -331,7 +322,7 @@ class Counters(Tally, Protocol):
         """Count a reconnection with Discord."""
 
 
-def count_request(counters: Counters, error: type[ChatError] | None) -> None:
+def count_request(counters: Counters, error: type[errors.ChatError] | None) -> None:
     """Count a call of Discord, after hikari's retries."""
     counters.requested("ok" if error is None else error.outcome)
 
@@ -344,7 +335,7 @@ def count_embeddings(counters: Counters, embedder: EndpointEmbedder) -> None:
 def _outcome_of(error: BaseException | None) -> str:
     if error is None:
         return "ok"
-    return error.outcome if isinstance(error, InternError) else "given_up"
+    return error.outcome if isinstance(error, errors.InternError) else "given_up"
 
 
 class Overheard:
@@ -438,7 +429,7 @@ class Standing:
     def _sources(self) -> Iterable[Gauge]:
         try:
             known = sources_of(self.settings, clock=self.clock)
-        except KnowledgeError as error:
+        except errors.KnowledgeError as error:
             _log.warning("metrics_not_read", what="sources", reason=str(error))
             return
         states = [each.state for each in known if each.state != "left_out"]
@@ -453,7 +444,7 @@ class Standing:
         yield Gauge("awaiting_review_pairs", "Captures that wait for the team", {"": len(decisions.awaiting())})
         try:
             waiting = list(islice(archive.after(self.stores.archived_until()), 1))
-        except KnowledgeError as error:
+        except errors.KnowledgeError as error:
             _log.warning("metrics_not_read", what="archive", reason=str(error))
             return
         ages = [(self.clock.now() - pair.timestamp).total_seconds() for pair in waiting]

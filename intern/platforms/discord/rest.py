@@ -24,15 +24,7 @@ from hikari.impl.buckets import RESTBucketManager
 from hikari.internal import data_binding, routes
 
 from intern.chat.platform import PAGE, Capabilities, Requested
-from intern.core.errors import (
-    ChatError,
-    ChatNotFoundError,
-    ChatRefusedError,
-    ChatUnauthorizedError,
-    ChatUnavailableError,
-    ChatUnknownOutcomeError,
-    ConfigError,
-)
+from intern.core import errors
 from intern.core.flow import ChannelSeen
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.log import get_logger
@@ -119,14 +111,16 @@ def team_of(options: DiscordOptions) -> Team:
     """Who is who; the bot's id is read from its token where that holds it. Raises ConfigError for what is no token."""
     token = options.token.reveal().strip()
     if not token:
-        raise ConfigError("discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml")
+        raise errors.ConfigError(
+            "discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml"
+        )
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(_NOT_A_BOTS)
+        raise errors.ConfigError(_NOT_A_BOTS)
     try:
         bot_id = UserId(str(get_token_id(token)))
     except ValueError:
         if options.site == _DISCORD:
-            raise ConfigError(_NOT_A_BOTS) from None  # its message may hold a part of the token
+            raise errors.ConfigError(_NOT_A_BOTS) from None  # its message may hold a part of the token
         bot_id = UserId("")  # other servers write tokens in their own way, and say whose it is when they are asked
     return Team(bot_id=bot_id, member_ids=frozenset(options.team_member_ids), role_ids=frozenset(options.team_role_ids))
 
@@ -193,7 +187,7 @@ class HikariRest:
         """Read a message; None where it is deleted, may not be read, or is one of Discord's own."""
         try:
             return await self.look_up(channel_id, message_id)
-        except ChatRefusedError as refusal:
+        except errors.ChatRefusedError as refusal:
             _log.info("message_unreadable", channel_id=channel_id, message_id=message_id, reason=str(refusal))
             return None
 
@@ -202,14 +196,16 @@ class HikariRest:
         what = f"read message {message_id} in channel {channel_id}"
         try:
             raw = await self.ask(what, to(routes.GET_CHANNEL_MESSAGE, channel=channel_id, message=message_id))
-        except ChatNotFoundError as error:
+        except errors.ChatNotFoundError as error:
             cause = error.__cause__
             if isinstance(cause, hikari.HTTPResponseError) and cause.code == _UNKNOWN_MESSAGE:
                 return None
             raise
         messages = await self._messages(channel_id, [raw])
         if not messages:
-            raise ChatRefusedError(f"could not {what}: it is one of Discord's own, or not what Discord documents")
+            raise errors.ChatRefusedError(
+                f"could not {what}: it is one of Discord's own, or not what Discord documents"
+            )
         return messages[0]
 
     async def before(
@@ -281,7 +277,7 @@ class HikariRest:
         body = {"name": name, "auto_archive_duration": _ONE_DAY}
         try:
             await self.ask(what, to(routes.POST_MESSAGE_THREADS, channel=channel_id, message=message_id), body=body)
-        except ChatRefusedError as refusal:
+        except errors.ChatRefusedError as refusal:
             if not await self._is_there(refusal, ChannelId(message_id)):
                 raise
         # A thread that hangs on a message has the message's id (Discord's reference, "Start Thread from Message").
@@ -303,7 +299,7 @@ class HikariRest:
         """
         what = f"send a message to channel {channel_id}"
         body = content(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
-        unsure, route = ChatUnknownOutcomeError, to(routes.POST_CHANNEL_MESSAGES, channel=channel_id)
+        unsure, route = errors.ChatUnknownOutcomeError, to(routes.POST_CHANNEL_MESSAGES, channel=channel_id)
         sent = await self.ask(what, route, body=body, otherwise=unsure)
         return read(what, sent, RawSent, otherwise=unsure).id
 
@@ -318,7 +314,7 @@ class HikariRest:
 
     # How it is done
 
-    async def _is_there(self, refusal: ChatRefusedError, thread: ChannelId) -> bool:
+    async def _is_there(self, refusal: errors.ChatRefusedError, thread: ChannelId) -> bool:
         """Whether a thread is refused because there is one. Other servers than Discord's may not say so."""
         cause = refusal.__cause__
         if not isinstance(cause, hikari.BadRequestError):
@@ -327,7 +323,7 @@ class HikariRest:
             return True
         try:
             return (await self._channel(thread)).is_thread
-        except ChatRefusedError:
+        except errors.ChatRefusedError:
             return False
 
     async def _raw_page(self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int) -> list[Any]:
@@ -376,7 +372,7 @@ class HikariRest:
         what = f"look up member {user_id} of server {guild_id}"
         try:
             member = await self.get(what, to(routes.GET_GUILD_MEMBER, guild=guild_id, user=user_id), RawMember)
-        except ChatNotFoundError:
+        except errors.ChatNotFoundError:
             return ()  # they have left, and their roles with them
         return member.role_ids or ()
 
@@ -391,7 +387,7 @@ class HikariRest:
             self._cache.keep(await self._channel(raw.parent_id))
             known = self._cache.told(raw)
         if known is None:
-            raise ChatNotFoundError(f"thread {raw.id} has no channel that it hangs in")
+            raise errors.ChatNotFoundError(f"thread {raw.id} has no channel that it hangs in")
         return known
 
     async def get(
@@ -407,14 +403,14 @@ class HikariRest:
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | Sequence[Any] | None = None,
-        otherwise: type[ChatError] = ChatUnavailableError,
+        otherwise: type[errors.ChatError] = errors.ChatUnavailableError,
     ) -> object:
         """Return the reply's JSON, None where there is none. All calls of hikari go through here; none is cancelled.
 
         `what` completes "could not …" in errors. `otherwise` is raised where the outcome is unknown.
         """
         if self._client is None:
-            raise ChatUnavailableError(f"could not {what}: the connection is closed")
+            raise errors.ChatUnavailableError(f"could not {what}: the connection is closed")
         # hikari's public methods insist on fields that we do not need, and fail a whole page for one of them.
         request = self._client._request(  # noqa: SLF001
             route,
@@ -443,32 +439,32 @@ class HikariRest:
     def _count(self, call: asyncio.Task[Any]) -> None:
         error = None if call.cancelled() else call.exception()
         if call.cancelled():
-            self.counted(ChatUnknownOutcomeError)
+            self.counted(errors.ChatUnknownOutcomeError)
         elif error is None:
             self.counted(None)
         elif isinstance(error, Exception):
-            self.counted(type(_failure("count it", error, ChatUnknownOutcomeError)))
+            self.counted(type(_failure("count it", error, errors.ChatUnknownOutcomeError)))
 
 
-def _failure(what: str, error: Exception, otherwise: type[ChatError]) -> ChatError:
+def _failure(what: str, error: Exception, otherwise: type[errors.ChatError]) -> errors.ChatError:
     """Return the error of a failed call: where we are refused, or are to wait, nothing was done."""
     if isinstance(error, hikari.RateLimitTooLongError):
-        return ChatUnavailableError(f"could not {what}: rate limited for {error.retry_after:.0f} s")
+        return errors.ChatUnavailableError(f"could not {what}: rate limited for {error.retry_after:.0f} s")
     if not isinstance(error, hikari.HTTPResponseError):
         return otherwise(f"could not {what}: {type(error).__name__}: {error}")
     return _refusal(what, error) or otherwise(_said(what, error))
 
 
-def _refusal(what: str, error: hikari.HTTPResponseError) -> ChatError | None:
+def _refusal(what: str, error: hikari.HTTPResponseError) -> errors.ChatError | None:
     """Return the error of a call that Discord did not do; None where that is unknown."""
     if error.status == _UNAUTHORIZED:
-        return ChatUnauthorizedError(f"could not {what}: {LOGIN_REFUSED}")
+        return errors.ChatUnauthorizedError(f"could not {what}: {LOGIN_REFUSED}")
     if error.status == _TOO_MANY_REQUESTS:
-        return ChatUnavailableError(_said(what, error))
+        return errors.ChatUnavailableError(_said(what, error))
     if isinstance(error, hikari.NotFoundError):
-        return ChatNotFoundError(_said(what, error))
+        return errors.ChatNotFoundError(_said(what, error))
     if isinstance(error, hikari.ClientHTTPResponseError) and error.status != _TIMED_OUT:
-        return ChatRefusedError(_said(what, error))
+        return errors.ChatRefusedError(_said(what, error))
     return None
 
 
