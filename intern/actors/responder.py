@@ -20,6 +20,7 @@ from intern.actors.events import Events
 from intern.actors.loops import surviving
 from intern.answering.replying import Replying
 from intern.answering.workflow import Answers
+from intern.chat.conversations import joined, without
 from intern.chat.outbox import Outgoing
 from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.flow import AnswerRequest, Reply, Withdrawal
@@ -85,7 +86,7 @@ class Responder:
         # Only now: its reply may have left while we waited.
         same = (place, asker)
         for older in self.outgoing.take_back("superseded", lambda it: (_place_of(it), it.batch.author.id) == same):
-            request = self.replying.joined(older, request)
+            request = joined(older, request, self.replying.options)
         line = self._lines.setdefault(place, deque())
         line.append(_Job(request))
         if len(line) == 1:
@@ -96,7 +97,7 @@ class Responder:
         gone = frozenset(message_ids)
         for job in (job for line in self._lines.values() for job in line):
             if not (job.over or job.withdrawn) and _concerns(job.request, gone):
-                left = self.replying.without(job.request, gone)
+                left = without(job.request, gone, self.replying.options)
                 if left is None:
                     job.withdrawn = True
                 else:
@@ -105,7 +106,7 @@ class Responder:
                 if job.scope:
                     job.scope.cancel()
         for request in self.outgoing.take_back("withdrawn", lambda each: _concerns(each, gone)):
-            left = self.replying.without(request, gone)
+            left = without(request, gone, self.replying.options)
             if left is None:
                 self._settle(request)
             else:
@@ -114,7 +115,7 @@ class Responder:
 
     def _change(self, job: _Job, newer: AnswerRequest) -> None:
         _log.info("question_superseded", message_id=job.request.batch.last.id, by=newer.batch.last.id)
-        job.request = self.replying.joined(job.request, newer)
+        job.request = joined(job.request, newer, self.replying.options)
         if job.scope:
             job.scope.cancel()
 

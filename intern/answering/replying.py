@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.resources.abc import Traversable
@@ -22,7 +22,6 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Struct, structs
 
-from intern.chat.conversations import joined, without
 from intern.chat.options import ConversationOptions
 from intern.chat.reply_text import plain_line
 from intern.core.clock import Clock
@@ -119,14 +118,6 @@ class Replying:
     options: ConversationOptions
     handoff_role_id: RoleId | None = None
 
-    def joined(self, older: AnswerRequest, newer: AnswerRequest) -> AnswerRequest:
-        """Join two questions of the same asker."""
-        return joined(older, newer, self.options)
-
-    def without(self, request: AnswerRequest, message_ids: Collection[MessageId]) -> AnswerRequest | None:
-        """Return what is left of a question once some of its messages are gone, or None if nothing is."""
-        return without(request, message_ids, self.options)
-
     def reply_of(self, request: AnswerRequest, result: AIResult) -> Reply | None:
         """Return the reply to post, or None for silence.
 
@@ -134,19 +125,16 @@ class Replying:
         people also talk to each other: there, only a message that it searched for, or would have, is worth one.
         """
         if result.should_reply and result.reply_text:
-            return structs.replace(
-                _reply(request, result.reply_text),
-                citations=result.citations,
-                buttons=answer_buttons(request.batch.last.id),
-            )
+            buttons = answer_buttons(request.batch.last.id)
+            return _reply(request, result.reply_text, citations=result.citations, buttons=buttons)
         nothing_to_look_for = result.reason in {"not_a_question", "not_answerable"}
         if not request.called and (nothing_to_look_for or not request.addressed):
             return None
         if result.reason in COULD_NOT_LOOK or nothing_to_look_for or self.handoff_role_id is None:
             return notice(request, self.wording.instead(result.reason, self.wording.unknown))
         # The team has been told by this very message, or not at all.
-        told = notice(request, f"{self.wording.handoff} <@&{self.handoff_role_id}>")
-        return structs.replace(told, mention_role=self.handoff_role_id)
+        text = f"{self.wording.handoff} <@&{self.handoff_role_id}>"
+        return _reply(request, text, notice=True, mention_role=self.handoff_role_id)
 
 
 def answer_buttons(question_id: MessageId) -> tuple[Button, ...]:
@@ -157,10 +145,10 @@ def answer_buttons(question_id: MessageId) -> tuple[Button, ...]:
 
 def notice(request: AnswerRequest, text: str) -> Reply:
     """Make a reply that says why there is no answer."""
-    return structs.replace(_reply(request, text), notice=True)
+    return _reply(request, text, notice=True)
 
 
-def _reply(request: AnswerRequest, text: str) -> Reply:
+def _reply(request: AnswerRequest, text: str, **more: Any) -> Reply:
     return Reply(
         question=request.batch.last,
         target="in_place" if request.channel.is_thread else "new_thread",
@@ -168,6 +156,7 @@ def _reply(request: AnswerRequest, text: str) -> Reply:
         called=request.called,
         settles=tuple(message.id for message in request.batch.messages),
         asked="\n".join(message.text for message in request.batch.messages),
+        **more,
     )
 
 

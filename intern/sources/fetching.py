@@ -77,30 +77,25 @@ class Robots(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse our group, or the one for all; ignore malformed lines."""
-        groups: dict[str, list[_Rule]] = {}
-        delays: dict[str, float] = {}
+        groups: dict[str, list[tuple[str, str]]] = {}
         agents: set[str] = set()
         in_rules = False
         for line in text.splitlines():
             key, colon, value = line.partition("#")[0].partition(":")
             key, value = key.strip().lower(), value.strip()
-            if not colon:
-                continue
-            if key == "user-agent":
+            if key == "user-agent" and colon:
                 agents = set() if in_rules else agents
                 in_rules = False
-                agent = value.partition("/")[0].strip().lower()
-                agents.add(agent)
-                groups.setdefault(agent, [])
-            elif key in {"allow", "disallow", "crawl-delay"}:
+                agents.add(value.partition("/")[0].strip().lower())
+                groups |= {agent: [] for agent in agents - groups.keys()}
+            elif key in {"allow", "disallow", "crawl-delay"} and colon:
                 in_rules = True
-                for agent in agents & {AGENT, "*"}:
-                    if key == "crawl-delay":
-                        delays[agent] = _seconds(value)
-                    elif value and len(groups[agent]) < _MOST_RULES:
-                        groups[agent].append(_Rule(_plain(value), key == "allow"))
-        group = AGENT if AGENT in groups else "*"
-        return cls(tuple(groups.get(group, ())), delays.get(group, 0.0))
+                for agent in agents:
+                    groups[agent].append((key, value))
+        group = groups.get(AGENT, groups.get("*", []))
+        rules = [_Rule(_plain(value), key == "allow") for key, value in group if key != "crawl-delay" and value]
+        delays = [_seconds(value) for key, value in group if key == "crawl-delay"]
+        return cls(tuple(rules[:_MOST_RULES]), delays[-1] if delays else 0.0)
 
     def allows(self, target: str) -> bool:
         """Return whether we may fetch this path and query."""
