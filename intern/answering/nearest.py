@@ -161,12 +161,10 @@ _ENOUGH_WORDS = 0.62
 _TEAM = 1.15
 _UNSEEN = 10
 # What any question about software may say.
-_BLAND = frozenset(
-    words(
-        "add allow ask best change check correct create different enable error example explain find fine fix good idea "
-        "issue log look make mean new possible problem question right run set show start stop support system "
-        "turn work wrong"
-    )
+_BLAND = word_set(
+    "add allow ask best change check correct create different enable error example explain find fine fix good idea "
+    "issue log look make mean new possible problem question right run set show start stop support system "
+    "turn work wrong"
 )
 _BLAND_WEIGHT = 0.4
 _MOST_SAID = 2500  # characters of a team answer that is quoted

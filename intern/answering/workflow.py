@@ -69,16 +69,15 @@ class Answerer:
         try:
             # So that a call of the model, which knows of no message, is logged with the one that it is for.
             with bound_contextvars(**asked_where), anyio.move_on_after(self.options.request_timeout_seconds):
-                result = await worked_out(
-                    working.Work(
-                        model=self.model,
-                        knowledge=self.knowledge,
-                        options=self.options,
-                        asked=working.asked(conversation, addressed=addressed),
-                        nearest=self.nearest,
-                        trace=trace,
-                    )
+                work = working.Work(
+                    model=self.model,
+                    knowledge=self.knowledge,
+                    options=self.options,
+                    asked=working.asked(conversation, addressed=addressed),
+                    nearest=self.nearest,
+                    trace=trace,
                 )
+                result = await worked_out(work)
         except InternError as error:
             failure = {"error": str(error)}
             result = AIResult(should_reply=False, reason=_failure_reason(error))

@@ -271,7 +271,7 @@ class Extractor:
         nuggets = await self.nuggets.by_ids(list(map(NuggetId, ids_of("nugget", source_ids))))
         facts = await self.facts.by_ids(list(map(FactId, ids_of("fact", source_ids))))
         documents = [document for nugget in nuggets for document in nugget_documents(nugget)]
-        documents += [document for fact in facts for document in fact_documents(fact)]
+        documents += filter(None, map(fact_document, facts))
         await self.documents.put(documents)
         if gone := set(source_ids) - {each.source_id for each in documents}:
             await self.documents.drop(sorted(gone))
@@ -350,22 +350,20 @@ def fact_stamp(is_active: bool, visibility: Visibility, last_seen_at: datetime) 
     return f"{is_active:d} {visibility} {last_seen_at.isoformat()}"
 
 
-def fact_documents(fact: Fact) -> tuple[SearchDocument, ...]:
-    """Return the search document of a fact; none for a secret fact, and none once no conversation says it."""
+def fact_document(fact: Fact) -> SearchDocument | None:
+    """Return the search document of a fact; None for a secret fact, and once no conversation says it."""
     if fact.visibility == "secret" or not fact.occurrence_count:
-        return ()
+        return None
     source_id = SourceId(f"fact:{fact.id}")
-    return (
-        SearchDocument(
-            id=source_id,
-            source_id=source_id,
-            kind="fact",
-            type=fact.category,
-            status="active" if fact.is_active else "retired",
-            visibility=fact.visibility,
-            title=fact.summary,
-            text=fact.content,
-            stamp=fact_stamp(fact.is_active, fact.visibility, fact.last_seen_at),
-            at=fact.last_seen_at,
-        ),
+    return SearchDocument(
+        id=source_id,
+        source_id=source_id,
+        kind="fact",
+        type=fact.category,
+        status="active" if fact.is_active else "retired",
+        visibility=fact.visibility,
+        title=fact.summary,
+        text=fact.content,
+        stamp=fact_stamp(fact.is_active, fact.visibility, fact.last_seen_at),
+        at=fact.last_seen_at,
     )

@@ -185,12 +185,10 @@ def failed(prompt_name: str, error: errors.ModelError) -> Failed:
 
 
 # Words without content, beside the stop words.
-_PLEASANTRIES = frozenset(
-    words(
-        "hello hallo hola hey hi yo morning evening afternoon night day good nice great cool awesome perfect amazing "
-        "bye goodbye cheers welcome sorry thank thanks thx ty np lol haha hmm ah oh wow ping question ask "
-        "guys folks team everyone everybody dear sir mate friend problem worries pleasure happy glad love lovely"
-    )
+_PLEASANTRIES = word_set(
+    "hello hallo hola hey hi yo morning evening afternoon night day good nice great cool awesome perfect amazing "
+    "bye goodbye cheers welcome sorry thank thanks thx ty np lol haha hmm ah oh wow ping question ask "
+    "guys folks team everyone everybody dear sir mate friend problem worries pleasure happy glad love lovely"
 )
 _NAME_TERMS = 3  # enough to describe ("gpu-driver-docker"), and two questions about one thing still get one name
 _JOIN_AT = 0.6  # the share of a question's words that a topic's entry must have…

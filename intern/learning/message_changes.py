@@ -204,9 +204,8 @@ class MessageChanges:
 
     def _holds(self, message_id: MessageId) -> bool:
         """Whether the message was captured, is about to be archived, or waits for that."""
-        if message_id in self._taught or self.captured.conversations_of(message_id):
-            return True
-        return self.pending is not None and self.pending.holds(message_id)
+        waits = self.pending is not None and self.pending.holds(message_id)
+        return waits or message_id in self._taught or bool(self.captured.conversations_of(message_id))
 
     def _was_read(self, channel_id: ChannelId, message_id: MessageId) -> bool:
         return self.answered is not None and self.answered.holds(channel_id, message_id)

@@ -12,10 +12,10 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated
 
-import httpx
 import msgspec
 import structlog
 from anyio import current_time
+from httpx import AsyncClient as Client
 from msgspec import Meta, Struct
 
 from intern.core.errors import KnowledgeError, ModelPromptTooLongError, ModelRefusedError, ModelReplyError
@@ -56,15 +56,9 @@ class EndpointEmbedder(Endpoint):
     """An embedder at an endpoint. `options` are those of `[llm]`, overridden by `[embeddings]`."""
 
     def __init__(
-        self,
-        options: LlmOptions,
-        *,
-        usage: Usage,
-        memory: VectorMemory | None = None,
-        client: httpx.AsyncClient | None = None,
-        section: str = "embeddings",
+        self, options: LlmOptions, *, usage: Usage, memory: VectorMemory | None = None, client: Client | None = None
     ) -> None:
-        super().__init__(options, path="/embeddings", usage=usage, client=client, section=section)
+        super().__init__(options, path="/embeddings", usage=usage, client=client, section="embeddings")
         self.model = vectors_of(options)
         self.dimensions = 0
         """The length of the first vector that came; 0 before."""

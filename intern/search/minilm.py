@@ -67,9 +67,8 @@ class _Builder:
         for n in range(LAYERS):
             hidden = self._layer(f"inner.encoder.layer.{n}.", hidden)
         self._node("Identity", [hidden], "hidden")
-        return self._serialised(
-            _value("ids", _INT64, ("texts", "tokens")), _value("hidden", _FLOAT, ("texts", "tokens", "width"))
-        )
+        given = _value("ids", _INT64, ("texts", "tokens"))
+        return self._serialised(given, _value("hidden", _FLOAT, ("texts", "tokens", "width")))
 
     def extreme(self) -> bytes:
         """Build the graph of `multiplies_exactly`."""
@@ -81,15 +80,8 @@ class _Builder:
         return self._serialised(_value("given", _UINT8, ("m", "k")), _value("product", _FLOAT, ("m", "n")))
 
     def _serialised(self, given: bytes, gives: bytes) -> bytes:
-        graph = b"".join(
-            (
-                *(_field(1, node) for node in self._nodes),
-                _field(2, "minilm"),
-                *(_field(5, constant) for constant in self._constants),
-                _field(11, given),
-                _field(12, gives),
-            )
-        )
+        nodes, constants = (_field(1, each) for each in self._nodes), (_field(5, each) for each in self._constants)
+        graph = b"".join([*nodes, _field(2, "minilm"), *constants, _field(11, given), _field(12, gives)])
         opsets = (_field(8, _field(1, domain) + _field(2, n)) for domain, n in (("", _OPSET), (_OURS, 1)))
         return b"".join((_field(1, _IR), *opsets, _field(7, graph)))
 
@@ -106,12 +98,8 @@ class _Builder:
         first = put("first", np.zeros(1, np.int64))
         length = node("Shape", ["ids"], start=1, end=2)
         placed = node("Slice", [put(places, table), first, length, first])
-        return node(
-            "LayerNormalization",
-            [node("Add", [looked_up, placed]), *self._norm(f"{name}LayerNorm")],
-            axis=-1,
-            epsilon=_EPSILON,
-        )
+        given = [node("Add", [looked_up, placed]), *self._norm(f"{name}LayerNorm")]
+        return node("LayerNormalization", given, axis=-1, epsilon=_EPSILON)
 
     def _layer(self, name: str, hidden: str) -> str:
         put, node, weights = self._put, self._node, self._weights
@@ -125,10 +113,8 @@ class _Builder:
         return self._added(self._times(active), hidden, f"{name}output")
 
     def _added(self, new: str, to: str, name: str) -> str:
-        norm = self._norm(f"{name}.LayerNorm")
-        return self._node(
-            "SkipLayerNormalization", [new, to, *norm, self._kept(f"{name}.dense.bias")], epsilon=_EPSILON
-        )
+        given = [new, to, *self._norm(f"{name}.LayerNorm"), self._kept(f"{name}.dense.bias")]
+        return self._node("SkipLayerNormalization", given, epsilon=_EPSILON)
 
     def _times(self, given: str, matrices: int = 1) -> str:
         """Multiply with the next matrices, joined side by side; activations have 8 bits, scaled for each token."""
@@ -158,17 +144,9 @@ class _Builder:
         """Add a node and return the name of its first output."""
         given = [outputs] if isinstance(outputs, str) else outputs
         named = [each or f"{operator}_{len(self._nodes)}" for each in given]
-        self._nodes.append(
-            b"".join(
-                (
-                    *(_field(1, each) for each in inputs),
-                    *(_field(2, each) for each in named),
-                    _field(4, operator),
-                    *(_field(5, _attribute(name, value)) for name, value in attributes.items()),
-                    _field(7, _OURS if operator in _CONTRIBUTED else ""),
-                )
-            )
-        )
+        fields = [*(_field(1, each) for each in inputs), *(_field(2, each) for each in named), _field(4, operator)]
+        fields += [_field(5, _attribute(name, value)) for name, value in attributes.items()]
+        self._nodes.append(b"".join([*fields, _field(7, _OURS if operator in _CONTRIBUTED else "")]))
         return named[0]
 
 

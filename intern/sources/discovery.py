@@ -68,14 +68,8 @@ def feed(scanned: scanning.Scanned, known: Iterable[SearchDocument]) -> tuple[Qu
     ]
     questions.sort(key=lambda each: each[:4])
     gone = by_path.keys() - {file.path for file in scanned.files}
-    return (
-        *(each[-1] for each in questions),
-        *(
-            _question(path, by_path[path].type, "gone")
-            for path in sorted(gone)
-            if not scanning.is_below(path, scanned.troubles)
-        ),
-    )
+    lost = (path for path in sorted(gone) if not scanning.is_below(path, scanned.troubles))
+    return (*(each[-1] for each in questions), *(_question(path, by_path[path].type, "gone") for path in lost))
 
 
 def due(questions: Iterable[Question], max_items: int) -> tuple[Question, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from intern.core.ids import ConversationId, FactId, MessageId, UserId
 from intern.core.records import Capture, Fact, Speaker, Turn
-from intern.facts.extracting import fact_documents, nugget_documents
+from intern.facts.extracting import fact_document, nugget_documents
 from intern.facts.prompts import (
     EXTRACT,
     MAX_CONVERSATION_CHARS,
@@ -212,12 +212,12 @@ def test_what_intern_wrote_itself_is_context_and_no_source() -> None:
 
 
 def test_secret_facts_are_no_documents() -> None:
-    assert fact_documents(msgspec.structs.replace(KNOWN, visibility="secret")) == ()
-    assert len(fact_documents(KNOWN)) == 1
+    assert fact_document(msgspec.structs.replace(KNOWN, visibility="secret")) is None
+    assert fact_document(KNOWN) is not None
 
 
 def test_what_nobody_says_any_more_is_no_document() -> None:
-    assert fact_documents(msgspec.structs.replace(KNOWN, occurrence_count=0)) == ()
+    assert fact_document(msgspec.structs.replace(KNOWN, occurrence_count=0)) is None
 
 
 @pytest.mark.parametrize("field", ["topic", "topic_summary", "detailed_analysis", "keywords"])
