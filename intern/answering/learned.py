@@ -104,10 +104,8 @@ class LearnedSources:
         """Those of these that are nuggets or facts, or why they cannot be told."""
         ids = [each for each in source_ids if each.startswith(("nugget:", "fact:"))]
         loaded = await self._loaded(ids)
-        return {
-            each: loaded[each][1] if each in loaded else SourceError(f"{each} is not known any more, or is not public")
-            for each in ids
-        }
+        lost = {each: SourceError(f"{each} is not known any more, or is not public") for each in ids}
+        return {**lost, **{each: text for each, (_, text) in loaded.items()}}
 
     async def _loaded(self, ids: Iterable[SourceId]) -> dict[SourceId, tuple[Nugget | Fact, SourceText]]:
         """Those that may be told, as they stand in the stores: the search may know an older state."""

@@ -275,12 +275,8 @@ class Declining:
         """Record why there is no answer."""
         batch = declined.request.batch
         try:
-            await self._traces.keep(
-                [message.id for message in batch.messages],
-                batch.channel_id,
-                outcome="shed" if declined.reason == "shed" else "passed over",
-                reason=declined.reason,
-            )
+            ids, outcome = [each.id for each in batch.messages], "shed" if declined.reason == "shed" else "passed over"
+            await self._traces.keep(ids, batch.channel_id, outcome=outcome, reason=declined.reason)
         except KnowledgeError as error:  # an account that is missing changes nothing for anybody
             _log.warning("trace_not_kept", message_id=batch.last.id, reason=str(error))
 

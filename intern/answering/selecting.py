@@ -139,11 +139,8 @@ class Index:
     """
 
     def __init__(self, entries: Iterable[IndexEntry]) -> None:
-        self.entries = tuple(
-            IndexEntry(entry.source_id, one_line(entry.description))
-            for entry in entries
-            if str(entry.source_id).isprintable()
-        )
+        fit = (entry for entry in entries if str(entry.source_id).isprintable())
+        self.entries = tuple(IndexEntry(entry.source_id, one_line(entry.description)) for entry in fit)
         self.sizes = [size(entry) for entry in self.entries]
         self._smallest_first = sorted(self.sizes)
         self._size = sum(self.sizes)
@@ -266,9 +263,8 @@ def whole_sources(sources: Sequence[SourceText], max_chars: int) -> tuple[Shown,
 def aliased(passages: Iterable[Shown]) -> tuple[Shown, ...]:
     """Order passages, the team's words first, then by id; give each its alias."""
     order = sorted(passages, key=lambda each: (not is_team(each.source_id), each.source_id))
-    return tuple(
-        replace(each, alias=alias, label=f"{alias}: {each.label}") for alias, each in zip(ALIASES, order, strict=False)
-    )
+    called = zip(ALIASES, order, strict=False)
+    return tuple(replace(each, alias=alias, label=f"{alias}: {each.label}") for alias, each in called)
 
 
 def _all(source: SourceText) -> Iterator[Shown]:

@@ -173,16 +173,12 @@ class Commands:
     async def _note(self, command: flow.AskCommand, result: AIResult) -> None:
         self.count(result)
         # Under an id of its own: what became of the message by itself stays known, too.
-        on = (command.on.id,) if command.on else ()
         ticket = command.interaction
+        ids = (*([command.on.id] if command.on else []), MessageId(ticket.id))
+        outcome = f"{'answered' if result.should_reply else 'silent'} for one member"
         try:
             await self.traces.keep(
-                (*on, MessageId(ticket.id)),
-                ticket.channel_id,
-                outcome=f"{'answered' if result.should_reply else 'silent'} for one member",
-                reason=result.reason,
-                debug=result.debug,
-                beside=True,
+                ids, ticket.channel_id, outcome=outcome, reason=result.reason, debug=result.debug, beside=True
             )
         except KnowledgeError as error:  # no reason to withhold an answer
             _log.warning("trace_not_kept", interaction_id=ticket.id, reason=str(error))
@@ -202,10 +198,8 @@ class Commands:
         self, command: flow.AskCommand, question: ChatMessage, text: str, citations: tuple[Citation, ...]
     ) -> Said:
         ticket_id = command.interaction.id
-        heading = f"**{thread_name(question.text)}**"
-        self._shareable[ticket_id] = _Shareable(
-            user_id=command.user.id, parts=tuple(parts_of(f"{heading}\n\n{text}", citations))
-        )
+        parts = parts_of(f"**{thread_name(question.text)}**\n\n{text}", citations)
+        self._shareable[ticket_id] = _Shareable(user_id=command.user.id, parts=tuple(parts))
         if len(self._shareable) > self.answers_kept:
             self._shareable.popitem(last=False)
         share = Button(custom_id=f"intern:share:{ticket_id}", label="Share")
@@ -318,10 +312,8 @@ def _line(value: object) -> str:
 def _summary(request: flow.CaptureRequest) -> str:
     team = sum(message.author.type == "team_member" for message in request.messages)
     members = len(request.messages) - team
-    return (
-        f"I learn from this conversation: {_count(members)} of members and {_count(team)} of the team, beginning with "
-        f"“{thread_name(request.messages[0].text)}”."
-    )
+    counts = f"{_count(members)} of members and {_count(team)} of the team"
+    return f"I learn from this conversation: {counts}, beginning with “{thread_name(request.messages[0].text)}”."
 
 
 def _count(messages: int) -> str:

@@ -166,13 +166,8 @@ class Extractor:
         tries = 1 + (entry.attempts if entry is not None and same else 0)
         next_at = None if parked or tries > len(PAUSES) else self.clock.now() + PAUSES[tries - 1]
         await self.log.log_failure(segment.distilled(AGENT), model_used=self.model_name, error=why, next_at=next_at)
-        _log.warning(
-            "extraction_failed",
-            conversation_id=segment.id,
-            reason=why,
-            tries=tries,
-            again_at=None if next_at is None else next_at.isoformat(timespec="seconds"),
-        )
+        again_at = None if next_at is None else next_at.isoformat(timespec="seconds")
+        _log.warning("extraction_failed", conversation_id=segment.id, reason=why, tries=tries, again_at=again_at)
         return "failed"
 
     async def park(self, conversation_id: ConversationId, why: str) -> None:

@@ -125,13 +125,8 @@ class _Deciding:
         if proposal.duplicate_of:
             return self._known[FactId(proposal.duplicate_of)]
         wanted, at = wording(content), self.conversation.last_message_at
-        alike = [
-            fact
-            for fact in self._known.values()
-            if fact.agent_id == self.conversation.agent_id
-            and wording(fact.content) == wanted
-            and records.takes_occurrence(fact, at)
-        ]
+        ours = (fact for fact in self._known.values() if fact.agent_id == self.conversation.agent_id)
+        alike = (fact for fact in ours if wording(fact.content) == wanted and records.takes_occurrence(fact, at))
         return max(alike, key=lambda fact: (fact.is_active, fact.last_seen_at, fact.id), default=None)
 
     def _refuted(self, proposal: Proposal, content: str) -> records.Fact | None:

@@ -108,16 +108,11 @@ class Pseudonyms:
         self._ids = _any_of("", "|".join(map(re.escape, _longest_first(ids))))
         written = {name.written for name in self._known.values()}
         self._names = _searched(written)
-        self._names_apart = _searched(
-            each for each in written if len(each) >= _TELLING_APART and not any(sign in each for sign in _MARKDOWN)
-        )
+        long = (each for each in written if len(each) >= _TELLING_APART)
+        self._names_apart = _searched(each for each in long if not any(sign in each for sign in _MARKDOWN))
         # `@dataclass` is not a name if the conversation shows it as code.
-        self._code = {
-            match["name"].casefold()
-            for turn in turns
-            for part in _CODE.findall(turn.text)
-            for match in _AT_IN_CODE.finditer(part)
-        }
+        code = "\n".join(part for turn in turns for part in _CODE.findall(turn.text))
+        self._code = {match["name"].casefold() for match in _AT_IN_CODE.finditer(code)}
 
     def conceal(self, text: str) -> str:
         """Replace each name and id with its pseudonym, or with `NAMELESS`. A second call changes nothing."""

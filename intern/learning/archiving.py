@@ -416,9 +416,8 @@ class Captioning:
             left = [each for each in group if each[0].key not in found]
             if not left:
                 return
-            error: errors.ModelError = errors.ModelReplyError(
-                f"{SUMMARIZE_IMAGES.name}: the reply leaves out {len(left)} images"
-            )
+            said_less = f"{SUMMARIZE_IMAGES.name}: the reply leaves out {len(left)} images"
+            error: errors.ModelError = errors.ModelReplyError(said_less)
         except errors.ModelUnavailableError:
             raise
         except errors.ModelError as refusal:

@@ -326,7 +326,5 @@ def _cut(turns: Sequence[Turn], room: int) -> tuple[Turn, ...]:
     # A turn's line has a speaker and a newline. White space is folded, so there are no indented lines.
     folded = [" ".join(turn.text.split()) for turn in turns]
     limit = even_share([len(text) + len("User: \n") for text in folded], room) - len("User: \n")
-    return tuple(
-        Turn(turn.speaker, text if len(text) <= limit else f"{text[: max(limit - 1, 0)]}…")
-        for turn, text in zip(turns, folded, strict=True)
-    )
+    cut = (text if len(text) <= limit else f"{text[: max(limit - 1, 0)]}…" for text in folded)
+    return tuple(Turn(turn.speaker, text) for turn, text in zip(turns, cut, strict=True))

@@ -228,9 +228,8 @@ class Finder:
         terms = terms_of(text)
         held = await self._store.which(terms.words, [each.document_id for each in found])
         inside = (*terms.grams, *terms.short)
-        return tuple(
-            replace(each, matched=held.get(each.document_id, ()) or _inside(each.document, inside)) for each in found
-        )
+        matched = (held.get(each.document_id, ()) or _inside(each.document, inside) for each in found)
+        return tuple(replace(each, matched=held_here) for each, held_here in zip(found, matched, strict=True))
 
     async def propose(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
         """Return the results of `find`, without `matched`: that takes as long again."""
@@ -410,9 +409,8 @@ def reranked(found: Sequence[Found], text: str, *, now: datetime) -> tuple[Found
     All other documents keep their score.
     """
     asked = word_set(text)
-    worth = [
-        replace(each, score=_worth(each, asked, now)) if each.document.kind == "nugget" else each for each in found
-    ]
+    scores = (_worth(each, asked, now) if each.document.kind == "nugget" else each.score for each in found)
+    worth = (replace(each, score=score) for each, score in zip(found, scores, strict=True))
     return tuple(sorted(worth, key=lambda each: -each.score))
 
 

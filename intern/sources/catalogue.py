@@ -65,13 +65,9 @@ class Catalogue:
         """Return the entries of the index. Unchanged entries are the same objects as before. Raises KnowledgeError."""
         sources, (known, listed) = self.sources(), self._listed
         if sources is not known:
-            listed = {
-                source_id: listed[source_id]
-                if known.get(source_id) is source
-                else IndexEntry(source_id, folded(source.summary_text))
-                for source_id, source in sources.items()
-                if source.summary_text
-            }
+            told = {each: source for each, source in sources.items() if source.summary_text}
+            same = {each: listed[each] for each, source in told.items() if known.get(each) is source}
+            listed = {each: same.get(each) or IndexEntry(each, folded(told[each].summary_text)) for each in told}
             self._listed = (sources, listed)
         return listed
 

@@ -61,15 +61,12 @@ def source_id_of(path: str) -> SourceId:
 def feed(scanned: scanning.Scanned, known: Iterable[SearchDocument]) -> tuple[Question, ...]:
     """Return every question: documentation first, then configuration, source code, services; what is gone last."""
     by_path = {document.path: document for document in known}
-    questions = [
-        (_URGENCY[why], _ORDER.index(file.type), _tried_at(by_path.get(file.path)), file.path, _about(file, why))
-        for file in scanned.files
-        if (why := _why(file, by_path.get(file.path))) is not None
-    ]
-    questions.sort(key=lambda each: each[:4])
+    asked = [(file, why) for file in scanned.files if (why := _why(file, by_path.get(file.path))) is not None]
+    asked.sort(key=lambda each: _weight(*each, by_path.get(each[0].path)))
     gone = by_path.keys() - {file.path for file in scanned.files}
     lost = (path for path in sorted(gone) if not scanning.is_below(path, scanned.troubles))
-    return (*(each[-1] for each in questions), *(_question(path, by_path[path].type, "gone") for path in lost))
+    found = (_about(file, why) for file, why in asked)
+    return (*found, *(_question(path, by_path[path].type, "gone") for path in lost))
 
 
 def due(questions: Iterable[Question], max_items: int) -> tuple[Question, ...]:
@@ -111,9 +108,10 @@ def _about(file: scanning.FoundFile, why: Why) -> Question:
     return _question(file.path, file.type, why, f"size: {file.size}", f"mtime: {mtime}")
 
 
-def _tried_at(known: SearchDocument | None) -> str:
-    """Return when a file was tried last: the oldest comes first, so ten bad files never block the eleventh."""
-    return "" if known is None else str(known.meta.get("indexed_at") or "")
+def _weight(file: scanning.FoundFile, why: Why, known: SearchDocument | None) -> tuple[int, int, str, str]:
+    """Return the sort key of a file. Of equals, what was tried longest ago comes first, so bad files block no other."""
+    tried_at = "" if known is None else str(known.meta.get("indexed_at") or "")
+    return _URGENCY[why], _ORDER.index(file.type), tried_at, file.path
 
 
 SUMMARY_FAILED = "[Summary generation failed]"

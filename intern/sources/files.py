@@ -460,9 +460,8 @@ def _check_name(name: str) -> None:
 
 
 def _printable(text: str) -> str:
-    return "".join(
-        char.encode("unicode_escape").decode() if unicodedata.category(char) in _UNPRINTABLE else char for char in text
-    )
+    escapes = {char: char.encode("unicode_escape").decode() for char in text}
+    return "".join(escapes[char] if unicodedata.category(char) in _UNPRINTABLE else char for char in text)
 
 
 if __name__ == "__main__":

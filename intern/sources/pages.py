@@ -121,16 +121,10 @@ def _told(look: _Look, found: Sequence[Looked], owed: Sequence[Owed]) -> Refresh
     place = {source_id: n for n, source_id in enumerate(look.listed)}
     pages = sorted(found, key=lambda page: place[page.source_id])
     failed = {source_id for source_id, _ in owed}
-    resting = [
-        Owed(page.source_id, page.entry.last_error or "")
-        for page in pages
-        if page.entry.summary_pending and not page.material and not page.failure
-    ]
-    withdrawn = {
-        page.source_id
-        for page in found
-        if not page.entry.summary_text and (before := look.known.get(page.source_id)) and before.summary_text
-    }
+    owing = (page for page in pages if page.entry.summary_pending and not page.material and not page.failure)
+    resting = [Owed(page.source_id, page.entry.last_error or "") for page in owing]
+    bare = (page.source_id for page in found if not page.entry.summary_text)
+    withdrawn = {each for each in bare if (before := look.known.get(each)) and before.summary_text}
     unfetched = (SkippedFile(look.listed[page.source_id], page.failure) for page in pages if page.failure)
     result = Refreshed(
         changed=tuple(page.source_id for page in pages if page.material and page.source_id not in failed),

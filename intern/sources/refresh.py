@@ -80,11 +80,8 @@ async def refresh_sources(
         every = {SourceId(f"kb:{file.rel_path}"): file for file in scan.files}
         items = {source_id: file for source_id, file in every.items() if is_source_id(source_id)}
         unfit = (SkippedFile(f'"{every[each].rel_path}"', _UNFIT) for each in every.keys() - items.keys())
-        gone = frozenset(
-            source_id
-            for source_id, source in known.items()
-            if isinstance(source, CachedFile) and not is_below(source.rel_path, scan.unreadable)
-        )
+        files = ((source_id, source) for source_id, source in known.items() if isinstance(source, CachedFile))
+        gone = frozenset(each for each, source in files if not is_below(source.rel_path, scan.unreadable))
         return _Look(known, items, gone.difference(items), (*scan.skipped, *sorted(unfit)))
 
     def read(rel_path: str) -> _Read:
@@ -107,10 +104,8 @@ async def refresh_topics(
         # The index first: a topic that is listed meanwhile is then not taken for one that is gone.
         known = catalogue.sources()
         # The position of the newest change stands in for a file's time.
-        items = {
-            topic_id(name): SourceFile(f"{name}.txt", length, position)
-            for name, (length, position) in knowledge.versions().items()
-        }
+        versions = knowledge.versions().items()
+        items = {topic_id(name): SourceFile(f"{name}.txt", length, at) for name, (length, at) in versions}
         return _Look(known, items, frozenset(known).difference(items), ())
 
     def read(rel_path: str) -> _Read:
@@ -271,11 +266,8 @@ class Refresh:
             for _ in range(min(self.options.concurrency, len(due))):
                 tg.start_soon(work)
         await self.catalogue.change(unwritten)
-        return [
-            Owed(source_id, source.last_error or "")
-            for source_id, source in ((each.source_id, settled[each.source_id]) for each in due)
-            if source.summary_pending
-        ]
+        ended = ((each.source_id, settled[each.source_id]) for each in due)
+        return [Owed(source_id, source.last_error or "") for source_id, source in ended if source.summary_pending]
 
     async def _write(self, source_id: SourceId, source: CachedSource) -> bool:
         """Write a paid description at once, also during a stop, so that a kill repeats no call."""
