@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from itertools import chain
 from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import pytest
 from anyio import fail_after
+from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from intern.core.flow import Filing, Skip, Topic
@@ -30,7 +32,7 @@ from intern.learning.archiving import Archivist
 from intern.learning.filing import Tally, catch_up
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateIn, IntegrateOut
 from intern.learning.regenerating import Regeneration
-from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.knowledge import Change, Knowledge
 from tests.examples import examples
 from tests.fakes import UNCOUNTED, KilledError
 from tests.learning.pairs import NOON, Team
@@ -264,6 +266,37 @@ async def regenerated(folder: Folder) -> list[list[str]]:
         clock=folder.clock,
     ).run()
     return folder.held()
+
+
+T = TypeVar("T")
+
+
+class Interrupted(Knowledge):
+    """Something else comes just before its second change."""
+
+    def __init__(self, known: Knowledge, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(known.db, clock=known.clock)
+        self._meanwhile: list[Callable[[], Awaitable[object]]] = [meanwhile, checkpoint]
+
+    async def change(self, work: Callable[[Change], T]) -> T:
+        if self._meanwhile:
+            await self._meanwhile.pop()()
+        return await super().change(work)
+
+
+async def test_what_is_withdrawn_just_before_a_regeneration_s_switch_is_in_no_topic_and_decided_so(
+    folder: Folder,
+) -> None:
+    await folder.filed(await folder.captured("q1", "a2"))
+    gone = await folder.captured("q5", "a6", conversation="thread_5")
+    assert gone is not None
+    await folder.filed(gone)
+    # A regeneration first clears what an earlier one drafted.
+    folder.knowledge = Interrupted(folder.knowledge, lambda: folder.delete("5"))
+    with fail_after(5):
+        assert await regenerated(folder) == [["q1", "a2"]]
+    folder.open()
+    assert isinstance(folder.knowledge.of(gone.qa_id), Removed)
 
 
 async def test_regeneration_leaves_out_what_was_withdrawn_and_asks_no_model_about_it(folder: Folder) -> None:

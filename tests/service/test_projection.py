@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from anyio import fail_after, sleep
+from anyio.to_thread import run_sync
 from structlog.testing import capture_logs
 
 from intern.actors.events import Events
@@ -17,14 +18,17 @@ from intern.runtime.bot import open_sandbox
 from intern.service.intern import open_intern
 from intern.service.projection import TextFiles, edited_files
 from intern.service.status import lost_folders
+from intern.service.stores import Stores
 from intern.settings.loading import Paths, load_settings
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.knowledge import Change, Knowledge
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.knowledge import Change, Knowledge, files_written
 from tests import samples
 from tests.fakes import HandClock, KilledError, MortalDisk
 from tests.knowing import knowledge_in
 from tests.samples import START
 from tests.sandbox import Sandbox
+from tests.service.writers import settings_in, writer_in
 from tests.stores.test_knowledge import block, qa
 from tests.trees import tree
 
@@ -200,3 +204,66 @@ async def test_the_bot_writes_a_change_long_before_it_compares_all_files(tmp_pat
             while not any(settings.paths.topics.glob("*.txt")):  # noqa: ASYNC110 - a file sets no event
                 await sleep(0.01)
             assert settings.paths.decisions.exists()
+
+
+class Reading(FileLayer):
+    """Knows which files were read."""
+
+    def __init__(self) -> None:
+        self.read_files: list[str] = []
+
+    def read(self, path: Path) -> bytes | None:
+        self.read_files.append(path.name)
+        return super().read(path)
+
+
+async def test_a_start_reads_only_files_that_are_not_as_they_were_left(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    async with writer_in(settings) as writer:
+        await writer.stores.knowledge.change(file_into(GPU, 0))
+        await writer.stores.knowledge.change(file_into(NODE, 1))
+        await writer.indexing.topics_changed(describe=False)
+        await writer.stores.files.catch_up()
+    before = tree(tmp_path)
+    async with await Database.open(settings.paths.database) as db:
+        stores = await run_sync(Stores, settings, db, HandClock(), disk := Reading())
+        await stores.files.catch_up()
+        assert disk.read_files == []
+        (settings.paths.topics / "gpu.txt").write_text("a person's words")
+        (settings.paths.topics / "node.txt").unlink()
+        settings.paths.state.unlink()
+        settings.paths.decisions.write_bytes(b"{}\n" + settings.paths.decisions.read_bytes())
+        stores = await run_sync(Stores, settings, db, HandClock(), disk)
+        await stores.files.catch_up()
+    assert {"gpu.txt", "node.txt", "state.json", "decisions.jsonl"} <= set(disk.read_files)
+    assert "index-team.txt" not in disk.read_files
+    topics = "team-knowledge/topics"
+    kept = {f"{topics}/.gpu.txt.edited", "team-knowledge/.decisions.jsonl.edited"}
+    assert {name: data for name, data in tree(tmp_path).items() if name not in kept} == before
+    assert (settings.paths.topics / ".gpu.txt.edited").read_text() == "a person's words"
+
+
+async def test_nothing_is_recorded_of_the_file_of_a_topic_that_is_gone(knowledge: Knowledge, paths: Paths) -> None:
+    files = projector(knowledge, paths)
+    await knowledge.change(file_into(GPU, 0))
+    await files.catch_up()
+    await knowledge.change(lambda change: change.put(NODE, block(0)))
+    await files.catch_up()
+    assert sorted(knowledge.db.look(files_written)) == ["decisions", "state", "topics/node.txt"]
+
+
+async def test_two_indices_may_have_the_same_name_in_two_folders(tmp_path: Path) -> None:
+    kb = {"index_path": str(tmp_path / "a" / "index.txt"), "team_index_path": str(tmp_path / "b" / "index.txt")}
+    settings = settings_in(tmp_path, **kb)
+    settings.paths.sources.mkdir(parents=True)
+    (settings.paths.sources / "drum.md").write_text("# Drums\n\nHow to oil a drum.")
+    async with writer_in(settings) as writer:
+        await writer.stores.knowledge.change(file_into(GPU, 0))
+        with capture_logs() as logs:
+            for n in range(1, 3):
+                await writer.indexing.refresh()
+                await writer.stores.files.catch_up()
+                await writer.stores.knowledge.change(file_into(GPU, n))
+    assert [log for log in logs if log["event"] == "edited_file_set_aside"] == []
+    assert "kb:drum.md" in settings.paths.index.read_text()
+    assert "team:gpu.txt" in settings.paths.team_index.read_text()
