@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from random import Random
 
 import pytest
 from anyio import fail_after
 from anyio.to_thread import run_sync
+from msgspec.structs import replace
 
 from intern.actors.job_worker import do_all
 from intern.chat.conversations import capture_of
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import Filing, Topic
 from intern.core.ids import MessageId, TopicName
+from intern.core.messages import AIResult, Conversation, Message
 from intern.core.records import CapturedPair, Filed, Removed
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
-from intern.service.intern import open_intern
+from intern.service.intern import Intern, open_intern
 from intern.service.models import offline_rules
 from intern.service.projection import TextFiles
 from intern.service.restoring import Adopted
 from intern.service.status import lost_folders
 from intern.service.writer import Writer
-from intern.settings.loading import Settings
+from intern.settings.loading import Settings, load_settings
 from intern.stores.files import FileLayer
 from intern.stores.sqlite.database import AtRest, Database
 from intern.stores.sqlite.knowledge import Change, Knowledge
@@ -371,3 +376,51 @@ async def test_beside_a_process_that_works_in_the_folder_it_takes_the_edit_in(tm
         await writer.stores.jobs.submit("adopt", b'"spool"', key="adopt")
         await do_all(writer.stores.jobs, writer.do)
         assert b"Purge it once." in writer.stores.knowledge.data(SPOOL)
+
+
+_SAMPLE = Path(__file__).parents[2] / "data" / "knowledge-base" / "sources"
+_ASKED = re.compile(r"\w[^\n#]{30,60}(?= )")
+_TAUGHT = (
+    ("How do I purge the spool of a relay?", "Run `lumen spool purge`, then wait for a minute."),
+    ("Can I move the thumbnails to another disk?", "Set `thumbs.path` and restart the worker."),
+    ("Why does the drum squeak at night?", "Oil its left bearing; the cold makes it dry."),
+    ("Which clock does the beacon follow?", "The one of the harbour, with a delay of two seconds."),
+    ("May two gardeners share one greenhouse key?", "Yes, ask the steward for a second copy of the key."),
+)
+
+
+async def _answers(intern: Intern, questions: Sequence[str]) -> list[AIResult]:
+    answers = [await intern.answer(Conversation((Message(role="user", text=each),))) for each in questions]
+    return [replace(each, debug=None) for each in answers]
+
+
+async def test_after_a_restore_fifty_questions_have_their_answers_again(tmp_path: Path) -> None:
+    overrides = {
+        "data": {"dir": str(tmp_path)},
+        "llm": {"provider": "offline"},
+        "kb": {"sources_dir": str(_SAMPLE)},
+    }
+    settings = load_settings(environ={}, overrides=overrides)
+    told = (found for path in sorted(_SAMPLE.rglob("*.md")) for found in _ASKED.findall(path.read_text()))
+    questions = [question for question, _ in _TAUGHT] + [f"Is it so? {each}" for each in islice(told, 45)]
+    assert len(questions) == 50
+    with fail_after(60):
+        async with open_intern(settings) as intern:
+            for n, (question, answer) in enumerate(_TAUGHT, 1):
+                await intern.capture(samples.capture(question, answer, n=n))
+            await intern.index()
+            before = await _answers(intern, questions)
+        lose_database(settings)
+        async with open_intern(settings) as intern:
+            await intern.restore(tmp_path)
+        async with open_intern(settings) as intern:
+            await intern.index()
+            assert await _answers(intern, questions) == before
+            # Nuggets and facts are in no text file.
+            assert await intern.known.nuggets(None, 9) == ()
+            await intern.extract()
+            assert await intern.known.nuggets(None, 9) != ()
+            assert await _answers(intern, questions) == before
+    answered = [each.citations[0].source_id for each in before if each.should_reply]
+    assert sum(each.startswith("team:") for each in answered) == len(_TAUGHT)
+    assert len(answered) > 40

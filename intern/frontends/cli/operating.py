@@ -146,6 +146,7 @@ def _tell_restored(done: Restored) -> None:
         say(f"passed over: {each}")
     if len(done.damaged) > _TOLD:
         say(f"passed over: {len(done.damaged) - _TOLD} more pieces")
+    say("nuggets, facts and the search are not in text files; make them anew with: intern index --extract")
 
 
 _TOLD = 5
