@@ -75,10 +75,10 @@ async def engine_told(settings: Settings) -> tuple[Sequence[str], str]:
         return (), ""
     async with aclosing(copy.engine) as engine:
         try:
-            held = await engine.count(copy.db.community)
+            held, there = await copy.count()
         except KnowledgeError as error:
             return (), str(error)
-    return (f"the vector engine answers ({engine.where}); it holds {held} vectors",), ""
+    return (f"the vector engine answers ({engine.where}); it holds {held} of {there} vectors",), ""
 
 
 class Stores:

@@ -9,6 +9,7 @@ import hashlib
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
@@ -17,8 +18,10 @@ import anyio
 import httpx
 import msgspec
 from anyio.to_thread import run_sync
+from msgspec.structs import replace
 
 from intern.core.errors import VectorEngineError
+from intern.core.ids import SourceId
 from intern.core.records import Scalar, SearchDocument, SearchFilter
 from intern.stores.database import DEFAULT_COMMUNITY
 from intern.stores.options import SearchOptions
@@ -44,6 +47,10 @@ class Point(NamedTuple):
     def numbers(self) -> tuple[float, ...]:
         """Return the vector as numbers."""
         return numbers_of(self.vector)
+
+
+MARK = SearchDocument(id="mark", source_id=SourceId(""), kind="source", at=datetime(1970, 1, 1, tzinfo=UTC))
+"""The document of the point with what is marked. Its model has no name."""
 
 
 class Near(NamedTuple):
@@ -94,8 +101,16 @@ class VectorEngine(ABC):
         """Return the documents that are most like a vector of the model, best first."""
 
     @abstractmethod
-    async def count(self, community: str) -> int:
-        """Return how many points the community has."""
+    async def count(self, community: str, model: str) -> int:
+        """Return how many points with a vector of the model the community has."""
+
+    @abstractmethod
+    async def marked(self, community: str) -> str:
+        """Return what was marked last; empty where nothing was, or it is lost."""
+
+    async def mark(self, community: str, said: str, vector: bytes) -> None:
+        """Keep a text for the community, in a point that no search finds."""
+        await self.put(community, [Point(-1, "", replace(MARK, text=said), vector)])
 
     async def aclose(self) -> None:
         """Close the connections, also when cancelled."""

@@ -289,8 +289,11 @@ class Dying(VectorEngine):
     ) -> Sequence[Near]:
         return await self._engine.nearest(community, model, vector, wanted, limit)
 
-    async def count(self, community: str) -> int:
-        return await self._engine.count(community)
+    async def count(self, community: str, model: str) -> int:
+        return await self._engine.count(community, model)
+
+    async def marked(self, community: str) -> str:
+        return await self._engine.marked(community)
 
     async def aclose(self) -> None:
         await self._engine.aclose()
@@ -363,32 +366,59 @@ async def test_an_engine_that_lost_its_vectors_is_filled_anew(tmp_path: Path, he
         async with opened(tmp_path, held.engine()) as store:
             await settle(store)
             assert held.held().keys() == before
+        held.lose()
+        async with opened(tmp_path, Dying(held.engine(), 3)) as store:
+            with suppress(KilledError):
+                await settle(store)
+            assert store.engine is not None
+            assert await store.db.read(store.engine.behind) == len(documents), "nobody asks what is half filled"
 
 
-async def test_databases_that_share_a_collection_are_told_apart_and_neither_loses_anything_for_good(
-    tmp_path: Path, held: Held
-) -> None:
+async def test_a_database_that_shares_its_collection_is_told_and_uses_local_vectors(tmp_path: Path, held: Held) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     with fail_after(60):
         async with opened(tmp_path / "here", held.engine()) as here, opened(tmp_path / "there", held.engine()) as there:
-            await put(here, [document("kb:a", "a")], vector(0))
-            await settle(here)
+            for store, name in ((here, "kb:a"), (there, "kb:b")):
+                await put(store, [document(name, name)], vector(0))
+                await settle(store)
+            for _ in range(2):
+                with pytest.raises(VectorEngineError, match="another database"):
+                    await settle(here)
+                assert await alike(here, vector(0)) == ["kb:a"]
+                assert here.vectors is not None
+                assert here.vectors.held, "local vectors do"
+            await settle(there)
+            assert await alike(there, vector(0)) == ["kb:b"]
 
-            # Between a refill and its count, the other one writes again.
-            assert there.engine is not None
-            count = there.engine.engine.count
 
-            async def counted(community: str) -> int:
-                await held_engine.put(community, [Point(77, "m", document("kb:theirs", "x"), vector(1))])
-                return await count(community)
+async def test_whichever_side_goes_back_to_a_backup_the_engine_holds_what_the_database_does(
+    tmp_path: Path, held: Held
+) -> None:
+    async def change(n: int) -> None:
+        """As many documents as before, but others."""
+        async with opened(tmp_path, held.engine()) as store:
+            await store.drop([SourceId(f"kb:{n - 1}")])
+            await put(store, [document(f"kb:{n}", f"text {n}")], vector(n))
+            await settle(store)
 
-            held_engine = held.engine()
-            there.engine.engine.count = counted  # type: ignore[method-assign]
-            await put(there, [document("kb:b", "b")], vector(0))
-            with pytest.raises(VectorEngineError, match="does another database use it"):
-                await there.engine.catch_up()
-            await held_engine.aclose()
+    def texts() -> list[str]:
+        return [payload["_text"] for payload, _ in held.held().values()]
+
+    with fail_after(60):
+        await change(1)
+        database = (tmp_path / "intern.db").read_bytes()
+        put_back = held.backup()
+        await change(2)
+        put_back()
+        assert texts() == ["text 1"]
+        async with opened(tmp_path, held.engine()) as store:
+            await settle(store)
+        assert texts() == ["text 2"]
+        (tmp_path / "intern.db").write_bytes(database)
+        async with opened(tmp_path, held.engine()) as store:
+            await settle(store)
+        assert texts() == ["text 1"]
 
 
 async def test_points_have_the_ids_and_the_payload_of_the_specifications(tmp_path: Path, held: Held) -> None:
@@ -460,7 +490,7 @@ async def test_what_an_engine_says_is_told_without_the_key(status: int, said: st
     with fail_after(5):
         async with engine._client:
             with pytest.raises(KnowledgeError) as error:
-                await engine.count("default")
+                await engine.count("default", "m")
     assert told in str(error.value)
     assert KEY not in str(error.value)
     assert KEY not in repr(held.options())
@@ -480,8 +510,9 @@ async def test_qdrants_own_client_reads_what_was_written_over_the_same_api(tmp_p
         transport=httpx.MockTransport(held.double.answer),
         check_compatibility=False,
     )
-    ours = models.FieldCondition(key="community", match=models.MatchValue(value="default"))
-    wanted = models.Filter(must=[ours])
+    asked = {"community": "default", "model": "m"}
+    ours = [models.FieldCondition(key=key, match=models.MatchValue(value=value)) for key, value in asked.items()]
+    wanted = models.Filter(must=ours)
     assert client.count("kloros_knowledge", wanted, exact=True).count == 1
     found = client.query_points("kloros_knowledge", [1.0, 0.0], query_filter=wanted, limit=1).points
     assert [each.payload["source_id"] for each in found] == ["kb:a"]

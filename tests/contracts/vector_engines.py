@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -35,7 +36,7 @@ class QdrantDouble:
     def __init__(self) -> None:
         qdrant: Any = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
         self.local = qdrant.QdrantClient(":memory:")
-        self._models = qdrant.models
+        self.models = qdrant.models
         self.indexed: set[str] = set()
         """Fields that a filter may name: more of them may be refused, or slow."""
         self.is_away = False
@@ -53,7 +54,7 @@ class QdrantDouble:
             return httpx.Response(403, text="forbidden")
         _, _, name, *rest = request.url.path.split("/")
         if request.method == "PUT" and not rest:
-            made = self._models.CreateCollection.model_validate_json(request.content)
+            made = self.models.CreateCollection.model_validate_json(request.content)
             return _said(self.local.create_collection(name, made.vectors, hnsw_config=made.hnsw_config))
         if not self.local.collection_exists(name):
             return httpx.Response(404, json={"status": {"error": f"Not found: Collection `{name}` doesn't exist!"}})
@@ -62,8 +63,8 @@ class QdrantDouble:
         except ValueError as error:
             return httpx.Response(400, json={"status": {"error": str(error)}})
 
-    def _done(self, method: str, name: str, path: str, body: bytes) -> object:
-        local, models = self.local, self._models
+    def _done(self, method: str, name: str, path: str, body: bytes) -> object:  # noqa: PLR0911 one for each
+        local, models = self.local, self.models
         match method, path:
             case "GET", "":
                 return {"points_count": local.count(name).count}
@@ -75,6 +76,10 @@ class QdrantDouble:
                 local.upsert(name, models.PointsList.model_validate_json(body).points)
                 self.written.set()
                 return {"status": "completed", "operation_id": 1}
+            case "POST", "points":
+                asked = models.PointRequest.model_validate_json(body)
+                found = local.retrieve(name, asked.ids, asked.with_payload)
+                return [{"id": each.id, "payload": each.payload} for each in found]
             case "POST", "points/delete":
                 asked = models.FilterSelector.model_validate_json(body)
                 self._check(asked.filter)
@@ -155,7 +160,7 @@ class ChromaServer:
     def __init__(self, folder: Path) -> None:
         if find_spec("chromadb_rust_bindings") is None:
             pytest.skip("needs Chroma: pip install --no-deps chromadb")
-        self._folder = folder
+        self.folder = folder
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
@@ -164,7 +169,7 @@ class ChromaServer:
 
     def start(self) -> None:
         run = "import sys, chromadb_rust_bindings; chromadb_rust_bindings.cli(['chroma', *sys.argv[1:]])"
-        where = ["run", "--path", str(self._folder), "--host", "127.0.0.1", "--port", str(self._port)]
+        where = ["run", "--path", str(self.folder), "--host", "127.0.0.1", "--port", str(self._port)]
         self._process = subprocess.Popen([sys.executable, "-c", run, *where], stdout=subprocess.PIPE)
         said = self._process.stdout
         assert said is not None
@@ -205,6 +210,10 @@ class Held(ABC):
     def held(self) -> dict[str, tuple[dict[str, Any], list[float]]]:
         """What the engine's own users see: payload and vector of each point, by its id."""
 
+    @abstractmethod
+    def backup(self) -> Callable[[], None]:
+        """Return what puts all back as it is now."""
+
 
 class HeldByQdrant(Held):
     kind = "qdrant"
@@ -226,7 +235,18 @@ class HeldByQdrant(Held):
 
     def held(self) -> dict[str, tuple[dict[str, Any], list[float]]]:
         points, _ = self.double.local.scroll(COLLECTION, limit=10_000, with_vectors=True)
-        return {each.id: (each.payload, each.vector) for each in points}
+        return {each.id: (each.payload, each.vector) for each in points if each.payload["model"]}
+
+    def backup(self) -> Callable[[], None]:
+        local, point = self.double.local, self.double.models.PointStruct
+        points, _ = local.scroll(COLLECTION, limit=10_000, with_vectors=True)
+        kept = [point(id=each.id, vector=each.vector, payload=each.payload) for each in points]
+
+        def put_back() -> None:
+            local.delete(COLLECTION, [each.id for each in local.scroll(COLLECTION, limit=10_000)[0]])
+            local.upsert(COLLECTION, kept)
+
+        return put_back
 
 
 class HeldByChroma(Held):
@@ -254,7 +274,22 @@ class HeldByChroma(Held):
         asked = {"include": ["metadatas", "embeddings", "documents"]}
         found = httpx.post(f"{self.url}{self._path}/{known['id']}/get", json=asked).raise_for_status().json()
         points = zip(found["ids"], found["metadatas"], found["embeddings"], found["documents"], strict=True)
-        return {each: (metadata | {"_text": text}, vector) for each, metadata, vector, text in points}
+        return {
+            each: (metadata | {"_text": text}, vector) for each, metadata, vector, text in points if metadata["model"]
+        }
+
+    def backup(self) -> Callable[[], None]:
+        folder = self._server.folder
+        kept = folder.with_name("kept")
+        with self.away():
+            shutil.copytree(folder, kept)
+
+        def put_back() -> None:
+            with self.away():
+                shutil.rmtree(folder)
+                shutil.copytree(kept, folder)
+
+        return put_back
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from intern.core.records import SearchFilter
 from intern.stores.vectors import (
+    MARK,
     PATIENCE,
     Conditions,
     Near,
@@ -45,6 +46,10 @@ class _Found(Struct):
 
 class _Ids(Struct):
     ids: list[str]
+
+
+class _Documents(Struct):
+    documents: list[str]
 
 
 class Chroma(VectorEngine):
@@ -88,9 +93,15 @@ class Chroma(VectorEngine):
             raise self.missing()
         return [Near(each.rid, each.source_id) for each in found.metadatas[0]]
 
-    async def count(self, community: str) -> int:
+    async def count(self, community: str, model: str) -> int:
         """Count points."""
-        return len(await self._ids(conditions_on(community, None)))
+        return len(await self._ids(conditions_of(community, model, SearchFilter(retired=True))))
+
+    async def marked(self, community: str) -> str:
+        """Read the point with the mark."""
+        body = {"ids": [point_id(community, MARK)], "include": ["documents"]}
+        found = await self._ask("get", body, _Documents)
+        return "" if found is None else next(iter(found.documents), "")
 
     async def _ids(self, conditions: Conditions) -> list[str]:
         found = await self._ask("get", {"where": _where(conditions), "include": []}, _Ids)

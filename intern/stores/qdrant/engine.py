@@ -11,6 +11,7 @@ from msgspec import Struct
 from intern.core.records import SearchFilter
 from intern.stores.vectors import (
     FILTERED,
+    MARK,
     PATIENCE,
     Conditions,
     Near,
@@ -51,6 +52,18 @@ class _Counted(Struct):
     result: _Count
 
 
+class _Text(Struct, rename={"text": "_text"}):
+    text: str
+
+
+class _Mark(Struct):
+    payload: _Text
+
+
+class _Marked(Struct):
+    result: list[_Mark]
+
+
 class Qdrant(VectorEngine):
     """Points in a collection without an index of its own: all that a filter lets pass are compared, so it is exact."""
 
@@ -88,11 +101,17 @@ class Qdrant(VectorEngine):
             raise self.missing()
         return [Near(each.payload.rid, each.payload.source_id) for each in found.result.points]
 
-    async def count(self, community: str) -> int:
+    async def count(self, community: str, model: str) -> int:
         """Count points."""
-        body = {"filter": _filter(conditions_on(community, None)), "exact": True}
+        body = {"filter": _filter(conditions_of(community, model, SearchFilter(retired=True))), "exact": True}
         counted = await self._ask("POST", "/points/count", body, _Counted)
         return 0 if counted is None else counted.result.count
+
+    async def marked(self, community: str) -> str:
+        """Read the point with the mark."""
+        body = {"ids": [point_id(community, MARK)], "with_payload": ["_text"]}
+        found = await self._ask("POST", "/points", body, _Marked)
+        return "" if found is None or not found.result else found.result[0].payload.text
 
     async def _make(self, width: int) -> None:
         """Make the collection, and the indexes that let a filter find its points; both may be there already."""

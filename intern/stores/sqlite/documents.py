@@ -12,6 +12,7 @@ import struct
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from operator import mul
 from typing import cast
+from uuid import uuid4
 
 import msgspec
 from anyio.to_thread import run_sync
@@ -24,6 +25,9 @@ from intern.stores.sqlite.store import IN, Store, Table, as_json, carried, liste
 
 DESCRIPTIONS = 1 << 40
 """Texts have a `rid` below this one, descriptions none: the engine leaves out a range, but weighs before it can ask."""
+
+NEWEST = "select position from communities where community = :community"
+ORIGIN = "select id from identities where community = :community"
 
 DOCUMENTS = Table("documents", SearchDocument, json=("meta",))
 
@@ -165,6 +169,14 @@ class Documents(Store):
         """Whether there is any document of these kinds."""
         statement = f"select 1 from documents where community = :community and kind {IN} limit 1"
         return bool(await self.db.number(statement, (as_json(kinds),)))
+
+
+def identity(db: Transaction) -> tuple[str, int]:
+    """Return what tells the community from one of another database, and its position."""
+    statement = "insert into identities (community, id) values (:community, ?) on conflict (community) do nothing"
+    if not db.row(ORIGIN):
+        db.run(statement, (uuid4().hex,))
+    return db.texts(ORIGIN)[0], db.number(NEWEST)
 
 
 def _is_unit(vector: bytes) -> bool:

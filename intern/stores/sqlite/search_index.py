@@ -12,7 +12,6 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
-from uuid import uuid4
 
 import msgspec
 from anyio import Lock
@@ -26,7 +25,7 @@ from intern.core.records import Match, Scored, SearchDocument, SearchFilter, Sea
 from intern.core.text.words import plain_words, unspaced_runs
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.sqlite.database import Database as SqliteFile, is_damage
-from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, Documents
+from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, Documents, identity
 from intern.stores.sqlite.knowledge import changes_after
 from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
 from intern.stores.sqlite.vector_copy import VectorCopy
@@ -44,8 +43,6 @@ _SOME = 1000
 """Documents or vectors that are held while they are copied."""
 
 _AT = "select origin, position from search_copy"
-_NEWEST = "select position from communities where community = :community"
-_ORIGIN = "select id from identities where community = :community"
 _COPIED = f"rid, {DOCUMENTS.columns}"
 _THESE = f"select {_COPIED} from documents where community = :community and rid {NUMBER_IN}"
 _VECTORS = "select rid, model, vector from document_vectors where community = :community"
@@ -292,7 +289,7 @@ class SqliteSearchStore(Documents):
         return file
 
     def _is_behind(self, db: Transaction) -> bool:
-        return db.number(_NEWEST) != self._seen
+        return db.number(NEWEST) != self._seen
 
     async def _look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         def unless_behind(db: Transaction) -> tuple[T] | None:  # in one visit to a thread
@@ -313,7 +310,7 @@ class SqliteSearchStore(Documents):
         return await self.rebuild()
 
     async def _opened(self) -> Database:
-        origin, newest = await self.db.write(_identity)
+        origin, newest = await self.db.write(identity)
         try:
             file = await self._opened_file()
             known = await file.row(_AT)
@@ -337,23 +334,15 @@ class SqliteSearchStore(Documents):
         return self.db.look(partial(_follow, tx))
 
 
-def _identity(db: Transaction) -> tuple[str, int]:
-    """Return what tells the community from one of another database, and its position."""
-    statement = "insert into identities (community, id) values (:community, ?) on conflict (community) do nothing"
-    if not db.row(_ORIGIN):
-        db.run(statement, (uuid4().hex,))
-    return db.texts(_ORIGIN)[0], db.number(_NEWEST)
-
-
 def _follow(tx: Transaction, source: Transaction) -> int:
     [(origin, position)] = msgspec.convert(tx.rows(_AT), list[tuple[str, int]])
-    newest = source.number(_NEWEST)
+    newest = source.number(NEWEST)
     if not origin:
         for rows in _in_blocks(source, f"select {_COPIED} from documents where community = :community"):
             _put(tx, rows)
         for rows in _in_blocks(source, _VECTORS):
             tx.run_each(_PUT_VECTOR, rows)
-        tx.run("update search_copy set origin = ?, position = ?", (*source.texts(_ORIGIN), newest))
+        tx.run("update search_copy set origin = ?, position = ?", (*source.texts(ORIGIN), newest))
     elif changes := changes_after(source, position, ("document", "vector")):
         for start in range(0, len(changes), _SOME):
             some = changes[start : start + _SOME]

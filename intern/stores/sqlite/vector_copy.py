@@ -20,7 +20,7 @@ from intern.core.errors import VectorEngineError
 from intern.core.log import get_logger
 from intern.core.records import SearchFilter
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.documents import DOCUMENTS
+from intern.stores.sqlite.documents import DOCUMENTS, identity
 from intern.stores.sqlite.extractions import move_to, read_to
 from intern.stores.sqlite.knowledge import LogEntry, changes_after
 from intern.stores.sqlite.store import NUMBER_IN, Store, as_json
@@ -42,7 +42,7 @@ _POINTS = (
     f"select rid, model, vector, {DOCUMENTS.columns} from documents join document_vectors using (community, rid)"
     f" where community = :community and model = ? and rid {NUMBER_IN}"
 )
-_VECTORS = "select count(*) from document_vectors where community = :community and model = ?"
+_VECTOR = "select vector from document_vectors where community = :community and model = ?"
 
 
 class VectorCopy(Store):
@@ -55,7 +55,7 @@ class VectorCopy(Store):
         self._follower = f"vectors of {model} in {engine.where}"
         self._turn = Lock()
         self._wakeup = Event()
-        self._is_counted = False
+        self._is_marked = False
         self._left_alone_until = 0.0
         self._troubles: dict[str, str] = {}
         self.away_since: datetime | None = None
@@ -81,8 +81,6 @@ class VectorCopy(Store):
         async with self._turn:
             with self._watched("copying"):
                 await self._follow()
-                if not self._is_counted:
-                    await self._count()
 
     async def refill(self) -> None:
         """Delete all in the engine, and copy all anew. Raises VectorEngineError."""
@@ -107,6 +105,11 @@ class VectorCopy(Store):
             return None
         return [*changed, *(each.rid for each in found)]
 
+    async def count(self) -> tuple[int, int]:
+        """Return how many vectors the engine holds, and how many there are. Raises VectorEngineError."""
+        there = await self.db.number(f"select count(*) from ({_VECTOR}) as vectors", (self._model,))
+        return await self.engine.count(self.db.community, self._model), there
+
     def behind(self, db: Transaction) -> int:
         """How many documents are still to be copied or deleted."""
         return db.number(f"select count(*) from ({_CHANGED}) as logged", (self._position(db),))
@@ -126,31 +129,40 @@ class VectorCopy(Store):
         return None if not position or len(changed) > _MOST_BEHIND else [*map(int, changed)]
 
     async def _follow(self) -> None:
-        community = self.db.community
-        position = await self.db.read(self._position)
+        community, (origin, _) = self.db.community, await self.db.write(identity)
+        position = await self._reached(origin)
+        await self._move(position)
         if not position:
             await self.engine.drop(community)
         for until, rids in steps(await self.db.read(lambda db: changes_after(db, position, _KINDS))):
             points = await self.db.read(partial(self._points, rids))
+            some = points[0].vector if points else await self.db.read(self._some_vector)
+            if some is None:  # then the engine has to hold nothing
+                await self._move(0)
+                await self.engine.drop(community)
+                return
             await self.engine.put(community, points)
             await self.engine.drop(community, rids, points)
             await self._move(until)
+            await self.engine.mark(community, f"{origin} {until}", some)
+            self._is_marked = True
 
-    async def _count(self) -> None:
-        """Compare numbers, and copy all anew once where the engine has lost something, or holds too much."""
-        for is_first in (True, False):
-            held = await self.engine.count(self.db.community)
-            wanted = await self.db.read(lambda db: None if self.behind(db) else db.number(_VECTORS, (self._model,)))
-            if wanted is None:
-                return  # something changed meanwhile: the next time
-            if held == wanted:
-                self._is_counted = True
-                return
-            if is_first:
-                _log.warning("vector_engine_refilled", engine=self.engine.where, held=held, wanted=wanted)
-                await self._move(0)
-                await self._follow()
-        raise self.engine.error(f"it holds {held} vectors instead of {wanted}; does another database use it, too?")
+    async def _reached(self, origin: str) -> int:
+        """Return the position up to which the engine has all, as it says itself; 0 where it has to be filled anew.
+
+        It may have been lost or emptied, or either side may have gone back to a backup.
+        """
+        said = await self.engine.marked(self.db.community)
+        theirs, _, position = said.partition(" ")
+        stored = await self.db.read(self._position)
+        if theirs == origin and int(position) <= stored:
+            return int(position)
+        if said and theirs != origin and self._is_marked:
+            await self._move(0)
+            raise self.engine.error("another database writes there, too; give each its own search.collection")
+        if stored or said:
+            _log.warning("vector_engine_refilled", engine=self.engine.where)
+        return 0
 
     def _position(self, db: Transaction) -> int:
         return int(read_to(db, self._follower) or 0)
@@ -162,8 +174,13 @@ class VectorCopy(Store):
             for rid, model, vector, *document in rows
         ]
 
+    def _some_vector(self, db: Transaction) -> bytes | None:
+        row = db.row(f"{_VECTOR} limit 1", (self._model,))
+        return None if row is None else cast("bytes", row[0])
+
     async def _move(self, position: int) -> None:
-        await self.db.write(lambda db: move_to(db, self._follower, str(position)))
+        if await self.db.read(self._position) != position:
+            await self.db.write(lambda db: move_to(db, self._follower, str(position)))
 
     @contextmanager
     def _watched(self, what: str) -> Generator[None]:
@@ -172,7 +189,6 @@ class VectorCopy(Store):
             yield
         except VectorEngineError as error:
             self.failures += 1
-            self._is_counted = False
             self._troubles[what] = str(error)
             if self.away_since is None:
                 self.away_since = self.clock.now()
