@@ -61,8 +61,9 @@ def source_id_of(path: str) -> SourceId:
 def feed(scanned: scanning.Scanned, known: Iterable[SearchDocument]) -> tuple[Question, ...]:
     """Return every question: documentation first, then configuration, source code, services; what is gone last."""
     by_path = {document.path: document for document in known}
-    reasons = ((file, _why(file, by_path.get(file.path))) for file in scanned.files)
-    asked: list[tuple[scanning.FoundFile, Why]] = [(file, why) for file, why in reasons if why is not None]
+    asked: list[tuple[scanning.FoundFile, Why]] = [
+        (file, why) for file in scanned.files if (why := _why(file, by_path.get(file.path))) is not None
+    ]
     asked.sort(key=lambda each: _weight(*each, by_path.get(each[0].path)))
     gone = by_path.keys() - {file.path for file in scanned.files}
     lost = (path for path in sorted(gone) if not scanning.is_below(path, scanned.troubles))
