@@ -1,0 +1,41 @@
+"""Commands with a vector engine: what they say while it is away, and once it is back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from intern.search.embedding_local import installed
+from tests.contracts.vector_engines import KEY, QdrantDouble, serving
+from tests.frontends.cli.conftest import Intern
+
+
+@pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
+def test_what_is_owed_to_an_engine_that_is_away_is_told_until_it_is_paid(
+    intern: Intern, folder: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double = QdrantDouble()
+    monkeypatch.setenv("INTERN__SEARCH__API_KEY", KEY)
+    with serving(double) as url:
+        search = f'[search]\nvectors = "qdrant"\nurl = "{url}"\n'
+        (folder / "intern.toml").write_text(f'[embeddings]\nprovider = "local"\n{search}')
+        assert intern("index").code == 0
+        assert "all-MiniLM-L6-v2-int8, in qdrant\n" in intern("status").out
+        assert "it holds 4 of 4 vectors" in intern("doctor").err
+        double.is_away = True
+        (sources / "logs.md").unlink()
+        assert intern("index").code == 0
+        assert "in qdrant (still to be copied there: 2)" in intern("status").out
+        assert "the vector engine gave no answer" in intern("doctor").err
+        [found] = json.loads(intern("search", "port", "--json").out)
+        assert found["likeness_place"] == 1, "local vectors do"
+        _, _, err = intern("forget", "--message", "4711")
+        assert "copies in the vector engine are deleted once it is back: qdrant at" in err
+        assert KEY not in err
+        code, _, err = intern("index", "--rebuild-search")
+        assert (code, "qdrant at" in err) == (3, True)
+        double.is_away = False
+        assert "once it is back" not in intern("forget", "--message", "4711").err
+        assert "in qdrant\n" in intern("status").out
