@@ -25,8 +25,9 @@ from msgspec import Struct
 from intern.core.errors import ConfigError
 from intern.core.ids import QAId, TopicName
 from intern.core.log import get_logger
-from intern.core.records import Decision, Forgotten, IndexEntry, Withdrawn
+from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.settings.loading import Paths
+from intern.sources.catalogue import Catalogue
 from intern.stores.blocks import time_of, without_blocks
 from intern.stores.database import Transaction
 from intern.stores.decisions import decision_line, parse_decisions
@@ -95,6 +96,7 @@ class TextFiles:
         self._paths = paths
         self._tracked = tracked
         self._traces = traces
+        self._catalogues = {index: Catalogue(knowledge, index) for index in FILES_OF}
         self._turn = Lock()
         self._wakeup = Event()
         self._position = None if tracked else 0
@@ -172,7 +174,7 @@ class TextFiles:
         data |= {file: view.data(TopicName(self._path(file).stem)) for file in topics}
         for index, files in FILES_OF.items():
             if not set(files).isdisjoint(self._touched) or any(each.kind == index for each in changes):
-                data |= zip(files, _indexed(view, index), strict=True)
+                data |= zip(files, _indexed(self._catalogues[index]), strict=True)
         if decisions or "state" in self._touched:
             # The database may know of decisions that are not in memory yet.
             ids = [each.qa_id for each in decisions if not isinstance(each, Withdrawn | Forgotten)]
@@ -262,13 +264,13 @@ class TextFiles:
         return b"".join(line for line in data.splitlines(keepends=True) if not is_traced(line))
 
 
-def _indexed(view: Change, index: Index) -> tuple[bytes, bytes]:
+def _indexed(catalogue: Catalogue) -> tuple[bytes, bytes]:
     """Return the text of an index, and its cache."""
-    sources = {each: source for each, source in view.sources_after(index, 0)[1].items() if source is not None}
-    listed = (IndexEntry(each, source.summary_text) for each, source in sources.items() if source.summary_text)
+    sources = catalogue.sources()
     # By what is in it, and not by the clock: two exports of the same are the same.
     newest = max((source.last_indexed_at for source in sources.values()), default=None)
-    return format_index(listed).encode(), IndexCache(sources=sources, generated_at=newest).encode()
+    cache = IndexCache(sources=sources, generated_at=newest)
+    return format_index(catalogue.entries().values()).encode(), cache.encode()
 
 
 def _digest(data: bytes) -> bytes:

@@ -17,6 +17,7 @@ from intern.actors.events import Events
 from intern.core.clock import SystemClock
 from intern.core.errors import KnowledgeError
 from intern.core.flow import Filing, Topic
+from intern.core.records import CapturedPair
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
@@ -138,18 +139,23 @@ async def test_what_was_forgotten_here_is_not_revived_by_an_older_export(tmp_pat
     assert found == [name for name in found if "/raw/" in name]
 
 
+async def two_questions(writer: Writer) -> CapturedPair:
+    """File a conversation with two questions: one of them can go."""
+    capture = samples.capture("How do I feed the quokka?", "With leaves.", n=1)
+    more = samples.capture("And the spool, how do I purge it?", "Purge it.", n=5)
+    turns, ids = (*capture.turns, *more.turns), (*capture.message_ids, *more.message_ids)
+    pair = await writer.learning.keep(replace(capture, turns=turns, message_ids=ids, author_ids=()))
+    assert pair is not None
+    await writer.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+    await writer.stores.files.catch_up()
+    return pair
+
+
 async def test_a_person_s_words_that_were_withdrawn_are_not_revived_by_older_files(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     path = settings.paths.topics / "spool.txt"
     async with writer_in(settings) as writer:
-        # Two questions in a conversation: one of them can be forgotten.
-        capture = samples.capture("How do I feed the quokka?", "With leaves.", n=1)
-        more = samples.capture("And the spool, how do I purge it?", "Purge it.", n=5)
-        turns, ids = (*capture.turns, *more.turns), (*capture.message_ids, *more.message_ids)
-        pair = await writer.learning.keep(replace(capture, turns=turns, message_ids=ids, author_ids=()))
-        assert pair is not None
-        await writer.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
-        await writer.stores.files.catch_up()
+        pair = await two_questions(writer)
         path.write_text(path.read_text().replace("With leaves", "With fresh leaves"))
         assert (await writer.adopt(SPOOL)).changed == (pair.qa_id,)
         await writer.stores.files.catch_up()
@@ -160,7 +166,7 @@ async def test_a_person_s_words_that_were_withdrawn_are_not_revived_by_older_fil
     await restored(settings)
     assert b"fresh" in knowledge_of(settings).data(SPOOL)
     async with writer_in(settings) as writer:
-        await writer.forget(Forget(message_ids=capture.message_ids, erase=True))
+        await writer.forget(Forget(message_ids=pair.message_ids[:2], erase=True))
         assert b"quokka" not in writer.stores.knowledge.data(SPOOL)
     path.write_text(older)
     lose_database(settings)
@@ -246,14 +252,16 @@ async def test_an_edit_that_is_noticed_after_a_withdrawal_is_kept_without_its_wo
     settings = settings_in(tmp_path)
     path = settings.paths.topics / "spool.txt"
     async with writer_in(settings) as writer:
-        gone = await filed(writer, 1, "How do I feed the quokka?")
-        await filed(writer, 2)
+        shortened = await two_questions(writer)
+        other = await filed(writer, 2)
         path.write_text(path.read_text().replace("2 times", "twice"))
-        await writer.learning.withdraw(gone.message_ids[:1])
+        await writer.learning.withdraw(shortened.message_ids[:2])
         await writer.stores.files.catch_up()
-    kept = (settings.paths.topics / ".spool.txt.edited").read_text()
-    assert "twice" in kept
-    assert "quokka" not in kept
+        kept = (settings.paths.topics / ".spool.txt.edited").read_text()
+        assert "twice" in kept
+        assert "quokka" not in kept
+        # That the pair is not in the edit any more is no person's wish.
+        assert await writer.adopt(SPOOL) == Adopted(topic=SPOOL, changed=(other.qa_id,), removed=())
 
 
 async def test_each_edit_is_kept_and_the_oldest_one_is_adopted_first(tmp_path: Path) -> None:
