@@ -112,7 +112,8 @@ async def test_neither_an_index_nor_a_damaged_file_revives_what_was_forgotten(tm
     lose_database(shop.settings)
     await restored(shop.settings)
     assert [name for name, data in tree(tmp_path).items() if b"quokka" in data and "raw" not in name] == []
-    assert (shop.settings.paths.topics / ".spool.txt.edited").exists()  # the other piece
+    # The other piece is kept, and nothing else: the index was no person's.
+    assert [each.name for each in edited_files(shop.settings.paths)] == [".spool.txt.edited"]
     async with writer_in(shop.settings) as writer:
         found = await writer.stores.knowledge.db.rows("select source from sources")
         assert "quokka" not in str(found)
