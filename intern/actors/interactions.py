@@ -8,17 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from anyio import (
-    BrokenResourceError,
-    CancelScope,
-    EndOfStream,
-    Semaphore,
-    WouldBlock,
-    create_task_group,
-    current_time,
-    get_cancelled_exc_class,
-    move_on_after,
-)
+import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.actors.events import Events
@@ -61,11 +51,11 @@ class InteractionWorker:
     async def run(self, inbox: Receiver[Interaction], captures: Sender[CaptureRequest]) -> None:
         """Register our commands, and see to each interaction until the inbox ends and the last one is done."""
         self._captures = captures
-        self._places = Semaphore(AT_ONCE)
-        self._answering = Semaphore(ANSWERS_AT_ONCE)
-        async with inbox, captures, create_task_group() as background:
+        self._places = anyio.Semaphore(AT_ONCE)
+        self._answering = anyio.Semaphore(ANSWERS_AT_ONCE)
+        async with inbox, captures, anyio.create_task_group() as background:
             background.start_soon(self._register)
-            async with create_task_group() as tg:
+            async with anyio.create_task_group() as tg:
                 async for interaction in inbox:
                     await self._places.acquire()
                     tg.start_soon(self._work, interaction)
@@ -101,8 +91,8 @@ class InteractionWorker:
             return  # an answer could not be seen; a vote counts all the same
         try:
             answer = await self._handled(interaction)
-        except get_cancelled_exc_class():
-            with CancelScope(deadline=current_time() + LAST_WORDS_SECONDS, shield=True):
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(deadline=anyio.current_time() + LAST_WORDS_SECONDS, shield=True):
                 with surviving("interactions", interaction_id=interaction.interaction.id):
                     await self._say(interaction, RESTARTING, first=True)
             raise
@@ -130,7 +120,7 @@ class InteractionWorker:
                 return await self._done(interaction)
             try:
                 self._answering.acquire_nowait()
-            except WouldBlock:
+            except anyio.WouldBlock:
                 return said(BUSY)
             try:
                 return await self._done(interaction)
@@ -148,7 +138,7 @@ class InteractionWorker:
         for request in answer.captures:
             try:
                 await self._captures.send(request)
-            except BrokenResourceError:
+            except anyio.BrokenResourceError:
                 return said(RESTARTING)
         return answer
 
@@ -211,9 +201,9 @@ class Reviewer:
                     if await self._is_approved(held):
                         wake(archived, Archived())
                 try:
-                    with move_on_after(LOOK_AGAIN_SECONDS if self.approvals.held() else None):
+                    with anyio.move_on_after(LOOK_AGAIN_SECONDS if self.approvals.held() else None):
                         await approved.receive()
-                except EndOfStream:
+                except anyio.EndOfStream:
                     return
 
     async def _is_approved(self, held: Held) -> bool:

@@ -19,18 +19,7 @@ from typing import Literal, NewType
 import msgspec
 from msgspec import Struct
 
-from intern.core.ids import (
-    ChannelId,
-    ConversationId,
-    FactId,
-    GuildId,
-    MessageId,
-    NuggetId,
-    QAId,
-    SourceId,
-    TopicName,
-    UserId,
-)
+from intern.core import ids
 
 Speaker = Literal["User", "Team"]
 
@@ -45,16 +34,16 @@ class Turn(Struct, frozen=True):
 class Capture(Struct, frozen=True, kw_only=True):
     """A question and its team answer, not yet archived. `turns` and `message_ids` run side by side, oldest first."""
 
-    conversation_id: ConversationId
+    conversation_id: ids.ConversationId
     turns: tuple[Turn, ...]
-    message_ids: tuple[MessageId, ...]
+    message_ids: tuple[ids.MessageId, ...]
     answered_at: datetime
     """Time of the last message (UTC): tells newer knowledge from older, whenever it was archived."""
-    guild_id: GuildId | None = None
-    channel_id: ChannelId | None = None
-    replaces: QAId | None = None
+    guild_id: ids.GuildId | None = None
+    channel_id: ids.ChannelId | None = None
+    replaces: ids.QAId | None = None
     """The pair that this capture is a fuller or edited version of."""
-    author_ids: tuple[UserId, ...] = ()
+    author_ids: tuple[ids.UserId, ...] = ()
     """The author of each message, parallel to `message_ids`; "" for an unknown one, empty if none is known."""
     author_names: tuple[tuple[str, ...], ...] = ()
     """What each of `author_ids` is called, or empty. Only on the way to the archive, which holds no names."""
@@ -79,7 +68,7 @@ def question_of(turns: Iterable[Turn]) -> str:
 class CapturedPair(Capture, frozen=True, kw_only=True):
     """A question and its team answer, safe in the archive."""
 
-    qa_id: QAId
+    qa_id: ids.QAId
     timestamp: datetime
     """Time of archiving (UTC); strictly increases through the archive. `qa_id` is derived from it."""
     extra_headers: tuple[tuple[str, str], ...] = ()
@@ -89,10 +78,10 @@ class CapturedPair(Capture, frozen=True, kw_only=True):
 class TopicBlock(Struct, frozen=True, kw_only=True):
     """A pair as it stands in a topic file."""
 
-    qa_id: QAId
+    qa_id: ids.QAId
     timestamp: datetime
     turns: tuple[Turn, ...]
-    conversation_id: ConversationId | None = None
+    conversation_id: ids.ConversationId | None = None
     """None in files that other programs wrote."""
     answered_at: datetime | None = None
     extra_headers: tuple[tuple[str, str], ...] = ()
@@ -104,14 +93,14 @@ class _Decided(Struct, frozen=True, kw_only=True, tag_field="action"):
 
 
 class _OfPair(_Decided, frozen=True, kw_only=True):
-    qa_id: QAId
+    qa_id: ids.QAId
 
 
 class Filed(_OfPair, frozen=True, kw_only=True, tag="filed"):
     """The pair stands in a topic file; `removed` names the blocks that it made obsolete."""
 
-    topic: TopicName
-    removed: tuple[QAId, ...] = ()
+    topic: ids.TopicName
+    removed: tuple[ids.QAId, ...] = ()
 
 
 class Skipped(_OfPair, frozen=True, kw_only=True, tag="skipped"):
@@ -125,7 +114,7 @@ class Parked(_OfPair, frozen=True, kw_only=True, tag="parked"):
 class Replaced(_OfPair, frozen=True, kw_only=True, tag="replaced"):
     """The pair's block gave way to a fuller or newer version of the same conversation."""
 
-    by: QAId
+    by: ids.QAId
 
 
 class Removed(_OfPair, frozen=True, kw_only=True, tag="removed"):
@@ -135,13 +124,13 @@ class Removed(_OfPair, frozen=True, kw_only=True, tag="removed"):
 class Withdrawn(_Decided, frozen=True, kw_only=True, tag="withdrawn"):
     """From now on, nothing is learned from these messages, in any pair. The archive still holds them."""
 
-    message_ids: tuple[MessageId, ...]
+    message_ids: tuple[ids.MessageId, ...]
 
 
 class Moved(_OfPair, frozen=True, kw_only=True, tag="moved"):
     """The pair's block stands in another topic by now: the one where it was filed had outgrown its bound."""
 
-    topic: TopicName
+    topic: ids.TopicName
 
 
 class AwaitingReview(_OfPair, frozen=True, kw_only=True, tag="awaiting_review"):
@@ -164,8 +153,8 @@ class Rejected(_OfPair, frozen=True, kw_only=True, tag="rejected"):
 class Forgotten(_Decided, frozen=True, kw_only=True, tag="forgotten"):
     """A tombstone: these messages teach nothing any more, nor does anything that the member wrote until then."""
 
-    message_ids: tuple[MessageId, ...]
-    user_id: UserId | None = None
+    message_ids: tuple[ids.MessageId, ...]
+    user_id: ids.UserId | None = None
 
 
 PairDecision = Filed | Skipped | Parked | Replaced | Removed | Moved | AwaitingReview | Approved | Rejected
@@ -177,14 +166,14 @@ Decision = PairDecision | Withdrawn | Forgotten
 class IndexEntry(Struct, frozen=True):
     """One source and one paragraph on what it covers."""
 
-    source_id: SourceId
+    source_id: ids.SourceId
     description: str
 
 
 class SourceText(Struct, frozen=True, kw_only=True):
     """A source, loaded. `text` is whole here; the answering room cuts it to passages that fit."""
 
-    source_id: SourceId
+    source_id: ids.SourceId
     text: str
     title: str
     url: str | None = None
@@ -209,8 +198,8 @@ NuggetStatus = Literal["FACT", "SPECULATION", "COMMUNITY_OPINION"]
 class Nugget(Struct, frozen=True, kw_only=True):
     """A piece of knowledge and how far it can be trusted. No text field holds a name, an id or a mention."""
 
-    id: NuggetId
-    conversation_id: ConversationId
+    id: ids.NuggetId
+    conversation_id: ids.ConversationId
     topic: str
     timestamp: datetime
     """Of the last message of its conversation (UTC)."""
@@ -219,12 +208,12 @@ class Nugget(Struct, frozen=True, kw_only=True):
     detailed_analysis: str
     status: NuggetStatus
     keywords: tuple[str, ...] = ()
-    source_message_ids: tuple[MessageId, ...] = ()
+    source_message_ids: tuple[ids.MessageId, ...] = ()
     """Messages of the conversation that it was made from."""
     user_ids_involved: tuple[str, ...] = ()
     """`User_1` and so on, the same person the same number within a conversation."""
-    guild_id: GuildId | None = None
-    channel_id: ChannelId | None = None
+    guild_id: ids.GuildId | None = None
+    channel_id: ids.ChannelId | None = None
 
     @property
     def stamp(self) -> str:
@@ -243,7 +232,7 @@ Sentiment = Literal["neutral", "frustration", "confirmation", "correction", "upd
 class Fact(Struct, frozen=True, kw_only=True):
     """A sentence that was true when it was last said, as far as anybody knows."""
 
-    id: FactId
+    id: ids.FactId
     agent_id: str
     """The community that it is known in."""
     category: FactCategory
@@ -256,7 +245,7 @@ class Fact(Struct, frozen=True, kw_only=True):
     first_seen_at: datetime
     last_seen_at: datetime
     occurrence_count: int = 1
-    supersedes: FactId | None = None
+    supersedes: ids.FactId | None = None
     """The older fact that this one took the place of."""
     is_active: bool = True
     """False once a newer fact replaced it, or an operator retired it."""
@@ -269,8 +258,8 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     """A conversation in which a fact was said."""
 
     id: str
-    fact_id: FactId
-    conversation_id: ConversationId
+    fact_id: ids.FactId
+    conversation_id: ids.ConversationId
     timestamp: datetime
     context_snippet: str = ""
     sentiment: Sentiment = "neutral"
@@ -287,13 +276,13 @@ Origin = Literal["capture", "answer", "note"]
 class Distilled(Struct, frozen=True, kw_only=True):
     """A conversation that something is learned from, as it stood when it was read."""
 
-    id: ConversationId
+    id: ids.ConversationId
     agent_id: str
     """The community that it took place in."""
     origin: Origin = "capture"
-    guild_id: GuildId | None = None
-    channel_id: ChannelId | None = None
-    message_ids: tuple[MessageId, ...] = ()
+    guild_id: ids.GuildId | None = None
+    channel_id: ids.ChannelId | None = None
+    message_ids: tuple[ids.MessageId, ...] = ()
     last_message_at: datetime
     content_hash: str
 
@@ -327,7 +316,7 @@ class RefusedFact(Struct, frozen=True, kw_only=True, tag=True):
     """Not taken; nothing of its text is kept."""
 
     reason: FactRefusal
-    gone: FactId | None = None
+    gone: ids.FactId | None = None
     """A known fact that says the same, and goes, too."""
 
 
@@ -358,17 +347,17 @@ class Applied(Struct, frozen=True, kw_only=True):
 class Touched(Struct, frozen=True, kw_only=True):
     """Nuggets and facts that something was done to; some may be gone."""
 
-    nuggets: tuple[NuggetId, ...] = ()
-    facts: tuple[FactId, ...] = ()
+    nuggets: tuple[ids.NuggetId, ...] = ()
+    facts: tuple[ids.FactId, ...] = ()
 
 
 class KnownFacts(Struct, frozen=True, kw_only=True):
     """What has to be known to decide about proposals for a conversation."""
 
     facts: tuple[Fact, ...] = ()
-    only_here: frozenset[FactId] = frozenset()
+    only_here: frozenset[ids.FactId] = frozenset()
     """Those that no other conversation says."""
-    retired_here: frozenset[FactId] = frozenset()
+    retired_here: frozenset[ids.FactId] = frozenset()
     """Those that the conversation said, and an operator retired."""
 
 
@@ -415,7 +404,7 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
     """A piece of text that can be found. A long source is several documents, which all lead to it."""
 
     id: str
-    source_id: SourceId
+    source_id: ids.SourceId
     """What a result leads to."""
     kind: SearchKind
     part: SearchPart = "text"
@@ -456,7 +445,7 @@ class Scored(Struct, frozen=True, kw_only=True):
     """A source that a search found, by the best of its documents."""
 
     document_id: str
-    source_id: SourceId
+    source_id: ids.SourceId
     score: float
     """How well it fits, larger is better: bm25 of words, the cosine of a vector (1 says the same, 0 is unrelated)."""
     written: bool = False
@@ -466,7 +455,7 @@ class Scored(Struct, frozen=True, kw_only=True):
 class Hit(Struct, frozen=True, kw_only=True):
     """The passage of a source that fits a question best, and how well it does."""
 
-    source_id: SourceId
+    source_id: ids.SourceId
     title: str = ""
     """Of a document's passage, the headings above it; of a team answer, the question."""
     text: str = ""

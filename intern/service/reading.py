@@ -14,23 +14,10 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from intern.core import records
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, ConversationId, QAId, SourceId, TopicName
-from intern.core.records import (
-    CapturedPair,
-    Decision,
-    Fact,
-    Filed,
-    Forgotten,
-    Moved,
-    Nugget,
-    NuggetStatus,
-    PairDecision,
-    TopicBlock,
-    Turn,
-    Withdrawn,
-)
 from intern.core.text.words import topic_name
 from intern.learning.prompts import block_of, left_of
 from intern.search.finding import terms_of
@@ -56,7 +43,7 @@ class RemovedPair(Struct, frozen=True, kw_only=True):
     by: QAId
     """The pair that made it obsolete."""
     at: datetime
-    turns: tuple[Turn, ...]
+    turns: tuple[records.Turn, ...]
     """Empty where nothing of it may be shown any more, or the archive does not hold it."""
 
 
@@ -65,14 +52,14 @@ def removed_from(topic: TopicName, decisions: Knowledge, archive: Archive) -> tu
 
     Less the messages that were withdrawn. Reads the whole log; blocks.
     """
-    removed: dict[datetime, Filed] = {}
+    removed: dict[datetime, records.Filed] = {}
     ids: dict[datetime, QAId] = {}
     for decision in decisions.all():
-        if isinstance(decision, Withdrawn | Forgotten):
+        if isinstance(decision, records.Withdrawn | records.Forgotten):
             continue
-        if isinstance(decision, Filed | Moved):
+        if isinstance(decision, records.Filed | records.Moved):
             removed.pop(time_of(decision.qa_id), None)  # it stands again
-        if isinstance(decision, Filed):
+        if isinstance(decision, records.Filed):
             for qa_id in decision.removed:
                 time = time_of(qa_id)
                 removed.pop(time, None)
@@ -84,7 +71,7 @@ def removed_from(topic: TopicName, decisions: Knowledge, archive: Archive) -> tu
     )
 
 
-def _turns(qa_id: QAId, decisions: Knowledge, archive: Archive) -> tuple[Turn, ...]:
+def _turns(qa_id: QAId, decisions: Knowledge, archive: Archive) -> tuple[records.Turn, ...]:
     pair = archive.get(qa_id)
     left = None if pair is None else left_of(pair, decisions.is_withdrawn)
     return () if left is None else block_of(left).turns
@@ -107,7 +94,7 @@ class TopicText(Struct, frozen=True, kw_only=True):
 
     name: TopicName
     description: str
-    blocks: tuple[TopicBlock, ...]
+    blocks: tuple[records.TopicBlock, ...]
     removed: tuple[RemovedPair, ...]
 
 
@@ -132,7 +119,7 @@ class WaitingPair(Struct, frozen=True, kw_only=True):
     """For how long it has stood in the archive."""
     conversation_id: ConversationId
     channel_id: ChannelId | None
-    turns: tuple[Turn, ...]
+    turns: tuple[records.Turn, ...]
     """Whole, as they would be filed; none where its question or its answer was deleted since."""
     in_newer: QAId | None
     """A newer version that waits, too: approving that one decides about this one, too."""
@@ -141,8 +128,8 @@ class WaitingPair(Struct, frozen=True, kw_only=True):
 class PairText(Struct, frozen=True, kw_only=True):
     """An archived pair, whole, with all that was ever decided about it."""
 
-    pair: CapturedPair
-    decisions: tuple[Decision, ...]
+    pair: records.CapturedPair
+    decisions: tuple[records.Decision, ...]
 
 
 class Reading:
@@ -169,11 +156,13 @@ class Reading:
             raise ConfigError(f"there is no topic {name}; `intern topics` lists them")
         return TopicText(name=name, description=self._described(name), blocks=blocks, removed=removed)
 
-    def history(self, label: str) -> tuple[PairDecision, ...]:
+    def history(self, label: str) -> tuple[records.PairDecision, ...]:
         """All that was decided about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""
         name = named_topic(label)
-        decisions = [each for each in self._knowledge.all() if not isinstance(each, Withdrawn | Forgotten)]
-        places = (each for each in decisions if isinstance(each, Filed | Moved) and each.topic == name)
+        decisions = [
+            each for each in self._knowledge.all() if not isinstance(each, records.Withdrawn | records.Forgotten)
+        ]
+        places = (each for each in decisions if isinstance(each, records.Filed | records.Moved) and each.topic == name)
         concerned = {time_of(each.qa_id) for each in places}
         if not concerned:
             raise ConfigError(f"nothing was ever filed under {name}; `intern topics` lists what there is")
@@ -197,7 +186,7 @@ class Reading:
         newer = {time_of(pair.replaces): pair.qa_id for pair in pairs if pair.replaces is not None}
         return tuple(self._waiting(pair, newer.get(pair.timestamp), now) for pair in pairs)
 
-    def _waiting(self, pair: CapturedPair, newer: QAId | None, now: datetime) -> WaitingPair:
+    def _waiting(self, pair: records.CapturedPair, newer: QAId | None, now: datetime) -> WaitingPair:
         left = left_of(pair, self._knowledge.is_withdrawn)
         return WaitingPair(
             qa_id=pair.qa_id,
@@ -223,7 +212,7 @@ class Reading:
             description=self._described(name),
         )
 
-    def _pair_line(self, pair: CapturedPair) -> PairLine:
+    def _pair_line(self, pair: records.CapturedPair) -> PairLine:
         decision = self._knowledge.of(pair.qa_id)
         return PairLine(
             qa_id=pair.qa_id,
@@ -243,10 +232,10 @@ def named_topic(label: str) -> TopicName:
         raise ConfigError(f"{label[:80]!r} can be no topic ({error}); `intern topics` lists them") from error
 
 
-def _concerns(decision: Decision, pair: CapturedPair) -> bool:
-    if isinstance(decision, Withdrawn | Forgotten):
+def _concerns(decision: records.Decision, pair: records.CapturedPair) -> bool:
+    if isinstance(decision, records.Withdrawn | records.Forgotten):
         return not set(decision.message_ids).isdisjoint(pair.message_ids)
-    ids: Sequence[QAId] = (decision.qa_id, *(decision.removed if isinstance(decision, Filed) else ()))
+    ids: Sequence[QAId] = (decision.qa_id, *(decision.removed if isinstance(decision, records.Filed) else ()))
     return any(time_of(qa_id) == pair.timestamp for qa_id in ids)
 
 
@@ -259,33 +248,33 @@ class Known:
         self.extractions = ExtractionLog(db, clock=clock)
         """What each conversation taught."""
 
-    async def facts(self, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
+    async def facts(self, wanted: FactFilter, limit: int) -> tuple[records.Fact, ...]:
         """Return facts, the latest said first. Raises KnowledgeError."""
         return await self._facts.all(wanted, limit)
 
-    async def search_facts(self, text: str, wanted: FactFilter, limit: int) -> tuple[Fact, ...]:
+    async def search_facts(self, text: str, wanted: FactFilter, limit: int) -> tuple[records.Fact, ...]:
         """Return facts that hold words of a text, best first. Raises KnowledgeError."""
         terms = terms_of(text)
         unspaced = [each for each in (*terms.grams, *terms.short) if not each.isascii()]
         return await self._facts.search_facts(any_of(terms.words), wanted, limit, holding=unspaced)
 
-    async def fact(self, prefix: str, *, secret: bool) -> Fact:
+    async def fact(self, prefix: str, *, secret: bool) -> records.Fact:
         """Return the fact whose id begins like that. Raises ConfigError for none or several, and KnowledgeError."""
         start = prefix.strip()
         found = await self._facts.beginning(start.removeprefix("fact:"), secret=secret) if start else ()
         return _only(found, "fact", prefix, "`intern facts list --all`")
 
-    async def fact_history(self, prefix: str, *, secret: bool) -> tuple[Fact, tuple[Link, ...]]:
+    async def fact_history(self, prefix: str, *, secret: bool) -> tuple[records.Fact, tuple[Link, ...]]:
         """Return a fact as `fact` finds it, and its chain, oldest first."""
         fact = await self.fact(prefix, secret=secret)
         links = await self._facts.history(fact.id)
         return fact, tuple(each for each in links if secret or each.fact.visibility != "secret")
 
-    async def nuggets(self, status: NuggetStatus | None, limit: int) -> tuple[Nugget, ...]:
+    async def nuggets(self, status: records.NuggetStatus | None, limit: int) -> tuple[records.Nugget, ...]:
         """Return nuggets, newest first. Raises KnowledgeError."""
         return await self._nuggets.all(status, limit=limit)
 
-    async def nugget(self, prefix: str) -> Nugget:
+    async def nugget(self, prefix: str) -> records.Nugget:
         """Return the nugget whose id begins like that. Raises as `fact` does."""
         start = prefix.strip().removeprefix("nugget:")
         found = await self._nuggets.beginning(start) if start else ()

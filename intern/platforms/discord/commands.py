@@ -16,16 +16,8 @@ import msgspec
 from hikari.internal import routes
 from msgspec import Struct
 
+from intern.core import flow
 from intern.core.errors import ChatError, ChatRefusedError
-from intern.core.flow import (
-    AskCommand,
-    ButtonPressed,
-    Interaction,
-    InteractionTicket,
-    LearnCommand,
-    UnknownInteraction,
-    WhyCommand,
-)
 from intern.core.ids import ChannelId, GuildId
 from intern.core.log import get_logger
 from intern.core.messages import Author, Button, ChatMessage
@@ -92,7 +84,7 @@ class HikariCommands:
     ready: Callable[[], Awaitable[object]] | None = None
     """Returns once Discord has welcomed us: commands are registered after that."""
 
-    async def defer(self, ticket: InteractionTicket, *, update: bool = False) -> None:
+    async def defer(self, ticket: flow.InteractionTicket, *, update: bool = False) -> None:
         """Tell Discord that an answer will come; it must hear so within 3 s. Doing it again is harmless.
 
         With `update` (buttons only) the member sees no sign of waiting, and `follow_up` is the way to answer.
@@ -104,12 +96,12 @@ class HikariCommands:
         # hikari asks again by itself where the confirmation got lost.
         await self._ask(ticket, "acknowledge", route, body, done=_ACKNOWLEDGED)
 
-    async def reply(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
+    async def reply(self, ticket: flow.InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Put the answer where the member sees us waiting. Doing it again replaces it."""
         route = routes.PATCH_INTERACTION_RESPONSE.compile(**ids(webhook=ticket.application_id), token=_token(ticket))
         await self._ask(ticket, "answer", route, content(text, buttons, None))
 
-    async def follow_up(self, ticket: InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
+    async def follow_up(self, ticket: flow.InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Say more. Doing it again says it twice."""
         body = content(text, buttons, None)
         body["flags"] |= _EPHEMERAL
@@ -134,7 +126,7 @@ class HikariCommands:
 
     async def _ask(
         self,
-        ticket: InteractionTicket,
+        ticket: flow.InteractionTicket,
         act: str,
         route: routes.CompiledRoute,
         body: Mapping[str, Any],
@@ -154,7 +146,7 @@ class HikariCommands:
                 raise type(error)(str(error).replace(_token(ticket), "***")) from None
 
 
-def interaction_of(payload: Mapping[str, Any], team: Team, cache: Cache | None = None) -> Interaction | None:
+def interaction_of(payload: Mapping[str, Any], team: Team, cache: Cache | None = None) -> flow.Interaction | None:
     """Read the payload of an INTERACTION_CREATE, from any server or none; None where no answer is expected.
 
     What can be answered but not understood is an UnknownInteraction. Raises msgspec.ValidationError for a payload
@@ -165,12 +157,14 @@ def interaction_of(payload: Mapping[str, Any], team: Team, cache: Cache | None =
         return None
     cache = cache or Cache()
     token, ours = Secret(raw.token), raw.application_id
-    ticket = InteractionTicket(id=raw.id, token=token, application_id=ours, guild_id=raw.guild_id, channel_id=raw.place)
+    ticket = flow.InteractionTicket(
+        id=raw.id, token=token, application_id=ours, guild_id=raw.guild_id, channel_id=raw.place
+    )
     try:
         known = _understood(raw, ticket, _user_of(raw, team, cache), team, cache)
     except msgspec.ValidationError as error:
-        return UnknownInteraction(interaction=ticket, what=f"unreadable: {error}")
-    return known or UnknownInteraction(interaction=ticket, what=f"of type {raw.type}")
+        return flow.UnknownInteraction(interaction=ticket, what=f"unreadable: {error}")
+    return known or flow.UnknownInteraction(interaction=ticket, what=f"of type {raw.type}")
 
 
 def same_commands(there: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]) -> bool:
@@ -245,30 +239,34 @@ class _Component(Struct, frozen=True):
     custom_id: str
 
 
-def _understood(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, cache: Cache) -> Interaction | None:
+def _understood(
+    raw: _Raw, ticket: flow.InteractionTicket, user: Author, team: Team, cache: Cache
+) -> flow.Interaction | None:
     match raw.type:
         case 2:
             return _command(raw, ticket, user, team, cache)
         case 3:
             component, held = msgspec.convert(raw.data, _Component), msgspec.convert(raw.message, RawSent)
-            return ButtonPressed(interaction=ticket, user=user, button=component.custom_id, message_id=held.id)
+            return flow.ButtonPressed(interaction=ticket, user=user, button=component.custom_id, message_id=held.id)
         case _:
             return None
 
 
-def _command(raw: _Raw, ticket: InteractionTicket, user: Author, team: Team, cache: Cache) -> Interaction | None:
+def _command(
+    raw: _Raw, ticket: flow.InteractionTicket, user: Author, team: Team, cache: Cache
+) -> flow.Interaction | None:
     command = msgspec.convert(raw.data, _Command)
     on = _target(raw, command, team, cache)
     why = next((option for option in command.options if option.name == _WHY), None)
     match command.type, command.name:
         case 1, "ask":
-            return AskCommand(interaction=ticket, user=user, question=_text(command.options, _QUESTION))
+            return flow.AskCommand(interaction=ticket, user=user, question=_text(command.options, _QUESTION))
         case 1, "intern" if why:
-            return WhyCommand(interaction=ticket, user=user, about=_text(why.options, _MESSAGE))
+            return flow.WhyCommand(interaction=ticket, user=user, about=_text(why.options, _MESSAGE))
         case 3, "Answer this" if on:
-            return AskCommand(interaction=ticket, user=user, question=on.text, on=on)
+            return flow.AskCommand(interaction=ticket, user=user, question=on.text, on=on)
         case 3, "Learn from this" if on:
-            return LearnCommand(interaction=ticket, user=user, on=on)
+            return flow.LearnCommand(interaction=ticket, user=user, on=on)
         case _:
             return None
 
@@ -297,7 +295,7 @@ def _user_of(raw: _Raw, team: Team, cache: Cache) -> Author:
     return author_of(user, member, roles or (), team, is_bot=user.is_bots)
 
 
-def _token(ticket: InteractionTicket) -> str:
+def _token(ticket: flow.InteractionTicket) -> str:
     return quote(ticket.token.reveal(), safe="")
 
 
