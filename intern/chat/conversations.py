@@ -98,19 +98,17 @@ def _parts(batch: Batch) -> list[list[ChatMessage]]:
     return [first, *others]
 
 
-def capture_request(
-    batch: Batch, conversation: ConversationId | None, messages: Sequence[ChatMessage]
-) -> CaptureRequest | None:
+def capture_request(batch: Batch, of: ConversationId | None, messages: Sequence[ChatMessage]) -> CaptureRequest | None:
     """Return the request to keep these messages, oldest first; None unless both a user and the team say something.
 
-    Bots' messages and empty ones are left out. Without a `conversation` it is that of the oldest message.
+    Bots' messages and empty ones are left out. Without `of`, their conversation is that of the oldest.
     """
     kept = tuple(message for message in messages if message.author.type != "bot" and text_of(message).strip())
     if {message.author.type for message in kept} != {"community_user", "team_member"}:
         return None
     return CaptureRequest(
         # The oldest message is the root, however the chain branches.
-        conversation_id=conversation or reply_conversation(kept[0].id),
+        conversation_id=of or reply_conversation(kept[0].id),
         guild_id=batch.last.guild_id,
         channel_id=batch.channel_id,
         messages=kept,

@@ -221,9 +221,8 @@ class Nugget(Struct, frozen=True, kw_only=True):
         return sha256(msgspec.json.encode(self)).hexdigest()[:32]
 
 
-FactCategory = Literal[
-    "preference", "decision", "person", "action_item", "correction", "technical", "routine", "emotional"
-]
+_Said = Literal["preference", "decision", "person", "action_item"]
+FactCategory = Literal[_Said, "correction", "technical", "routine", "emotional"]
 Visibility = Literal["shared", "private", "secret"]
 """From the least to the most strict."""
 Sentiment = Literal["neutral", "frustration", "confirmation", "correction", "update"]
@@ -392,9 +391,8 @@ SourceType = Literal["document", "page", "topic"]
 FileType = Literal["documentation", "configuration", "source_code", "services"]
 """What kind of file was discovered, from the most to the least worth."""
 
-SearchStatus = Literal[
-    "ok", "pending", "summary_failed", "unsupported_type", "permission_denied", NuggetStatus, "active", "retired"
-]
+_FileStatus = Literal["summary_failed", "unsupported_type", "permission_denied"]
+SearchStatus = Literal["ok", "pending", _FileStatus, NuggetStatus, "active", "retired"]
 """Of sources the first two, of files all but the second of those before a nugget's, of facts the last two."""
 
 Scalar = str | int | float | bool | None

@@ -71,6 +71,9 @@ class FieldRefusedError(errors.ModelRefusedError):
         self.field = field
 
 
+Client = httpx.AsyncClient
+
+
 class Endpoint:
     """The connection, limits and errors of an endpoint. Close it with `aclose`, or use it as an async context manager.
 
@@ -79,9 +82,7 @@ class Endpoint:
     `api_key` or `model`; `section` is the table that the message names.
     """
 
-    def __init__(
-        self, options: LlmOptions, *, path: str, usage: Usage, client: httpx.AsyncClient | None, section: str
-    ) -> None:
+    def __init__(self, options: LlmOptions, *, path: str, usage: Usage, client: Client | None, section: str) -> None:
         self._url = _url_of(options.base_url, path, section)
         self._key = _checked_key(options, section)
         if not options.model:
@@ -291,9 +292,8 @@ class Endpoint:
                 return errors.ModelSchemaError(f"{says}; if it cannot take the form of the reply, {hint}")
             case None:
                 hint = f"; if it does not know the response format, set {self._section}.structured_output"
-                return errors.ModelRefusedError(
-                    says + ("" if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else hint)
-                )
+                is_large = answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+                return errors.ModelRefusedError(says if is_large else says + hint)
 
     def _quoted(self, answer: Reply) -> str:
         said = self._scrubbed(answer.body.decode("utf-8", "replace"))

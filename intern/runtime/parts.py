@@ -104,7 +104,7 @@ async def parts_around(
             open_embedder(settings, db, clock, opened.usage) as embedder,
         ):
             if beside is not None:
-                _join(beside.counters, platform.chat, opened.usage, events, embedder)
+                _add(beside.counters, platform.chat, opened.usage, events, embedder)
             watch = monitoring.ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)
             section = "llm" if settings.llm_kb is None else "llm.kb"
             learning = watch.over(opened.learning, work="learning", section=section)
@@ -349,16 +349,14 @@ def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> 
         unanswered.add(request.batch.messages, reason)
 
 
-def _join(
-    counters: monitoring.Counters, chat: ChatPlatform, usage: Usage | None, events: Events, by: Embedder | None
-) -> None:
+def _add(to: monitoring.Counters, chat: ChatPlatform, usage: Usage | None, events: Events, by: Embedder | None) -> None:
     """Register the sources of the counters."""
-    events.tally = counters
+    events.tally = to
     if usage is not None:
-        usage.counted = counters.spent
+        usage.counted = to.spent
     if isinstance(by, EndpointEmbedder):
-        monitoring.count_embeddings(counters, by)
-    chat.tell_requests(partial(monitoring.count_request, counters), counters.reconnected)
+        monitoring.count_embeddings(to, by)
+    chat.tell_requests(partial(monitoring.count_request, to), to.reconnected)
 
 
 def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: monitoring.ModelWatch) -> Running:

@@ -367,9 +367,8 @@ class _Servers:
                 f"{self._found.application_id}/bot, Privileged Gateway Intents",
             )
         if not self._discord.guild_ids:
-            yield _todo(
-                "no server is named", 'set discord.guild_ids to the ids of your servers, as in guild_ids = ["123…"]'
-            )
+            mend = 'set discord.guild_ids to the ids of your servers, as in guild_ids = ["123…"]'
+            yield _todo("no server is named", mend)
         for guild_id, server in self._found.servers.items():
             if server is None:
                 yield _todo(f"the bot is not on server {guild_id}", f"open this link and choose it: {self._invite}")

@@ -265,12 +265,10 @@ def estimate(
 class _Measured:
     """Prompts as the library of today would make them, on average: a new one starts small, and grows as large."""
 
-    def __init__(
-        self, topics: Knowledge, describe: Describe, tokens_of: TokensOf, options: prompts.LearningOptions
-    ) -> None:
-        self._topics, self._tokens_of, self._options = topics, tokens_of, options
-        names = topics.names()
-        self._entries = [IndexEntry(SourceId(f"team:{name}.txt"), describe(topics.read(name))) for name in names]
+    def __init__(self, of: Knowledge, describe: Describe, count: TokensOf, options: prompts.LearningOptions) -> None:
+        self._topics, self._tokens_of, self._options = of, count, options
+        names = of.names()
+        self._entries = [IndexEntry(SourceId(f"team:{name}.txt"), describe(of.read(name))) for name in names]
 
     def classify(self, pair: CapturedPair) -> int:
         """Tokens of the call that chooses its topic."""
@@ -282,9 +280,8 @@ class _Measured:
         topic = self._topic(pair)
         blocks = self._topics.read(topic) if topic is not None else ()
         others = [block for block in blocks if block.conversation_id != pair.conversation_id]
-        shown = prompts.blocks_material(
-            others[: len(others) // 2 + 1], prompts.text_of(pair.turns), self._options.max_blocks_chars
-        )
+        half, words = others[: len(others) // 2 + 1], prompts.text_of(pair.turns)
+        shown = prompts.blocks_material(half, words, self._options.max_blocks_chars)
         given = prompts.IntegrateIn(topic=topic or "new-topic", blocks=shown, pair=self._material(pair))
         return self._tokens_of(prompts.INTEGRATE, given) + _REPLY
 

@@ -405,13 +405,11 @@ class Standing:
             return ()
         today = self.usage.today()
         tokens, cost = await self.usage.spent(today)
-        money, currency = llm.currency, "currency"
+        money, currency, most = llm.currency, "currency", llm.daily_cost_budget
         return (
             Gauge("model_budget_tokens", "Tokens that a day (UTC) may take; 0: no limit", {"": llm.daily_token_budget}),
             Gauge("model_spent_today_tokens", "Tokens of this day (UTC)", {"": tokens}),
-            Gauge(
-                "model_budget_cost", "Money that a day may cost; 0: no limit", {money: llm.daily_cost_budget}, currency
-            ),
+            Gauge("model_budget_cost", "Money that a day may cost; 0: no limit", {money: most}, currency),
             Gauge("model_spent_today_cost", "Money of this day (UTC)", {money: cost}, currency),
         )
 

@@ -302,9 +302,8 @@ class Indexing:
         self.team_catalogue = Catalogue(stores.knowledge, "team")
         self.embedding = None if embedder is None else Embedding(stores.search, embedder)
         both, archive = (self._kb_catalogue, self.team_catalogue), stores.archive
-        self._library = Library(
-            indices=both, sources=stores.sources, topics=stores.knowledge, archive=archive, pages=stores.pages
-        )
+        sources, topics = stores.sources, stores.knowledge
+        self._library = Library(indices=both, sources=sources, topics=topics, archive=archive, pages=stores.pages)
         self.turn = Lock()
         # Apart from the others: slow sites hold up neither topics nor documents.
         self._fetching = Lock()

@@ -26,7 +26,7 @@ from intern.facts.segments import ExtractionOptions
 from intern.facts.visibility import FactOptions
 from intern.learning.prompts import LearningOptions
 from intern.models.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions
-from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.options import NO_ACCOUNT, NO_SERVERS, DiscordOptions
 from intern.settings.reading import Raw, Shape, is_list, is_table, merge, read, tables_of
 from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
 from intern.stores.blocks import time_of
@@ -206,11 +206,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def require_for_run(self) -> None:
         """Raise ConfigError unless `intern run` has all settings without a default."""
         if not self.discord.token:
-            raise ConfigError(
-                "discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml"
-            )
+            raise ConfigError(NO_ACCOUNT)
         if not self.discord.guild_ids:
-            raise ConfigError('discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]')
+            raise ConfigError(NO_SERVERS)
         self.require_model()
 
     def require_model(self) -> None:

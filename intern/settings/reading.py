@@ -27,6 +27,9 @@ _DOTENV = ".env"
 _PREFIX = "INTERN__"
 
 
+_Table = Mapping[str, Any]
+
+
 class Raw(NamedTuple):
     """All keys that were set."""
 
@@ -78,9 +81,7 @@ class Shape:
         hint = self.hint([*above, last])
         return get_args(_items(self.hint(above)).get(last) if hint is None else hint)
 
-    def refuse_unknown(
-        self, raw: Mapping[str, Any], place: str, known: Mapping[str, Any] | None = None, above: str = ""
-    ) -> None:
+    def refuse_unknown(self, raw: _Table, place: str, known: _Table | None = None, above: str = "") -> None:
         """Raise ConfigError for the first key that no setting has."""
         known = self._tables if known is None else known
         for key, value in raw.items():

@@ -44,46 +44,32 @@ class Metrics:
         self._prompts = frozenset(prompts)
         self._currency = currency
         count, spread = self._counter, self._histogram
-        self._ai = count(
-            "ai_requests",
-            "Questions on Discord that were thought over, /ask included, by result; not those of the page's own box",
-            result=_RESULTS,
-        )
+        told = "Questions on Discord that were thought over, /ask included, by result; not those of the page's own box"
+        self._ai = count("ai_requests", told, result=_RESULTS)
         self._gate = count("ai_gate", "Decisions whether to look for an answer", answerable=_TRUTH)
         self._verification = count("ai_verification", "Second looks at an answer", good_enough=_TRUTH)
         self._sources = spread("ai_selected_sources_histogram", "Sources that were chosen for a question", _SOURCES)
         self._answer_seconds = spread("ai_request_duration_seconds", "Time from question to result", _ANSWER_SECONDS)
         self._silences = count("silences", "Questions without an answer, by reason", reason=_REASONS)
-        self._declined = count(
-            "questions_declined", "Questions that were declined, by reason", reason=DECLINED.values()
-        )
+        reasons = DECLINED.values()
+        self._declined = count("questions_declined", "Questions that were declined, by reason", reason=reasons)
         self._replies = count("replies", "Replies handed to Discord, by outcome", outcome=_REPLIES)
         self._captures = count("captures", "Team answers that were archived")
-        self._lag = spread(
-            "capture_lag_seconds", "Time from a team answer on Discord to its line in the archive", _LAG_SECONDS
-        )
+        told = "Time from a team answer on Discord to its line in the archive"
+        self._lag = spread("capture_lag_seconds", told, _LAG_SECONDS)
         self._decided = count("decisions", "What was done with captures", decision=_DECISIONS)
-        self._calls = count(
-            "model_calls", "Calls of a model, by prompt and outcome", prompt=prompts, outcome=get_args(CallOutcome)
-        )
-        self._call_seconds = spread(
-            "model_call_duration_seconds", "Time of a call, retries and waiting included", _CALL_SECONDS, prompt=prompts
-        )
+        ends = get_args(CallOutcome)
+        self._calls = count("model_calls", "Calls of a model, by prompt and outcome", prompt=prompts, outcome=ends)
+        told = "Time of a call, retries and waiting included"
+        self._call_seconds = spread("model_call_duration_seconds", told, _CALL_SECONDS, prompt=prompts)
         kinds = ("prompt", "completion")
         self._tokens = count("model_tokens", "Tokens by prompt and kind", prompt=prompts, kind=kinds)
-        self._cached_tokens = count(
-            "model_cached_tokens",
-            "Of the prompts' tokens, those that the endpoint says it had in its cache",
-            prompt=prompts,
-        )
-        self._cost = count(
-            "model_cost", "Money by prompt, as far as prices are set", prompt=prompts, currency=(currency,)
-        )
-        self._requests = count(
-            "discord_requests",
-            "Calls of Discord's REST interface, by outcome after waits and retries: mended 429s and 5xx are not seen",
-            outcome=get_args(RequestOutcome),
-        )
+        told = "Of the prompts' tokens, those that the endpoint says it had in its cache"
+        self._cached_tokens = count("model_cached_tokens", told, prompt=prompts)
+        told = "Money by prompt, as far as prices are set"
+        self._cost = count("model_cost", told, prompt=prompts, currency=(currency,))
+        told = "Calls of Discord's REST interface, by outcome after waits and retries: mended 429s and 5xx are not seen"
+        self._requests = count("discord_requests", told, outcome=get_args(RequestOutcome))
         self._reconnects = count("discord_reconnects", "Connections with Discord after the first")
         ProcessCollector(namespace=PREFIX, registry=self._registry)
         self._build = Gauge("build_info", "The version that runs", {version: 1.0}, "version")

@@ -40,6 +40,7 @@ from intern.platforms.discord.payloads import (
 from intern.platforms.discord.rest import HikariRest
 
 _log = get_logger(__name__)
+_Ticket = flow.InteractionTicket
 
 # Discord's reference, "Receiving and Responding": types of commands and options, of answers.
 _UNANSWERABLE: Final = {1, 4}  # a ping, which the gateway never sends, and auto-completion, which we never ask
@@ -84,7 +85,7 @@ class HikariCommands:
     ready: Callable[[], Awaitable[object]] | None = None
     """Returns once Discord has welcomed us: commands are registered after that."""
 
-    async def defer(self, ticket: flow.InteractionTicket, *, update: bool = False) -> None:
+    async def defer(self, ticket: _Ticket, *, update: bool = False) -> None:
         """Tell Discord that an answer will come; it must hear so within 3 s. Doing it again is harmless.
 
         With `update` (buttons only) the member sees no sign of waiting, and `follow_up` is the way to answer.
@@ -96,12 +97,12 @@ class HikariCommands:
         # hikari asks again by itself where the confirmation got lost.
         await self._ask(ticket, "acknowledge", route, body, done=_ACKNOWLEDGED)
 
-    async def reply(self, ticket: flow.InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
+    async def reply(self, ticket: _Ticket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Put the answer where the member sees us waiting. Doing it again replaces it."""
         route = routes.PATCH_INTERACTION_RESPONSE.compile(**ids(webhook=ticket.application_id), token=_token(ticket))
         await self._ask(ticket, "answer", route, content(text, buttons, None))
 
-    async def follow_up(self, ticket: flow.InteractionTicket, text: str, *, buttons: Sequence[Button] = ()) -> None:
+    async def follow_up(self, ticket: _Ticket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Say more. Doing it again says it twice."""
         body = content(text, buttons, None)
         body["flags"] |= _EPHEMERAL
@@ -126,7 +127,7 @@ class HikariCommands:
 
     async def _ask(
         self,
-        ticket: flow.InteractionTicket,
+        ticket: _Ticket,
         act: str,
         route: routes.CompiledRoute,
         body: Mapping[str, Any],
@@ -157,9 +158,7 @@ def interaction_of(payload: Mapping[str, Any], team: Team, cache: Cache | None =
         return None
     cache = cache or Cache()
     token, ours = Secret(raw.token), raw.application_id
-    ticket = flow.InteractionTicket(
-        id=raw.id, token=token, application_id=ours, guild_id=raw.guild_id, channel_id=raw.place
-    )
+    ticket = _Ticket(id=raw.id, token=token, application_id=ours, guild_id=raw.guild_id, channel_id=raw.place)
     try:
         known = _understood(raw, ticket, _user_of(raw, team, cache), team, cache)
     except msgspec.ValidationError as error:
@@ -239,9 +238,7 @@ class _Component(Struct, frozen=True):
     custom_id: str
 
 
-def _understood(
-    raw: _Raw, ticket: flow.InteractionTicket, user: Author, team: Team, cache: Cache
-) -> flow.Interaction | None:
+def _understood(raw: _Raw, ticket: _Ticket, user: Author, team: Team, cache: Cache) -> flow.Interaction | None:
     match raw.type:
         case 2:
             return _command(raw, ticket, user, team, cache)
@@ -252,9 +249,7 @@ def _understood(
             return None
 
 
-def _command(
-    raw: _Raw, ticket: flow.InteractionTicket, user: Author, team: Team, cache: Cache
-) -> flow.Interaction | None:
+def _command(raw: _Raw, ticket: _Ticket, user: Author, team: Team, cache: Cache) -> flow.Interaction | None:
     command = msgspec.convert(raw.data, _Command)
     on = _target(raw, command, team, cache)
     why = next((option for option in command.options if option.name == _WHY), None)
@@ -295,7 +290,7 @@ def _user_of(raw: _Raw, team: Team, cache: Cache) -> Author:
     return author_of(user, member, roles or (), team, is_bot=user.is_bots)
 
 
-def _token(ticket: flow.InteractionTicket) -> str:
+def _token(ticket: _Ticket) -> str:
     return quote(ticket.token.reveal(), safe="")
 
 

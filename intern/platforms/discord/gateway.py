@@ -27,7 +27,7 @@ from intern.core.log import get_logger
 from intern.platforms.discord.audience import Audience, own_roles, session_of
 from intern.platforms.discord.commands import interaction_of
 from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, event_of
-from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.options import NO_SERVERS, DiscordOptions
 from intern.platforms.discord.payloads import RawUser, fitted
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest
 
@@ -234,7 +234,7 @@ class HikariDiscord(HikariRest):
     ) -> None:
         """With `reactions`, a ✅ of a team member becomes an Approval."""
         if not options.guild_ids:
-            raise ConfigError('discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]')
+            raise ConfigError(NO_SERVERS)
         super().__init__(options, Cache(), max_retries=max_retries)
         self._options = options
         self._intents = INTENTS | REACTIONS if reactions else INTENTS

@@ -11,6 +11,9 @@ from intern.chat.options import ConversationOptions
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.text.masking import Secret, settings_repr
 
+NO_ACCOUNT = "discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml"
+NO_SERVERS = 'discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]'
+
 
 class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One bot account, the servers it serves, and who their team is."""

@@ -30,7 +30,7 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, posit
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
 from intern.platforms.discord.events import Cache, Team, message_of
-from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.options import NO_ACCOUNT, DiscordOptions
 from intern.platforms.discord.payloads import (
     RawChannel,
     RawGateway,
@@ -111,9 +111,7 @@ def team_of(options: DiscordOptions) -> Team:
     """Who is who; the bot's id is read from its token where that holds it. Raises ConfigError for what is no token."""
     token = options.token.reveal().strip()
     if not token:
-        raise errors.ConfigError(
-            "discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml"
-        )
+        raise errors.ConfigError(NO_ACCOUNT)
     if not token.isascii() or not token.isprintable() or " " in token:
         raise errors.ConfigError(_NOT_A_BOTS)
     try:
@@ -203,9 +201,8 @@ class HikariRest:
             raise
         messages = await self._messages(channel_id, [raw])
         if not messages:
-            raise errors.ChatRefusedError(
-                f"could not {what}: it is one of Discord's own, or not what Discord documents"
-            )
+            why = "it is one of Discord's own, or not what Discord documents"
+            raise errors.ChatRefusedError(f"could not {what}: {why}")
         return messages[0]
 
     async def before(
