@@ -83,9 +83,9 @@ class Server:
 
     def make(self, schema: str) -> None:
         """Make the tables of a schema. Blocks."""
-        from intern.stores.postgres import database  # noqa: PLC0415 an extra
+        from intern.stores.postgres.connection import opened  # noqa: PLC0415 an extra
 
-        database._opened(self.url(schema), None).close()
+        opened(self.url(schema)).close()
 
     @contextmanager
     def emptied(self) -> Generator[str]:
@@ -139,7 +139,7 @@ def engine(request: pytest.FixtureRequest) -> Generator[None]:
     with ExitStack() as stack:
         made: dict[Path, Opening] = {}
 
-        server: Server = request.getfixturevalue("postgres") if request.param == "postgres" else None
+        server: Any = request.getfixturevalue("postgres") if request.param == "postgres" else None
 
         def on_server(path: Path) -> Opening:
             if path not in made:

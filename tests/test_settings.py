@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from intern.core.text.masking import Secret
 from intern.models.limits import Limits
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage
+from intern.service.databases import at_rest
 from intern.settings.loading import Settings, load_settings
 from tests.examples import examples
 
@@ -748,3 +750,22 @@ def test_the_example_explains_every_key() -> None:
         body = section.splitlines()[1:]
         first = next(line for line in body if line)
         assert section.startswith("llm.kb") or not _COMMENTED.fullmatch(first), f"[{section.splitlines()[0]}: {first}"
+
+
+def test_the_address_of_a_database_is_a_secret() -> None:
+    url = "postgresql://intern:hush-4711@db/intern?options=x"
+    settings = load_settings(environ={"INTERN__DATA__URL": url})
+    assert settings.data.url.reveal() == url
+    assert "hush" not in repr(settings)
+    assert "intern:hush-4711" in settings.secrets
+    with pytest.raises(ConfigError, match=r"data\.url: expected an address of PostgreSQL") as caught:
+        load_settings(environ={"INTERN__DATA__URL": "mysql://intern:hush-4711@db/intern"})
+    assert "hush" not in str(caught.value)
+
+
+def test_a_database_on_a_server_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("psycopg", "intern.stores.postgres.database"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delattr("intern.stores.postgres.database", raising=False)
+    with pytest.raises(ConfigError, match=r'PostgreSQL, which cannot be used .*: pip install "intern\[postgres\]"'):
+        at_rest(load_settings(environ={"INTERN__DATA__URL": "postgresql://db/intern"}))

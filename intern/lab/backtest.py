@@ -54,7 +54,7 @@ from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Meter, metered
 from intern.platforms.discord.exports import Exports, read_exports
 from intern.search.finding import Embedder
-from intern.service import KbSection, Settings
+from intern.service import DataSection, KbSection, Settings
 from intern.service.importing import Wanted as Import, team_of
 from intern.service.intern import Intern, open_intern
 from intern.service.models import Models, embedding_model, open_embedder, open_models
@@ -259,7 +259,7 @@ class Replay:
         self._say("looking at the documents")
         await writer.indexing.refresh()
         # The data folder has vectors of the same documents.
-        await writer.indexing.take_over_vectors(self._settings.paths.database)
+        await writer.indexing.take_over_vectors(self._settings)
         await writer.indexing.embed()
         self._documents = len(await intern.entries())
 
@@ -450,7 +450,7 @@ def _moved(settings: Settings, folder: Path, documents: bool) -> Settings:  # no
     own |= {"sources_dir": str(mine.sources.absolute())} if documents else {}
     moved = replace(
         settings,
-        data=replace(settings.data, dir=folder),
+        data=DataSection(dir=folder),
         kb=replace(settings.kb, review=False, **own),
         # What discovery found stands in the operator's own database.
         discovery=replace(settings.discovery, answer=False),

@@ -54,6 +54,7 @@ from intern.models.usage import Usage
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder
 from intern.service import monitoring
+from intern.service.databases import open_database
 from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.running import Running
 from intern.service.searching import library_of, never_discovered
@@ -62,7 +63,6 @@ from intern.settings.loading import Settings
 from intern.sources.scanning import Changes
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.chat import CheckpointStore, Greeted, StoredCheckpoints
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.traces import Counts, FeedbackStore, TraceStore, Unanswered
 from intern.stores.sqlite.usage import UsageLog
 
@@ -99,10 +99,11 @@ async def parts_around(
     """Put the bot together around a chat platform; hold the data folder meanwhile."""
     with FolderLock(settings.data.dir) as lock:
         async with (
-            await Database.open(settings.paths.database) as db,
+            await open_database(settings) as db,
             models(settings, UsageLog(db), clock) as opened,
             open_embedder(settings, db, clock, opened.usage) as embedder,
         ):
+            await db.hold()
             if beside is not None:
                 _add(beside.counters, platform.chat, opened.usage, events, embedder)
             watch = monitoring.ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)

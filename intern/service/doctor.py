@@ -24,6 +24,7 @@ from intern.models.endpoint import STREAMING, EndpointModel, Form
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage
 from intern.platforms.discord import audience
+from intern.service.databases import Server, at_rest, examined, is_made, open_database
 from intern.service.models import kept, remembering, templates_of
 from intern.service.searching import never_discovered
 from intern.service.status import lost_folders, outdated_answers, vectors_told
@@ -31,9 +32,9 @@ from intern.service.stores import engine_told
 from intern.settings.loading import NO_PRICE, Settings
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import AtRest, Database
+from intern.stores.database import Database
 from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.maintenance import is_made, problems, unsearchable
+from intern.stores.sqlite.maintenance import problems, unsearchable
 from intern.stores.sqlite.usage import FormLog, UsageLog
 
 NAMED_AT_MOST: Final = 5
@@ -105,7 +106,7 @@ def _texts(settings: Settings) -> Iterator[Finding]:
     """Find damaged or lost text files."""
     paths = settings.paths
     try:
-        for what in lost_folders(paths, Knowledge(AtRest(paths.database))):
+        for what in lost_folders(paths, Knowledge(at_rest(settings))):
             yield _todo(what, what)
         damaged = Archive(paths.raw).damaged
     except errors.KnowledgeError as error:
@@ -134,16 +135,32 @@ def _scan_paths(settings: Settings) -> Iterator[Finding]:
 def _stored(settings: Settings) -> list[Finding]:
     path = settings.paths.database
     try:
+        if (server := examined(settings)) is not None:
+            return [*_server(server), *_searchable(settings.paths.search), _embeddings(settings)]
         if not settings.paths.is_made():
             what = f"there is no data folder {path.parent.absolute()}, and so no database yet"
             return [good(f"{what}; `intern init` or the first start makes them"), _embeddings(settings)]
         if not path.exists():
             return [good("there is no database yet; the first start makes it"), _embeddings(settings)]
-        if not is_made(path):
+        if not is_made(settings):
             return [good("the database is empty; the next start makes its tables"), _embeddings(settings)]
         return [_sound(path), *_searchable(settings.paths.search), _embeddings(settings)]
     except errors.KnowledgeError as error:
         return [_todo(f"the database could not be looked at: {error}", str(error))]
+
+
+def _server(server: Server) -> Iterator[Finding]:
+    if server.trouble:
+        yield _todo(*server.trouble)
+    elif server.found.is_made:
+        yield good(f"the database is {server.place} (PostgreSQL {server.found.version})")
+    else:
+        yield good(f"{server.place} (PostgreSQL {server.found.version}) is empty; the next start makes its tables")
+    if server.found.is_unguarded:
+        yield _note(
+            f"{server.found.role} is a superuser or may bypass row-level security, which keeps communities apart even"
+            " where a statement is wrong; better give intern a role of its own: create role intern login"
+        )
 
 
 def _prices(settings: Settings) -> Iterator[Finding]:
@@ -225,9 +242,9 @@ def _asked_of(options: LlmOptions) -> tuple[object, ...]:
 
 async def _database(settings: Settings, stack: AsyncExitStack) -> Database | None:
     """Open the database, if there is one that can be written to."""
-    path = settings.paths.database
     try:
-        return await stack.enter_async_context(await Database.open(path)) if await run_sync(is_made, path) else None
+        made = await run_sync(is_made, settings)
+        return await stack.enter_async_context(await open_database(settings)) if made else None
     except errors.KnowledgeError:
         return None  # the look at the folder says what is wrong
 

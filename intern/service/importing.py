@@ -38,12 +38,12 @@ from intern.facts.segments import Segment
 from intern.learning.archiving import Archivist, Kept, Rehearsal, Rehearsed, rehearse
 from intern.learning.filing import Tally
 from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, ExportedTeam, Exports, read_exports
+from intern.service.databases import at_rest, is_made
 from intern.service.intern import open_intern
 from intern.service.models import measure
 from intern.service.writer import NotesJob
 from intern.settings.loading import Settings
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.extractions import Extraction
 from intern.stores.sqlite.knowledge import Knowledge
 
@@ -158,7 +158,7 @@ async def _import(rehearsed: Rehearsed, settings: Settings, vectors_within: floa
 async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> Rehearsed:
     """Find what archiving the captures would add. Changes nothing. Raises KnowledgeError."""
     archive = await run_sync(Archive, settings.paths.raw)
-    knowledge = await run_sync(lambda: Knowledge(AtRest(settings.paths.database)))
+    knowledge = await run_sync(lambda: Knowledge(at_rest(settings)))
     rehearsal, masked = Rehearsal(archive), Counter[str]()
     keeper = Archivist(
         rehearsal,
@@ -390,7 +390,7 @@ async def import_notes(settings: Settings, folder: Path, *, dry_run: bool = Fals
     async with AsyncExitStack() as stack:
         known: dict[ConversationId, Extraction] = {}
         intern = None
-        if not dry_run or await run_sync(settings.paths.database.exists):
+        if not dry_run or await run_sync(is_made, settings):
             intern = await stack.enter_async_context(open_intern(settings))
             known = {entry.conversation_id: entry for entry in await intern.known.extractions.entries()}
         news = [segment for segment in segments if _is_news(segment, known)]

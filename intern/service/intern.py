@@ -32,6 +32,7 @@ from intern.learning.forgetting import Forget, Forgot
 from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.review import Review
 from intern.search.finding import Embedder, Finder, Found, best_found
+from intern.service.databases import at_rest, open_database
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models
 from intern.service.reading import Known
@@ -44,8 +45,8 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import Discovered, Feed
 from intern.sources.refresh import Refreshed
 from intern.stores.archive import Archive
+from intern.stores.database import Database
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.database import AtRest, Database
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import LeftOutStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -205,7 +206,7 @@ class Intern:
 
         Raises ConfigError where it holds decisions already, FolderBusyError beside a running bot, and KnowledgeError.
         """
-        await run_sync(self._lock.acquire)
+        await self._acquire()
         paths = self._settings.paths
         # Another folder has its files where they are by default.
         where = paths if await run_sync(folder.resolve) == await run_sync(paths.data.resolve) else Paths(folder)
@@ -388,12 +389,22 @@ class Intern:
 
     async def writer(self) -> Writer:
         """Return the writer of a folder that no other process uses. Raises FolderBusyError and KnowledgeError."""
-        await run_sync(self._lock.acquire)
+        await self._acquire()
         return await self._opened()
+
+    async def _acquire(self) -> None:
+        held = self._lock.held
+        await run_sync(self._lock.acquire)
+        try:
+            await self._db.hold()
+        except KnowledgeError:
+            if not held:
+                self._lock.release()
+            raise
 
     async def _holds_folder(self) -> bool:
         try:
-            await run_sync(self._lock.acquire)
+            await self._acquire()
         except FolderBusyError:
             return False
         return True
@@ -409,7 +420,7 @@ class Intern:
     def _read(self) -> None:
         """Open the sources of answers: the writer's stores, which are the newest, or else those on the disk."""
         settings, stores = self._settings, self._writer and self._writer.stores
-        usable = AtRest(settings.paths.database) if isinstance(self._usable, KnowledgeError) else self._usable
+        usable = at_rest(settings) if isinstance(self._usable, KnowledgeError) else self._usable
         self._knowledge = stores.knowledge if stores else Knowledge(usable, clock=self._clock)
         archive = stores.archive if stores else Archive(settings.paths.raw, clock=self._clock)
         opened = partial(library_of, settings, archive, self._knowledge, clock=self._clock)
@@ -429,7 +440,7 @@ async def open_intern(
     async with AsyncExitStack() as stack:
         db: Database | KnowledgeError
         try:
-            db = await stack.enter_async_context(await Database.open(settings.paths.database))
+            db = await stack.enter_async_context(await open_database(settings))
         except KnowledgeError as error:
             _log.warning("database_not_opened", reason=str(error))
             db = error

@@ -25,6 +25,7 @@ from intern.learning.prompts import left_of
 from intern.learning.regenerating import Progress, Regenerated, Regeneration
 from intern.learning.review import Again, Review, again, check_waits, pair_of, reviewed, waiting_with
 from intern.models.prompt import Model
+from intern.service.databases import at_rest
 from intern.service.models import what_decides_topics
 from intern.service.searching import Indexing
 from intern.service.status import MASKED
@@ -33,7 +34,6 @@ from intern.settings.loading import Settings
 from intern.sources.descriptions import describe_by_rules
 from intern.sources.refresh import list_topic
 from intern.stores.blocks import time_of
-from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.knowledge import Change, Knowledge
 from intern.stores.sqlite.work import PAUSES, Retry
 
@@ -296,7 +296,7 @@ def check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:
     """Check that none of these pairs is decided already: a job may run twice, a command is meant once. Blocks."""
     if not qa_ids:
         return
-    decisions = Knowledge(AtRest(settings.paths.database))
+    decisions = Knowledge(at_rest(settings))
     for qa_id in qa_ids:
         decided = decisions.of(qa_id)
         if decided is not None and not isinstance(decided, Parked):
@@ -309,7 +309,7 @@ def check_waiting(settings: Settings, review: Review) -> None:
 
     What is approved and not filed yet may be approved again, which files it.
     """
-    decisions = Knowledge(AtRest(settings.paths.database))
+    decisions = Knowledge(at_rest(settings))
     for qa_id in review.qa_ids:
         said = decisions.of(qa_id) and decisions.review_of(qa_id)
         if said is not None and (isinstance(said, Rejected) or not isinstance(decisions.of(qa_id), Approved)):

@@ -36,12 +36,12 @@ from intern.models.usage import Usage
 from intern.search.embedding_endpoint import EndpointEmbedder, vectors_of
 from intern.search.embedding_local import LOCAL_MODEL, LocalEmbedder, installed
 from intern.search.finding import Embedder
+from intern.service.databases import at_rest
 from intern.settings.loading import Settings
 from intern.sources import descriptions as offline_indexing
 from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, describe_by_rules
 from intern.stores.archive import Archive
 from intern.stores.database import Database
-from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.knowledge import Draft, Knowledge
 from intern.stores.sqlite.usage import FormLog, UsageLog, VectorMemory
 
@@ -303,7 +303,7 @@ def estimate_regeneration(settings: Settings) -> Estimate:
     Without a model, nothing is asked: there are no calls then.
     """
     paths = settings.paths
-    knowledge = Knowledge(AtRest(paths.database))
+    knowledge = Knowledge(at_rest(settings))
     unreviewed = awaiting_review(knowledge, QAId(settings.kb.qa_raw_last_processed_id) or None)
     asks = settings.kb_model.kind == "endpoint"
     estimated = estimate(

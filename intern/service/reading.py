@@ -21,13 +21,13 @@ from intern.core.ids import ChannelId, ConversationId, QAId, SourceId, TopicName
 from intern.core.text.words import topic_name
 from intern.learning.prompts import block_of, left_of
 from intern.search.finding import terms_of
+from intern.service.databases import at_rest
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.database import Database
-from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore, Link
 from intern.stores.sqlite.knowledge import Knowledge
@@ -139,7 +139,7 @@ class Reading:
         """With `stores`, those of the process that holds the folder: nothing is read anew."""
         paths = settings.paths
         # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
-        self._knowledge = stores.knowledge if stores else Knowledge(AtRest(paths.database))
+        self._knowledge = stores.knowledge if stores else Knowledge(at_rest(settings))
         self._archive = stores.archive if stores else Archive(paths.raw)
         self._index = Catalogue(self._knowledge, "team").entries()
 

@@ -59,7 +59,7 @@ async def restore(
     """
     knowledge = await run_sync(partial(Knowledge, db, clock=clock))
     if await run_sync(lambda: knowledge.after(0, 1) or knowledge.names()):
-        raise ConfigError(f"{paths.database} holds decisions or topics already; move it away to have it made anew")
+        raise ConfigError(f"{db.place} holds decisions or topics already; move it away to have it made anew")
     if folder.raw != paths.raw:
         await run_sync(_copy_archive, folder.raw, paths.raw)
     archive = await run_sync(partial(Archive, paths.raw, clock=clock))

@@ -23,6 +23,7 @@ from intern.core.log import get_logger
 from intern.core.records import Hit, IndexEntry, SearchDocument, SearchKind, SourceText
 from intern.models.prompt import Model
 from intern.search.finding import Embedder, Finder, Found, LeastLikeness
+from intern.service.databases import is_made, open_database
 from intern.service.models import embedding_model
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
@@ -37,7 +38,6 @@ from intern.sources.refresh import Refreshed, describe_provisionally, refresh_so
 from intern.sources.scanning import Scanner, UnreadError, names_of, read_file
 from intern.stores.archive import Archive
 from intern.stores.library import CachedFile, CachedSource, is_source_id
-from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -364,13 +364,15 @@ class Indexing:
         # What stands in them now can be found again once they are described.
         await self._stores.search.drop([SourceId(f"team:{name}.txt") for name in sorted(topics)])
 
-    async def take_over_vectors(self, database: Path) -> None:
+    async def take_over_vectors(self, other: Settings) -> None:
         """Use the vectors that another folder's database has of the same documents, where there are such."""
         model = embedding_model(self._settings)
-        if self.embedding is None or model is None or not await run_sync(database.is_file):
+        if self.embedding is None or model is None:
             return
         try:
-            async with await Database.open(database) as db:
+            if not await run_sync(is_made, other):
+                return
+            async with await open_database(other) as db:
                 await self.embedding.take_over(Documents(db).embedded(model))
         except KnowledgeError as error:
             _log.warning("vectors_not_taken_over", reason=str(error))

@@ -18,6 +18,7 @@ from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, SourceId, position_of
 from intern.core.records import Parked
+from intern.service.databases import at_rest
 from intern.service.models import embedding_model
 from intern.service.projection import edited_files
 from intern.service.searching import never_discovered
@@ -29,7 +30,6 @@ from intern.sources.scanning import Scanner, is_below
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.library import NEEDS_SCRIPTS, RENDERED, CachedFile, CachedPage, CachedSource, Index
-from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import Figures, discovered_in, figures_of, left_out_in
 from intern.stores.sqlite.traces import Votes
@@ -141,7 +141,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     paths = settings.paths
     pid, running = _holder(settings.data.dir)
     # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
-    db = AtRest(paths.database)
+    db = at_rest(settings)
     knowledge, copy = Knowledge(db), vector_copy_of(settings, db)
     cursor = knowledge.cursor()
     passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
@@ -149,7 +149,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     times = {pair.qa_id: pair.timestamp for pair in archive.after(passed_over)}
     until = time_of(cursor) if cursor else datetime.min.replace(tzinfo=UTC)
     undecided = [qa_id for qa_id in times if knowledge.of(qa_id) is None]
-    figures = figures_of(paths.database)
+    figures = figures_of(at_rest(settings))
     today, counts, retries = clock.now().date().isoformat(), figures.counts, retries_of(figures.retries)
     votes = dict(figures.votes)
     return Status(
@@ -230,13 +230,13 @@ def vectors_told(settings: Settings) -> tuple[str | None, int, int]:
 
     Raises KnowledgeError.
     """
-    figures = figures_of(settings.paths.database)
+    figures = figures_of(at_rest(settings))
     return embedding_model(settings), figures.documents, _unembedded(settings, figures)
 
 
 def outdated_answers(settings: Settings) -> int:
     """How many posted answers cite what is not there any more. Raises KnowledgeError. Blocks."""
-    return figures_of(settings.paths.database).outdated_answers
+    return figures_of(at_rest(settings)).outdated_answers
 
 
 def _unembedded(settings: Settings, figures: Figures) -> int:
@@ -335,7 +335,7 @@ def sources_of(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
     paths = settings.paths
     now, every = clock.now(), settings.kb.scan_interval_seconds
     listed: list[SourceStatus] = []
-    knowledge = Knowledge(AtRest(paths.database))
+    knowledge = Knowledge(at_rest(settings))
     indices: tuple[tuple[Index, Path], ...] = (("kb", paths.sources), ("team", paths.topics))
     for index, folder in indices:
         sources = Catalogue(knowledge, index).sources()
@@ -397,7 +397,7 @@ def _why_away(folder: Path) -> str | None:
 
 def _discovered(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
     away = Scanner(settings.discovery, never=never_discovered(settings)).troubles()
-    for source_id, kind, status, path, meta in discovered_in(settings.paths.database):
+    for source_id, kind, status, path, meta in discovered_in(at_rest(settings)):
         known: dict[str, Any] = msgspec.json.decode(meta, type=dict[str, Any])
         state: State = "ok" if status == "ok" else "failed"
         last_error = None if status == "ok" else str(known.get("reason") or status)
@@ -417,7 +417,7 @@ def _discovered(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
 
 
 def _left_out(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
-    for each in left_out_in(settings.paths.database):
+    for each in left_out_in(at_rest(settings)):
         folder = settings.paths.sources if each.kind == "document" else settings.paths.links.parent
         yield SourceStatus(
             source_id=SourceId(f"kb:{each.place}" if each.kind == "document" else each.place),

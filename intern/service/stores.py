@@ -20,6 +20,7 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.learning.forgetting import traces_of
+from intern.service.databases import at_rest
 from intern.service.models import embedding_model
 from intern.service.projection import TextFiles
 from intern.settings.loading import Paths, Settings
@@ -32,7 +33,6 @@ from intern.stores.database import Database
 from intern.stores.files import FileLayer
 from intern.stores.qdrant.engine import Qdrant
 from intern.stores.sqlite.chat import NameStore, RoleStore
-from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.extractions import move_to, read_to
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains, copied, problems
@@ -70,7 +70,7 @@ def vector_copy_of(settings: Settings, db: Database) -> VectorCopy | None:
 
 async def engine_told(settings: Settings) -> tuple[Sequence[str], str]:
     """Ask the vector engine, where there is one. Return a line about it, or why it did not answer."""
-    copy = vector_copy_of(settings, AtRest(settings.paths.database))
+    copy = vector_copy_of(settings, at_rest(settings))
     if copy is None:
         return (), ""
     async with aclosing(copy.engine) as engine:
@@ -137,7 +137,7 @@ class Stores:
         """Check that the archive is this database's own, for a bot would file another's anew. Raises KnowledgeError."""
         own = await self.knowledge.db.read(lambda db: read_to(db, ARCHIVE))
         if len(self.archive) and own is None and not await run_sync(self.knowledge.after, 0, 1):
-            raise _lost(self.settings.paths)
+            raise _lost(self.knowledge.db.place, self.settings.paths)
 
     def archived_until(self) -> QAId | None:
         """Return the newest pair that was decided, or that the operator wants ignored."""
@@ -153,11 +153,11 @@ def _check_not_lost(paths: Paths, knowledge: Knowledge, files: TextFiles) -> Non
     foreign = files.foreign_decisions()
     if not knowledge.after(0, 1):
         if foreign or any(paths.topics.glob("[!.]*.txt")):
-            raise _lost(paths)
+            raise _lost(knowledge.db.place, paths)
     elif foreign and _gone(foreign) - _gone(knowledge.all()):
         raise KnowledgeError(
-            f"{paths.database} is older than {paths.decisions}, and does not know all that is forgotten: put a newer"
-            f" backup in its place, or move it away and run: intern restore {paths.data}"
+            f"{knowledge.db.place} is older than {paths.decisions}, and does not know all that is forgotten: put a"
+            f" newer backup in its place, or move it away and run: intern restore {paths.data}"
         )
 
 
@@ -165,9 +165,9 @@ def _gone(decisions: Iterable[Decision]) -> set[tuple[object, ...]]:
     return {(each.at, each.message_ids) for each in decisions if isinstance(each, Withdrawn | Forgotten)}
 
 
-def _lost(paths: Paths) -> KnowledgeError:
+def _lost(place: str, paths: Paths) -> KnowledgeError:
     return KnowledgeError(
-        f"{paths.database} does not know the archive in {paths.raw} or the decisions beside it: put the database's"
+        f"{place} does not know the archive in {paths.raw} or the decisions beside it: put the database's"
         f" backup in its place, or run: intern restore {paths.data}"
     )
 
@@ -211,6 +211,11 @@ def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackedUp:
     Raises ConfigError where the file must not or cannot be written there, and KnowledgeError where the database cannot
     be read, there is no room, or the copy is not whole; nothing has changed then.
     """
+    if settings.data.url:
+        raise ConfigError(
+            f"{at_rest(settings).place} is backed up by its own tools, such as pg_dump; copy {settings.data.dir} after"
+            " that: what is archived later is read again"
+        )
     source = settings.paths.database
     if not source.exists():
         raise KnowledgeError(

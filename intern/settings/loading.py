@@ -81,9 +81,10 @@ NO_PRICE = "[[llm.prices]] does not name the model of [{}]: its calls are counte
 
 
 class DataSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[data]`: the one folder that a running intern writes to."""
+    """`[data]`: the one folder that a running intern writes to, and the database on a server, if it is on one."""
 
     dir: Path = Path("data")
+    url: Secret = Secret()
 
 
 class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -199,7 +200,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Tokens and keys that no log may show, also those in addresses."""
         models = (self.llm, self.kb_model, self.embeddings)
         known = [self.discord.token, self.page.token, self.search.api_key, *(each.api_key for each in models)]
-        urls = (self.discord.rest_url, self.search.url, *(each.base_url for each in models))
+        urls = (self.discord.rest_url, self.data.url.reveal(), self.search.url, *(each.base_url for each in models))
         held = [part for url in urls for part in address_secrets(url)]
         return tuple(dict.fromkeys([*(secret.reveal() for secret in known if secret), *held]))
 
@@ -330,6 +331,8 @@ def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield settings that contradict each other, each with its key."""
     if problem := settings.page.problem:
         yield "page.token", problem
+    if settings.data.url and not _SERVER.match(settings.data.url.reveal()):
+        yield "data.url", "expected an address of PostgreSQL, as in postgresql://USER:PASSWORD@HOST:5432/DATABASE"
     search = settings.search
     if search.vectors != "local" and not search.url.startswith(("http://", "https://")):
         yield "search.url", f"must be the address of {search.vectors}, as in http://127.0.0.1:{_PORTS[search.vectors]}"
@@ -430,6 +433,7 @@ def _decode_special(kind: type, value: Any) -> Any:
 
 _PORTS = {"qdrant": 6333, "chroma": 8000}
 _USER = re.compile(r"//[^/?#]*@")
+_SERVER = re.compile(r"postgres(?:ql)?://")
 _VISIBLE = re.compile(r"[!-~]*")
 _ERROR = re.compile(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
 _TYPE = re.compile(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")

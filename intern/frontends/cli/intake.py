@@ -166,7 +166,11 @@ def _tell_discovered(done: Discovered) -> None:
 @team_options
 @click.option("--since", type=UTC_DATES, help="Leave out older answers (UTC).")
 @click.option("--dry-run", is_flag=True, help="Say what would be captured and what it would cost; change nothing.")
-@click.option("--data", type=click.Path(file_okay=False), help="The data folder, instead of that of the settings.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False),
+    help="Another data folder, with the database in it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json: bool, **wanted: Any) -> None:
     """Learn from exported history (DiscordChatExporter, JSON).
@@ -179,7 +183,7 @@ def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json
     data folder, it files what this command brings. Exit code 2 for a file that is no such export; 3 where a pair is
     parked.
     """
-    settings = settings_of({"data": {"dir": data}} if data else None)
+    settings = settings_of({"data": {"dir": data, "url": ""}} if data else None)
     from intern.service.importing import Wanted, import_history
 
     asked = Wanted(files=files, **wanted)
@@ -215,7 +219,11 @@ def _tell_imported(done: Imported, *, dry_run: bool) -> None:
 @click.command("import-notes")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would be read and what it would cost; change nothing.")
-@click.option("--data", type=click.Path(file_okay=False), help="The data folder, instead of that of the settings.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False),
+    help="Another data folder, with the database in it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def import_notes(*, folder: Path, dry_run: bool, data: str | None, as_json: bool) -> None:
     """Learn nuggets and facts from a folder of notes (*.md).
@@ -224,7 +232,7 @@ def import_notes(*, folder: Path, dry_run: bool, data: str | None, as_json: bool
     changed takes the place of what it said before, and what a deleted one taught is withdrawn. Exit code 3 where a file
     could not be read or taught nothing for a failure.
     """
-    settings = settings_of({"data": {"dir": data}} if data else None)
+    settings = settings_of({"data": {"dir": data, "url": ""}} if data else None)
     from intern.service.importing import import_notes
 
     done = anyio.run(partial(import_notes, settings, folder, dry_run=dry_run))

@@ -94,7 +94,7 @@ def _folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path
 
 def _overrides(sources: Path, folder: Path, *, play: bool) -> dict[str, dict[str, object]]:
     return {
-        "data": {"dir": str(folder)},
+        "data": {"dir": str(folder), "url": ""},
         # People in a terminal do not wait for a quiet window.
         "discord": {"message_batch_wait_seconds": 0.0 if play else 0.5},
         # No other setting may write outside of the folder.

@@ -6,33 +6,37 @@ the one before them did, as with SQLite, also where several processes write. Wri
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from decimal import Decimal
-from socket import gethostname
-from typing import Any, LiteralString, NamedTuple, Self, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import anyio
 import msgspec
 import psycopg
 from anyio import CapacityLimiter, Lock, to_thread
-from psycopg.adapt import Buffer, Loader
-from psycopg.types.numeric import Int8Dumper
-from psycopg.types.string import StrDumperUnknown
 
 from intern.core.errors import FolderBusyError, KnowledgeError
 from intern.stores import database
-from intern.stores.database import DEFAULT_COMMUNITY, SCHEMA_VERSION, Row, Transaction, Value, positional
-from intern.stores.postgres.dialect import tables, translated
+from intern.stores.database import DEFAULT_COMMUNITY, Row, Transaction, Value, positional
+from intern.stores.postgres.connection import (
+    HOLDING,
+    MAKING,
+    Connection,
+    Examined,
+    connected,
+    examined,
+    has_tables,
+    opened,
+    sql,
+)
+from intern.stores.postgres.dialect import translated
 from intern.stores.postgres.errors import CONFLICTS, explained, place
-from intern.stores.sqlite.database import SCHEMA, empty
+from intern.stores.sqlite.database import empty
 
 T = TypeVar("T")
-_Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 # Transactions are short; a server has 100 connections by default, for all of its clients.
 _CONNECTIONS = 4
@@ -45,19 +49,11 @@ _PAUSE_SECONDS = 0.1  # between two attempts to connect
 # Closing waits this long for what is under way. The server undoes what a process that ends earlier had not committed.
 _CLOSE_SECONDS = 30
 
-_NAME = f"process {os.getpid()} on {gethostname()}"[:63]
-
-_SETTINGS = "set lock_timeout = '5s'; set client_min_messages = warning; set timezone = 'UTC'"
-
 _BEGIN = {
     "write": "begin isolation level read committed",
     "steady": "begin isolation level repeatable read read only",
     "loose": "begin isolation level read committed read only",
 }
-
-# "intern": the advisory lock while tables are made; communities have two of their own.
-_MAKING = 0x696E7465726E
-_HOLDING = _MAKING + 1
 
 _HOLDERS = """
     select application_name, case when pid = %s then pg_terminate_backend(pid, 5000) end
@@ -69,7 +65,7 @@ _HOLDERS = """
 class PostgresTransaction(Transaction):
     """A transaction on a connection of PostgreSQL."""
 
-    def __init__(self, db: _Connection, community: str = DEFAULT_COMMUNITY) -> None:
+    def __init__(self, db: Connection, community: str = DEFAULT_COMMUNITY) -> None:
         super().__init__(community)
         self._db = db
 
@@ -84,16 +80,16 @@ class PostgresTransaction(Transaction):
         plain, places = positional(statement)
         said, lists = translated(plain)
         with self._db.cursor() as cursor:  # one round trip: psycopg sends them in a pipeline
-            cursor.executemany(_sql(said), (self._given(each, places, lists) for each in values))
+            cursor.executemany(sql(said), (self._given(each, places, lists) for each in values))
 
     def count_on(self, table: str, column: str) -> None:
         numbers = f"pg_get_serial_sequence('{table}', '{column}')"  # of all communities; the largest one seen is ours
-        self._db.execute(_sql(f"select setval({numbers}, greatest(max({column}), nextval({numbers}))) from {table}"))
+        self._db.execute(sql(f"select setval({numbers}, greatest(max({column}), nextval({numbers}))) from {table}"))
 
     def _run(self, statement: str, values: Sequence[Value]) -> psycopg.Cursor[tuple[Any, ...]]:
         plain, places = positional(statement)
         said, lists = translated(plain)
-        return self._db.execute(_sql(said), self._given(values, places, lists))
+        return self._db.execute(sql(said), self._given(values, places, lists))
 
     def _given(self, values: Sequence[Value], places: Sequence[int], lists: Sequence[int]) -> Sequence[object]:
         given: list[object] = [*self._with_community(values, places)]
@@ -108,7 +104,7 @@ class Database(database.Database):
     patience = 10.0
     """Seconds for a server that restarts, until it takes connections again, and knows what was committed."""
 
-    def __init__(self, url: str, first: _Connection | None = None) -> None:
+    def __init__(self, url: str, first: Connection | None = None) -> None:
         super().__init__(place(url))
         self._url = url
         self._idle = [] if first is None else [first]
@@ -126,7 +122,7 @@ class Database(database.Database):
         Raises ConfigError when `url` is no address, and KnowledgeError when the server cannot be reached, lacks a
         right, or has another schema.
         """
-        return cls(url, await to_thread.run_sync(_opened, url, schema))
+        return cls(url, await to_thread.run_sync(opened, url, schema))
 
     async def hold(self) -> None:
         async with self._turns[self.community]:
@@ -148,11 +144,11 @@ class Database(database.Database):
     async def scrub(self) -> None:
         """Write all tables anew, without what was deleted. The server's WAL and its backups are out of reach."""
 
-        def vacuum(db: _Connection) -> None:
+        def vacuum(db: Connection) -> None:
             for (table,) in db.execute(
                 "select quote_ident(tablename) from pg_tables where schemaname = current_schema()"
             ):
-                db.execute(_sql(f"vacuum full {table}"))
+                db.execute(sql(f"vacuum full {table}"))
 
         await self._in_thread(lambda: self._repeated(vacuum), self._writers)
 
@@ -172,7 +168,7 @@ class Database(database.Database):
 
     # From here on: worker threads.
 
-    def _repeated(self, call: Callable[[_Connection], T], *, writes: bool = False) -> T:
+    def _repeated(self, call: Callable[[Connection], T], *, writes: bool = False) -> T:
         """Call with a connection; again after a conflict, and on a new one where it was lost."""
         attempt = 1
         while True:
@@ -188,7 +184,7 @@ class Database(database.Database):
                 raise explained(self.place, error) from error
             attempt += 1
 
-    def _with_connection(self, call: Callable[[_Connection], T], *, writes: bool) -> T:
+    def _with_connection(self, call: Callable[[Connection], T], *, writes: bool) -> T:
         held = self._held.get(self.community) if writes else None
         if held is not None:
             connection = self._taken(held.pid) if held.connection.closed else held.connection
@@ -205,12 +201,12 @@ class Database(database.Database):
             if held is None:
                 self._release(connection)
 
-    def _reconnected(self) -> _Connection:
+    def _reconnected(self) -> Connection:
         """Connect. A server that restarts has some seconds for it."""
         deadline = time.monotonic() + self.patience
         while True:
             try:
-                return _connected(self._url)
+                return connected(self._url)
             except psycopg.OperationalError:
                 if time.monotonic() > deadline or self._closing.is_set():
                     raise
@@ -222,22 +218,22 @@ class Database(database.Database):
         except psycopg.Error as error:
             raise explained(self.place, error) from error
 
-    def _taken(self, lost: int = 0) -> _Connection:
+    def _taken(self, lost: int = 0) -> Connection:
         """Hold the community, with a lock that ends with its connection. All of its writes go through that one.
 
         So nothing is written once another process holds it: raises FolderBusyError then. `lost`: the server's process
         for our own connection before.
         """
-        key = f"hashtextextended(current_schema() || {_quoted(f'.{self.community}')}, {_HOLDING})"
+        key = f"hashtextextended(current_schema() || {_quoted(f'.{self.community}')}, {HOLDING})"
         db = self._reconnected()
         try:
             name = "another process"
             for _ in range(_ATTEMPTS):
-                if db.execute(_sql(f"select pg_try_advisory_lock({key})")).fetchall()[0][0]:
+                if db.execute(sql(f"select pg_try_advisory_lock({key})")).fetchall()[0][0]:
                     self._held[self.community] = _Held(db, db.info.backend_pid)
                     return db
                 # The server may not know yet that our connection is lost.
-                holders = db.execute(_sql(_HOLDERS.format(key=key)), (lost,)).fetchall()
+                holders = db.execute(sql(_HOLDERS.format(key=key)), (lost,)).fetchall()
                 name = next((each for each, *_ in holders), name)
         except BaseException:
             db.close()
@@ -245,7 +241,7 @@ class Database(database.Database):
         db.close()
         raise FolderBusyError(f"{self.place} is in use by {name}; stop that first, or choose another database")
 
-    def _committed(self, db: _Connection, work: Callable[[Transaction], T]) -> T:
+    def _committed(self, db: Connection, work: Callable[[Transaction], T]) -> T:
         try:
             number = self._begun(db)
             value = work(PostgresTransaction(db, self.community))
@@ -260,13 +256,13 @@ class Database(database.Database):
                 raise
         return value
 
-    def _commit(self, db: _Connection) -> None:
+    def _commit(self, db: Connection) -> None:
         db.execute("commit")
 
-    def _begun(self, db: _Connection) -> str:
+    def _begun(self, db: Connection) -> str:
         """Begin a transaction, wait for the community's other writers, and return the transaction's number."""
-        lock = f"select pg_advisory_xact_lock(hashtextextended({_quoted(self.community)}, {_MAKING}))"
-        cursor = db.execute(_sql(f"{_BEGIN['write']}; {lock}; {_bind(self.community)}, pg_current_xact_id()::text"))
+        lock = f"select pg_advisory_xact_lock(hashtextextended({_quoted(self.community)}, {MAKING}))"
+        cursor = db.execute(sql(f"{_BEGIN['write']}; {lock}; {_bind(self.community)}, pg_current_xact_id()::text"))
         while cursor.nextset():
             pass
         return str((cursor.fetchone() or ("", ""))[1])
@@ -277,7 +273,7 @@ class Database(database.Database):
         status = "in progress"
         while status == "in progress" and time.monotonic() < deadline:
             # None for what the server has forgotten, and an error for what it never knew: it may be another server.
-            with suppress(psycopg.OperationalError, psycopg.DataError), _connected(self._url) as db:
+            with suppress(psycopg.OperationalError, psycopg.DataError), connected(self._url) as db:
                 status = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchall()[0][0]
             time.sleep(_PAUSE_SECONDS)
         if status in {"committed", "aborted"}:
@@ -287,14 +283,14 @@ class Database(database.Database):
             "server runs, then whether the last change is there"
         )
 
-    def _idle_connection(self) -> _Connection | None:
+    def _idle_connection(self) -> Connection | None:
         with suppress(IndexError):
             while (connection := self._idle.pop()).closed:
                 pass
             return connection
         return None
 
-    def _release(self, connection: _Connection) -> None:
+    def _release(self, connection: Connection) -> None:
         if len(self._idle) < _CONNECTIONS:
             self._idle.append(connection)
         else:  # threads that `look` may be more
@@ -315,11 +311,26 @@ class AtRest(database.AtRest):
         self._url = url
 
     def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        with self._connection() as db:
+            if not has_tables(db, self.place):
+                return work(empty())
+            return _looked(db, work, self.community, steady=steady)
+
+    def is_made(self) -> bool:
+        """Return whether it has its tables. Blocks; raises KnowledgeError."""
+        with self._connection() as db:
+            return has_tables(db, self.place)
+
+    def examined(self) -> Examined:
+        """Look at what the server and the role allow. Blocks; raises KnowledgeError."""
+        with self._connection() as db:
+            return examined(db, self.place)
+
+    @contextmanager
+    def _connection(self) -> Generator[Connection]:
         try:
-            with _connected(self._url) as db:
-                if not has_tables(db, self.place):
-                    return work(empty())
-                return _looked(db, work, self.community, steady=steady)
+            with connected(self._url) as db:
+                yield db
         except psycopg.Error as error:
             raise explained(self.place, error) from error
 
@@ -327,7 +338,7 @@ class AtRest(database.AtRest):
 class _Held(NamedTuple):
     """The connection that holds a community, and the server's process for it."""
 
-    connection: _Connection
+    connection: Connection
     pid: int
 
 
@@ -339,54 +350,9 @@ class _LostError(Exception):
         self.error = error
 
 
-_ESCAPE = "\U0010fffe"  # no character: Unicode keeps it for the inner use of programs
-
-
-def without_zero(text: str) -> str:
-    """Return a text as PostgreSQL takes it, which refuses zero bytes; `with_zero` gives it back."""
-    if "\0" not in text and _ESCAPE not in text:
-        return text
-    return text.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
-
-
-def with_zero(text: str) -> str:
-    """Return a text as it was given."""
-    return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE) if _ESCAPE in text else text
-
-
-class _TextDumper(StrDumperUnknown):
-    def dump(self, obj: str) -> Buffer | None:
-        return super().dump(without_zero(obj))
-
-
-class _TextLoader(Loader):
-    def load(self, data: Buffer) -> str:
-        return with_zero(bytes(data).decode())
-
-
-class _Truth(Loader):
-    """A truth is a number, as in SQLite."""
-
-    def load(self, data: Buffer) -> int:
-        return int(bytes(data) == b"t")
-
-
-class _Number(Loader):
-    """A sum of whole numbers is one, too."""
-
-    def load(self, data: Buffer) -> int | float:
-        number = Decimal(bytes(data).decode())
-        return int(number) if number == number.to_integral_value() else float(number)
-
-
-class _Bool(Int8Dumper):
-    def dump(self, obj: Any) -> Buffer | None:
-        return super().dump(int(obj))
-
-
-def _looked(db: _Connection, work: Callable[[Transaction], T], community: str, *, steady: bool) -> T:
+def _looked(db: Connection, work: Callable[[Transaction], T], community: str, *, steady: bool) -> T:
     try:
-        db.execute(_sql(f"{_BEGIN['steady' if steady else 'loose']}; {_bind(community)}"))
+        db.execute(sql(f"{_BEGIN['steady' if steady else 'loose']}; {_bind(community)}"))
         return work(PostgresTransaction(db, community))
     finally:
         _roll_back(db)
@@ -396,80 +362,18 @@ def _bind(community: str) -> str:
     return f"select set_config('intern.community', {_quoted(community)}, true)"
 
 
-def _check_open(db: _Connection) -> None:
+def _check_open(db: Connection) -> None:
     if db.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
         raise psycopg.ProgrammingError("the work ended its transaction")
 
 
-def _roll_back(db: _Connection) -> None:
+def _roll_back(db: Connection) -> None:
     with suppress(psycopg.OperationalError):  # a lost connection rolls back by itself
         if not db.closed and db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             db.execute("rollback")
-
-
-def _sql(statement: str) -> LiteralString:
-    """Return a statement of ours: psycopg takes no others, so that nobody puts values into them."""
-    return cast("LiteralString", statement)
 
 
 def _quoted(text: str) -> str:
     if "\0" in text:
         raise ValueError("a community's name contains a zero byte")
     return "'" + text.replace("'", "''") + "'"
-
-
-def _connected(url: str) -> _Connection:
-    db: _Connection = psycopg.connect(url, autocommit=True, connect_timeout=10, application_name=_NAME)
-    try:
-        db.adapters.register_dumper(str, _TextDumper)
-        db.adapters.register_loader("text", _TextLoader)
-        db.adapters.register_dumper(int, Int8Dumper)
-        db.adapters.register_dumper(bool, _Bool)
-        db.adapters.register_loader("bool", _Truth)
-        db.adapters.register_loader("numeric", _Number)
-        db.execute(_SETTINGS)
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _opened(url: str, schema: str | None) -> _Connection:
-    where = place(url)
-    try:
-        db = _connected(url)
-        try:
-            if not has_tables(db, where):
-                _make_tables(db, where, schema or SCHEMA.read_text(encoding="utf-8"))
-        except BaseException:
-            db.close()
-            raise
-    except psycopg.Error as error:
-        raise explained(where, error) from error
-    return db
-
-
-def _make_tables(db: _Connection, where: str, schema: str) -> None:
-    """Make the tables. Other processes that start at the same time wait, and find them made."""
-    with db.transaction():
-        db.execute("select pg_advisory_xact_lock(%s)", (_MAKING,))
-        if has_tables(db, where):
-            return
-        db.execute(_sql(";".join([*tables(schema), "create table schema_version (version bigint not null)"])))
-        db.execute("insert into schema_version values (%s)", (SCHEMA_VERSION,))
-
-
-def has_tables(db: _Connection, where: str) -> bool:
-    """Return whether the database has our tables; False where it has none. Raises KnowledgeError for other ones."""
-    if not db.execute("select to_regclass('schema_version') is not null").fetchall()[0][0]:
-        return False
-    [(version,)] = db.execute("select version from schema_version").fetchall()
-    if version != SCHEMA_VERSION:
-        todo = (
-            "install the newer intern here, too (the order of an upgrade: stop every intern, back up, install the new "
-            "one everywhere, start one, then the others)"
-            if version > SCHEMA_VERSION
-            else "this intern cannot change it: export with the intern that wrote it, and restore into a new one"
-        )
-        raise KnowledgeError(f"{where} has schema {version}, and this intern knows schema {SCHEMA_VERSION}: {todo}")
-    return True

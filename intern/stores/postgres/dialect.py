@@ -64,7 +64,7 @@ def _said(statement: str) -> str:
 def tables(schema: str) -> list[str]:
     """Return the statements that make the tables of `schema.sql`. Full-text tables and triggers are left out.
 
-    Rows of another community than the transaction's are out of reach, whatever a statement says.
+    Rows of another community than the transaction's are out of reach, even where a statement is wrong.
     """
     made: list[str] = []
     virtual: set[str] = set()

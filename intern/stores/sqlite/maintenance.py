@@ -29,7 +29,7 @@ from intern.core.records import Capture
 from intern.core.text.masking import mask_secrets
 from intern.stores.blocks import bare, only
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.database import at_rest, explained, has_tables
+from intern.stores.sqlite.database import explained, has_tables
 from intern.stores.sqlite.outbox import COUNT_OUTDATED
 from intern.stores.sqlite.store import IN, Store, listed, reads, writes
 from intern.stores.sqlite.work import RETRIES
@@ -173,13 +173,14 @@ class Figures(Struct, frozen=True, kw_only=True):
     documents: int = 0
 
 
-def figures_of(path: Path) -> Figures:
-    """Return the figures of a database, as it is."""
-    with at_rest(path) as db:
-        if db is None:
-            return Figures()
+def figures_of(database: Database) -> Figures:
+    """Return the figures of a database. Blocks; raises KnowledgeError."""
+
+    def look(db: Transaction) -> Figures:
         found = {name: db.rows(statement) for name, statement in _FIGURES.items()}
         return msgspec.convert(found | {name: db.number(each) for name, each in _NUMBERS.items()}, Figures)
+
+    return database.look(look)
 
 
 class DiscoveredFile(NamedTuple):
@@ -192,16 +193,11 @@ class DiscoveredFile(NamedTuple):
     meta: str
 
 
-def discovered_in(path: Path) -> tuple[DiscoveredFile, ...]:
-    """Return all discovered files, by path."""
+def discovered_in(database: Database) -> tuple[DiscoveredFile, ...]:
+    """Return all discovered files, by path. Blocks; raises KnowledgeError."""
     columns = ", ".join(DiscoveredFile._fields)
-    with at_rest(path) as db:
-        rows = (
-            db.rows(f"select {columns} from documents where community = :community and kind = 'file' order by path")
-            if db
-            else []
-        )
-    return msgspec.convert(rows, tuple[DiscoveredFile, ...])
+    statement = f"select {columns} from documents where community = :community and kind = 'file' order by path"
+    return msgspec.convert(database.look(lambda db: db.rows(statement)), tuple[DiscoveredFile, ...])
 
 
 async def write_heartbeat(db: Database, at: datetime) -> None:
@@ -277,10 +273,9 @@ class LeftOutStore(Store):
             _log.warning(f"{kind}s_left_out", more=len(fresh) - _MOST_LOGGED)
 
 
-def left_out_in(path: Path) -> tuple[LeftOut, ...]:
-    """Return everything, by kind and place, from a database as it is. Blocks; raises KnowledgeError."""
-    with at_rest(path) as db:
-        return msgspec.convert(db.rows(_ALL) if db else [], tuple[LeftOut, ...])
+def left_out_in(database: Database) -> tuple[LeftOut, ...]:
+    """Return everything, by kind and place. Blocks; raises KnowledgeError."""
+    return msgspec.convert(database.look(lambda db: db.rows(_ALL)), tuple[LeftOut, ...])
 
 
 S = TypeVar("S", bound=Struct)

@@ -1,0 +1,89 @@
+"""The database that the settings name: a file in the data folder, or one on a server (`data.url`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from intern.core.errors import ConfigError
+from intern.settings.loading import Settings
+from intern.stores.database import AtRest, Database
+from intern.stores.sqlite import database as sqlite
+from intern.stores.sqlite.maintenance import is_made as is_file_made
+
+if TYPE_CHECKING:
+    from intern.stores.postgres import database as postgres
+    from intern.stores.postgres.connection import Examined
+
+
+async def open_database(settings: Settings) -> Database:
+    """Open the database, made where it is missing. Raises ConfigError and KnowledgeError."""
+    if url := settings.data.url.reveal():
+        return await _on_server()[0].open(url)
+    return await sqlite.Database.open(settings.paths.database)
+
+
+def at_rest(settings: Settings) -> AtRest:
+    """Return the database for reading only, as it is. Raises ConfigError; a look raises KnowledgeError."""
+    if url := settings.data.url.reveal():
+        return _on_server()[1](url)
+    return sqlite.AtRest(settings.paths.database)
+
+
+def is_made(settings: Settings) -> bool:
+    """Return whether the database has its tables. Blocks; raises ConfigError and KnowledgeError."""
+    if url := settings.data.url.reveal():
+        return _on_server()[1](url).is_made()
+    return settings.paths.database.exists() and is_file_made(settings.paths.database)
+
+
+class Server(NamedTuple):
+    """A server, and how it stands."""
+
+    place: str
+    found: Examined
+
+    @property
+    def trouble(self) -> tuple[str, str] | None:
+        """Why intern cannot work with it, and what to do; None where it can."""
+        role, schema = self.found.role, self.found.schema
+        if self.found.is_read_only:
+            return (
+                f"{self.place} takes no writes",
+                "let data.url name the primary server, and check default_transaction_read_only there",
+            )
+        if schema is None:
+            return (
+                f"{self.place} has no schema for {role}",
+                f"run there, as an administrator: create schema authorization {role}",
+            )
+        if not self.found.is_made and not self.found.may_create:
+            return (
+                f"{role} may make no tables at {self.place}",
+                f"run there, as an administrator: grant usage, create on schema {schema} to {role}",
+            )
+        if self.found.closed:
+            return (
+                f"{role} may not read and write all tables at {self.place}: {self.found.closed}",
+                f"run there, as their owner: grant all on all tables in schema {schema} to {role}",
+            )
+        return None
+
+
+def examined(settings: Settings) -> Server | None:
+    """Look at server and role; None where the database is a file. Blocks; raises ConfigError and KnowledgeError."""
+    url = settings.data.url.reveal()
+    if not url:
+        return None
+    database = _on_server()[1](url)
+    return Server(database.place, database.examined())
+
+
+def _on_server() -> tuple[type[postgres.Database], type[postgres.AtRest]]:
+    try:
+        from intern.stores.postgres import database as engine  # noqa: PLC0415 an extra
+    except ImportError as error:
+        raise ConfigError(
+            f'data.url names PostgreSQL, which cannot be used ({error}): pip install "intern[postgres]", or leave '
+            "data.url empty"
+        ) from error
+    return engine.Database, engine.AtRest

@@ -1,0 +1,199 @@
+"""A connection to PostgreSQL: what values become, which server will do, and its tables."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+from socket import gethostname
+from typing import Any, LiteralString, NamedTuple, TypeAlias, cast
+
+import psycopg
+from psycopg.adapt import Buffer, Loader
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import StrDumperUnknown
+
+from intern.core.errors import KnowledgeError
+from intern.stores.database import SCHEMA_VERSION
+from intern.stores.postgres.dialect import tables
+from intern.stores.postgres.errors import explained, place
+from intern.stores.sqlite.database import SCHEMA
+
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+_NAME = f"process {os.getpid()} on {gethostname()}"[:63]
+
+_SETTINGS = "set lock_timeout = '5s'; set client_min_messages = warning; set timezone = 'UTC'"
+
+
+# A server that is gone without a word is noticed within a minute.
+_NETWORK: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # ms
+}
+
+_OLDEST = 14  # the oldest that its makers still mend
+
+# "intern": the advisory lock while tables are made; communities have two of their own.
+MAKING = 0x696E7465726E
+HOLDING = MAKING + 1
+
+_ESCAPE = "\U0010fffe"  # no character: Unicode keeps it for the inner use of programs
+
+
+def without_zero(text: str) -> str:
+    """Return a text as PostgreSQL takes it, which refuses zero bytes; `with_zero` gives it back."""
+    if "\0" not in text and _ESCAPE not in text:
+        return text
+    return text.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
+
+
+def with_zero(text: str) -> str:
+    """Return a text as it was given."""
+    return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE) if _ESCAPE in text else text
+
+
+class _TextDumper(StrDumperUnknown):
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(without_zero(obj))
+
+
+class _TextLoader(Loader):
+    def load(self, data: Buffer) -> str:
+        return with_zero(bytes(data).decode())
+
+
+class _Truth(Loader):
+    """A truth is a number, as in SQLite."""
+
+    def load(self, data: Buffer) -> int:
+        return int(bytes(data) == b"t")
+
+
+class _Number(Loader):
+    """A sum of whole numbers is one, too."""
+
+    def load(self, data: Buffer) -> int | float:
+        number = Decimal(bytes(data).decode())
+        return int(number) if number == number.to_integral_value() else float(number)
+
+
+class _Bool(Int8Dumper):
+    def dump(self, obj: Any) -> Buffer | None:
+        return super().dump(int(obj))
+
+
+def sql(statement: str) -> LiteralString:
+    """Return a statement of ours: psycopg takes no others, so that no value gets into them."""
+    return cast("LiteralString", statement)
+
+
+def connected(url: str) -> Connection:
+    """Connect. Raises OperationalError."""
+    db: Connection = psycopg.connect(url, autocommit=True, application_name=_NAME, **_NETWORK)
+    try:
+        db.adapters.register_dumper(str, _TextDumper)
+        db.adapters.register_loader("text", _TextLoader)
+        db.adapters.register_dumper(int, Int8Dumper)
+        db.adapters.register_dumper(bool, _Bool)
+        db.adapters.register_loader("bool", _Truth)
+        db.adapters.register_loader("numeric", _Number)
+        db.execute(_SETTINGS)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def opened(url: str, schema: str | None = None) -> Connection:
+    """Connect, and make the tables where they are missing. Raises ConfigError and KnowledgeError."""
+    where = place(url)
+    try:
+        db = connected(url)
+        try:
+            if not has_tables(db, where):
+                _make_tables(db, where, schema or SCHEMA.read_text(encoding="utf-8"))
+        except BaseException:
+            db.close()
+            raise
+    except psycopg.Error as error:
+        raise explained(where, error) from error
+    return db
+
+
+def _make_tables(db: Connection, where: str, schema: str) -> None:
+    """Make the tables. Other processes that start at the same time wait, and find them made."""
+    with db.transaction():
+        db.execute("select pg_advisory_xact_lock(%s)", (MAKING,))
+        if has_tables(db, where):
+            return
+        db.execute(sql(";".join([*tables(schema), "create table schema_version (version bigint not null)"])))
+        db.execute("insert into schema_version values (%s)", (SCHEMA_VERSION,))
+
+
+def _check_server(db: Connection, where: str) -> None:
+    if db.info.server_version < _OLDEST * 10_000:
+        raise KnowledgeError(
+            f"{where} is PostgreSQL {db.info.server_version // 10_000}; intern needs {_OLDEST} or newer"
+        )
+    if db.info.parameter_status("server_encoding") != "UTF8":
+        raise KnowledgeError(
+            f"{where} cannot hold every text; make its database anew, with: encoding 'UTF8' template template0"
+        )
+
+
+def has_tables(db: Connection, where: str) -> bool:
+    """Return whether the database has our tables; False where it has none.
+
+    Raises KnowledgeError for other ones, and for a server that cannot be used.
+    """
+    _check_server(db, where)
+    if not db.execute("select to_regclass('schema_version') is not null").fetchall()[0][0]:
+        return False
+    [(version,)] = db.execute("select version from schema_version").fetchall()
+    if version != SCHEMA_VERSION:
+        todo = (
+            "install the newer intern here, too (the order of an upgrade: stop every intern, back up, install the new "
+            "one everywhere, start one, then the others)"
+            if version > SCHEMA_VERSION
+            else "this intern cannot change it: export with the intern that wrote it, and restore into a new one"
+        )
+        raise KnowledgeError(f"{where} has schema {version}, and this intern knows schema {SCHEMA_VERSION}: {todo}")
+    return True
+
+
+class Examined(NamedTuple):
+    """A server and a role, for the operator."""
+
+    role: str
+    schema: str | None
+    """Where tables are made and found."""
+    version: str
+    is_read_only: bool
+    is_unguarded: bool
+    """Row-level security does not hold for the role."""
+    may_create: bool
+    closed: str | None
+    """The tables that the role may not read and write."""
+    is_made: bool
+
+
+_EXAMINED = """
+    select current_user, current_schema(), current_setting('server_version'),
+        pg_is_in_recovery() or current_setting('transaction_read_only')::boolean,
+        (select rolsuper or rolbypassrls from pg_roles where rolname = current_user),
+        coalesce(has_schema_privilege(current_schema(), 'create'), false),
+        (select string_agg(relname, ', ' order by relname) from pg_class
+            where relkind = 'r' and relnamespace = to_regnamespace(quote_ident(current_schema())) and not (
+                has_table_privilege(oid, 'select') and has_table_privilege(oid, 'insert')
+                and has_table_privilege(oid, 'update') and has_table_privilege(oid, 'delete')
+            ))
+"""
+
+
+def examined(db: Connection, where: str) -> Examined:
+    """Look at what the server and the role allow. Raises KnowledgeError for a server that cannot be used."""
+    [row] = db.execute(_EXAMINED).fetchall()
+    return Examined(*row, is_made=has_tables(db, where))

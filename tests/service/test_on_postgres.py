@@ -1,0 +1,176 @@
+"""The whole bot with its database on PostgreSQL, through the application API and as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Generator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from anyio import fail_after, run_process
+from anyio.to_thread import run_sync
+
+from intern.core.clock import SystemClock
+from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
+from intern.core.records import CapturedPair
+from intern.learning.forgetting import Forget
+from intern.service.doctor import folder_findings
+from intern.service.intern import open_intern
+from intern.service.status import sources_of, status_of
+from intern.service.stores import back_up
+from intern.settings.loading import Settings
+from tests import samples
+from tests.engines import Server
+from tests.service.chatting import ALICE, MAYA, Town
+from tests.service.test_intern import ANSWER, PARAPHRASE, QUESTION, bot, reply, settings_in
+
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+
+
+@pytest.fixture
+def schema(postgres: Server) -> Generator[str]:
+    with postgres.emptied() as name:
+        yield name
+
+
+@pytest.fixture
+def settings(postgres: Server, schema: str, tmp_path: Path) -> Settings:
+    return on_server(postgres, schema, tmp_path / "data")
+
+
+def on_server(postgres: Server, schema: str, folder: Path) -> Settings:
+    return settings_in(folder, data={"dir": str(folder), "url": postgres.url(schema)})
+
+
+def texts(settings: Settings) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(settings.paths.topics.glob("*.txt"))}
+
+
+async def test_a_bot_learns_answers_regenerates_and_forgets(settings: Settings, tmp_path: Path) -> None:
+    with fail_after(60):
+        async with bot(settings), open_intern(settings) as intern:
+            pair = await intern.capture(samples.capture(QUESTION, ANSWER))
+            assert isinstance(pair, CapturedPair)
+            assert await intern.capture(samples.capture(QUESTION, ANSWER)) is None
+            assert ANSWER in await reply(intern, PARAPHRASE)
+            assert (await intern.regenerate()).pairs == 1
+            status = await run_sync(partial(status_of, settings, clock=SystemClock()))
+            assert (status.archived, status.topics, status.running) == (1, 1, True)
+            assert [each.state for each in await run_sync(partial(sources_of, settings, clock=SystemClock()))] == [
+                "ok"
+            ] * 2
+        assert not settings.paths.database.exists()
+        assert [ANSWER in text for text in texts(settings).values()] == [True]
+        for path in settings.data.dir.glob("search.db*"):
+            path.unlink()
+        async with open_intern(settings) as intern:
+            assert ANSWER in await reply(intern, PARAPHRASE)
+            await intern.export(tmp_path / "export")
+            await intern.forget(Forget(message_ids=pair.message_ids))
+            assert ANSWER not in await reply(intern, PARAPHRASE)
+        assert texts(settings) == {}
+        assert [path.name for path in (tmp_path / "export" / "team-knowledge" / "topics").iterdir()] != []
+
+
+async def test_a_bot_in_another_folder_is_refused_and_commands_there_are_done_by_the_first(
+    postgres: Server, schema: str, settings: Settings, tmp_path: Path
+) -> None:
+    other = on_server(postgres, schema, tmp_path / "other")
+    with fail_after(60):
+        async with bot(settings):
+            with pytest.raises(FolderBusyError, match=r"PostgreSQL at .* is in use by process \d+ on .*; stop that"):
+                async with bot(other):
+                    pass
+            async with open_intern(other) as intern:
+                assert await intern.capture(samples.capture(QUESTION, ANSWER)) is not None
+        assert [ANSWER in text for text in texts(settings).values()] == [True]
+        assert texts(other) == {}
+
+
+async def test_a_server_that_is_killed_and_comes_back_loses_nothing_and_doubles_nothing(
+    postgres: Server, settings: Settings
+) -> None:
+    with fail_after(60):
+        async with bot(settings), open_intern(settings) as intern:
+            assert await intern.capture(samples.capture(QUESTION, ANSWER)) is not None
+            postgres.kill()
+            postgres.start()
+            assert await intern.capture(samples.capture(QUESTION, ANSWER)) is None
+            assert await intern.capture(samples.capture("Where are the logs?", "Below /var/log.", n=2)) is not None
+            status = await run_sync(partial(status_of, settings, clock=SystemClock()))
+            assert (status.archived, status.waiting, status.undecided) == (2, 0, 0)
+            assert ANSWER in await reply(intern, PARAPHRASE)
+
+
+async def test_without_its_server_a_folder_does_not_open_and_says_so(postgres: Server, settings: Settings) -> None:
+    with fail_after(60):
+        async with open_intern(settings):
+            pass
+        postgres.kill()
+        try:
+            with pytest.raises(KnowledgeError, match=r"PostgreSQL at .* cannot be reached .*; check that"):
+                async with open_intern(settings):
+                    pass
+            [finding, *_] = await run_sync(folder_findings, settings)
+            assert (finding.level, "cannot be reached" in finding.what) == ("todo", True)
+        finally:
+            postgres.start()
+
+
+async def test_the_doctor_looks_at_server_and_role(postgres: Server, schema: str, tmp_path: Path) -> None:
+    mine = on_server(postgres, schema, tmp_path)
+    [found, *_] = await run_sync(folder_findings, mine)
+    assert (found.level, found.what[:34]) == ("ok", "the database is PostgreSQL at /dev")
+    administrator = settings_in(tmp_path, data={"dir": str(tmp_path), "url": postgres.url(schema, "postgres")})
+    [found, note, *_] = await run_sync(folder_findings, administrator)
+    assert (found.level, note.level) == ("ok", "note")
+    assert "postgres is a superuser" in note.what
+
+    postgres.run(
+        f"revoke all on {schema}.jobs, {schema}.facts from public", f"alter table {schema}.jobs owner to postgres"
+    )
+    [found, *_] = await run_sync(folder_findings, mine)
+    assert found.what.endswith(": jobs")
+    assert found.do == f"run there, as their owner: grant all on all tables in schema {schema} to intern_tests"
+    postgres.run(f"alter table {schema}.jobs owner to intern_tests")
+
+    with postgres.schema() as empty:
+        postgres.run(f"alter schema {empty} owner to postgres", f"grant usage on schema {empty} to intern_tests")
+        [found, *_] = await run_sync(folder_findings, on_server(postgres, empty, tmp_path))
+        assert found.do == f"run there, as an administrator: grant usage, create on schema {empty} to intern_tests"
+
+
+def test_its_backup_is_made_by_the_server_s_own_tools(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="pg_dump"):
+        back_up(settings, tmp_path / "backup.db")
+
+
+async def test_processes_file_a_pair_and_answer_from_it(
+    postgres: Server, schema: str, settings: Settings, tmp_path: Path
+) -> None:
+    town = Town()
+    asked = town.channel().say(ALICE, QUESTION)
+    town.channel().say(MAYA, ANSWER, to=asked)
+    [history] = town.save(tmp_path / "history")
+    environment = {
+        **os.environ,
+        "INTERN__DATA__URL": postgres.url(schema),
+        "INTERN__DATA__DIR": str(settings.data.dir),
+        "INTERN__DISCORD__TEAM_MEMBER_IDS": json.dumps([MAYA]),
+    }
+
+    async def run(*arguments: str) -> str:
+        program = [sys.executable, "-c", "from intern.frontends.cli import main; main()"]
+        done = await run_process([*program, *arguments], check=False, env=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    with fail_after(60):
+        await run("index")
+        await run("import", str(history))
+        assert ANSWER in await run("ask", PARAPHRASE)
+        status = json.loads(await run("status", "--json"))
+        assert (status["archived"], status["topics"], status["waiting"]) == (1, 1, 0)
