@@ -68,6 +68,10 @@ async def opened(
         yield SqliteSearchStore(db, folder / f"search-{community}.db", copy)
 
 
+def engine_of(held: Held | None) -> VectorEngine | None:
+    return None if held is None else held.engine()
+
+
 async def put(store: SqliteSearchStore, documents: Sequence[SearchDocument], *vectors: bytes, model: str = "m") -> None:
     await store.put(documents)
     await store.put_vectors(model, list(zip(documents, vectors, strict=False)))
@@ -107,7 +111,7 @@ async def test_the_most_alike_come_first_and_filters_leave_out_the_others(
         document("fact:e", "e", kind="fact", type="technical", status="retired"),
     ]
     with fail_after(30):
-        async with opened(tmp_path, maybe_held and maybe_held.engine()) as store:
+        async with opened(tmp_path, engine_of(maybe_held)) as store:
             await put(store, documents, *(vector(10 * n) for n in range(5)))
             await settle(store)
             near = vector(22)
@@ -168,7 +172,7 @@ async def test_an_engine_ranks_as_local_vectors_do(tmp_path: Path, held: Held) -
 
 async def test_a_source_of_many_documents_hides_no_other(tmp_path: Path, maybe_held: Held | None) -> None:
     with fail_after(30):
-        async with opened(tmp_path, maybe_held and maybe_held.engine()) as store:
+        async with opened(tmp_path, engine_of(maybe_held)) as store:
             many = [document("kb:long", f"part {n}", n=n) for n in range(60)]
             await put(store, [*many, document("kb:short", "short")], *map(vector, range(60)), vector(80))
             await settle(store)
@@ -180,7 +184,7 @@ async def test_a_source_of_many_documents_hides_no_other(tmp_path: Path, maybe_h
 async def test_whatever_changes_is_found_at_once_and_copied_later(tmp_path: Path, maybe_held: Held | None) -> None:
     first, second = document("kb:a", "a"), document("kb:b", "b")
     with fail_after(30):
-        async with opened(tmp_path, maybe_held and maybe_held.engine()) as store:
+        async with opened(tmp_path, engine_of(maybe_held)) as store:
             await put(store, [first, second], vector(0), vector(50))
             for change, ids in [
                 (lambda: put(store, [document("kb:c", "c")], vector(20)), ["kb:a", "kb:c", "kb:b"]),
@@ -336,7 +340,7 @@ async def test_while_the_engine_is_away_local_vectors_do_and_a_removal_stays_owe
                     assert await alike(store, vector(0)) == ["kb:b"]
                     with pytest.raises(VectorEngineError):
                         await copy.catch_up()
-                assert copy.away_since is not None
+                assert copy.trouble
                 assert copy.failures == 4, "a search does not ask again for a while"
                 assert await store.db.read(copy.behind) == 1
             assert len(held.held()) == 2
@@ -345,7 +349,7 @@ async def test_while_the_engine_is_away_local_vectors_do_and_a_removal_stays_owe
             assert await store.db.read(copy.behind) == 0
             copy._left_alone_until = 0.0
             assert await alike(store, vector(0)) == ["kb:b"]
-            assert copy.away_since is None
+            assert (copy.trouble, copy.away_since) == ("", None)
     told = [each["event"] for each in log if each["event"].startswith("vector_engine")]
     assert told == ["vector_engine_away", "vector_engine_back"]
 

@@ -68,7 +68,7 @@ class Chroma(VectorEngine):
                     "configuration": {"hnsw": {"space": "cosine", "ef_search": _LOOKED_AT}},
                 }
                 await self.ask("POST", _PATH, made, object)
-            body = await run_sync(lambda some=some: _points(community, some))
+            body = await run_sync(_points, community, some)
             if await self._ask("upsert", body, object) is None:
                 raise self.missing()
 

@@ -75,7 +75,7 @@ class Qdrant(VectorEngine):
         for some in batches(points):
             if not self._is_made:
                 await self._make(len(some[0].vector) // 4)
-            body = await run_sync(lambda some=some: {"points": [_point(community, each) for each in some]})
+            body = await run_sync(_points, community, some)
             await self._change("/points?wait=true", body)
 
     async def drop(self, community: str, rids: Collection[int] | None = None, keep: Sequence[Point] = ()) -> None:
@@ -132,9 +132,17 @@ class Qdrant(VectorEngine):
         return answer
 
 
-def _point(community: str, point: Point) -> dict[str, Any]:
-    payload = payload_of(community, point) | {"_text": point.document.text}
-    return {"id": point_id(community, point.document), "vector": point.numbers(), "payload": payload}
+def _points(community: str, points: Sequence[Point]) -> dict[str, Any]:
+    return {
+        "points": [
+            {
+                "id": point_id(community, each.document),
+                "vector": each.numbers(),
+                "payload": payload_of(community, each) | {"_text": each.document.text},
+            }
+            for each in points
+        ]
+    }
 
 
 def _filter(conditions: Conditions) -> dict[str, list[Any]]:
