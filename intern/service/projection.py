@@ -20,10 +20,9 @@ from typing import NamedTuple
 import msgspec
 from anyio import Event, Lock
 from anyio.to_thread import run_sync
-from msgspec import Struct
 
 from intern.core.errors import ConfigError
-from intern.core.ids import QAId, TopicName
+from intern.core.ids import TopicName
 from intern.core.log import get_logger
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.settings.loading import Paths
@@ -34,43 +33,22 @@ from intern.stores.decisions import decision_line, parse_decisions
 from intern.stores.files import FileLayer
 from intern.stores.library import Index, IndexCache, format_index
 from intern.stores.sqlite.extractions import move_to, read_to
-from intern.stores.sqlite.knowledge import (
-    TOPIC,
-    Change,
-    Knowledge,
-    Written,
-    changes_after,
-    files_written,
-    note_written,
-)
+from intern.stores.sqlite.knowledge import TOPIC, Change, Knowledge, Written, changes_after, files_written, note_written
 
 _log = get_logger(__name__)
 
 _FOLLOWER = "files"
 _TOPICS = "topics/"
-FILES_OF: Mapping[Index, tuple[str, str]] = {
-    "kb": ("index", "index_cache"),
-    "team": ("team_index", "team_index_cache"),
-}
+FILES_OF: dict[Index, tuple[str, str]] = {"kb": ("index", "index_cache"), "team": ("team_index", "team_index_cache")}
 """The listing and the cache of each index. The database names files as `Paths` does, and topics by themselves."""
-
-
-class _State(Struct):
-    last_processed_qa_id: QAId
-
-
-class _Wanted(NamedTuple):
-    """What a file is to hold, nothing where it is to go, and what is there now."""
-
-    data: bytes
-    there: bytes
 
 
 class _Due(NamedTuple):
     """What was looked at to reach a position."""
 
     position: int
-    files: Mapping[str, _Wanted]
+    files: Mapping[str, tuple[bytes, bytes]]
+    """What each is to hold, nothing where it is to go, and what is there now."""
     lines: bytes
     """Decisions to append, where their file is as it was left; else it is one of the others."""
 
@@ -122,7 +100,7 @@ class TextFiles:
             if self._position is None:
                 await run_sync(self._load)
             due = await run_sync(self._knowledge.db.look, partial(self._due, topics))
-            changed = {file: wanted for file, wanted in due.files.items() if wanted.data != wanted.there}
+            changed = {file: (new, old) for file, (new, old) in due.files.items() if new != old}
             if self._tracked and changed:
                 await run_sync(self._keep_edited, changed)
                 await self._note({file: Written(_digest(new), _digest(old)) for file, (new, old) in changed.items()})
@@ -172,17 +150,17 @@ class TextFiles:
         topics = {f"{_TOPICS}{name}.txt" for name in (*also, *(each.name for each in changes if each.kind == TOPIC))}
         topics |= {file for file in self._touched if file.startswith(_TOPICS)}
         data |= {file: view.data(TopicName(self._path(file).stem)) for file in topics}
-        for index, files in FILES_OF.items():
-            if not set(files).isdisjoint(self._touched) or any(each.kind == index for each in changes):
-                data |= zip(files, _indexed(self._catalogues[index]), strict=True)
+        for index, pair in FILES_OF.items():
+            if not set(pair).isdisjoint(self._touched) or any(each.kind == index for each in changes):
+                data |= zip(pair, _indexed(self._catalogues[index]), strict=True)
         if decisions or "state" in self._touched:
             # The database may know of decisions that are not in memory yet.
             ids = [each.qa_id for each in decisions if not isinstance(each, Withdrawn | Forgotten)]
             newest = max(filter(None, [self._knowledge.cursor(), *ids]), key=time_of, default=None)
-            data["state"] = b"" if newest is None else msgspec.json.encode(_State(newest)) + b"\n"
-        wanted = {file: _Wanted(each, self._there(file)) for file, each in data.items()}
+            data["state"] = b"" if newest is None else msgspec.json.encode({"last_processed_qa_id": newest}) + b"\n"
+        files = {file: (each, self._there(file)) for file, each in data.items()}
         position = max((each.position for each in (*changes, *placed)), default=reached)
-        return _Due(position, wanted, b"" if anew else lines)
+        return _Due(position, files, b"" if anew else lines)
 
     def _path(self, file: str) -> Path:
         path: Path = getattr(self._paths, file, self._paths.topics / file.removeprefix(_TOPICS))
@@ -201,24 +179,24 @@ class TextFiles:
         await self._knowledge.db.write(lambda db: (note_written(db, files), move_to(db, _FOLLOWER, position)))
         self._written = {**self._written, **files}
 
-    def _write(self, due: _Due, changed: Mapping[str, _Wanted]) -> None:
+    def _write(self, due: _Due, changed: Mapping[str, tuple[bytes, bytes]]) -> None:
         if due.lines:
             self.layer.append_durably(self._paths.decisions, due.lines)
-        for file, wanted in changed.items():
-            if wanted.data:
-                self.layer.write_atomically(self._path(file), wanted.data)
+        for file, (data, _) in changed.items():
+            if data:
+                self.layer.write_atomically(self._path(file), data)
             else:
                 self.layer.remove(self._path(file))
 
     def _done(self, due: _Due) -> dict[str, Written | None]:
         """Return how the files are now."""
-        data = {file: wanted.data for file, wanted in due.files.items()} | ({"decisions": b""} if due.lines else {})
+        data = {file: new for file, (new, _) in due.files.items()} | ({"decisions": b""} if due.lines else {})
         return {
             file: Written(_digest(each), b"", *at) if (at := _size_and_time(self._path(file))) else None
             for file, each in data.items()
         }
 
-    def _keep_edited(self, changed: Mapping[str, _Wanted]) -> None:
+    def _keep_edited(self, changed: Mapping[str, tuple[bytes, bytes]]) -> None:
         """Keep files that are not as they were written, for a person edited them. Decisions are appended to theirs."""
         for file, (data, there) in changed.items():
             ours = _digest(there) in (self._written.get(file) or ())[:2]

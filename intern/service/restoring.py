@@ -149,9 +149,9 @@ def _restore(change: Change, read: _Read, archive: Archive, now: datetime) -> Re
     pairs = concerned(archive, lambda each: bare(each) in gone)
     team = read.sources["team"]
     filed_in = ever_filed([pair.qa_id for pair in pairs], decisions)
-    describe_provisionally(
-        change, [name for name in filed_in if _may_quote(team.get(topic_id(name)), change, name)], now
-    )
+    # Their descriptions may be of an earlier text, with messages that are gone by now.
+    outdated = [name for name in filed_in if not _is_described(team.get(topic_id(name)), change.data(name))]
+    describe_provisionally(change, outdated, now)
     return Restored(
         pairs=len(archive),
         decisions=len(decisions),
@@ -161,12 +161,9 @@ def _restore(change: Change, read: _Read, archive: Archive, now: datetime) -> Re
     )
 
 
-def _may_quote(entry: CachedSource | None, change: Change, name: TopicName) -> bool:
-    """Whether a topic's description may be of an earlier text, with messages that are gone by now."""
-    if entry is None:
-        return False
-    is_older = entry.content_hash != content_hash(change.data(name).decode())
-    return is_older or (entry.summary_pending and not entry.provisional)
+def _is_described(entry: CachedSource | None, data: bytes) -> bool:
+    """Whether a topic's description is of this very text."""
+    return entry is not None and not entry.summary_pending and entry.content_hash == content_hash(data.decode())
 
 
 def _placed(decisions: list[Decision]) -> dict[datetime, TopicName]:
