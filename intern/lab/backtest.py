@@ -451,6 +451,7 @@ def _moved(settings: Settings, folder: Path, documents: bool) -> Settings:  # no
     moved = replace(
         settings,
         data=DataSection(dir=folder),
+        search=replace(settings.search, vectors="local"),
         kb=replace(settings.kb, review=False, **own),
         # What discovery found stands in the operator's own database.
         discovery=replace(settings.discovery, answer=False),

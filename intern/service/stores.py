@@ -45,7 +45,7 @@ from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
 
 ARCHIVE = "archive"
 """Whose position only says that the archive is this database's own."""
-_COPIED_WITHIN = 20.0  # seconds; the rest is copied by the bot, or the next command
+_COPIED_WITHIN = 10.0  # seconds; the rest is copied by the bot, or the next command
 
 
 def write_whole(file: Path, data: bytes) -> None:

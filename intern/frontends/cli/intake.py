@@ -17,6 +17,7 @@ from intern.frontends.cli.options import (
     UTC_DATES,
     ask_folder,
     check_folder,
+    in_folder,
     settings_of,
     settings_of_folder,
     team_options,
@@ -183,7 +184,7 @@ def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json
     data folder, it files what this command brings. Exit code 2 for a file that is no such export; 3 where a pair is
     parked.
     """
-    settings = settings_of({"data": {"dir": data, "url": ""}} if data else None)
+    settings = settings_of(in_folder(data) if data else None)
     from intern.service.importing import Wanted, import_history
 
     asked = Wanted(files=files, **wanted)
@@ -232,7 +233,7 @@ def import_notes(*, folder: Path, dry_run: bool, data: str | None, as_json: bool
     changed takes the place of what it said before, and what a deleted one taught is withdrawn. Exit code 3 where a file
     could not be read or taught nothing for a failure.
     """
-    settings = settings_of({"data": {"dir": data, "url": ""}} if data else None)
+    settings = settings_of(in_folder(data) if data else None)
     from intern.service.importing import import_notes
 
     done = anyio.run(partial(import_notes, settings, folder, dry_run=dry_run))

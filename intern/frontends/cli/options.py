@@ -70,6 +70,11 @@ def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fals
     return settings
 
 
+def in_folder(folder: str) -> dict[str, dict[str, object]]:
+    """Return the overrides for another data folder: what the settings' own folder has elsewhere is not touched."""
+    return {"data": {"dir": folder, "url": ""}, "search": {"vectors": "local"}}
+
+
 def settings_of_folder() -> Settings:
     """Read the settings. Raises ConfigError where there is no data folder, and makes none."""
     settings = settings_of()

@@ -24,7 +24,7 @@ from intern.core.log import configure
 from intern.core.messages import AIResult, ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
-from intern.frontends.cli.options import settings_of
+from intern.frontends.cli.options import in_folder, settings_of
 from intern.frontends.cli.output import ProgressLine, in_words, printable, say
 from intern.runtime.bot import Events, Sandbox, open_sandbox
 from intern.service import Settings
@@ -94,7 +94,7 @@ def _folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path
 
 def _overrides(sources: Path, folder: Path, *, play: bool) -> dict[str, dict[str, object]]:
     return {
-        "data": {"dir": str(folder), "url": ""},
+        **in_folder(str(folder)),
         # People in a terminal do not wait for a quiet window.
         "discord": {"message_batch_wait_seconds": 0.0 if play else 0.5},
         # No other setting may write outside of the folder.

@@ -11,8 +11,9 @@ from intern.search.embedding_local import installed
 from tests.contracts.vector_engines import KEY, QdrantDouble, serving
 from tests.frontends.cli.conftest import Intern
 
+pytestmark = pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
 
-@pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
+
 def test_what_is_owed_to_an_engine_that_is_away_is_told_until_it_is_paid(
     intern: Intern, folder: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,3 +40,20 @@ def test_what_is_owed_to_an_engine_that_is_away_is_told_until_it_is_paid(
         double.is_away = False
         assert "once it is back" not in intern("forget", "--message", "4711").err
         assert "in qdrant\n" in intern("status").out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["import-notes", "notes", "--data", "other"], pytest.param(["try", "--play"], marks=pytest.mark.rest)],
+)
+def test_another_data_folder_than_that_of_the_settings_leaves_the_engine_alone(
+    intern: Intern, folder: Path, command: list[str]
+) -> None:
+    double = QdrantDouble()
+    (folder / "notes").mkdir()
+    (folder / "notes" / "ports.md").write_text("# Ports\n\nThe relay listens on port 7480.\n")
+    with serving(double) as url:
+        search = f'[search]\nvectors = "qdrant"\nurl = "{url}"\n'
+        (folder / "intern.toml").write_text(f'[embeddings]\nprovider = "local"\n{search}')
+        assert intern(*command).code == 0
+    assert double.asked == []
