@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
 from intern.core.errors import ConfigError
-from intern.settings.loading import Settings
+from intern.settings.loading import Settings, is_server
 from intern.stores.database import AtRest, Database
+from intern.stores.files import FolderLock
 from intern.stores.sqlite import database as sqlite
 from intern.stores.sqlite.maintenance import is_made as is_file_made
+from intern.stores.sqlite.moving import move
 
 if TYPE_CHECKING:
     from intern.stores.postgres import database as postgres
@@ -17,9 +23,34 @@ if TYPE_CHECKING:
 
 async def open_database(settings: Settings) -> Database:
     """Open the database, made where it is missing. Raises ConfigError and KnowledgeError."""
-    if url := settings.data.url.reveal():
-        return await _on_server()[0].open(url)
-    return await sqlite.Database.open(settings.paths.database)
+    return await _opened(settings.data.url.reveal() or str(settings.paths.database))
+
+
+class Moved(Struct, frozen=True, kw_only=True):
+    """What was moved."""
+
+    rows: int
+    source: str
+    target: str
+
+
+async def move_database(settings: Settings, source: str, target: str) -> Moved:
+    """Copy all that one database holds to another: each the name of a file, or the address of a server.
+
+    No process may work in the data folder meanwhile. Raises ConfigError where there is nothing to move, or the target
+    holds something, FolderBusyError, and KnowledgeError; the target is as it was then.
+    """
+    if not is_server(source) and not await run_sync(Path(source).exists):
+        raise ConfigError(f"there is no database {source} to move")
+    with FolderLock(settings.data.dir):
+        async with await _opened(source) as one, await _opened(target) as two:
+            await one.hold()
+            await two.hold()
+            return Moved(rows=await move(one, two), source=one.place, target=two.place)
+
+
+async def _opened(place: str) -> Database:
+    return await (_on_server()[0].open(place) if is_server(place) else sqlite.Database.open(Path(place)))
 
 
 def at_rest(settings: Settings) -> AtRest:

@@ -80,6 +80,11 @@ NO_PRICE = "[[llm.prices]] does not name the model of [{}]: its calls are counte
 """The warning for each table of `Settings.without_price`."""
 
 
+def is_server(place: str) -> bool:
+    """Return whether this is the address of a database server, and not the name of a file."""
+    return place.startswith(("postgresql://", "postgres://"))
+
+
 class DataSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[data]`: the one folder that a running intern writes to, and the database on a server, if it is on one."""
 
@@ -331,7 +336,7 @@ def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield settings that contradict each other, each with its key."""
     if problem := settings.page.problem:
         yield "page.token", problem
-    if settings.data.url and not _SERVER.match(settings.data.url.reveal()):
+    if settings.data.url and not is_server(settings.data.url.reveal()):
         yield "data.url", "expected an address of PostgreSQL, as in postgresql://USER:PASSWORD@HOST:5432/DATABASE"
     search = settings.search
     if search.vectors != "local" and not search.url.startswith(("http://", "https://")):
@@ -433,7 +438,6 @@ def _decode_special(kind: type, value: Any) -> Any:
 
 _PORTS = {"qdrant": 6333, "chroma": 8000}
 _USER = re.compile(r"//[^/?#]*@")
-_SERVER = re.compile(r"postgres(?:ql)?://")
 _VISIBLE = re.compile(r"[!-~]*")
 _ERROR = re.compile(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
 _TYPE = re.compile(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")

@@ -17,6 +17,7 @@ from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.core.records import CapturedPair
 from intern.learning.forgetting import Forget
+from intern.service.databases import move_database
 from intern.service.doctor import folder_findings
 from intern.service.intern import open_intern
 from intern.service.status import sources_of, status_of
@@ -103,6 +104,30 @@ async def test_a_server_that_is_killed_and_comes_back_loses_nothing_and_doubles_
             status = await run_sync(partial(status_of, settings, clock=SystemClock()))
             assert (status.archived, status.waiting, status.undecided) == (2, 0, 0)
             assert ANSWER in await reply(intern, PARAPHRASE)
+
+
+async def test_moved_to_the_server_and_back_a_database_exports_the_same(settings: Settings, tmp_path: Path) -> None:
+    on_file = settings_in(settings.data.dir)
+    url, file = settings.data.url.reveal(), str(settings.paths.database)
+    with fail_after(60):
+        async with bot(on_file), open_intern(on_file) as intern:
+            for n, (question, answer) in enumerate([(QUESTION, ANSWER), ("Where are the logs?", "Below /var/log.")]):
+                await intern.capture(samples.capture(question, answer, n=n))
+        first = await exported(on_file, tmp_path / "first")
+        rows = (await move_database(settings, file, url)).rows
+        assert await exported(settings, tmp_path / "second") == first
+        async with bot(settings), open_intern(settings) as intern:
+            assert ANSWER in await reply(intern, PARAPHRASE)
+        settings.paths.database.rename(tmp_path / "old.db")
+        assert (await move_database(settings, url, file)).rows >= rows
+        assert await exported(on_file, tmp_path / "third") == first
+        with pytest.raises(ConfigError, match="holds communities already"):
+            await move_database(settings, str(tmp_path / "old.db"), url)
+
+
+async def exported(settings: Settings, folder: Path) -> dict[str, bytes]:
+    async with open_intern(settings) as intern:
+        return {name: (folder / name).read_bytes() for name in await intern.export(folder)}
 
 
 async def test_without_its_server_a_folder_does_not_open_and_says_so(postgres: Server, settings: Settings) -> None:

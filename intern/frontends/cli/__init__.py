@@ -33,6 +33,7 @@ COMMANDS = {
     "doctor": ("operating", "Check model, data folder, and rights and roles on Discord."),
     "backup": ("operating", "Copy the database to a file, whether or not the bot runs."),
     "export": ("operating", "Write archive, decisions, topics and indices as text files."),
+    "move": ("operating", "Copy the database to another engine."),
     "restore": ("operating", "Make a lost database anew from the text files of a folder."),
     "status": ("operating", "Say how the data folder stands, whether or not the bot runs."),
     "topics": ("learned", "Read the topics: list them, show one, tell its history."),

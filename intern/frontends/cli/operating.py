@@ -21,6 +21,7 @@ from intern.frontends.words import ago
 from intern.service import CONFIG_FILE
 
 if TYPE_CHECKING:
+    from intern.service.databases import Moved
     from intern.service.doctor import Report
     from intern.service.restoring import Restored
     from intern.service.status import Attended, ParkedPair, SourceStatus, Status
@@ -147,6 +148,28 @@ def _tell_restored(done: Restored) -> None:
     if len(done.damaged) > _TOLD:
         say(f"passed over: {len(done.damaged) - _TOLD} more pieces")
     say("nuggets, facts and the search are not in text files; make them anew with: intern index --extract")
+
+
+@click.command("move")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def move(source: str, target: str, *, as_json: bool) -> None:
+    """Copy the database to another engine.
+
+    FROM and TO are a file, such as data/intern.db, or postgresql://USER@HOST/DATABASE. A password is better in
+    ~/.pgpass than in a command. The bot must be stopped. FROM stays as it is, and TO must hold nothing. Exit code 0:
+    done. 2: there is nothing to move, or TO holds something. 3: one of them cannot be read or written.
+    """
+    settings = settings_of_folder()
+    from intern.service.databases import move_database
+
+    show_result(anyio.run(move_database, settings, source, target), _tell_moved, as_json=as_json)
+
+
+def _tell_moved(done: Moved) -> None:
+    say(f"{done.rows:,} rows are in {done.target} now; {done.source} is as it was")
+    say("name the new one before the next start: a server as data.url, a file as intern.db in the data folder")
 
 
 _TOLD = 5

@@ -106,6 +106,7 @@ _WITHOUT = {"doctor", "prompts", "backtest"}
         ["status", "--sources"],
         ["backup", "copy.db"],
         ["export", "copy"],
+        ["move", "data/intern.db", "other.db"],
         ["topics"],
         ["topics", "show", "ports"],
         ["topics", "adopt", "ports"],
