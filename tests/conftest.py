@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import ssl
 import tempfile
 from collections.abc import Generator
 from contextlib import suppress
@@ -160,6 +161,20 @@ def templates_compiled_once() -> Generator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Environment, "compile", compile_once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_authorities() -> Generator[None]:
+    """To read the certificates of this machine takes 50 ms for each client, and no test speaks to a stranger."""
+    load = ssl.SSLContext.load_default_certs
+
+    def load_what_is_named(self: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
+        if "SSL_CERT_FILE" in os.environ:
+            load(self, purpose)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ssl.SSLContext, "load_default_certs", load_what_is_named)
         yield
 
 

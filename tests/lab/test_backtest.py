@@ -292,6 +292,7 @@ async def test_a_team_that_is_quicker_than_the_pause_is_told(tmp_path: Path) -> 
     assert done.totals.team_was_first == 1
 
 
+@pytest.mark.rest
 async def test_two_runs_differ_in_their_times_only_however_many_are_asked_at_once(tmp_path: Path) -> None:
     town = planted(7, Marks())
 

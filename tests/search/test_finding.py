@@ -84,6 +84,7 @@ async def test_of_many_questions_at_once_each_is_embedded_once(tmp_path: Path) -
     assert sorted(embedder.asked) == sorted(questions)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_words_rank_as_plain_fts5_does_among_many_documents_each_of_which_holds_common_words(
     tmp_path: Path,
