@@ -6,7 +6,7 @@ Reads the stores that the process holds; opens none anew, and delays no actor.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import sha256
@@ -72,19 +72,13 @@ class Number(Struct, frozen=True, kw_only=True):
     href: str = ""
 
 
-class Series(Struct, frozen=True, kw_only=True):
-    """One kind of thing, counted by the day."""
-
-    label: str
-    values: tuple[int, ...]
-
-
 class Plot(Struct, frozen=True, kw_only=True):
     """Counts of the last days; each series has a value for each day."""
 
     title: str
     days: tuple[date, ...]
-    series: tuple[Series, ...]
+    series: Mapping[str, tuple[int, ...]]
+    """By the kind of thing that is counted."""
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -242,6 +236,10 @@ class Running(Standing):
         days = tuple(today - timedelta(days=n) for n in reversed(range(DAYS)))
         counts = await self._counts.since(days[0])
         captures = await run_sync(self._captures_by_day, days)
+        questions = {
+            kind: tuple(counts.get(day, {}).get(f"questions_{kind}", 0) for day in days)
+            for kind in ("answered", "silent")
+        }
         filled, rest = tuple(self.fill.now()), self.checkpoints.unhandled()
         return Overview(
             since=self._began,
@@ -257,15 +255,8 @@ class Running(Standing):
             ),
             streams=filled,
             plots=(
-                Plot(title="Captures", days=days, series=(Series(label="captures", values=captures),)),
-                Plot(
-                    title="Questions",
-                    days=days,
-                    series=tuple(
-                        Series(label=label, values=tuple(counts.get(day, {}).get(name, 0) for day in days))
-                        for label, name in (("answered", "questions_answered"), ("silent", "questions_silent"))
-                    ),
-                ),
+                Plot(title="Captures", days=days, series={"captures": captures}),
+                Plot(title="Questions", days=days, series=questions),
             ),
             budget=await self._budget(today),
         )

@@ -32,13 +32,6 @@ class Bar(Struct, frozen=True, kw_only=True):
     label: str
 
 
-class Mark(Struct, frozen=True, kw_only=True):
-    """A date below the bars."""
-
-    x: float
-    text: str
-
-
 class Drawing(Struct, frozen=True, kw_only=True):
     """A plot, ready to be drawn."""
 
@@ -46,7 +39,8 @@ class Drawing(Struct, frozen=True, kw_only=True):
     said: str
     """The whole plot in a sentence, for people who cannot see it."""
     bars: tuple[Bar, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[tuple[float, str], ...]
+    """Dates below the bars, each with its place."""
     largest: int
     floor: float = _FLOOR
     width: int = WIDTH
@@ -55,7 +49,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
 
 def drawn(plot: Plot) -> Drawing:
     """Draw bars side by side for each day, all on one scale."""
-    largest = max((value for series in plot.series for value in series.values), default=0)
+    largest = max((value for counted in plot.series.values() for value in counted), default=0)
     slot = WIDTH / max(len(plot.days), 1)
     width = slot * 0.8 / max(len(plot.series), 1)
     bars = tuple(
@@ -65,17 +59,17 @@ def drawn(plot: Plot) -> Drawing:
             width=round(width * 0.9, 2),
             height=round(height, 2),
             series=place,
-            label=f"{day:%Y-%m-%d}: {series.values[n]} {series.label}",
+            label=f"{day:%Y-%m-%d}: {counted[n]} {kind}",
         )
-        for place, series in enumerate(plot.series)
+        for place, (kind, counted) in enumerate(plot.series.items())
         for n, day in enumerate(plot.days)
-        if (height := _height(series.values[n], largest))
+        if (height := _height(counted[n], largest))
     )
     return Drawing(
         title=plot.title,
         said=_said(plot),
         bars=bars,
-        marks=tuple(Mark(x=round(n * slot + slot / 2, 2), text=_day(plot.days[n])) for n in _marked(len(plot.days))),
+        marks=tuple((round(n * slot + slot / 2, 2), _day(plot.days[n])) for n in _marked(len(plot.days))),
         largest=largest,
     )
 
@@ -96,7 +90,7 @@ def _day(day: date) -> str:
 def _said(plot: Plot) -> str:
     if not plot.days:
         return "No days to show."
-    parts = [f"{sum(series.values)} {series.label}" for series in plot.series]
+    parts = [f"{sum(counted)} {kind}" for kind, counted in plot.series.items()]
     return f"{_day(plot.days[0])} to {_day(plot.days[-1])}: {', '.join(parts)}."
 
 

@@ -126,13 +126,7 @@ class HikariCommands:
             _log.info("commands_registered", guild_id=guild_id)
 
     async def _ask(
-        self,
-        ticket: _Ticket,
-        act: str,
-        route: routes.CompiledRoute,
-        body: Mapping[str, Any],
-        *,
-        done: int = 0,
+        self, ticket: _Ticket, act: str, route: routes.CompiledRoute, body: Mapping[str, Any], *, done: int = 0
     ) -> None:
         """Make a call. A refusal with the code `done` is success."""
         what = f"{act} interaction {ticket.id}"

@@ -15,7 +15,7 @@ from intern.core.errors import ConfigError
 from intern.core.text.masking import Secret
 from intern.frontends.http.guarding import SESSION_SECONDS, Gate
 from intern.frontends.http.rendering import HEIGHT, WIDTH, drawn, web_link
-from intern.service.running import Plot, Series
+from intern.service.running import Plot
 from intern.settings.loading import PageOptions, is_loopback, load_settings
 
 TOKEN = "a-token-of-the-operator"
@@ -168,7 +168,7 @@ def test_only_the_web_is_linked(url: str | None) -> None:
 )
 def test_every_bar_stands_in_the_picture_and_next_to_the_others(values: list[list[int]]) -> None:
     days = tuple(date.fromordinal(740_000 + n) for n in range(len(values[0]) if values else 0))
-    series = tuple(Series(label=f"s{n}", values=tuple(each)) for n, each in enumerate(values))
+    series = {f"s{n}": tuple(each) for n, each in enumerate(values)}
     picture = drawn(Plot(title="t", days=days, series=series))
     assert len(picture.bars) == sum(value > 0 for each in values for value in each)
     for bar in picture.bars:
