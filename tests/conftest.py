@@ -167,10 +167,10 @@ def templates_compiled_once() -> Generator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def no_authorities() -> Generator[None]:
     """To read the certificates of this machine takes 50 ms for each client, and no test speaks to a stranger."""
-    load = ssl.SSLContext.load_default_certs
+    load, named = ssl.SSLContext.load_default_certs, os.environ.get("SSL_CERT_FILE")
 
     def load_what_is_named(self: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
-        if "SSL_CERT_FILE" in os.environ:
+        if os.environ.get("SSL_CERT_FILE") != named:
             load(self, purpose)
 
     with pytest.MonkeyPatch.context() as patched:
