@@ -28,10 +28,10 @@ from intern.sources.files import SourceFolder
 from intern.sources.library import PageCopies
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
-from intern.stores.chroma.engine import Chroma
+from intern.stores.chroma import Chroma
 from intern.stores.database import Database
 from intern.stores.files import FileLayer
-from intern.stores.qdrant.engine import Qdrant
+from intern.stores.qdrant import Qdrant
 from intern.stores.sqlite.chat import NameStore, RoleStore
 from intern.stores.sqlite.extractions import move_to, read_to
 from intern.stores.sqlite.knowledge import Knowledge

@@ -20,9 +20,9 @@ import httpx
 import pytest
 
 from intern.core.text.masking import Secret
-from intern.stores.chroma.engine import Chroma
+from intern.stores.chroma import Chroma
 from intern.stores.options import SearchOptions
-from intern.stores.qdrant.engine import Qdrant
+from intern.stores.qdrant import Qdrant
 from intern.stores.vectors import VectorEngine
 
 COLLECTION = "kloros_knowledge"
