@@ -13,15 +13,7 @@ import click
 from msgspec import to_builtins
 
 from intern.core.progress import tell
-from intern.frontends.cli.options import (
-    UTC_DATES,
-    ask_folder,
-    check_folder,
-    in_folder,
-    settings_of,
-    settings_of_folder,
-    team_options,
-)
+from intern.frontends.cli import options
 from intern.frontends.cli.output import say, show, show_json, show_result
 
 if TYPE_CHECKING:
@@ -61,9 +53,9 @@ def index(*, as_json: bool, extract: bool, wait: bool, rebuild_search: bool) -> 
     --extract also makes nuggets and facts from conversations that were filed while `extraction.auto` was off, or that
     were too short for an earlier `extraction.min_turns`. Each conversation costs one model call.
     """
-    settings = settings_of()
+    settings = options.settings_of()
     if not settings.paths.sources.exists():
-        check_folder(settings)
+        options.check_folder(settings)
 
     async def work(intern: Intern) -> tuple[Refreshed, Mapping[Came, int] | None, int, bool]:
         if rebuild_search:
@@ -80,7 +72,7 @@ def index(*, as_json: bool, extract: bool, wait: bool, rebuild_search: bool) -> 
             missing = await intern.finish_vectors()
         return refreshed, came, missing, intern.holds_folder
 
-    refreshed, came, missing, owner = ask_folder(work, settings)
+    refreshed, came, missing, owner = options.ask_folder(work, settings)
     if as_json:
         show_json(refreshed if came is None else {**to_builtins(refreshed), "conversations": came})
     sys.exit(max(_about_vectors(missing, wait=wait, owner=owner), _about_descriptions(refreshed)))
@@ -130,12 +122,12 @@ def discover(*, once: bool, as_json: bool) -> None:
     What cannot be looked at is named. Exit code 3 where files could not be summarised, and where not one of the scan
     paths could be looked at.
     """
-    settings = settings_of_folder()
+    settings = options.settings_of_folder()
 
     async def work(intern: Intern) -> tuple[Discovered | None, Feed | None]:
         return (await intern.discover(), None) if once else (None, await intern.look_around())
 
-    done, feed = ask_folder(work, settings)
+    done, feed = options.ask_folder(work, settings)
     looked = done or feed
     assert looked is not None
     for path, reason in sorted(looked.unreadable.items()):
@@ -164,14 +156,10 @@ def _tell_discovered(done: Discovered) -> None:
 
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=_FILE)
-@team_options
-@click.option("--since", type=UTC_DATES, help="Leave out older answers (UTC).")
+@options.team_options
+@click.option("--since", type=options.UTC_DATES, help="Leave out older answers (UTC).")
 @click.option("--dry-run", is_flag=True, help="Say what would be captured and what it would cost; change nothing.")
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False),
-    help="Another data folder, with the database in it.",
-)
+@click.option("--data", type=click.Path(file_okay=False), help="Another data folder, with the database in it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json: bool, **wanted: Any) -> None:
     """Learn from exported history (DiscordChatExporter, JSON).
@@ -184,7 +172,7 @@ def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json
     data folder, it files what this command brings. Exit code 2 for a file that is no such export; 3 where a pair is
     parked.
     """
-    settings = settings_of(in_folder(data) if data else None)
+    settings = options.settings_of(options.in_folder(data) if data else None)
     from intern.service.importing import Wanted, import_history
 
     asked = Wanted(files=files, **wanted)
@@ -220,11 +208,7 @@ def _tell_imported(done: Imported, *, dry_run: bool) -> None:
 @click.command("import-notes")
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would be read and what it would cost; change nothing.")
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False),
-    help="Another data folder, with the database in it.",
-)
+@click.option("--data", type=click.Path(file_okay=False), help="Another data folder, with the database in it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def import_notes(*, folder: Path, dry_run: bool, data: str | None, as_json: bool) -> None:
     """Learn nuggets and facts from a folder of notes (*.md).
@@ -233,7 +217,7 @@ def import_notes(*, folder: Path, dry_run: bool, data: str | None, as_json: bool
     changed takes the place of what it said before, and what a deleted one taught is withdrawn. Exit code 3 where a file
     could not be read or taught nothing for a failure.
     """
-    settings = settings_of(in_folder(data) if data else None)
+    settings = options.settings_of(options.in_folder(data) if data else None)
     from intern.service.importing import import_notes
 
     done = anyio.run(partial(import_notes, settings, folder, dry_run=dry_run))

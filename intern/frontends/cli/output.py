@@ -122,9 +122,7 @@ def _columns_of(stream: TextIO) -> int:
 def _time_left(seconds: float | None) -> str:
     if seconds is None:
         return ""
-    if seconds < 90:
-        return f", {seconds:.0f} s left"
-    return f", {seconds / 60:.0f} min left"
+    return f", {seconds:.0f} s left" if seconds < 90 else f", {seconds / 60:.0f} min left"
 
 
 _shown_now: list[ProgressLine] = []
