@@ -441,14 +441,8 @@ _USER = re.compile(r"//[^/?#]*@")
 _VISIBLE = re.compile(r"[!-~]*")
 _ERROR = re.compile(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
 _TYPE = re.compile(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")
-_TYPES = {
-    "str": "a string",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": 'a list like ["1", "2"]',
-    "object": "a table",
-}
+_PLAIN = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false"}
+_TYPES = {**_PLAIN, "array": 'a list like ["1", "2"]', "object": "a table"}
 _TIMES = dict.fromkeys(("datetime", "date", "time"), "a date or time")
 _GOT = {**_TYPES, "array": "a list", "list": "a list", "dict": "a table", **_TIMES}
 _BOUNDS = {">=": "of at least", "<=": "of at most", ">": "greater than", "<": "less than"}

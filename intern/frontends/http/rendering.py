@@ -104,16 +104,9 @@ class Templates:
         self._made = Environment(
             loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        filters: dict[str, Callable[..., Any]] = {
-            "minute": minute,
-            "ago": self._ago,
-            "spoken": spoken,
-            "web_link": web_link,
-            "pretty": pretty,
-            "drawn": drawn,
-            "grouped_digits": grouped_digits,
-            "became": became,
-        }
+        filters: dict[str, Callable[..., Any]] = {"ago": self._ago}
+        for each in (minute, spoken, web_link, pretty, drawn, grouped_digits, became):
+            filters[each.__name__] = each
         self._made.filters.update(filters)
 
     def render(self, name: str, **values: Any) -> bytes:
