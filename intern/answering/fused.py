@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 import anyio.to_thread
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from intern.answering import prompts
 from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence
@@ -181,7 +180,7 @@ async def generate(work: Work, shown: tuple[prompts.Shown, ...]) -> Drafted:
         work.trace.steps["gate"].update(kind=decision.kind)
         draft = await anyio.to_thread.run_sync(drafted, work, decision, shown)
         if work.nearest is not None:
-            draft = replace(draft, is_near=_is_near(draft, found))
+            draft = structs.replace(draft, is_near=_is_near(draft, found))
         fields.update(
             answer_chars=len(draft.text),
             citations=tuple(passage.source_id for passage in draft.cited),
@@ -210,7 +209,7 @@ def drafted(work: Work, decision: prompts.Decision, shown: Sequence[prompts.Show
     of_quotes = {passage.alias for passage, _ in quotes}
     cited = tuple(passage for passage in shown if passage.alias in of_quotes or passage.alias in named)
     check = checked(work, answer_text(decision.answer), cited, is_cited=bool(quotes))
-    return replace(check, quotes=quotes, unnamed=tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES]))
+    return structs.replace(check, quotes=quotes, unnamed=tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES]))
 
 
 def _held(decision: prompts.Decision, shown: Sequence[prompts.Shown]) -> list[tuple[prompts.Shown, str]]:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from intern.answering import prompts
 from intern.answering.nearest import (
@@ -147,7 +146,7 @@ def verify(given: prompts.VerifyIn) -> prompts.Verification:
 
 async def decide(nearest: Nearest, given: prompts.DecideIn) -> prompts.Decision:
     """Decide whether it is a question, and quote the piece of the passages that comes nearest to an answer."""
-    given = replace(given, question=without_mentions(given.question))
+    given = structs.replace(given, question=without_mentions(given.question))
     asked = prompts.GateIn(question=given.question, history=given.history, addressed=given.addressed)
     asks = gate(asked).kind == "question"
     found = await nearest.find(given.question, given.passages) if asks else []

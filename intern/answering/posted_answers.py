@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from anyio.to_thread import run_sync
@@ -175,15 +175,12 @@ class PostedAnswers:
         return "[masked " in quote and reading(quote) in reading(mask_secrets(text, emails=self.emails).text)
 
     def _blocks(self, wanted: Mapping[SourceId, QAId]) -> dict[SourceId, _Text]:
-        newer: dict[QAId, QAId] | None = None
+        newer = cache(partial(_newer, self.knowledge))  # reads all decisions, and is seldom needed
         texts: dict[SourceId, _Text] = {}
         for source_id, qa_id in wanted.items():
-            block = self._block(qa_id)
-            is_newer = block is None
-            if block is None:
-                newer = _newer(self.knowledge) if newer is None else newer
-                block = self._block_since(qa_id, newer)
-            texts[source_id] = _Text(None) if block is None else _Text(answer_of(block.turns), is_newer, _of_all(block))
+            same = self._block(qa_id)
+            block = same or self._block_since(qa_id, newer())
+            texts[source_id] = _Text(answer_of(block.turns), same is None, _of_all(block)) if block else _Text(None)
         return texts
 
     def _block_since(self, qa_id: QAId, newer: Mapping[QAId, QAId]) -> TopicBlock | None:

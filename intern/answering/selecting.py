@@ -11,8 +11,7 @@ from itertools import accumulate, chain, islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from intern.answering.prompts import ALIASES, MOST_SHOWN, Shown, ShownSource
 from intern.core.ids import SourceId
@@ -244,7 +243,7 @@ def shown_passages(
         source = sources.get(hit.source_id)
         passage = None if source is None else _passage(source, hit, query)
         if passage is not None and len(passage.text) > max_chars:
-            passage = replace(passage, text=best_passages(passage.text, query, max_chars))
+            passage = structs.replace(passage, text=best_passages(passage.text, query, max_chars))
         if passage is None or passage.source_id in kept or len(kept) == MOST_SHOWN or len(passage.text) > room:
             continue
         kept[passage.source_id] = passage
@@ -264,7 +263,7 @@ def aliased(passages: Iterable[Shown]) -> tuple[Shown, ...]:
     """Order passages, the team's words first, then by id; give each its alias."""
     order = sorted(passages, key=lambda each: (not is_team(each.source_id), each.source_id))
     called = zip(ALIASES, order, strict=False)
-    return tuple(replace(each, alias=alias, label=f"{alias}: {each.label}") for alias, each in called)
+    return tuple(structs.replace(each, alias=alias, label=f"{alias}: {each.label}") for alias, each in called)
 
 
 def _all(source: SourceText) -> Iterator[Shown]:
@@ -300,7 +299,7 @@ def _block_of(text: str, hit: Hit, query: str) -> tuple[str, str] | None:
 def _of_team(source: SourceText, qa_id: str, block: str, query: str) -> Shown:
     said, days = _said_by_whom(block), _ANSWERED.findall(block)
     passage = _shown(source, SourceId(f"{source.source_id}#{qa_id}"), _turns_cut(said, query))
-    return replace(passage, label=f"team {days[-1]}" if days else "team")
+    return structs.replace(passage, label=f"team {days[-1]}" if days else "team")
 
 
 def _turns_cut(said: str, query: str) -> str:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
-from anyio import CancelScope, Lock
-from anyio.to_thread import run_sync
+from anyio import CancelScope, Lock, to_thread
 from msgspec.structs import replace
 
 from intern.core.clock import Clock
@@ -96,7 +95,7 @@ class Extractor:
         """
 
         async def standing() -> Segment | None:
-            return await run_sync(standing_segment, conversation_id, self.archive, self.decisions)
+            return await to_thread.run_sync(standing_segment, conversation_id, self.archive, self.decisions)
 
         segment = await standing()
         if segment is None or len(segment.turns) < self.options.min_turns:
@@ -123,12 +122,12 @@ class Extractor:
         segment = await named(segment, self.names)
         pseudonyms, known = segment.pseudonyms(), await self._known(segment)
         try:
-            reply = await self.model.ask(EXTRACT, await run_sync(given, segment, pseudonyms, known))
+            reply = await self.model.ask(EXTRACT, await to_thread.run_sync(given, segment, pseudonyms, known))
         except ModelUnavailableError:
             raise
         except ModelError as error:
             return await self.give_up(segment, str(error), entry, parked=segment.origin == "note")
-        reading = await run_sync(Reading, reply, segment, pseudonyms, known)
+        reading = await to_thread.run_sync(Reading, reply, segment, pseudonyms, known)
         conversation = segment.distilled(AGENT)
         async with self._keeping:
             now = await standing() if standing else segment
@@ -172,7 +171,7 @@ class Extractor:
 
     async def park(self, conversation_id: ConversationId, why: str) -> None:
         """Do not read a conversation again until it changes."""
-        segment = await run_sync(standing_segment, conversation_id, self.archive, self.decisions)
+        segment = await to_thread.run_sync(standing_segment, conversation_id, self.archive, self.decisions)
         if segment is not None:
             await self.give_up(segment, why, await self.log.entry(conversation_id), parked=True)
 
@@ -236,7 +235,7 @@ class Extractor:
         retired = tuple(await self.facts.retired_of(segment.id))[:_MOST_RETIRED]
         if not self.options.existing_facts:
             return retired
-        asked = terms_of(" ".join(await run_sync(key_terms, segment.text, _QUERY_TERMS)))
+        asked = terms_of(" ".join(await to_thread.run_sync(key_terms, segment.text, _QUERY_TERMS)))
         wanted = FactFilter(agent_id=AGENT)
         # Scripts without spaces have no words to match, so look for parts of the text.
         unspaced = [each for each in (*asked.grams, *asked.short) if not each.isascii()]
@@ -281,7 +280,7 @@ class Extractor:
             stale = [each for each, stamp in stamps.items() if known.get(each) != stamp]
             return sorted(known.keys() - stamps.keys()), stale
 
-        gone, stale = await run_sync(differing)  # there may be tens of thousands of them
+        gone, stale = await to_thread.run_sync(differing)  # there may be tens of thousands of them
         await self.documents.drop(gone)
         for n in range(0, len(stale), _SHOWN_AT_ONCE):
             await self._show(stale[n : n + _SHOWN_AT_ONCE])

@@ -13,8 +13,7 @@ from hashlib import sha256
 from uuid import uuid4
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from intern.core import records
 from intern.core.ids import FactId
@@ -164,13 +163,13 @@ class _Deciding:
         raised = self._raised(fact, visibility) if alike else fact.visibility
         if raised == "secret" and not self.options.keep_secret:
             return records.RefusedFact(reason="secret", gone=fact.id)
-        occurrence = self._occurrence(proposal, replace(fact, visibility=raised), visibility)
+        occurrence = self._occurrence(proposal, structs.replace(fact, visibility=raised), visibility)
         said = (fact.id, occurrence.context_snippet)
         if said in self._said:
             return records.RefusedFact(reason="said_already")
         self._said.add(said)
         if raised != fact.visibility:
-            self._known[fact.id] = replace(fact, visibility=raised)
+            self._known[fact.id] = structs.replace(fact, visibility=raised)
         return records.RepeatedFact(occurrence=occurrence, visibility=None if raised == fact.visibility else raised)
 
     def _new(self, proposal: Proposal, content: str, visibility: records.Visibility) -> records.FactDecision:
@@ -205,7 +204,7 @@ class _Deciding:
         if older is None:
             return records.NewFact(fact=fact, occurrence=occurrence)
         self._taken.add(older.id)
-        return records.UpdatedFact(fact=replace(fact, supersedes=older.id), occurrence=occurrence)
+        return records.UpdatedFact(fact=structs.replace(fact, supersedes=older.id), occurrence=occurrence)
 
     def _reworded(self, content: str) -> records.Fact | None:
         """Return the fact in a chain that only this conversation said, and that it now says in other words."""
@@ -243,11 +242,11 @@ def judged_again(fact: records.Fact, options: FactOptions) -> records.Fact | Non
     """
     visibility = _judged(fact, fact.visibility, options)
     if visibility == "secret":
-        return replace(fact, visibility=visibility) if options.keep_secret else None
+        return structs.replace(fact, visibility=visibility) if options.keep_secret else None
     if fact.visibility != "secret":
-        return replace(fact, visibility=visibility)
+        return structs.replace(fact, visibility=visibility)
     content, summary = mask_secrets(fact.content).text, mask_secrets(fact.summary).text
-    return replace(fact, visibility=visibility, content=content, summary=summary)
+    return structs.replace(fact, visibility=visibility, content=content, summary=summary)
 
 
 def _judged(said: Proposal | records.Fact, proposed: records.Visibility, options: FactOptions) -> records.Visibility:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import msgspec
 from anyio.to_thread import run_sync
-from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec import Meta, Struct, structs
 
 from intern.core import records
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, UserId
@@ -402,7 +401,7 @@ async def named(segment: Segment, names: NameStore) -> Segment:
     text = segment.text
     there = [name for author, name in await names.in_text(text) if author not in known]
     others = await run_sync(others_in, text, there)
-    return replace(segment, names=known, others=(*segment.others, *others))
+    return structs.replace(segment, names=known, others=(*segment.others, *others))
 
 
 def concerned(placed: Placed, archive: Archive) -> tuple[ConversationId, ...]:

@@ -16,8 +16,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any, Protocol
 
-from anyio import Lock
-from anyio.to_thread import run_sync
+from anyio import Lock, to_thread
 from msgspec import Struct, structs
 
 from intern.core import errors
@@ -75,7 +74,7 @@ class Archivist:
         """
         async with self.writing:
             try:
-                return await run_sync(self._keep, _checked(capture), imported)
+                return await to_thread.run_sync(self._keep, _checked(capture), imported)
             except ValueError as error:
                 what = f"the capture of conversation {capture.conversation_id[:80]!r}"
                 raise errors.ConfigError(f"{what} cannot be archived: {error}") from error
@@ -233,7 +232,7 @@ async def rehearse(captures: Sequence[Capture], archive: Archive, rehearsal: Reh
     homes: dict[ConversationId, None] = {}
     for n, capture in enumerate(captures):
         tell("Comparing {total} conversations with the archive", n, len(captures))
-        holder = await run_sync(_holder_of, capture, archive)
+        holder = await to_thread.run_sync(_holder_of, capture, archive)
         home = holder or keeper.home_of(capture)
         homes[home] = None
         if holder is None:

@@ -20,8 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from anyio import CancelScope, get_cancelled_exc_class
 from anyio.to_thread import run_sync
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from intern.core.clock import Clock
 from intern.core.errors import InternError, KnowledgeError, ModelReplyError, SourceError
@@ -319,7 +318,7 @@ def take_out(
             if left is None:
                 doomed.append(qa_id)
             elif block.turns != left.turns:
-                library.put(name, replace(block, turns=left.turns))
+                library.put(name, structs.replace(block, turns=left.turns))
                 if library is change and before and block.turns != before.turns:
                     # A person's words stand no more; once the message is erased, only this says so.
                     change.decide(Filed(qa_id=qa_id, topic=name, at=decision.at, reason=_AS_ARCHIVED))

@@ -16,10 +16,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
-from anyio import sleep
-from anyio.to_thread import run_sync
-from msgspec import Struct
-from msgspec.structs import replace
+from anyio import sleep, to_thread
+from msgspec import Struct, structs
 
 from intern.chat.platform import ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
@@ -96,13 +94,13 @@ class Meanwhile:
         """Return the current versions of the messages, without the deleted ones."""
         found = ((message, self._changes.get(message.id, message)) for message in messages)
         # An edit's payload may lack the roles that identify a team member.
-        return tuple(replace(now, author=message.author) for message, now in found if now is not None)
+        return tuple(structs.replace(now, author=message.author) for message, now in found if now is not None)
 
     def captured_now(self, request: CaptureRequest) -> CaptureRequest | None:
         """Return the current version of the capture; None once its question or its answer is gone."""
         messages = self.now(request.messages)
         kinds = {message.author.type for message in messages}
-        return replace(request, messages=messages) if kinds == _authors(request) else None
+        return structs.replace(request, messages=messages) if kinds == _authors(request) else None
 
     def deleted_of(self, messages: Sequence[ChatMessage]) -> tuple[MessageId, ...]:
         """Return the deleted ones of these messages."""
@@ -183,7 +181,7 @@ class MessageChanges:
         message = change.message
         if not await self.admits(message.channel_id):
             return ()
-        places = await run_sync(self._places, message.id)
+        places = await to_thread.run_sync(self._places, message.id)
         for underway in await self._underway(message.id):
             if underway.conversation_id not in {place.conversation_id for place in places}:
                 places.append(underway)
@@ -193,7 +191,7 @@ class MessageChanges:
                 guild_id=place.guild_id,
                 channel_id=place.channel_id or message.channel_id,
                 # The author's type is known: an edit's payload may lack the roles that identify a team member.
-                messages=(replace(message, author=replace(message.author, type=place.author)),),
+                messages=(structs.replace(message, author=structs.replace(message.author, type=place.author)),),
             )
             for place in places
         )
@@ -263,7 +261,7 @@ class MissedChanges:
         The newest messages come first. Waits while Discord is away. Raises KnowledgeError if the archive cannot be
         read.
         """
-        left = await run_sync(self._captured, position_at(outage - timedelta(days=DAYS)))
+        left = await to_thread.run_sync(self._captured, position_at(outage - timedelta(days=DAYS)))
         asking = _Asking(self.requests, tell)
         try:
             while left:
@@ -347,7 +345,7 @@ class MissedChanges:
         Raises ChatRefusedError if they are unknown.
         """
         places: list[ChannelId] = []
-        for captured_in in await run_sync(self._captured_in, position.id, pair):
+        for captured_in in await to_thread.run_sync(self._captured_in, position.id, pair):
             channel = await asking.of_channel(captured_in, partial(self.shown.channel, captured_in))
             places.append(channel.id)
             if channel.kind == "thread" and channel.parent_id:

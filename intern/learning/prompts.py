@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence, Set as AbstractSet
 from datetime import datetime
 from typing import Annotated
 
-from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec import Meta, Struct, structs
 
 from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn, question_of
 from intern.core.text.passages import even_share
@@ -210,7 +209,7 @@ def left_of(pair: CapturedPair, is_withdrawn: IsWithdrawn) -> CapturedPair | Non
     turns = tuple(turn for turn in left.turns if turn.text.strip())
     if not is_whole(turns):
         return None
-    return pair if turns == pair.turns else replace(left, turns=turns)
+    return pair if turns == pair.turns else structs.replace(left, turns=turns)
 
 
 def age_of(block: TopicBlock) -> datetime:
@@ -226,12 +225,12 @@ def text_of(turns: Iterable[Turn]) -> str:
 def block_material(block: TopicBlock, max_chars: int) -> str:
     """Render a block in the format of a topic file. If it is longer than `max_chars`, its turns are cut."""
     # The conversation's id tells the model nothing more than the block's id.
-    bare = replace(block, extra_headers=(), conversation_id=None)
+    bare = structs.replace(block, extra_headers=(), conversation_id=None)
     whole = format_topic(bare)
     if len(whole) <= max_chars:
         return whole.rstrip("\n")
-    room = max_chars - len(format_topic(replace(bare, turns=(Turn("User", ""),))))
-    return format_topic(replace(bare, turns=_cut(bare.turns, max(room, 2 * _LEAST_TURN)))).rstrip("\n")
+    room = max_chars - len(format_topic(structs.replace(bare, turns=(Turn("User", ""),))))
+    return format_topic(structs.replace(bare, turns=_cut(bare.turns, max(room, 2 * _LEAST_TURN)))).rstrip("\n")
 
 
 def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) -> str:
@@ -258,7 +257,7 @@ def _known(entry: IndexEntry) -> tuple[frozenset[str], IndexEntry]:
     """Return an entry's words, and a short form of it."""
     brief = entry
     if len(entry.description) > _BRIEF_ENTRY:
-        brief = replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
+        brief = structs.replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
     return word_set(f"{entry.source_id}\n{entry.description}"), brief
 
 

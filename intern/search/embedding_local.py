@@ -22,8 +22,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
-from anyio import CapacityLimiter, create_task_group
-from anyio.to_thread import run_sync
+from anyio import CapacityLimiter, create_task_group, to_thread
 
 from intern.core.errors import ConfigError, ModelAccessError
 from intern.core.log import get_logger
@@ -167,20 +166,20 @@ class LocalEmbedder:
         if self._threads is None:
             self._threads = CapacityLimiter(threads + 1)  # one is left for a question that comes meanwhile
         if len(texts) == 1:  # a question, and a member is waiting: one hand-over to a thread and back
-            return await run_sync(self._alone, texts[0], limiter=self._threads)
+            return await to_thread.run_sync(self._alone, texts[0], limiter=self._threads)
         limiter, vectors = self._threads, dict[Tokens, bytes]()
-        tokens, batches = await run_sync(self._batches, texts, limiter=limiter)
+        tokens, batches = await to_thread.run_sync(self._batches, texts, limiter=limiter)
         waiting = iter(batches)
 
         async def work() -> None:
             for batch in waiting:
-                encoded = await run_sync(self._ready().encode, batch, limiter=limiter)
+                encoded = await to_thread.run_sync(self._ready().encode, batch, limiter=limiter)
                 vectors.update(zip(batch, encoded, strict=True))
 
         async with create_task_group() as tasks:
             for _ in range(min(threads, len(batches))):
                 tasks.start_soon(work)
-        await run_sync(give_back, limiter=limiter)
+        await to_thread.run_sync(give_back, limiter=limiter)
         return [vectors[each] for each in tokens]
 
     def _alone(self, text: str) -> Sequence[bytes]:

@@ -11,10 +11,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from anyio import create_task_group
-from anyio.to_thread import run_sync
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from anyio import create_task_group, to_thread
+from msgspec import Struct, structs
 
 from intern.core.errors import KnowledgeError, ModelError
 from intern.core.ids import SourceId
@@ -229,7 +227,7 @@ class Finder:
         held = await self._store.which(terms.words, [each.document_id for each in found])
         inside = (*terms.grams, *terms.short)
         matched = (held.get(each.document_id, ()) or _inside(each.document, inside) for each in found)
-        return tuple(replace(each, matched=held_here) for each, held_here in zip(found, matched, strict=True))
+        return tuple(structs.replace(each, matched=held_here) for each, held_here in zip(found, matched, strict=True))
 
     async def propose(self, text: str, wanted: SearchFilter | None = None, limit: int = 10) -> tuple[Found, ...]:
         """Return the results of `find`, without `matched`: that takes as long again."""
@@ -260,7 +258,7 @@ class Finder:
         candidates = await self._candidates(text, wanted, limit, least)
         documents = await self._store.documents_at([each.document_id for each in candidates], wanted)
         there = (each for each in candidates if each.document_id in documents)
-        return [Found(document=documents[each.document_id], **asdict(each)) for each in there]
+        return [Found(document=documents[each.document_id], **structs.asdict(each)) for each in there]
 
     async def _candidates(
         self, text: str, wanted: SearchFilter, limit: int, least: LeastLikeness | None
@@ -297,7 +295,7 @@ class Finder:
                 reason = "nothing holds a word of it, and what says the same in other words could not be searched"
                 raise KnowledgeError(f"{reason}: {failure}") from failure
             _log.warning("search_by_words_only", reason=str(failure))
-            return [replace(each, words_only=True) for each in _of_words(words)][:limit]
+            return [structs.replace(each, words_only=True) for each in _of_words(words)][:limit]
         if others := words.keys() - {hit.source_id for hit in hits}:
             hits += await like(*asked, limit=0, also=sorted(others))
         known = least or LEAST_LIKENESS.get(embedder.model, LeastLikeness())
@@ -320,7 +318,7 @@ async def _enough(least: LeastLikeness, terms: Terms, *, words_found: bool) -> f
     """Return the least similarity with which a source is found by vectors alone."""
     if words_found:
         return least.beside_words
-    if least.alone == least.of_unknown or await run_sync(knows_any, " ".join((*terms.words, *terms.short))):
+    if least.alone == least.of_unknown or await to_thread.run_sync(knows_any, " ".join((*terms.words, *terms.short))):
         return least.alone
     return least.of_unknown
 
@@ -367,7 +365,7 @@ def _of_both(words: Mapping[SourceId, _ByWords], alike: Sequence[Scored], propos
             candidate = _Candidate(document_id=hit.document_id, source_id=source_id, score=score)
         told = place if place is not None and place <= proposed else None
         likeness = None if hit is None else hit.score
-        candidates.append(replace(candidate, score=score, likeness=likeness, likeness_place=told))
+        candidates.append(structs.replace(candidate, score=score, likeness=likeness, likeness_place=told))
     return candidates
 
 
@@ -410,7 +408,7 @@ def reranked(found: Sequence[Found], text: str, *, now: datetime) -> tuple[Found
     """
     asked = word_set(text)
     scores = (_worth(each, asked, now) if each.document.kind == "nugget" else each.score for each in found)
-    worth = (replace(each, score=score) for each, score in zip(found, scores, strict=True))
+    worth = (structs.replace(each, score=score) for each, score in zip(found, scores, strict=True))
     return tuple(sorted(worth, key=lambda each: -each.score))
 
 

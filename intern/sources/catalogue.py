@@ -21,8 +21,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import NamedTuple
 
-from anyio import Event, Lock, current_time
-from anyio.to_thread import run_sync
+from anyio import Event, Lock, current_time, to_thread
 from msgspec.structs import replace
 
 from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError, SourceError
@@ -186,7 +185,7 @@ async def keep_searchable(store: SqliteSearchStore, listed: Mapping[SourceId, Ca
         stale = [source_id for source_id, source in listed.items() if known.get(source_id) != _stamp(source)]
         return sorted(known.keys() - listed.keys()), stale
 
-    gone, stale = await run_sync(compare)
+    gone, stale = await to_thread.run_sync(compare)
     await store.drop(gone)
     changed = len(gone)
     for start in range(0, len(stale), _CHUNK):

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from anyio import CapacityLimiter, create_task_group
-from anyio.to_thread import run_sync
-from msgspec import Struct
-from msgspec.structs import replace
+from anyio import CapacityLimiter, create_task_group, to_thread
+from msgspec import Struct, structs
 
 from intern.core.clock import Clock
 from intern.core.errors import ModelError, ModelReplyError
@@ -169,7 +167,7 @@ class Discovery:
     async def look(self) -> Feed:
         """Return all questions, and the paths that could not be read. Writes nothing; raises KnowledgeError."""
         known = await self.store.documents("file")
-        scanned = await run_sync(self.scanner.scan)
+        scanned = await to_thread.run_sync(self.scanner.scan)
         return Feed(feed(scanned, known), scanned.troubles, scanned.nowhere)
 
     async def work(self) -> Discovered:
@@ -178,13 +176,13 @@ class Discovery:
         self._tell(unreadable)
         chosen = due(questions, self.options.max_items)
         done = await self._answered(chosen)
-        return replace(done, left=len(questions) - len(chosen), unreadable=unreadable, nowhere=nowhere)
+        return structs.replace(done, left=len(questions) - len(chosen), unreadable=unreadable, nowhere=nowhere)
 
     async def freshen(self, paths: Collection[str]) -> Discovered:
         """Look at requested files again: index changed ones, forget gone ones."""
         wanted = {source_id_of(path): path for path in paths}
         known = await self.store.documents("file", sorted(wanted))
-        scanned = await run_sync(self._looked_at, sorted(wanted.values()))
+        scanned = await to_thread.run_sync(self._looked_at, sorted(wanted.values()))
         return await self._answered(feed(scanned, known))
 
     def _tell(self, unreadable: Mapping[str, str]) -> None:
@@ -232,15 +230,15 @@ class Discovery:
     async def _document(self, question: Question) -> SearchDocument | None:
         """Make the document of a file; None if the file is gone."""
         try:
-            read = await run_sync(self.read, question.path, self.secrets)
+            read = await to_thread.run_sync(self.read, question.path, self.secrets)
         except scanning.UnreadError as error:
             if error.trouble == "gone":
                 return None
             _log.warning("file_unread", path=question.path, trouble=error.trouble, reason=str(error))
-            return await run_sync(self._without_text, question, error)
-        structure = await run_sync(structure_of, question.path, read.text)
+            return await to_thread.run_sync(self._without_text, question, error)
+        structure = await to_thread.run_sync(structure_of, question.path, read.text)
         file_type = file_type_of(question.path, question.type)
-        names = await run_sync(scanning.names_of, [question.path], self.options.scan_paths)
+        names = await to_thread.run_sync(scanning.names_of, [question.path], self.options.scan_paths)
         given = SummarizeFileIn(
             file_path=names[question.path],
             file_type=file_type,

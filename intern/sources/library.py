@@ -128,9 +128,8 @@ class PageCopies:
         except FileNotFoundError:
             return 0
         except OSError as error:
-            raise KnowledgeError(
-                f"{self._folder} could not be read ({error.strerror}); check its permissions"
-            ) from error
+            why = f"{self._folder} could not be read ({error.strerror})"
+            raise KnowledgeError(f"{why}; check its permissions") from error
         gone = [name for name in names if _COPY.fullmatch(name) and name not in kept]
         for name in gone:
             self._files.remove(self._folder / name)

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError, SourceError
 from intern.core.ids import SourceId, TopicName
@@ -219,7 +218,7 @@ class Refresh:
                 continue
             entry = self._entry(file, cached, found)
             if cached and settled and cached.content_hash == entry.content_hash:
-                examined.touched[source_id] = replace(entry, summary_pending=False, provisional=False)
+                examined.touched[source_id] = structs.replace(entry, summary_pending=False, provisional=False)
             elif cached and resting and cached.content_hash == entry.content_hash:
                 examined.touched[source_id] = entry
                 examined.resting.append(Owed(source_id, cached.last_error or ""))

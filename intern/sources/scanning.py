@@ -23,8 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from anyio import sleep_forever
-from anyio.to_thread import run_sync
+from anyio import sleep_forever, to_thread
 from msgspec import Struct
 
 from intern.core.log import get_logger
@@ -282,7 +281,7 @@ class Changes:
 
     async def wait(self) -> None:
         """Return once a file changed that the next cycle may index."""
-        paths = await run_sync(self._folders)
+        paths = await to_thread.run_sync(self._folders)
         if self._watching is not None and paths:
             try:
                 watching = self._watching(*paths, watch_filter=self._concerns, rust_timeout=_LOOK_MS)
