@@ -22,26 +22,10 @@ from anyio import CancelScope, get_cancelled_exc_class
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
+from intern.core import errors, flow, records
 from intern.core.clock import Clock
-from intern.core.errors import InternError, KnowledgeError, ModelReplyError, SourceError
-from intern.core.flow import Filing, Skip, Topic
 from intern.core.ids import MessageId, QAId, TopicName
 from intern.core.log import get_logger
-from intern.core.records import (
-    Approved,
-    AwaitingReview,
-    CapturedPair,
-    Filed,
-    Forgotten,
-    Moved,
-    PairDecision,
-    Parked,
-    Removed,
-    Replaced,
-    Skipped,
-    TopicBlock,
-    Withdrawn,
-)
 from intern.learning import classifying, prompts
 from intern.models.prompt import Model
 from intern.stores.archive import Archive
@@ -51,7 +35,7 @@ from intern.stores.sqlite.knowledge import Change, Knowledge
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-Choose = Callable[[CapturedPair], Awaitable[Topic | Skip]]
+Choose = Callable[[records.CapturedPair], Awaitable[flow.Topic | flow.Skip]]
 # A topic that the model could not split is not tried again until it has grown by this factor.
 _GROWTH = 1.25
 _WITHDRAWN = "its question or its answer was withdrawn"
@@ -78,7 +62,7 @@ class Filer:
     # Topics that the model could not split, with their lengths.
     _whole: dict[TopicName, int] = field(default_factory=dict[TopicName, int], init=False)
 
-    async def choice(self, pair: CapturedPair, choose: Choose) -> classifying.Choice:
+    async def choice(self, pair: records.CapturedPair, choose: Choose) -> classifying.Choice:
         """Return the topic that the conversation is in already; else the result of `choose`, or its failure.
 
         `choose` gets the pair without withdrawn messages. It is not called if nothing is left of the pair, or if the
@@ -86,25 +70,25 @@ class Filer:
         """
         known = await run_sync(self._known_topic, pair)
         if known is not None:
-            return Topic(name=known)
+            return flow.Topic(name=known)
         decided = self.knowledge.of(pair.qa_id)
-        ended = decided is not None and not isinstance(decided, Parked | Approved)
+        ended = decided is not None and not isinstance(decided, records.Parked | records.Approved)
         if ended or (decided is None and (self.options.review or self._fuller(pair) is not None)):
-            return Skip(reason="it is not to be filed now")
+            return flow.Skip(reason="it is not to be filed now")
         left = self.left_of(pair)
         if left is None:
-            return Skip(reason="its question or its answer was withdrawn")
+            return flow.Skip(reason="its question or its answer was withdrawn")
         try:
             return await choose(left)
         except classifying.OF_ONE_PAIR as error:
             _log.warning("llm_classification_failed", qa_id=pair.qa_id, reason=str(error))
             return classifying.failed(prompts.CLASSIFY.name, error)
 
-    def left_of(self, pair: CapturedPair) -> CapturedPair | None:
+    def left_of(self, pair: records.CapturedPair) -> records.CapturedPair | None:
         """Return the pair without withdrawn messages; None once its question or its answer was withdrawn."""
         return prompts.left_of(pair, self.knowledge.is_withdrawn)
 
-    async def file(self, filing: Filing) -> PairDecision:
+    async def file(self, filing: flow.Filing) -> records.PairDecision:
         """Carry out a filing, and return the logged decision.
 
         A conversation keeps its topic, even if the filing names another one: a fuller capture replaces the older block
@@ -119,7 +103,7 @@ class Filer:
         if decided is not None:
             return decided
         known = await run_sync(self._known_topic, pair)
-        topic = known or (choice.name if isinstance(choice, Topic) else None)
+        topic = known or (choice.name if isinstance(choice, flow.Topic) else None)
         if topic is None or isinstance(choice, classifying.GivenUp):
             return await change(partial(self._set_aside, pair, choice))
         stored = await run_sync(self.knowledge.read, topic)
@@ -130,7 +114,7 @@ class Filer:
             _log.warning("llm_integration_failed", qa_id=pair.qa_id, topic_name=topic, reason=str(error))
             return await change(partial(self._set_aside, pair, classifying.failed(prompts.INTEGRATE.name, error)))
         if verdict.skip and known is None:
-            return await change(partial(self._set_aside, pair, Skip(reason=f"{topic} says all of it already")))
+            return await change(partial(self._set_aside, pair, flow.Skip(reason=f"{topic} says all of it already")))
         removable = self._removable(verdict.remove_ids, topic, blocks, pair)
         return await change(partial(self._put, pair, topic, removable))
 
@@ -152,7 +136,7 @@ class Filer:
         return await self.knowledge.change(partial(self._move, topic, split))
 
     async def _integrate(
-        self, topic: TopicName, blocks: Sequence[TopicBlock], pair: CapturedPair
+        self, topic: TopicName, blocks: Sequence[records.TopicBlock], pair: records.CapturedPair
     ) -> prompts.IntegrateOut:
         if not await run_sync(prompts.is_alike, blocks, pair):
             return prompts.IntegrateOut(skip=False, remove_ids=())
@@ -162,11 +146,11 @@ class Filer:
         given = prompts.IntegrateIn(topic=topic, blocks=shown, pair=material)
         verdict = await self.model.ask(prompts.INTEGRATE, given)
         if verdict.contradiction:
-            raise ModelReplyError(f"integrate contradicts itself: {verdict.contradiction}")
+            raise errors.ModelReplyError(f"integrate contradicts itself: {verdict.contradiction}")
         return verdict
 
     def _removable(
-        self, asked: Sequence[str], topic: TopicName, blocks: Sequence[TopicBlock], pair: CapturedPair
+        self, asked: Sequence[str], topic: TopicName, blocks: Sequence[records.TopicBlock], pair: records.CapturedPair
     ) -> tuple[QAId, ...]:
         """Return the named blocks that may be removed: of this topic, not newer than the pair, and a few at most."""
         older = {time_of(block.qa_id): block.qa_id for block in blocks if prompts.age_of(block) <= pair.answered_at}
@@ -177,19 +161,19 @@ class Filer:
             _log.warning("topic_removals_refused", qa_id=pair.qa_id, topic_name=topic, **counts)
         return removable
 
-    def _known_topic(self, pair: CapturedPair) -> TopicName | None:
+    def _known_topic(self, pair: records.CapturedPair) -> TopicName | None:
         places = self.knowledge.of_conversation(pair.conversation_id)
         return places[-1][0] if places else None
 
-    def _fuller(self, pair: CapturedPair) -> QAId | None:
+    def _fuller(self, pair: records.CapturedPair) -> QAId | None:
         """Return the newest pair of the same conversation; None if it is this one."""
         newest = self.archive.newest_of(pair.conversation_id) if self.waits_for_newest else None
         return newest if newest is not None and time_of(newest) > time_of(pair.qa_id) else None
 
-    def _decided(self, pair: CapturedPair, change: Change) -> PairDecision | None:
+    def _decided(self, pair: records.CapturedPair, change: Change) -> records.PairDecision | None:
         """Return the decision if there is nothing to ask a model; else None."""
         decided = self.knowledge.of(pair.qa_id)
-        if decided is not None and not isinstance(decided, Parked | Approved):
+        if decided is not None and not isinstance(decided, records.Parked | records.Approved):
             return decided
         places = change.of_conversation(pair.conversation_id)
         newer = [qa_id for _, qa_id in places if time_of(qa_id) > time_of(pair.qa_id)]
@@ -197,15 +181,17 @@ class Filer:
         if by is None and decided is None and not self.options.review:
             by = self._fuller(pair)
         if by is not None:
-            return _settle(change, Replaced(qa_id=pair.qa_id, by=by, at=self.clock.now(), reason=reason))
+            return _settle(change, records.Replaced(qa_id=pair.qa_id, by=by, at=self.clock.now(), reason=reason))
         if self.left_of(pair) is None:
             return self._drop(pair, change)
         if decided is None and self.options.review:
             # The older blocks stay until this one is approved.
-            return _settle(change, AwaitingReview(qa_id=pair.qa_id, at=self.clock.now()))
+            return _settle(change, records.AwaitingReview(qa_id=pair.qa_id, at=self.clock.now()))
         return None
 
-    def _put(self, pair: CapturedPair, topic: TopicName, removable: Collection[QAId], change: Change) -> PairDecision:
+    def _put(
+        self, pair: records.CapturedPair, topic: TopicName, removable: Collection[QAId], change: Change
+    ) -> records.PairDecision:
         left = self.left_of(pair)  # again: messages may have been withdrawn during the model call
         if left is None:
             return self._drop(pair, change)
@@ -214,13 +200,13 @@ class Filer:
         change.put(topic, prompts.block_of(left))
         self.listed(change, topic)
         change.say(_log, "topic_file_updated", topic_name=topic, qa_id=pair.qa_id, removed=list(removed))
-        return _settle(change, Filed(qa_id=pair.qa_id, topic=topic, removed=removed, at=self.clock.now()))
+        return _settle(change, records.Filed(qa_id=pair.qa_id, topic=topic, removed=removed, at=self.clock.now()))
 
-    def _outgrown(self, topic: TopicName) -> tuple[TopicBlock, ...]:
+    def _outgrown(self, topic: TopicName) -> tuple[records.TopicBlock, ...]:
         """Return the blocks of a topic that is too long; none for other topics."""
         try:
             length = len(self.knowledge.text(topic))
-        except SourceError:  # all of it was withdrawn meanwhile
+        except errors.SourceError:  # all of it was withdrawn meanwhile
             return ()
         if length <= self.options.max_topic_chars or length < _GROWTH * self._whole.get(topic, 0):
             return ()
@@ -235,33 +221,35 @@ class Filer:
             return None
         name = classifying.free_name(split.name, change.names())
         change.put(name, *moving)
-        change.decide(*(Moved(qa_id=block.qa_id, topic=name, at=self.clock.now()) for block in moving))
+        change.decide(*(records.Moved(qa_id=block.qa_id, topic=name, at=self.clock.now()) for block in moving))
         self.listed(change, name)
         self._whole.pop(topic, None)
         stayed = len(blocks) - len(moving)
         change.say(_log, "topic_split", topic_name=topic, new_topic_name=name, moved=len(moving), stayed=stayed)
         return name
 
-    def _retire(self, pair: CapturedPair, change: Change) -> None:
+    def _retire(self, pair: records.CapturedPair, change: Change) -> None:
         """Take the older versions of the pair out of their topics, and log that they were replaced."""
         places = change.of_conversation(pair.conversation_id)
         older = [qa_id for _, qa_id in places if time_of(qa_id) < time_of(pair.qa_id)]
         change.remove(older)
-        change.decide(*(Replaced(qa_id=qa_id, by=pair.qa_id, at=self.clock.now()) for qa_id in older))
+        change.decide(*(records.Replaced(qa_id=qa_id, by=pair.qa_id, at=self.clock.now()) for qa_id in older))
 
-    def _drop(self, pair: CapturedPair, change: Change) -> PairDecision:
+    def _drop(self, pair: records.CapturedPair, change: Change) -> records.PairDecision:
         """Remove the pair and its older versions, because nothing is left of it."""
         self._retire(pair, change)
         change.say(_log, "qa_pair_removed", qa_id=pair.qa_id)
-        return _settle(change, Removed(qa_id=pair.qa_id, reason=_WITHDRAWN, at=self.clock.now()))
+        return _settle(change, records.Removed(qa_id=pair.qa_id, reason=_WITHDRAWN, at=self.clock.now()))
 
-    def _set_aside(self, pair: CapturedPair, choice: classifying.Choice, change: Change) -> PairDecision:
-        assert not isinstance(choice, Topic)
-        end = Skipped if isinstance(choice, Skip) else Parked
+    def _set_aside(
+        self, pair: records.CapturedPair, choice: classifying.Choice, change: Change
+    ) -> records.PairDecision:
+        assert not isinstance(choice, flow.Topic)
+        end = records.Skipped if isinstance(choice, flow.Skip) else records.Parked
         return _settle(change, end(qa_id=pair.qa_id, reason=choice.reason, at=self.clock.now()))
 
 
-def _settle(change: Change, decision: PairDecision) -> PairDecision:
+def _settle(change: Change, decision: records.PairDecision) -> records.PairDecision:
     change.decide(decision)
     return decision
 
@@ -269,7 +257,7 @@ def _settle(change: Change, decision: PairDecision) -> PairDecision:
 class Cleared(NamedTuple):
     """What a withdrawal or a request to forget did to the topics."""
 
-    decision: Withdrawn | Forgotten
+    decision: records.Withdrawn | records.Forgotten
     topics: tuple[TopicName, ...]
     """The changed ones."""
 
@@ -284,7 +272,7 @@ async def withdraw(
     fresh = tuple(each for each in dict.fromkeys(message_ids) if not knowledge.is_withdrawn(each))
     if not fresh:
         return None
-    decision = Withdrawn(message_ids=fresh, reason="deleted on Discord", at=now)
+    decision = records.Withdrawn(message_ids=fresh, reason="deleted on Discord", at=now)
     cleared = await knowledge.change(partial(take_out, knowledge, archive, decision, fresh))
     _log.info("messages_withdrawn", message_ids=list(fresh), topics=list(cleared.topics))
     return cleared
@@ -293,7 +281,7 @@ async def withdraw(
 def take_out(
     knowledge: Knowledge,
     archive: Archive,
-    decision: Withdrawn | Forgotten,
+    decision: records.Withdrawn | records.Forgotten,
     message_ids: Collection[MessageId],
     change: Change,
 ) -> Cleared:
@@ -321,15 +309,17 @@ def take_out(
                 library.put(name, structs.replace(block, turns=left.turns))
                 if library is change and before and block.turns != before.turns:
                     # A person's words stand no more; once the message is erased, only this says so.
-                    change.decide(Filed(qa_id=qa_id, topic=name, at=decision.at, reason=_AS_ARCHIVED))
+                    change.decide(records.Filed(qa_id=qa_id, topic=name, at=decision.at, reason=_AS_ARCHIVED))
             else:
                 continue
             if library is not drafted:
                 topics[name] = None
         library.remove(doomed)
         if library is not drafted:
-            reason = "its question or its answer was forgotten" if isinstance(decision, Forgotten) else _WITHDRAWN
-            change.decide(*(Removed(qa_id=qa_id, reason=reason, at=decision.at) for qa_id in doomed))
+            reason = (
+                "its question or its answer was forgotten" if isinstance(decision, records.Forgotten) else _WITHDRAWN
+            )
+            change.decide(*(records.Removed(qa_id=qa_id, reason=reason, at=decision.at) for qa_id in doomed))
     return Cleared(decision, tuple(topics))
 
 
@@ -351,29 +341,31 @@ class Tally(Struct, frozen=True, kw_only=True):
     rejected: int = 0
 
     @classmethod
-    def of(cls, decisions: Iterable[PairDecision]) -> Tally:
+    def of(cls, decisions: Iterable[records.PairDecision]) -> Tally:
         """Count each decision once."""
         return cls(**Counter(str(type(decision).__struct_config__.tag) for decision in decisions))
 
 
-async def try_once(pair: CapturedPair, *, filer: Filer, choose: Choose, attempts: classifying.Attempts) -> PairDecision:
+async def try_once(
+    pair: records.CapturedPair, *, filer: Filer, choose: Choose, attempts: classifying.Attempts
+) -> records.PairDecision:
     """Classify and file one pair, as a counted attempt. Raises as `Filer.file` does; that attempt does not count."""
     try:
         choice = await classifying.begun(attempts, pair.qa_id) or await filer.choice(pair, choose)
-        decision = await filer.file(Filing(pair=pair, choice=choice))
-    except (InternError, get_cancelled_exc_class()):
-        with CancelScope(shield=True), suppress(KnowledgeError):  # the first error says more
+        decision = await filer.file(flow.Filing(pair=pair, choice=choice))
+    except (errors.InternError, get_cancelled_exc_class()):
+        with CancelScope(shield=True), suppress(errors.KnowledgeError):  # the first error says more
             await attempts.clear(pair.qa_id)
         raise
     await attempts.end(decision, again=not isinstance(choice, classifying.GivenUp))
     return decision
 
 
-Hears = Callable[[CapturedPair, PairDecision], Awaitable[None]]
+Hears = Callable[[records.CapturedPair, records.PairDecision], Awaitable[None]]
 
 
 async def catch_up(
-    pairs: Iterator[CapturedPair],
+    pairs: Iterator[records.CapturedPair],
     *,
     filer: Filer,
     choose: Choose,
@@ -386,7 +378,7 @@ async def catch_up(
     follows. Raises ModelUnavailableError while the model is away, and KnowledgeError if the disk fails. Pairs filed
     before that stay filed.
     """
-    decisions: list[PairDecision] = []
+    decisions: list[records.PairDecision] = []
     while ahead := await run_sync(lambda: list(islice(pairs, _READ_AHEAD))):
         for pair in ahead:
             decision = await try_once(pair, filer=filer, choose=choose, attempts=attempts)
