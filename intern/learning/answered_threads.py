@@ -72,11 +72,8 @@ class ThreadReader:
         if not said:
             # Our answer was here. Without the right to read history, Discord gives empty pages.
             raise ChatRefusedError(f"thread {thread_id} shows no history")
-        question = [
-            message
-            for place, message_id in dict.fromkeys(asked[:_MOST_ASKED])
-            if place == channel.parent_id and (message := await self.history.message(place, message_id)) is not None
-        ]
+        places = (each for each in dict.fromkeys(asked[:_MOST_ASKED]) if each[0] == channel.parent_id)
+        question = [each for place in places if (each := await self.history.message(*place)) is not None]
         messages = (each for each in in_order(question, said) if each.author.type != "bot" or each.author.is_self)
         return AnsweredThread(channel=channel, messages=tuple(each for each in messages if text_of(each).strip()))
 

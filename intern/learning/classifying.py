@@ -337,12 +337,8 @@ def _messages(transcript: str) -> list[_Message]:
 
 def _decisions(answers: Iterable[_Message], existing: str) -> Iterable[FactOut]:
     known = [found for line in existing.split("\n") if (found := _EXISTING.fullmatch(line))]
-    stated = [
-        (message.id, sentence.strip())
-        for message in answers
-        for sentence in _SENTENCE_END.split(message.text)
-        if len(sentence.strip()) in _DECISION_CHARS and _DECIDED.search(sentence)
-    ]
+    said = ((message.id, each.strip()) for message in answers for each in _SENTENCE_END.split(message.text))
+    stated = [(each, text) for each, text in said if len(text) in _DECISION_CHARS and _DECIDED.search(text)]
     for message_id, sentence in stated[:_MOST_DECISIONS]:
         same = [found["id"] for found in known if _likeness(found["text"], sentence) >= _SAME_ANSWER]
         yield FactOut(

@@ -7,10 +7,9 @@ continues after a crash without repeating a model call. The order never depends 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
-from itertools import chain
 from math import inf
 from typing import NamedTuple
 
@@ -45,11 +44,6 @@ class Round(_Line, frozen=True, kw_only=True):
     last: QAId | None
     digest: str
     """The hash of the pairs that were read."""
-
-    def epochs(self) -> Iterator[tuple[QAId, ...]]:
-        """Yield the order, an epoch at a time."""
-        for start in range(0, len(self.order), EPOCH):
-            yield self.order[start : start + EPOCH]
 
 
 class Begun(_Line, frozen=True, kw_only=True):
@@ -115,7 +109,7 @@ class Journal:
     @property
     def epochs(self) -> list[tuple[QAId, ...]]:
         """The pairs of all planned epochs."""
-        return list(chain.from_iterable(each.epochs() for each in self.rounds))
+        return [each.order[start : start + EPOCH] for each in self.rounds for start in range(0, len(each.order), EPOCH)]
 
     @property
     def total(self) -> int:

@@ -153,8 +153,7 @@ class MessageChanges:
     def teaches(self, request: CaptureRequest) -> None:
         """Note a capture that goes to the archive."""
         for message in request.messages:
-            place = _Place(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
-            put_last(self._taught, message.id, place, _TAUGHT)
+            put_last(self._taught, message.id, _place(request, message), _TAUGHT)
 
     def deleted(self, change: MessagesDeleted) -> Gone:
         """Return the deleted messages to withdraw; mostly none."""
@@ -215,12 +214,8 @@ class MessageChanges:
     async def _underway(self, message_id: MessageId) -> list[_Place]:
         handed_on = self._taught.get(message_id)
         waits = await self.pending.holding(message_id) if self.pending is not None else ()
-        places = [
-            _Place(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
-            for request in waits
-            for message in request.messages
-            if message.id == message_id
-        ]
+        said = ((request, message) for request in waits for message in request.messages)
+        places = [_place(request, message) for request, message in said if message.id == message_id]
         return [handed_on, *places] if handed_on is not None else places
 
     def _places(self, message_id: MessageId) -> list[_Place]:
@@ -233,6 +228,10 @@ class MessageChanges:
             speaker = pair.turns[pair.message_ids.index(message_id)].speaker
             places.append(_Place(conversation, pair.guild_id, pair.channel_id, _AUTHORS[speaker]))
         return places
+
+
+def _place(request: CaptureRequest, message: ChatMessage) -> _Place:
+    return _Place(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
 
 
 def _authors(request: CaptureRequest) -> set[AuthorType]:
