@@ -13,8 +13,6 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 
-from msgspec import Struct
-
 from intern.answering.prompts import ShownSource
 from intern.core.ids import SourceId
 from intern.core.messages import block_lines, citable, is_team
@@ -70,22 +68,14 @@ _CLOSING = {")": "(", "]": "[", "}": "{"}
 _TRAILING = ".,;:!?'’”…*_~|。、，；：！？」』）】》"
 
 
-class Cited(Struct, frozen=True, kw_only=True):
-    """The citations that hold."""
-
-    source_ids: tuple[SourceId, ...]
-    dropped: int
-    """Citations of what was not shown."""
-
-
 def answer_text(answer: str | None) -> str:
     """Strip the answer; return an empty text for the ways in which models say that they have none."""
     text = (answer or "").strip()
     return "" if text.strip(_AROUND_NOTHING).casefold() in _NOTHING else text
 
 
-def cited(citations: Iterable[str], sources: Sequence[ShownSource]) -> Cited:
-    """Each citation once, if its source was shown; `team:<topic>.txt#<qa id>` if that block was.
+def cited(citations: Iterable[str], sources: Sequence[ShownSource]) -> tuple[tuple[SourceId, ...], int]:
+    """Each citation once, if its source was shown; `team:<topic>.txt#<qa id>` if that block was. And how many were not.
 
     A whole topic is not cited beside one of its answers.
     """
@@ -94,7 +84,7 @@ def cited(citations: Iterable[str], sources: Sequence[ShownSource]) -> Cited:
     kept = dict.fromkeys(each for each in asked_for if each in known)
     dropped = sum(each not in known for each in asked_for)
     precise = {source_of(citation) for citation in kept if citation != source_of(citation)}
-    return Cited(source_ids=tuple(SourceId(citation) for citation in kept if citation not in precise), dropped=dropped)
+    return tuple(SourceId(citation) for citation in kept if citation not in precise), dropped
 
 
 def quote_of(answer: str, citation: str, source: ShownSource) -> str | None:

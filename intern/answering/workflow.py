@@ -175,22 +175,22 @@ async def generate(
             query=query,
         )
         reply = await work.model.ask(prompts.ANSWER, given, images=work.asked.images)
-        holding = cited(reply.citations, shown)
-        of = set(map(source_of, holding.source_ids))
+        source_ids, dropped = cited(reply.citations, shown)
+        of = set(map(source_of, source_ids))
         sources = [source for source in shown if source.source_id in of]
         is_cited = bool(sources) or not work.options.require_citations
         check = partial(working.checked, work, answer_text(reply.answer), sources, is_cited=is_cited)
         draft = await anyio.to_thread.run_sync(check)
         fields.update(
             answer_chars=len(draft.text),
-            citations=holding.source_ids,
-            dropped_citations_count=holding.dropped,
+            citations=source_ids,
+            dropped_citations_count=dropped,
             strange_urls_count=len(draft.urls),
             strange_count=len(draft.strange),
             suspicions_count=len(draft.suspicions) - len(draft.strange),
         )
         work.trace.say("generation", strange_urls=draft.urls, strange=draft.strange)
-        return draft, holding.source_ids
+        return draft, source_ids
 
 
 async def verify(

@@ -133,11 +133,6 @@ class Held(NamedTuple):
     """Its place among all events."""
 
 
-class _Edited(NamedTuple):
-    at: datetime
-    turn: int
-
-
 class Approvals:
     """Approvals whose captures have not arrived yet."""
 
@@ -146,7 +141,7 @@ class Approvals:
         self._turn = 0
         self._newest = datetime.min.replace(tzinfo=UTC)
         self._held: OrderedDict[MessageId, Held] = OrderedDict()
-        self._edited: OrderedDict[MessageId, _Edited] = OrderedDict()
+        self._edited: OrderedDict[MessageId, tuple[datetime, int]] = OrderedDict()
 
     def hear(self, event: GatewayEvent) -> None:
         """Note an event of the gateway, in order. Never waits."""
@@ -159,7 +154,7 @@ class Approvals:
             case MessageCreated(message=message):
                 self._newest = max(self._newest, message.at)
             case MessageEdited(message=message):
-                put_last(self._edited, message.id, _Edited(self._clock.now(), self._turn), _EDITS_REMEMBERED)
+                put_last(self._edited, message.id, (self._clock.now(), self._turn), _EDITS_REMEMBERED)
             case SessionStarted():
                 # Edits between the sessions were not reported.
                 self._held.clear()
@@ -183,7 +178,7 @@ class Approvals:
         if pair.answered_at > held.at:
             return False
         edits = (self._edited[each] for each in pair.message_ids if each in self._edited)
-        return all(edit.turn < held.turn and edit.at <= pair.timestamp for edit in edits)
+        return all(turn < held.turn and at <= pair.timestamp for at, turn in edits)
 
 
 def put_last(entries: OrderedDict[MessageId, V], key: MessageId, value: V, limit: int) -> None:
