@@ -200,9 +200,6 @@ _SHARED: list[Any] = [
     _drop_color_message,
 ]
 
-PROCESSORS: list[Any] = [
-    structlog.stdlib.filter_by_level,
-    *_SHARED,
-    structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-]
+_HANDED_ON = structlog.stdlib.ProcessorFormatter.wrap_for_formatter
+PROCESSORS: list[Any] = [structlog.stdlib.filter_by_level, *_SHARED, _HANDED_ON]
 """What an event of ours goes through on its way to the standard library's logging."""

@@ -172,12 +172,10 @@ class Lookups:
 
 Role = Literal["user", "assistant"]
 
-_OfSources = Literal["not_a_question", "not_answerable", "no_sources", "sources_unreadable"]
-_OfAnswers = Literal["no_answer", "no_citations", "ungrounded", "too_long", "rejected"]
-_OfCalls = Literal[
-    "images_unavailable", "timeout", "over_budget", "model_unavailable", "model_failed", "knowledge_failed"
-]
-SilenceReason = Literal["", _OfSources, _OfAnswers, _OfCalls]
+_Sources = Literal["not_a_question", "not_answerable", "no_sources", "sources_unreadable"]
+_Answers = Literal["no_answer", "no_citations", "ungrounded", "too_long", "rejected"]
+_Call = Literal["images_unavailable", "timeout", "over_budget", "model_unavailable", "model_failed", "knowledge_failed"]
+SilenceReason = Literal["", _Sources, _Answers, _Call]
 """Why there is no reply; empty where there is one. `not_a_question` to `rejected`: looked and found nothing to say.
 `sources_unreadable` and `images_unavailable` to the end: could not look (see `COULD_NOT_LOOK`)."""
 

@@ -159,9 +159,8 @@ class Reading:
     def history(self, label: str) -> tuple[records.PairDecision, ...]:
         """All that was decided about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""
         name = named_topic(label)
-        decisions = [
-            each for each in self._knowledge.all() if not isinstance(each, records.Withdrawn | records.Forgotten)
-        ]
+        gone = records.Withdrawn, records.Forgotten
+        decisions = [each for each in self._knowledge.all() if not isinstance(each, gone)]
         places = (each for each in decisions if isinstance(each, records.Filed | records.Moved) and each.topic == name)
         concerned = {time_of(each.qa_id) for each in places}
         if not concerned:
