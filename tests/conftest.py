@@ -42,7 +42,10 @@ EDGES = (
     "sources/test_robots.py",
     "stores/",
 )
-"""Folders and files of which all tests run on both backends each time: the loops, and whatever waits for others."""
+"""Folders and files of which all tests run on both backends each time: the loops, and whatever waits for others.
+
+A test with several cases runs one of them on trio.
+"""
 HERE = Path(__file__).parent
 SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set others, and what they are unless set
 FOR_THE_REST = ("rest", "process")  # marks
@@ -71,10 +74,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     assert all((HERE / edge).exists() for edge in EDGES), "something of EDGES is gone"
     on_asyncio = {_function(item) for item in items if _backend(item) == "asyncio"}
-    kept, left = list[pytest.Item](), list[pytest.Item]()
+    on_both, kept, left = set[str](), list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        twice = _backend(item) == "trio" and _function(item) in on_asyncio
-        resting = any(map(item.get_closest_marker, FOR_THE_REST)) or (twice and not _at_an_edge(item))
+        resting = any(map(item.get_closest_marker, FOR_THE_REST))
+        if not resting and _backend(item) == "trio" and (function := _function(item)) in on_asyncio:
+            resting = not _at_an_edge(item) or function in on_both
+            on_both.add(function)
         wanted = resting or _by_examples(item) if part == "rest" else not resting
         (kept if wanted else left).append(item)
     config.hook.pytest_deselected(items=left)
