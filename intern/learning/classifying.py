@@ -97,9 +97,10 @@ async def choose_topic(
     index = await anyio.to_thread.run_sync(prompts.index_material, topics, query, options.max_index_chars)
     given = prompts.ClassifyIn(index=index, pair=prompts.block_material(prompts.block_of(pair), options.max_pair_chars))
     choice = _choice(await model.ask(prompts.CLASSIFY, given))
-    is_topic = isinstance(choice, Topic)
-    topic = {"topic_name": choice.name, "is_new": f"team:{choice.name}.txt" not in entries} if is_topic else {}
-    _log.info("topic_classified", qa_id=pair.qa_id, skip=not is_topic, **topic)
+    topic: dict[str, object] = {}
+    if isinstance(choice, Topic):
+        topic = {"topic_name": choice.name, "is_new": f"team:{choice.name}.txt" not in entries}
+    _log.info("topic_classified", qa_id=pair.qa_id, skip=not topic, **topic)
     return choice
 
 

@@ -62,7 +62,7 @@ def feed(scanned: scanning.Scanned, known: Iterable[SearchDocument]) -> tuple[Qu
     asked: list[tuple[scanning.FoundFile, Why]] = [
         (file, why) for file in scanned.files if (why := _why(file, by_path.get(file.path))) is not None
     ]
-    asked.sort(key=lambda each: _weight(*each, by_path.get(each[0].path)))
+    asked.sort(key=lambda each: _weight(each[0], each[1], by_path.get(each[0].path)))
     gone = by_path.keys() - {file.path for file in scanned.files}
     lost = (path for path in sorted(gone) if not scanning.is_below(path, scanned.troubles))
     found = (_about(file, why) for file, why in asked)

@@ -212,9 +212,9 @@ class Refresh:
             try:
                 found = read(file.rel_path)
             except SourceError as error:
-                is_none = isinstance(error, NotASourceError)
-                examined.skipped.append(SkippedFile(file.rel_path, error.reason if is_none else str(error)))
-                examined.unfit.update([source_id] if is_none and known else [])
+                unfit = error.reason if isinstance(error, NotASourceError) else ""
+                examined.skipped.append(SkippedFile(file.rel_path, unfit or str(error)))
+                examined.unfit.update([source_id] if unfit and known else [])
                 continue
             entry = self._entry(file, cached, found)
             if cached and settled and cached.content_hash == entry.content_hash:
