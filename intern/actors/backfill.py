@@ -173,13 +173,10 @@ class Rereading:
 
     def __init__(self, gateway: Gateway, look: Look, *, attended: datetime, clock: Clock) -> None:
         """`attended` is when an earlier run was connected last."""
-        self._gateway = gateway
-        self._look = look
+        self._gateway, self._look, self._clock = gateway, look, clock
         self._outage: datetime | None = attended  # until a look has gone back to it
-        self._clock = clock
-        self._live: set[MessageId] | None = (
-            None  # during a look: the messages that the gateway reported, which is newer
-        )
+        # During a look: the messages that the gateway reported, which is newer.
+        self._live: set[MessageId] | None = None
 
     async def listen(self, deliver: Deliver) -> None:
         """Listen to the gateway, and look for missed changes after each new session."""

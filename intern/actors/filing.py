@@ -140,27 +140,23 @@ class Integrator:
     backoff: loops.Backoff = loops.exponential_backoff
 
     async def run(
-        self,
-        inbox: Receiver[Filing],
-        withdrawals: Receiver[Withdrawal],
-        changed: Sender[SourceChanged],
-        decided: Sender[Decided],
+        self, inbox: Receiver[Filing], gone: Receiver[Withdrawal], changed: Sender[SourceChanged], done: Sender[Decided]
     ) -> None:
         """Carry out each filing, in order, and each withdrawal, until both inboxes end.
 
         A withdrawal is written down at once, even during a model call or a regeneration, for Discord reports a
         deletion only once. Those that came before a cancellation are, too.
         """
-        self._changed, self._decided = changed, decided
-        async with inbox, withdrawals, changed, decided, create_task_group() as tg:
-            tg.start_soon(self._withdraw, withdrawals)
+        self._changed, self._decided = changed, done
+        async with inbox, gone, changed, done, create_task_group() as tg:
+            tg.start_soon(self._withdraw, gone)
             async for filing in inbox:
                 qa_id = filing.pair.qa_id
                 async with forgotten_after(self.attempts, qa_id):
                     with bound_contextvars(qa_id=qa_id):
                         decision = await self._file(filing)
                 self.events.decided(decision)
-                loops.wake(decided, Decided())
+                loops.wake(done, Decided())
                 loops.wake(changed, SourceChanged())
 
     async def _file(self, filing: Filing) -> PairDecision:

@@ -63,13 +63,7 @@ class InteractionWorker:
 
     async def _register(self) -> None:
         try:
-            await persistently(
-                self.responses.register,
-                ChatUnavailableError,
-                ChatUnknownOutcomeError,
-                backoff=self.backoff(),
-                delayed=tell_delay(_log.warning, "commands_not_registered"),
-            )
+            await self._persistently(self.responses.register, None, "commands_not_registered")
         except ChatRefusedError as refusal:
             _log.error(
                 "commands_refused",
@@ -146,7 +140,8 @@ class InteractionWorker:
         *_, last = range(len(answer.parts))
         for n, part in enumerate(answer.parts):
             buttons = answer.buttons if n == last else ()
-            await self._persistently(partial(self._say, interaction, part, first=n == 0, buttons=buttons))
+            act = partial(self._say, interaction, part, first=n == 0, buttons=buttons)
+            await self._persistently(act, TRIES, "interaction_delayed")
 
     async def _say(self, interaction: Interaction, text: str, *, first: bool, buttons: Sequence[Button] = ()) -> None:
         # The original response to a button is the message that holds it: never write over that.
@@ -154,15 +149,11 @@ class InteractionWorker:
         speak = self.responses.reply if instead else self.responses.follow_up
         await speak(interaction.interaction, text, buttons=buttons)
 
-    async def _persistently(self, act: Callable[[], Awaitable[None]]) -> None:
-        """Try until it works; the last failure passes through. A reply that arrives twice is harmless."""
-        await persistently(
-            act,
-            ChatUnavailableError,
-            ChatUnknownOutcomeError,
-            backoff=islice(self.backoff(), TRIES - 1),
-            delayed=tell_delay(_log.warning, "interaction_delayed"),
-        )
+    async def _persistently(self, act: Callable[[], Awaitable[None]], tries: int | None, event: str) -> None:
+        """Try until it works; the last failure passes through. What arrives twice is harmless."""
+        pauses = islice(self.backoff(), tries and tries - 1)
+        delayed = tell_delay(_log.warning, event)
+        await persistently(act, ChatUnavailableError, ChatUnknownOutcomeError, backoff=pauses, delayed=delayed)
 
 
 LOOK_AGAIN_SECONDS = 2.0  # at approvals without a capture

@@ -118,8 +118,7 @@ class Poster:
 
     async def run(self, inbox: Receiver[Reply]) -> None:
         """Finish the replies that an earlier run left half posted, then post each reply until the inbox ends."""
-        self._room = Semaphore(ROOM)
-        self._places = Semaphore(AT_ONCE)
+        self._room, self._places = Semaphore(ROOM), Semaphore(AT_ONCE)
         self._turns: dict[ChannelId, Lock] = {}
         self._in_line: Counter[ChannelId] = Counter()
         async with inbox, create_task_group() as tg:

@@ -37,8 +37,7 @@ class Batches:
     def __init__(
         self, wait: float, *, max_messages: int = 50, max_age: float = DEFAULT_MAX_AGE, max_open: int = DEFAULT_MAX_OPEN
     ) -> None:
-        self._wait = wait
-        self._max_messages = max_messages
+        self._wait, self._max_messages = wait, max_messages
         self._max_age = max(wait, max_age)
         self._max_open = max_open
         self._open: dict[_Key, _OpenBatch] = {}

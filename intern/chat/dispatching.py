@@ -99,8 +99,7 @@ class Allowance:
     """
 
     def __init__(self, per_hour: int, *, clock: Clock) -> None:
-        self._per_hour = per_hour
-        self._clock = clock
+        self._per_hour, self._clock = per_hour, clock
         # In the order of their last question, so that the first may be forgotten first.
         self._asked: OrderedDict[UserId, deque[datetime]] = OrderedDict()
 

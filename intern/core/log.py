@@ -48,9 +48,8 @@ class LogProgress:
     """Writes an event every ten seconds: for programs whose output is a log."""
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
-        self._now = now
+        self._now, self._told = now, now()
         self._pace = Pace(now)
-        self._told = now()
 
     def __call__(self, what: str, done: int, total: int, note: str = "") -> None:
         """Log the report if the last one is old enough."""

@@ -317,8 +317,7 @@ class _Audience:
     """Where we may listen and speak: as everybody may read there, and as the operator wants."""
 
     def __init__(self, chat: ChatPlatform, options: ConversationOptions) -> None:
-        self._chat = chat
-        self._options = options
+        self._chat, self._options = chat, options
 
     def admits(self, channel: Channel) -> bool:
         return self._chat.admits(channel) and self._options.mode_of(channel) != "off"

@@ -56,8 +56,7 @@ class DiscoveredSources:
     """
 
     def __init__(self, settings: Settings, store: SqliteSearchStore) -> None:
-        self._store = store
-        self._scan_paths = settings.discovery.scan_paths
+        self._store, self._scan_paths = store, settings.discovery.scan_paths
         self._named: Mapping[SourceId, SourceId] = {}
         self._secrets = settings.secrets
         self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
@@ -108,8 +107,7 @@ class Ranking:
     """A search in all that answers may draw on."""
 
     def __init__(self, settings: Settings, finder: Finder, discovered: DiscoveredSources | None = None) -> None:
-        self._finder = finder
-        self._discovered = discovered
+        self._finder, self._discovered = finder, discovered
         self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
 
     async def hits(self, text: str, limit: int, /) -> list[Hit]:
@@ -225,8 +223,7 @@ class Freshness:
     """Compares results with the disk. Blocks; raises nothing: a file that cannot be read counts as unchanged."""
 
     def __init__(self, settings: Settings, knowledge: Knowledge) -> None:
-        self._sources = settings.paths.sources
-        self._knowledge = knowledge
+        self._sources, self._knowledge = settings.paths.sources, knowledge
         self._scanner = Scanner(settings.discovery, never=never_discovered(settings))
 
     def outdated(self, found: Iterable[Found]) -> Outdated:

@@ -31,8 +31,7 @@ class ProgressLine:
     def __init__(
         self, stream: TextIO, now: Callable[[], float] = monotonic, columns: Callable[[TextIO], int] | None = None
     ) -> None:
-        self._stream = stream
-        self._now = now
+        self._stream, self._now = stream, now
         self._columns = columns or _columns_of
         self._on_terminal = stream.isatty()
         self._pace = Pace(now)

@@ -160,8 +160,7 @@ class _Everything:
     """What was counted and what was read, as the library wants it."""
 
     def __init__(self, registry: CollectorRegistry, gauges: Iterable[Gauge]) -> None:
-        self._registry = registry
-        self._gauges = gauges
+        self._registry, self._gauges = registry, gauges
 
     def collect(self) -> Iterator[Metric]:
         for counted in self._registry.collect():

@@ -10,13 +10,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import takewhile
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import aiohttp
 import hikari
 import msgspec
 from anyio import create_task_group, move_on_after
-from hikari.api import EventFactory, EventManager
 from hikari.impl import GatewayShardImpl, HTTPSettings, ProxySettings
 
 from intern.chat.platform import Deliver, Requested
@@ -97,17 +96,19 @@ class SessionStarts:
 
 Take = Callable[[str, Mapping[str, Any]], None]
 
-INTENTS: Final = (
-    hikari.Intents.GUILDS | hikari.Intents.GUILD_MESSAGES | hikari.Intents.DM_MESSAGES | hikari.Intents.MESSAGE_CONTENT
-)
-REACTIONS: Final = hikari.Intents.GUILD_MESSAGE_REACTIONS
+_Of = hikari.Intents
+INTENTS: Final = _Of.GUILDS | _Of.GUILD_MESSAGES | _Of.DM_MESSAGES | _Of.MESSAGE_CONTENT
+REACTIONS: Final = _Of.GUILD_MESSAGE_REACTIONS
 """Needs no permission of anybody's, but brings every reaction: asked for only where one can mean something."""
+
+
+_Connected = Callable[[], object]
 
 
 class _Sink:
     """Stands where a shard expects hikari's event manager and event factory, as far as it calls them."""
 
-    def __init__(self, take: Take, connected: Callable[[], object]) -> None:
+    def __init__(self, take: Take, connected: _Connected) -> None:
         self._take, self._connected = take, connected
 
     def consume_raw_event(self, name: str, _shard: object, payload: Mapping[str, Any]) -> None:
@@ -130,19 +131,12 @@ class Shard(GatewayShardImpl):
     __slots__ = ("_starts", "_tasks")
 
     def __init__(
-        self,
-        *,
-        token: str,
-        url: str,
-        starts: SessionStarts,
-        take: Take,
-        connected: Callable[[], object],
-        intents: hikari.Intents,
+        self, *, token: str, url: str, starts: SessionStarts, take: Take, connected: _Connected, intents: hikari.Intents
     ) -> None:
         sink: Any = _Sink(take, connected)
         super().__init__(
-            event_factory=cast("EventFactory", sink),
-            event_manager=cast("EventManager", sink),
+            event_factory=sink,
+            event_manager=sink,
             http_settings=HTTPSettings(),
             intents=intents,
             proxy_settings=ProxySettings(),
