@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, LiteralString, TypeAlias, cast
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import pytest
@@ -59,7 +59,7 @@ class Server:
         rows: list[tuple[Any, ...]] = []
         with psycopg.connect(self.address, autocommit=True) as db:
             for each in statements:
-                cursor: Any = db.execute(cast("LiteralString", each))
+                cursor: Any = db.execute(each.encode())
                 rows = cursor.fetchall() if cursor.description else []
         return rows
 

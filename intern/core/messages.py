@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -172,15 +172,22 @@ class Lookups:
 
 Role = Literal["user", "assistant"]
 
-_Sources = Literal["not_a_question", "not_answerable", "no_sources", "sources_unreadable"]
-_Answers = Literal["no_answer", "no_citations", "ungrounded", "too_long", "rejected"]
-_Call = Literal["images_unavailable", "timeout", "over_budget", "model_unavailable", "model_failed", "knowledge_failed"]
-SilenceReason = Literal["", _Sources, _Answers, _Call]
-"""Why there is no reply; empty where there is one. `not_a_question` to `rejected`: looked and found nothing to say.
-`sources_unreadable` and `images_unavailable` to the end: could not look (see `COULD_NOT_LOOK`)."""
+FoundNothing = Literal[
+    "not_a_question", "not_answerable", "no_sources", "no_answer", "no_citations", "ungrounded", "too_long", "rejected"
+]
+CouldNotLook = Literal[
+    "sources_unreadable",
+    "images_unavailable",
+    "timeout",
+    "over_budget",
+    "model_unavailable",
+    "model_failed",
+    "knowledge_failed",
+]
+SilenceReason = Literal["", FoundNothing, CouldNotLook]
+"""Why there is no reply; empty where there is one."""
 
-_UNSEEN = "sources_unreadable images_unavailable timeout over_budget model_unavailable model_failed knowledge_failed"
-COULD_NOT_LOOK: frozenset[str] = frozenset(_UNSEEN.split())
+COULD_NOT_LOOK: frozenset[SilenceReason] = frozenset(get_args(CouldNotLook))
 """The reasons that say "could not look", as opposed to "found nothing"."""
 
 

@@ -159,7 +159,7 @@ class TextFiles:
             newest = max(filter(None, [self._knowledge.cursor(), *ids]), key=time_of, default=None)
             data["state"] = b"" if newest is None else msgspec.json.encode({"last_processed_qa_id": newest}) + b"\n"
         files = {file: (each, self._there(file)) for file, each in data.items()}
-        position = max((each.position for each in (*changes, *placed)), default=reached)
+        position = max([reached, *(each.position for each in changes), *(each.position for each in placed)])
         return _Due(position, files, b"" if anew else lines)
 
     def _path(self, file: str) -> Path:
@@ -175,8 +175,11 @@ class TextFiles:
         return _size_and_time(self._path(file)) == (written and written[2:])
 
     async def _note(self, files: Mapping[str, Written | None]) -> None:
-        position = str(self._position)
-        await self._knowledge.db.write(lambda db: (note_written(db, files), move_to(db, _FOLLOWER, position)))
+        def work(db: Transaction) -> None:
+            note_written(db, files)
+            move_to(db, _FOLLOWER, str(self._position))
+
+        await self._knowledge.db.write(work)
         self._written = {**self._written, **files}
 
     def _write(self, due: _Due, changed: Mapping[str, tuple[bytes, bytes]]) -> None:

@@ -42,10 +42,9 @@ from tests.service.test_restoring import (
     filed,
     knowledge_of,
     lose_database,
-    settings_in,
     text_files,
-    writer_in,
 )
+from tests.service.writers import settings_in, writer_in
 from tests.trees import tree
 
 pytestmark = pytest.mark.anyio
@@ -85,10 +84,10 @@ async def test_a_restore_that_is_killed_at_any_write_is_not_there_or_is_complete
                 ended = True
             except KilledError:
                 pass
-        async with await Database.open(settings.paths.database) as db:
-            decided = await db.number("select count(*) from decisions")
-            position = await db.number("select count(*) from positions where follower = 'extractor'")
-            ours = await db.number("select count(*) from projected where file = 'topics/spool.txt'")
+        async with await Database.open(settings.paths.database) as again:
+            decided = await again.number("select count(*) from decisions")
+            position = await again.number("select count(*) from positions where follower = 'extractor'")
+            ours = await again.number("select count(*) from projected where file = 'topics/spool.txt'")
         assert (decided, position, ours) in {(0, 0, 0), (1, 1, 1)}, survives
         if ended:
             return

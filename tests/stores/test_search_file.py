@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter
-from intern.stores.sqlite.database import Row
+from intern.stores.database import Row
 from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.maintenance import copied
 from intern.stores.sqlite.search_index import SqliteSearchStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from decimal import Decimal
 from socket import gethostname
-from typing import Any, LiteralString, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg.adapt import Buffer, Loader
@@ -85,9 +85,9 @@ class _Bool(Int8Dumper):
         return super().dump(int(obj))
 
 
-def sql(statement: str) -> LiteralString:
-    """Return a statement of ours: psycopg takes no others, so that no value gets into them."""
-    return cast("LiteralString", statement)
+def sql(statement: str) -> bytes:
+    """Return a statement of ours as psycopg takes it: it takes no text, so that no value gets into one."""
+    return statement.encode()
 
 
 def connected(url: str) -> Connection:
@@ -196,4 +196,4 @@ _EXAMINED = """
 def examined(db: Connection, where: str) -> Examined:
     """Look at what the server and the role allow. Raises KnowledgeError for a server that cannot be used."""
     [row] = db.execute(_EXAMINED).fetchall()
-    return Examined(*row, is_made=has_tables(db, where))
+    return Examined._make([*row, has_tables(db, where)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextvars import copy_context
-from functools import partial
 from typing import Any, NamedTuple
 
 import apsw
@@ -45,7 +44,8 @@ async def move(source: Database, target: Database) -> int:
                 raise ConfigError(f"the database to move to holds {table.name} already; name an empty one")
         return source.look(lambda db: sum(_moved(db, to, table) for table in tables))
 
-    return await target.write(partial(copy_context().run, work))  # so that progress is heard
+    here = copy_context()  # so that progress is heard
+    return await target.write(lambda to: here.run(work, to))
 
 
 def _moved(source: Transaction, target: Transaction, table: _Table) -> int:

@@ -360,8 +360,8 @@ def _in_blocks(source: Transaction, statement: str) -> Iterator[list[Row]]:
 
 
 def _put(tx: Transaction, rows: Sequence[Row]) -> None:
-    title, path, text = (DOCUMENTS.names.index(each) + 1 for each in ("title", "path", "text"))
-    tx.run_each(_PUT, ((*row, _unspaced(f"{row[title]} {row[path]} {row[text]}")) for row in rows))
+    texts = [DOCUMENTS.names.index(each) + 1 for each in ("title", "path", "text")]
+    tx.run_each(_PUT, ((*row, _unspaced(" ".join(str(row[n]) for n in texts))) for row in rows))
 
 
 def _copy_documents(tx: Transaction, source: Transaction, rids: str) -> None:
