@@ -36,6 +36,7 @@ _SUBSTITUTIONS: Final[tuple[tuple[str, str, str], ...]] = (
     ("how long something took, for people", r" *(?<![\d.])\d+\.\d\d s\b", " <seconds> s"),
     ("how long questions took", r"\d+\.\d\d \(median\), \d+\.\d\d at most", "<seconds> (median), <seconds> at most"),
     ("how long questions took, compared", r"(?<=\(median\): )\d+\.\d\d → \d+\.\d\d", "<seconds> → <seconds>"),
+    ("a score's last digits, which count how old a source is", r'("score": ?\d\.\d\d)\d+', r"\1"),
     ("how large the database is", r"[\d,]+ bytes, checked", "<size> bytes, checked"),
     ("how large it is, in JSON", r'("bytes": ?)\d+', r"\1<size>"),
     ("the process that runs", r"(?<=process )\d+", "<process>"),
