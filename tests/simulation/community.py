@@ -91,7 +91,7 @@ class Community(People):
 
     handoff = HANDOFF
 
-    def __init__(self, seed: int, folder: Path, time: SimulatedTime, *, length: int) -> None:
+    def __init__(self, seed: int, folder: Path, time: SimulatedTime, *, length: int, url: str = "") -> None:
         self.time = time
         self.length = length
         self.world = World(time, Random(seed + 1))
@@ -102,6 +102,7 @@ class Community(People):
         self.crashes: dict[int, float] = {}
         """By life."""
         self._folder = folder
+        self._url = url
         self._lives = 0
         self._tasks: TaskGroup
         self._scope: CancelScope | None = None
@@ -123,7 +124,7 @@ class Community(People):
         return load_settings(
             environ={},
             overrides={
-                "data": {"dir": str(self._folder)},
+                "data": {"dir": str(self._folder), "url": self._url},
                 "llm": {"provider": "offline"},
                 "discord": {
                     "message_batch_wait_seconds": WINDOW,

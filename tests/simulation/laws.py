@@ -14,9 +14,9 @@ from intern.core.flow import Batch, ButtonPressed, LearnCommand
 from intern.core.ids import ChannelId, MessageId
 from intern.core.records import Filed, Parked
 from intern.learning.classifying import MOST_ATTEMPTS
+from intern.service.databases import at_rest, open_database
 from intern.stores.archive import Archive
 from intern.stores.database import Row
-from intern.stores.sqlite.database import AtRest, Database
 from intern.stores.sqlite.knowledge import Knowledge
 from tests.simulation.community import Community
 from tests.simulation.people import People, Said
@@ -50,7 +50,7 @@ class Books(NamedTuple):
 async def books_of(run: People) -> Books:
     """Opens everything as a next start would."""
     paths = run.settings.paths
-    async with await Database.open(paths.database) as db:
+    async with await open_database(run.settings) as db:
         rows = await db.read(
             lambda books: books.rows(
                 "select question_id, coalesce(thread_id, question_id), text, message_id, mention_role, state"
@@ -63,7 +63,7 @@ async def books_of(run: People) -> Books:
         shed = await db.read(lambda books: books.row("select sum(number) from counts where name = 'questions_shed'"))
     return Books(
         archive=Archive(paths.raw),
-        knowledge=Knowledge(AtRest(paths.database)),
+        knowledge=Knowledge(at_rest(run.settings)),
         votes={(str(question), str(user)) for question, user in votes},
         accounts={MessageId(str(message)) for (message,) in accounts},
         parts=[_part(row) for row in rows],

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engines import Server
 from tests.simulation.community import Community
 from tests.simulation.laws import books_of, desk_violations, violations
 from tests.simulation.machine import SimulatedTime, run_seed
@@ -24,11 +25,11 @@ LENGTH = int(os.environ.get("SIMULATION_LENGTH", "22"))  # things that happen
 _IN_A_GROUP = 10
 
 
-def simulate(seed: int, folder: Path, *, length: int = LENGTH) -> tuple[list[str], list[str]]:
+def simulate(seed: int, folder: Path, *, length: int = LENGTH, url: str = "") -> tuple[list[str], list[str]]:
     """What happened, and which laws were broken."""
 
     async def main(time: SimulatedTime) -> tuple[list[str], list[str]]:
-        run = Community(seed, folder / "life-1", time, length=length)
+        run = Community(seed, folder / "life-1", time, length=length, url=url)
         await run.live()
         books = await books_of(run)
         ends = [*map(str, run.stage.posts()), *map(str, books.parts), *map(str, books.archive.after(None))]
@@ -40,9 +41,9 @@ def simulate(seed: int, folder: Path, *, length: int = LENGTH) -> tuple[list[str
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def check(seed: int, folder: Path, *, length: int = LENGTH) -> None:
+def check(seed: int, folder: Path, *, length: int = LENGTH, url: str = "") -> None:
     """Fails with all that happened."""
-    transcript, broken = simulate(seed, folder, length=length)
+    transcript, broken = simulate(seed, folder, length=length, url=url)
     assert not broken, "\n".join([f"seed {seed} breaks:", *broken, "", *transcript])
 
 
@@ -59,6 +60,15 @@ def test_whatever_happens_the_laws_hold(group: int, tmp_path: Path) -> None:
 def test_in_more_lives_the_laws_hold_too(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + _IN_A_GROUP):
         check(seed, tmp_path / str(seed))
+
+
+@pytest.mark.rest
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("group", range(SEEDS // _IN_A_GROUP))
+def test_on_postgresql_the_laws_hold_too(group: int, postgres: Server, tmp_path: Path) -> None:
+    for seed in chosen("SIMULATION_SEEDS", range(SEEDS))[group :: SEEDS // _IN_A_GROUP]:
+        with postgres.emptied() as schema:
+            check(seed, tmp_path / str(seed), url=postgres.url(schema))
 
 
 @pytest.mark.long
