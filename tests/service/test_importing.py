@@ -84,7 +84,7 @@ async def imported(
 ) -> Imported:
     files = tuple(chat.save(folder) for chat in chats)
     wanted = Wanted(files=files, team_ids=(UserId(MAYA), UserId(TOM)), since=since)
-    with fail_after(10):
+    with fail_after(30):
         return await import_history(
             settings_in(folder, **sections), wanted, dry_run=dry_run, vectors_within=vectors_within, tell=tell
         )
