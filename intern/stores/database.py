@@ -138,19 +138,19 @@ class Database(ABC):
 
     async def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
         """Read all rows that one statement gives. Raises KnowledgeError as `read` does."""
-        return await self.read(lambda db: db.rows(statement, values))
+        return await self.read(lambda db: db.rows(statement, values), steady=False)
 
     async def row(self, statement: str, values: Sequence[Value] = ()) -> Row | None:
         """Read the first row that one statement gives, or None. Raises KnowledgeError as `read` does."""
-        return await self.read(lambda db: db.row(statement, values))
+        return await self.read(lambda db: db.row(statement, values), steady=False)
 
     async def texts(self, statement: str, values: Sequence[Value] = ()) -> list[str]:
         """Read the first column that one statement gives, as texts. Raises KnowledgeError as `read` does."""
-        return await self.read(lambda db: db.texts(statement, values))
+        return await self.read(lambda db: db.texts(statement, values), steady=False)
 
     async def number(self, statement: str, values: Sequence[Value] = ()) -> int:
         """Read the one number that one statement gives. Raises KnowledgeError as `read` does."""
-        return await self.read(lambda db: db.number(statement, values))
+        return await self.read(lambda db: db.number(statement, values), steady=False)
 
     async def run(self, statement: str, values: Sequence[Value] = ()) -> int:
         """Run one statement as `write` does, and return how many rows it touched."""

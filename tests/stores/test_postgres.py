@@ -19,7 +19,7 @@ import psycopg
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.stores.database import SCHEMA_VERSION, Transaction
 from intern.stores.postgres.connection import with_zero, without_zero
-from intern.stores.postgres.database import Database
+from intern.stores.postgres.database import Database, PostgresTransaction
 from intern.stores.sqlite.store import as_json
 from tests.contracts.database import INSERT, SHARED, Gate
 from tests.engines import ROLE, Opening, Server
@@ -112,14 +112,14 @@ async def test_a_commit_whose_answer_is_lost_takes_effect_once(postgres: Server,
     losses: list[object] = []
 
     class Losing(Database):
-        def _commit(self, db: Any) -> None:
+        def _commit(self, tx: PostgresTransaction) -> None:
             if losses:
-                super()._commit(db)
+                super()._commit(tx)
                 return
-            losses.append(db)
+            losses.append(tx)
             if arrived:
-                super()._commit(db)
-            db.close()
+                super()._commit(tx)
+            tx._db.close()
             raise psycopg.OperationalError("the connection was lost")
 
     ran: list[int] = []
@@ -139,12 +139,12 @@ async def test_a_commit_that_nobody_knows_of_is_not_repeated(postgres: Server, s
     ran: list[int] = []
 
     class Losing(Database):
-        def _begun(self, db: Any) -> str:
-            super()._begun(db)
+        def _xid_of(self, tx: PostgresTransaction) -> str:
+            super()._xid_of(tx)
             return str(1 << 40)  # as of another server
 
-        def _commit(self, db: Any) -> None:
-            db.close()
+        def _commit(self, tx: PostgresTransaction) -> None:
+            tx._db.close()
             raise psycopg.OperationalError("the connection was lost")
 
     def work(tx: Transaction) -> None:

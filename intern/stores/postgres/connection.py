@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from decimal import Decimal
 from socket import gethostname
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.adapt import Buffer, Loader
@@ -18,12 +18,19 @@ from intern.stores.postgres.dialect import tables
 from intern.stores.postgres.errors import explained, place
 from intern.stores.sqlite.database import SCHEMA
 
-Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection, and the community whose rows are open to it outside of transactions."""
+
+    community: str | None = None
+
 
 _NAME = f"process {os.getpid()} on {gethostname()}"[:63]
 
-_SETTINGS = "set lock_timeout = '5s'; set client_min_messages = warning; set timezone = 'UTC'"
-
+_SETTINGS = """
+    set lock_timeout = '5s'; set client_min_messages = warning; set timezone = 'UTC';
+    set default_transaction_read_only = on
+"""
 
 # A server that is gone without a word is noticed within a minute.
 _NETWORK: dict[str, Any] = {
@@ -92,7 +99,7 @@ def sql(statement: str) -> bytes:
 
 def connected(url: str) -> Connection:
     """Connect. Raises OperationalError."""
-    db: Connection = psycopg.connect(url, autocommit=True, application_name=_NAME, **_NETWORK)
+    db = Connection.connect(url, autocommit=True, application_name=_NAME, **_NETWORK)
     try:
         db.adapters.register_dumper(str, _TextDumper)
         db.adapters.register_loader("text", _TextLoader)
@@ -126,6 +133,7 @@ def opened(url: str, schema: str | None = None) -> Connection:
 def _make_tables(db: Connection, where: str, schema: str) -> None:
     """Make the tables. Other processes that start at the same time wait, and find them made."""
     with db.transaction():
+        db.execute("set transaction read write")
         db.execute("select pg_advisory_xact_lock(%s)", (MAKING,))
         if has_tables(db, where):
             return
@@ -182,7 +190,8 @@ class Examined(NamedTuple):
 
 _EXAMINED = """
     select current_user, current_schema(), current_setting('server_version'),
-        pg_is_in_recovery() or current_setting('transaction_read_only')::boolean,
+        pg_is_in_recovery()
+            or (select reset_val = 'on' from pg_settings where name = 'default_transaction_read_only'),
         (select rolsuper or rolbypassrls from pg_roles where rolname = current_user),
         coalesce(has_schema_privilege(current_schema(), 'create'), false),
         (select string_agg(relname, ', ' order by relname) from pg_class

@@ -50,9 +50,8 @@ _PAUSE_SECONDS = 0.1  # between two attempts to connect
 _CLOSE_SECONDS = 30
 
 _BEGIN = {
-    "write": "begin isolation level read committed",
-    "steady": "begin isolation level repeatable read read only",
-    "loose": "begin isolation level read committed read only",
+    "write": "begin isolation level read committed read write",
+    "read": "begin isolation level repeatable read read only",
 }
 
 _HOLDERS = """
@@ -63,11 +62,18 @@ _HOLDERS = """
 
 
 class PostgresTransaction(Transaction):
-    """A transaction on a connection of PostgreSQL."""
+    """A transaction on a connection of PostgreSQL.
 
-    def __init__(self, db: Connection, community: str = DEFAULT_COMMUNITY) -> None:
+    Statements without a result wait for the next one with a result, or for the end, and are sent with it.
+    """
+
+    def __init__(self, db: Connection, community: str = DEFAULT_COMMUNITY, *before: str) -> None:
         super().__init__(community)
         self._db = db
+        self._waiting: list[Callable[[], psycopg.Cursor[tuple[Any, ...]]]] = []
+        self._beginning, self._xid = len(before), ""
+        for each in before:
+            self._later(each)
 
     def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
         cursor = self._run(statement, values)
@@ -79,17 +85,53 @@ class PostgresTransaction(Transaction):
     def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
         plain, places = positional(statement)
         said, lists = translated(plain)
-        with self._db.cursor() as cursor:  # one round trip: psycopg sends them in a pipeline
-            cursor.executemany(sql(said), (self._given(each, places, lists) for each in values))
+        given = [self._given(each, places, lists) for each in values]
+        if len(given) > 1:
+            self._waiting.append(lambda: self._many(said, given))
+        elif given:
+            self._later(said, given[0])
 
     def count_on(self, table: str, column: str) -> None:
         numbers = f"pg_get_serial_sequence('{table}', '{column}')"  # of all communities; the largest one seen is ours
-        self._db.execute(sql(f"select setval({numbers}, greatest(max({column}), nextval({numbers}))) from {table}"))
+        self._later(f"select setval({numbers}, greatest(max({column}), nextval({numbers}))) from {table}")
+
+    @property
+    def xid(self) -> str:
+        """The number that the server gave the transaction."""
+        if not self._xid:
+            self._send()
+        return self._xid
+
+    def end(self, how: str) -> None:
+        """Send what waits, and end the transaction."""
+        self._later(how)
+        self._send()
 
     def _run(self, statement: str, values: Sequence[Value]) -> psycopg.Cursor[tuple[Any, ...]]:
         plain, places = positional(statement)
         said, lists = translated(plain)
-        return self._db.execute(sql(said), self._given(values, places, lists))
+        self._later(said, self._given(values, places, lists))
+        return self._send()
+
+    def _later(self, statement: str, given: Sequence[object] = ()) -> None:
+        self._waiting.append(lambda: self._db.execute(sql(statement), given))
+
+    def _many(self, statement: str, given: Sequence[Sequence[object]]) -> psycopg.Cursor[tuple[Any, ...]]:
+        cursor = self._db.cursor()
+        cursor.executemany(sql(statement), given)
+        return cursor
+
+    def _send(self) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Send all that waits in one round trip, and return the cursor of the last."""
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) == 1:
+            return waiting[0]()
+        with self._db.pipeline():
+            cursors = [each() for each in waiting]
+        if self._beginning:
+            [(*_, number)] = cursors[self._beginning - 1].fetchall()
+            self._beginning, self._xid = 0, str(number)
+        return cursors[-1]
 
     def _given(self, values: Sequence[Value], places: Sequence[int], lists: Sequence[int]) -> Sequence[object]:
         given: list[object] = [*self._with_community(values, places)]
@@ -145,10 +187,12 @@ class Database(database.Database):
         """Write all tables anew, without what was deleted. The server's WAL and its backups are out of reach."""
 
         def vacuum(db: Connection) -> None:
+            db.execute("set default_transaction_read_only = off")
             for (table,) in db.execute(
                 "select quote_ident(tablename) from pg_tables where schemaname = current_schema()"
             ):
                 db.execute(sql(f"vacuum full {table}"))
+            db.execute("set default_transaction_read_only = on")
 
         await self._in_thread(lambda: self._repeated(vacuum), self._writers)
 
@@ -242,30 +286,31 @@ class Database(database.Database):
         raise FolderBusyError(f"{self.place} is in use by {name}; stop that first, or choose another database")
 
     def _committed(self, db: Connection, work: Callable[[Transaction], T]) -> T:
+        community = _quoted(self.community)
+        # The lock is that of the community's writers.
+        lock = f"select pg_advisory_xact_lock(hashtextextended({community}, {MAKING}))"
+        bind = f"{_bind(self.community, local=True)}, pg_current_xact_id()::text"
+        tx = PostgresTransaction(db, self.community, _BEGIN["write"], lock, bind)
         try:
-            number = self._begun(db)
-            value = work(PostgresTransaction(db, self.community))
+            value = work(tx)
+            number = self._xid_of(tx)
             _check_open(db)
         except BaseException:
             _roll_back(db)
             raise
         try:
-            self._commit(db)
-        except psycopg.OperationalError:
+            self._commit(tx)
+        except psycopg.Error:
+            _roll_back(db)
             if not db.closed or not self._took_effect(number):
                 raise
         return value
 
-    def _commit(self, db: Connection) -> None:
-        db.execute("commit")
+    def _xid_of(self, tx: PostgresTransaction) -> str:
+        return tx.xid
 
-    def _begun(self, db: Connection) -> str:
-        """Begin a transaction, wait for the community's other writers, and return the transaction's number."""
-        lock = f"select pg_advisory_xact_lock(hashtextextended({_quoted(self.community)}, {MAKING}))"
-        cursor = db.execute(sql(f"{_BEGIN['write']}; {lock}; {_bind(self.community)}, pg_current_xact_id()::text"))
-        while cursor.nextset():
-            pass
-        return str((cursor.fetchone() or ("", ""))[1])
+    def _commit(self, tx: PostgresTransaction) -> None:
+        tx.end("commit")
 
     def _took_effect(self, number: str) -> bool:
         """Ask the server whether a transaction was committed, when the connection was lost before the answer."""
@@ -351,15 +396,20 @@ class _LostError(Exception):
 
 
 def _looked(db: Connection, work: Callable[[Transaction], T], community: str, *, steady: bool) -> T:
-    try:
-        db.execute(sql(f"{_BEGIN['steady' if steady else 'loose']}; {_bind(community)}"))
+    if not steady:
+        if db.community != community:
+            db.execute(sql(_bind(community, local=False)))
+            db.community = community
         return work(PostgresTransaction(db, community))
+    try:
+        return work(PostgresTransaction(db, community, _BEGIN["read"], _bind(community, local=True)))
     finally:
         _roll_back(db)
 
 
-def _bind(community: str) -> str:
-    return f"select set_config('intern.community', {_quoted(community)}, true)"
+def _bind(community: str, *, local: bool) -> str:
+    """Return the statement that opens the rows of a community, to a transaction or to the connection."""
+    return f"select set_config('intern.community', {_quoted(community)}, {local})"
 
 
 def _check_open(db: Connection) -> None:

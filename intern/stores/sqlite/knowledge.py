@@ -53,6 +53,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TOPIC = "topic"
 """The kind of a changed topic in the change log. An index has its own name as the kind of its entries."""
 
+_NEXT = (
+    "insert into communities (community, position) values (:community, 1)"
+    " on conflict (community) do update set position = communities.position + 1"
+)
+_HERE = "select position from communities where community = :community"
 _GENERATION = "coalesce((select generation from communities where community = :community), 0) + ?"
 _BLOCKS = f"from blocks where community = :community and generation = {_GENERATION}"
 _DECIDED = "from decisions where community = :community and draft = ?"
@@ -68,21 +73,17 @@ class LogEntry(NamedTuple):
 
 def next_position(db: Transaction) -> int:
     """Give the position of a change. The community's row stays locked until the transaction ends."""
-    return db.number(
-        "insert into communities (community, position) values (:community, 1)"
-        " on conflict (community) do update set position = communities.position + 1 returning position"
-    )
+    return db.number(f"{_NEXT} returning position")
 
 
-def log_changes(db: Transaction, kind: str, names: Iterable[str]) -> int:
-    """Log a change of these names, all at one position, and return that."""
-    position = next_position(db)
+def log_changes(db: Transaction, kind: str, names: Iterable[str]) -> None:
+    """Log a change of these names, all at one position."""
+    db.run_each(_NEXT, [()])
     db.run_each(
-        "insert into changes (community, kind, name, position) values (:community, ?, ?, ?)"
+        f"insert into changes (community, kind, name, position) values (:community, ?, ?, ({_HERE}))"
         " on conflict (community, kind, name) do update set position = excluded.position",
-        ((kind, name, position) for name in names),
+        ((kind, name) for name in names),
     )
-    return position
 
 
 def changes_after(db: Transaction, position: int, kinds: Collection[str]) -> list[LogEntry]:
@@ -170,6 +171,8 @@ class _View(ABC):
 
     def _places(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
         times = as_json(_micros(time) for time in times_of(qa_ids))
+        if times == "[]":
+            return []
         rows = self._rows(f"select topic, qa_id {_BLOCKS} and time {NUMBER_IN} order by time", (self.draft, times))
         return [(TopicName(str(name)), QAId(str(qa_id))) for name, qa_id in rows]
 
@@ -224,9 +227,10 @@ class Change(_View):
         for each in decisions:
             taken = replace(each, reason=whole(each.reason))
             self.decisions.append(taken)
-            self.db.run(
-                "insert into decisions (community, draft, position, decision) values (:community, ?, ?, ?)",
-                (self.draft, next_position(self.db), msgspec.json.encode(taken).decode()),
+            self.db.run_each(_NEXT, [()])
+            self.db.run_each(
+                f"insert into decisions (community, draft, position, decision) values (:community, ?, ({_HERE}), ?)",
+                [(self.draft, msgspec.json.encode(taken).decode())],
             )
 
     def put(self, topic: TopicName, *blocks: TopicBlock) -> None:
@@ -254,9 +258,9 @@ class Change(_View):
 
     def remove(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
         """Take blocks out of their topics; return those that were there, with their topics. A model may name any id."""
-        found = self._places(qa_ids)
-        times = as_json(_micros(time_of(qa_id)) for _, qa_id in found)
-        self.db.run(f"delete {_BLOCKS} and time {NUMBER_IN}", (self.draft, times))
+        if found := self._places(qa_ids):
+            times = as_json(_micros(time_of(qa_id)) for _, qa_id in found)
+            self.db.run_each(f"delete {_BLOCKS} and time {NUMBER_IN}", [(self.draft, times)])
         self._topics.update(name for name, _ in found)
         return found
 

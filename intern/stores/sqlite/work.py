@@ -160,10 +160,10 @@ class Attempts(Store):
     @writes
     def end(self, db: Transaction, decision: PairDecision, *, again: bool = True) -> None:
         """Note that a pair was decided. A parked one is tried again by itself after a pause, unless not `again`."""
-        db.run(_NOT_BEGUN, (decision.qa_id,))
+        db.run_each(_NOT_BEGUN, [(decision.qa_id,)])
         parked = "from retries where community = :community and qa_id = ?"
         tries = db.number(f"select tries {parked}", (decision.qa_id,))
-        db.run(f"delete {parked}", (decision.qa_id,))
+        db.run_each(f"delete {parked}", [(decision.qa_id,)])
         if isinstance(decision, Parked):
             retry = _counted(decision, tries + 1)
             next_at = retry.next_at.isoformat() if again and retry.next_at else None
