@@ -1,4 +1,4 @@
-"""A damaged database is named; started without it, the bot goes on from now, or as far back as it is told to."""
+"""A damaged or lost database is named; restored, the bot goes on from now, or as far back as it is told to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Folder:
 @pytest.mark.parametrize(
     ("lookback", "caught_up"), [pytest.param("0", 0, id="by default"), pytest.param("3600", 1, id="told to look back")]
 )
-async def test_started_without_its_database_it_looks_back_only_as_far_as_it_is_told_to(
+async def test_with_a_restored_database_it_looks_back_only_as_far_as_it_is_told_to(
     installed: Installed,
     folder: Folder,
     discord: DiscordDouble,
@@ -50,6 +50,10 @@ async def test_started_without_its_database_it_looks_back_only_as_far_as_it_is_t
     assert "intern.db is damaged" in run.stderr
     for path in data.glob("intern.db*"):
         path.rename(folder.path / path.name)
+    run = await ended(installed, folder, settings, "run")
+    assert run.exit_code == 3
+    assert "run: intern restore data" in run.stderr
+    assert (await ended(installed, folder, settings, "restore", "data")).exit_code == 0
 
     async with started(installed, folder, settings) as bot:
         await discord.wait_ready(sessions=2)
