@@ -279,6 +279,7 @@ class Database(database.Database):
                 # The server may not know yet that our connection is lost.
                 holders = db.execute(sql(_HOLDERS.format(key=key)), (lost,)).fetchall()
                 name = next((each for each, *_ in holders), name)
+                time.sleep(_PAUSE_SECONDS)  # nor that a process which has just ended let go
         except BaseException:
             db.close()
             raise

@@ -85,7 +85,8 @@ def copied(source: Path, to: Path) -> None:
     """Write what the database holds at one moment to a new file, without a log beside it."""
     with _copy(source, to) as copy:
         # Where it takes the original's place, the search must not go on from the changes that came after.
-        copy.execute("delete from identities")
+        if has_tables(copy, to):
+            copy.execute("delete from identities")
         copy.pragma("journal_mode", "delete")
 
 
