@@ -1,9 +1,11 @@
-"""Time, handed in wherever a decision depends on it."""
+"""Time, handed in wherever a decision depends on it; and waiting for work."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Protocol
+
+from anyio import Event
 
 
 class Clock(Protocol):
@@ -20,3 +22,19 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the present moment: UTC, aware."""
         return datetime.now(UTC)
+
+
+class Wakeup:
+    """Lets one task wait until there is something to do."""
+
+    def __init__(self) -> None:
+        self._wakeup = Event()
+
+    def wake(self) -> None:
+        """Wake the task in `wait`: something was changed."""
+        self._wakeup.set()
+
+    async def wait(self) -> None:
+        """Return after the next `wake`, or at once if there was one since the last return."""
+        await self._wakeup.wait()
+        self._wakeup = Event()

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from anyio import Event, Lock
+from anyio import Lock
 from anyio.to_thread import run_sync
 
+from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError
 from intern.core.ids import TopicName
 from intern.core.log import get_logger
@@ -53,7 +54,7 @@ class _Due(NamedTuple):
     """Decisions to append, where their file is as it was left; else it is one of the others."""
 
 
-class TextFiles:
+class TextFiles(Wakeup):
     """The text files of a data folder. Only the process that holds the folder's lock writes them."""
 
     def __init__(
@@ -69,6 +70,7 @@ class TextFiles:
 
         `traces` finds the ids and lines by which to recognise what was withdrawn or forgotten. Blocks.
         """
+        super().__init__()
         self.layer = files or FileLayer()
         self._knowledge = knowledge
         self._paths = paths
@@ -76,20 +78,10 @@ class TextFiles:
         self._traces = traces
         self._catalogues = {index: Catalogue(knowledge, index) for index in FILES_OF}
         self._turn = Lock()
-        self._wakeup = Event()
         self._position = None if tracked else 0
         self._written: Mapping[str, Written | None] = {}
         self._touched: Collection[str] = ()
         """Files that are not as they were left, until they were looked at."""
-
-    def wake(self) -> None:
-        """Wake the task in `wait`: something was changed."""
-        self._wakeup.set()
-
-    async def wait(self) -> None:
-        """Return after the next `wake`, or at once if there was one since the last return."""
-        await self._wakeup.wait()
-        self._wakeup = Event()
 
     async def catch_up(self, *topics: TopicName) -> None:
         """Write what changed since the last time, and `topics`; the first time, look also at files that were touched.

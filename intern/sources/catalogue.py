@@ -21,9 +21,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import NamedTuple
 
-from anyio import Event, Lock, current_time, to_thread
+from anyio import Lock, current_time, to_thread
 from msgspec.structs import replace
 
+from intern.core.clock import Wakeup
 from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError, SourceError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
@@ -255,18 +256,18 @@ _SOME = 128
 _REMEMBERED = 4096
 
 
-class Embedding:
+class Embedding(Wakeup):
     """The vectors of documents. Concurrent callers take turns.
 
     Of identical texts one is embedded, where no more than 4,096 others come between.
     """
 
     def __init__(self, store: SqliteSearchStore, embedder: Embedder) -> None:
+        super().__init__()
         self._store = store
         self._embedder = Remembered(embedder, _REMEMBERED)
         self._turn = Lock()
         self._done = 0
-        self._wakeup = Event()
         # What the model will not take: asked again only once it changes, or after a restart.
         self._refused: set[bytes] = set()
 
@@ -302,15 +303,6 @@ class Embedding:
         """Use vectors that were made elsewhere by the same model, for documents that are the same here."""
         async for some in others:
             await self._store.put_vectors(self._embedder.model, some)
-
-    def wake(self) -> None:
-        """Wake the task in `wait`: documents were put."""
-        self._wakeup.set()
-
-    async def wait(self) -> None:
-        """Return after the next `wake`, or at once if there was one since the last return."""
-        await self._wakeup.wait()
-        self._wakeup = Event()
 
     async def _tell(self, more: int) -> None:
         self._done += more

@@ -146,17 +146,6 @@ class FileLayer:
             left = left[self.write(fd, left) :]
 
 
-def stamp_of(path: Path) -> tuple[int, int, int] | None:
-    """Return a stamp that changes when a file is replaced; None where there is none. Raises KnowledgeError."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unreadable(path, error) from error
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
 def unreadable(path: Path, error: OSError) -> KnowledgeError:
     """Return the error to raise where `path` cannot be read."""
     return KnowledgeError(f"{path} could not be read ({error.strerror}); check that it exists and its permissions")

@@ -13,9 +13,9 @@ from functools import partial
 from operator import itemgetter
 from typing import cast
 
-from anyio import Event, Lock, current_time
+from anyio import Lock, current_time
 
-from intern.core.clock import Clock
+from intern.core.clock import Clock, Wakeup
 from intern.core.errors import VectorEngineError
 from intern.core.log import get_logger
 from intern.core.records import SearchFilter
@@ -45,16 +45,16 @@ _POINTS = (
 _VECTOR = "select vector from document_vectors where community = :community and model = ?"
 
 
-class VectorCopy(Store):
+class VectorCopy(Store, Wakeup):
     """The vectors of one model in an engine. Only the process that holds the folder's lock writes there."""
 
     def __init__(self, db: Database, engine: VectorEngine, model: str, *, clock: Clock | None = None) -> None:
-        super().__init__(db, clock=clock)
+        Store.__init__(self, db, clock=clock)
+        Wakeup.__init__(self)
         self.engine = engine
         self._model = model
         self._follower = f"vectors of {model} in {engine.where}"
         self._turn = Lock()
-        self._wakeup = Event()
         self._is_marked = False
         self._left_alone_until = 0.0
         self._troubles: dict[str, str] = {}
@@ -66,15 +66,6 @@ class VectorCopy(Store):
     def trouble(self) -> str:
         """What fails; empty while all works."""
         return "; ".join(dict.fromkeys(self._troubles.values()))
-
-    def wake(self) -> None:
-        """Wake the task in `wait`: something was changed."""
-        self._wakeup.set()
-
-    async def wait(self) -> None:
-        """Return after the next `wake`, or at once if there was one since the last return."""
-        await self._wakeup.wait()
-        self._wakeup = Event()
 
     async def catch_up(self) -> None:
         """Copy what changed since; delete what is gone. Raises VectorEngineError, then all of that stays owed."""
