@@ -42,7 +42,7 @@ EDGES = (
     "sources/test_robots.py",
     "stores/",
 )
-"""Folders and files of which all tests run on both backends each time: the loops, and whatever waits for others.
+"""Folders and files whose tests all run on both backends each time: actors, and code that waits for other tasks.
 
 A test with several cases runs one of them on trio.
 """

@@ -1,4 +1,4 @@
-"""Vector engines are held to what local vectors find: the same sources in the same order, whatever happens to them."""
+"""A vector engine finds the same sources in the same order as local vectors, also after a fault."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ async def test_an_engine_that_lost_its_vectors_is_filled_anew(tmp_path: Path, he
             with suppress(KilledError):
                 await settle(store)
             assert store.engine is not None
-            assert await store.db.read(store.engine.behind) == len(documents), "nobody asks what is half filled"
+            assert await store.db.read(store.engine.behind) == len(documents), "an engine was asked too early"
 
 
 async def test_a_database_that_shares_its_collection_is_told_and_uses_local_vectors(tmp_path: Path, held: Held) -> None:

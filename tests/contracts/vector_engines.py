@@ -102,7 +102,7 @@ class QdrantDouble:
                 )
                 return found.model_dump(mode="json")
             case _:
-                raise AssertionError(f"nobody asks {method} {path}")
+                raise AssertionError(f"the double does not know {method} {path}")
 
     def _check(self, asked: Any) -> None:
         named = {each.key for each in (*(asked.must or ()), *(asked.must_not or ())) if hasattr(each, "key")}
@@ -174,7 +174,7 @@ class ChromaServer:
         said = self._process.stdout
         assert said is not None
         assert any(b"listening" in line for line in said), "chroma run does not start"
-        # It writes some lines at each request, and waits where nobody reads them.
+        # It writes some lines at each request, and blocks if its output is not read.
         self._reading = Thread(target=deque, args=(said, 0))
         self._reading.start()
 

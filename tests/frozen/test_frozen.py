@@ -13,7 +13,7 @@ from tests.frozen.golden_files import GOLDEN, differences
 from tests.frozen.stories import STORIES, tell
 
 EACH_TIME = ("help", "play")
-"""The stories that are told in `make test`; the others take longer."""
+"""The stories that `make test` compares; `make test-all` compares the others, which take longer."""
 
 
 @pytest.mark.parametrize(

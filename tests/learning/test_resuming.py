@@ -29,7 +29,7 @@ SMALL = LearningOptions(max_topic_chars=700)
 
 
 async def taught(team: Team) -> None:
-    """Archive six conversations, one of which grew, beside topics from before."""
+    """Archive six conversations. Older topics exist, and one conversation grew."""
     await team.placed("old", team.archived("gpu one", "1 " + "word " * 20))
     pairs = [team.archived(f"gpu {n}", f"{n} " + "word " * 20, after=n) for n in range(2, 7)]
     team.archived("gpu 6", "6 and more " + "word " * 20, conversation=pairs[-1].conversation_id, messages=3, after=7)

@@ -1,4 +1,4 @@
-"""A damaged or lost database is named; restored, the bot goes on from now, or as far back as it is told to."""
+"""The bot names a damaged or lost database. After a restore it reads new messages, or older ones if it is told to."""
 
 from __future__ import annotations
 

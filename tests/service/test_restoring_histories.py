@@ -1,4 +1,4 @@
-"""Whatever was decided, text files are enough to make the database anew, and to write the same text files again."""
+"""After any history, the database can be made anew from the text files, and writes the same text files again."""
 
 from __future__ import annotations
 

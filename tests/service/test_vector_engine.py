@@ -1,4 +1,4 @@
-"""A data folder whose vectors stand in an engine, too: what a person is told of it, and forgetting there."""
+"""A data folder with a copy of its vectors in an engine: what people are told of it, and how it forgets."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Little, as a service manager gives it, and no settings of whoever runs the tests.
+    """A small environment, as a service manager gives it, without the settings of the person who runs the tests.
 
     No embedding model either: loading it costs as much as all the rest of a command.
     """
