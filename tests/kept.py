@@ -31,13 +31,13 @@ from intern.core.ids import (
 )
 from intern.core.messages import Author, ChatMessage
 from intern.core.records import Capture, CapturedPair, Decision, Filed, Moved, Parked, Speaker, Turn
-from intern.settings.loading import Paths
+from intern.service.databases import at_rest
+from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
 from intern.stores.blocks import parse_blocks, time_of
 from intern.stores.decisions import decision_line
 from intern.stores.library import IndexCache, format_index
-from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.knowledge import Knowledge
 from tests.samples import CHANNEL, GUILD, START
 
@@ -220,13 +220,14 @@ _WORDS = [
 ]
 
 
-def faults(paths: Paths, told: Told, maybe: Act | None = None) -> list[str]:
+def faults(settings: Settings, told: Told, maybe: Act | None = None) -> list[str]:
     """What is amiss at any moment, be nobody at work: something lost, doubled or half written.
 
     `maybe` was not acknowledged, and may have been done or not.
     """
+    paths = settings.paths
     found = [f"half written: {each}" for each in _damaged(paths)]
-    archive, knowledge = Archive(paths.raw), Knowledge(AtRest(paths.database))
+    archive, knowledge = Archive(paths.raw), Knowledge(at_rest(settings))
     pairs = {time_of(pair.qa_id): pair for pair in archive.after(None)}
     found += _captured(pairs.values(), told, maybe)
     last = {time: decision for decision in knowledge.all() if (time := _time(decision)) is not None}
@@ -243,10 +244,10 @@ def faults(paths: Paths, told: Told, maybe: Act | None = None) -> list[str]:
     return found + _in_database(paths)
 
 
-def faults_in_the_end(paths: Paths, told: Told) -> list[str]:
+def faults_in_the_end(settings: Settings, told: Told) -> list[str]:
     """What is amiss once somebody has caught up with everything: besides, what is missing or stands twice."""
-    found = faults(paths, told)
-    archive, knowledge = Archive(paths.raw), Knowledge(AtRest(paths.database))
+    found = faults(settings, told)
+    archive, knowledge = Archive(settings.paths.raw), Knowledge(at_rest(settings))
     blocks = [(name, block) for name in knowledge.names() for block in knowledge.read(name)]
     standing = Counter[Version]((block.conversation_id, block.turns) for _, block in blocks)
     owed = Counter[Version](
@@ -260,7 +261,7 @@ def faults_in_the_end(paths: Paths, told: Told) -> list[str]:
         topic = decision.topic if isinstance(decision, Filed | Moved) else None
         if decision is None or isinstance(decision, Parked) or topic != place:
             found.append(f"{pair.qa_id} stands in {place}, and it was decided: {decision}")
-    return found + [f"{path} is not as the database has it" for path in _outdated(paths, knowledge)]
+    return found + [f"{path} is not as the database has it" for path in _outdated(settings.paths, knowledge)]
 
 
 def _damaged(paths: Paths) -> Iterator[str]:

@@ -25,11 +25,11 @@ from intern.core.clock import Clock, SystemClock
 from intern.core.flow import CaptureRequest, Withdrawal
 from intern.core.ids import ChannelId, MessageId
 from intern.models.prompt import Model
+from intern.service.databases import open_database
 from intern.service.projection import TextFiles
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.stores.files import FileLayer, FolderLock
-from intern.stores.sqlite.database import Database
 
 Nudges = MemoryObjectSendStream
 
@@ -74,7 +74,8 @@ async def learners(
     """At work until the block ends; then all that was told and asked for is done to its end."""
     events = events or Events()
     with FolderLock(settings.data.dir):
-        async with await Database.open(settings.paths.database) as db:
+        async with await open_database(settings) as db:
+            await db.hold()
             writer = await run_sync(Writer, settings, db, model, clock or SystemClock(), files)
             await writer.stores.jobs.reclaim()
             captures, to_capture = CAPTURES.open()

@@ -1,14 +1,15 @@
 """Processes that learn and are killed: at random moments, one after the other, each in the folder that it is left.
 
-`python -m tests.process.dying MOMENTS SEED` says what was lost, doubled or half written; exit code 1 where anything
-was. This process has no thread and no event loop of its own, so its children are forks that have everything loaded:
-a life costs milliseconds to begin.
+`python -m tests.process.dying MOMENTS SEED [SERVER]` says what was lost, doubled or half written; exit code 1 where
+anything was. The database is a file, or on a server of PostgreSQL. This process has no thread and no event loop of its
+own, so its children are forks that have everything loaded: a life costs milliseconds to begin.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import select
 import shutil
@@ -16,13 +17,13 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from time import monotonic
+from time import clock_gettime, monotonic
 from typing import NamedTuple
 
 import anyio
@@ -44,6 +45,7 @@ from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.work import JobOutcome
+from tests.engines import Schemas
 from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
 from tests.learners import Learners, learners
 
@@ -51,6 +53,8 @@ DEATHS = 8  # in one folder: enough that it has a past, few enough that looking 
 ACTS = 12  # as many as a life has time for, mostly
 JOBS = ("regenerate", "retry", "retry", "review", "review", "import", "import")
 LOOK_AGAIN = 0.002  # seconds, until a job is done
+LIFE = 0.12  # seconds of work, on average
+LONGEST = 3.0  # seconds, where it waits for a model that never answers
 PATIENCE = 60.0  # seconds for a life that nobody kills
 ACKNOWLEDGED = b"."
 
@@ -209,14 +213,18 @@ def _forked(work: Callable[[Acknowledge], object]) -> _Child:
         os._exit(code)
 
 
-def _watched(child: _Child, seconds: float) -> tuple[int, int]:
-    """Kill the child after some seconds, and say how much it acknowledged and how it ended."""
-    deadline, told = monotonic() + seconds, 0
-    while (left := deadline - monotonic()) > 0 and select.select([child.acknowledged], [], [], left)[0]:
-        said = os.read(child.acknowledged, 4096)
-        told += len(said)
-        if not said:
-            break
+def _watched(child: _Child, seconds: float, work: float = math.inf) -> tuple[int, int]:
+    """Kill the child after some seconds, or once it has worked for some, of CPU: a busy machine lets it live longer.
+
+    Return how much it acknowledged and how it ended.
+    """
+    began, told = monotonic(), 0
+    while (lived := monotonic() - began) < seconds and _worked(child.pid, lived) < work:
+        if select.select([child.acknowledged], [], [], LOOK_AGAIN)[0]:
+            said = os.read(child.acknowledged, 4096)
+            told += len(said)
+            if not said:
+                break
     with suppress(ProcessLookupError):
         os.kill(child.pid, signal.SIGKILL)
     _, status = os.waitpid(child.pid, 0)
@@ -226,21 +234,51 @@ def _watched(child: _Child, seconds: float) -> tuple[int, int]:
     return told, os.waitstatus_to_exitcode(status)
 
 
-def _settings_in(folder: Path, *, review: bool) -> Settings:
-    (folder / "knowledge-base" / "sources").mkdir(parents=True, exist_ok=True)
-    return load_settings(
-        environ={},
-        overrides={
-            "data": {"dir": str(folder)},
-            "llm": {"provider": "offline"},
-            "kb": {"settle_seconds": 0.01, "review": review},
-        },
-    )
+def _worked(pid: int, lived: float) -> float:
+    """Return the CPU seconds of a process; where the system does not say, those that it lived."""
+    return clock_gettime(~pid << 3 | 2) if sys.platform == "linux" else lived  # as clock_getcpuclockid(3) has it
 
 
-def _story(random: Random, folder: Path, deaths: int) -> tuple[list[str], Tally]:
-    """Lives and deaths in one folder, until something is amiss or the deaths are over."""
-    settings = _settings_in(folder / "data", review=random.random() < 0.25)
+class _Place(NamedTuple):
+    """Where a story takes place."""
+
+    folder: Path
+    review: bool
+    server: Schemas | None
+    schema: str
+
+    def settings(self) -> Settings:
+        (self.folder / "knowledge-base" / "sources").mkdir(parents=True, exist_ok=True)
+        return load_settings(
+            environ={},
+            overrides={
+                "data": {"dir": str(self.folder), "url": self.server.url(self.schema) if self.server else ""},
+                "llm": {"provider": "offline"},
+                "kb": {"settle_seconds": 0.01, "review": self.review},
+            },
+        )
+
+    def until_ended(self) -> None:
+        """Wait until the server is through with all lives that ended. Blocks."""
+        if self.server:
+            self.server.until_ended(f"process {os.getpid()}")  # forks have the name of this process
+
+    @contextmanager
+    def copied(self) -> Generator[_Place]:
+        """Copy what a life left."""
+        copy = self.folder.with_name("recovered")
+        shutil.copytree(self.folder, copy)
+        try:
+            with self.server.copied(self.schema) if self.server else nullcontext("") as schema:
+                yield self._replace(folder=copy, schema=schema)
+                self.until_ended()
+        finally:
+            shutil.rmtree(copy)
+
+
+def _story(random: Random, place: _Place, deaths: int) -> tuple[list[str], Tally]:
+    """Lives and deaths in one place, until something is amiss or the deaths are over."""
+    settings = place.settings()
     told, tally = Told(), Tally()
     maybe: Act | None = None
     community = Community(random, JOBS)
@@ -249,15 +287,16 @@ def _story(random: Random, folder: Path, deaths: int) -> tuple[list[str], Tally]
         acts = [*([maybe] if maybe else []), *community.acts_after(told.also(maybe), ACTS)]
         model: Model = Stalled() if stalled else fast()
         child = _forked(partial(_run_life, settings, model, acts))
-        count, code = _watched(child, random.expovariate(1 / 0.12))
+        count, code = _watched(child, LONGEST, random.expovariate(1 / LIFE))
         for act in acts[:count]:
             told.hear(act)
         maybe = acts[count] if count < len(acts) else None
         tally = Tally(
             tally.moments + 1, tally.acknowledged + count, max(tally.most_under_stalled, count if stalled else 0)
         )
-        found = faults(settings.paths, told, maybe) if code == -signal.SIGKILL else [f"it ended by itself, with {code}"]
-        found = found or _faults_after_recovery(settings, told, maybe)
+        place.until_ended()
+        found = faults(settings, told, maybe) if code == -signal.SIGKILL else [f"it ended by itself, with {code}"]
+        found = found or _faults_after_recovery(place, told, maybe)
         if found:
             return [f"after life {tally.moments}, {'stalled' if stalled else 'fast'}: {each}" for each in found], tally
     return [], tally
@@ -267,30 +306,32 @@ def _run_life(settings: Settings, model: Model, acts: Sequence[Act], acknowledge
     anyio.run(_live, settings, model, acts, acknowledge)
 
 
-def _faults_after_recovery(left: Settings, told: Told, maybe: Act | None) -> list[str]:
+def _faults_after_recovery(left: _Place, told: Told, maybe: Act | None) -> list[str]:
     """What is amiss once a further life caught up; in a copy, so that the next one finds what the dead one left."""
-    copy = left.paths.data.with_name("recovered")
-    shutil.copytree(left.paths.data, copy)
-    try:
-        settings = _settings_in(copy, review=left.kb.review)
+    with left.copied() as copy:
+        settings = copy.settings()
         count, code = _watched(_forked(lambda said: anyio.run(_recover, settings, maybe, said)), PATIENCE)
         if (count, code) != (1, 0):
             return [f"the life that should catch up ended with {code}"]
-        return faults_in_the_end(settings.paths, told.also(maybe))
-    finally:
-        shutil.rmtree(copy)
+        return faults_in_the_end(settings, told.also(maybe))
 
 
-def main(moments: int, seed: str) -> int:
+def main(moments: int, seed: str, address: str = "") -> int:
     """Kill that often; return 1 where a promise was broken."""
     logging.disable()  # what is amiss lies on disk
     gc.collect()
     gc.freeze()  # or each child would copy all pages as soon as it collects
     total, began, story = Tally(), monotonic(), 0
+    server = Schemas(address) if address else None
     while total.moments < moments:
         story += 1
-        with tempfile.TemporaryDirectory(prefix="intern-dying-") as folder:
-            found, tally = _story(Random(f"{seed}/{story}"), Path(folder), min(DEATHS, moments - total.moments))
+        with (
+            tempfile.TemporaryDirectory(prefix="intern-dying-") as folder,
+            server.emptied() if server else nullcontext("") as schema,
+        ):
+            random = Random(f"{seed}/{story}")
+            place = _Place(Path(folder) / "data", random.random() < 0.25, server, schema)
+            found, tally = _story(random, place, min(DEATHS, moments - total.moments))
         total = Tally(
             total.moments + tally.moments,
             total.acknowledged + tally.acknowledged,
@@ -304,4 +345,4 @@ def main(moments: int, seed: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))

@@ -183,7 +183,7 @@ async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_ca
     with fail_after(60):
         await life.live(acts, settings, clock)
 
-    assert faults(settings.paths, life.told) == []
+    assert faults(settings, life.told) == []
     assert {type(act) for act in acts} == {Taught, Deleted, Forgotten, Asked}
     assert any(isinstance(decision, Moved) for decision in Knowledge(AtRest(settings.paths.database)).all())
     assert len(life.left) > 100
@@ -195,7 +195,7 @@ async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_ca
 
 async def _faults_after(left: Left, clock: HandClock) -> list[str]:
     settings = _settings(left.folder)
-    found = faults(settings.paths, left.told, left.doing)
+    found = faults(settings, left.told, left.doing)
     async with await Database.open(settings.paths.database) as db:
         writer = await run_sync(Writer, settings, db, _model(), clock)
         if left.doing is not None:
@@ -203,4 +203,4 @@ async def _faults_after(left: Left, clock: HandClock) -> list[str]:
         await writer.learning.catch_up()
         await writer.indexing.refresh()
         await writer.stores.files.catch_up()
-    return found + faults_in_the_end(settings.paths, left.told.also(left.doing))
+    return found + faults_in_the_end(settings, left.told.also(left.doing))
