@@ -1,0 +1,84 @@
+"""The language of a short text, by its script, its commonest words, endings and letters.
+
+Made for messages in a chat: a few words, often without capitals or accents, with commands and error texts of programs
+between them. It knows the languages that the bot speaks. It would rather say nothing than take Italian for Spanish.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Final
+
+from intern.core.text.words import STOP_WORDS
+
+SPOKEN: Final = frozenset(("en", "de", "fr", "es", "pt", "ja"))
+
+_SIGNS: Final = Path(__file__).with_name("languages.txt")
+_LEAST: Final = 0.5
+"""Of what a word of one language alone is worth: 1. An ending or a letter is worth half."""
+_AHEAD: Final = 1.1
+"""The best to the second."""
+_LOOKED_AT: Final = 4_000
+"""Characters of a text; the beginning of a document tells its language."""
+_WORD: Final = re.compile(r"[^\W\d_]+")
+# Between backticks stand commands, in angle brackets mentions.
+_MARKED: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|<[^<>\s]*>", re.DOTALL)
+_NO_PROSE: Final = frozenset("/\\@=_")
+"""Characters of paths, addresses and settings."""
+_KANA: Final = re.compile("[\u3041-\u3096\u30a1-\u30fa]")
+_LATIN: Final = re.compile("[a-z\u00df-\u00f6\u00f8-\u00ff\u0153]+")
+_ASCII: Final = frozenset(ascii_lowercase)
+
+
+def language_of(text: str) -> str | None:
+    """Return the ISO 639-1 code, one of `SPOKEN`; None where unsure: too short, another language, or only commands."""
+    tokens = _MARKED.sub(" ", text[:_LOOKED_AT]).lower().split()
+    words = _WORD.findall(" ".join(each for each in tokens if _NO_PROSE.isdisjoint(each) and each[0] != "-"))
+    # Japanese about programs is full of Latin words; other scripts have kana in a "¯\\_(ツ)_/¯" at most.
+    if sum(len(_KANA.findall(word)) for word in words) * 8 > sum(map(len, words)):
+        return "ja"
+    scores = _scores(set(words))
+    best = max(scores, key=scores.__getitem__, default="")
+    second = max((score for language, score in scores.items() if language != best), default=0.0)
+    sure = best in SPOKEN and scores[best] >= _LEAST and scores[best] > second * _AHEAD
+    return best if sure else None
+
+
+def _scores(words: set[str]) -> dict[str, float]:
+    scores: dict[str, float] = defaultdict(float)
+    for word in words:
+        for sign in _signs_of(word):
+            for language, worth in _worth().get(sign, {}).items():
+                scores[language] += worth if sign == word else worth / 2
+        if not _LATIN.fullmatch(word):
+            scores["another script"] += 1
+    return scores
+
+
+def _signs_of(word: str) -> set[str]:
+    endings = {f"-{word[-length:]}" for length in range(2, 6)} if len(word) > 4 else set[str]()
+    return {word} | endings | (set(word) - _ASCII)
+
+
+@cache
+def _worth() -> dict[str, dict[str, float]]:
+    """Return what each sign of `languages.txt` is worth for each language that has it."""
+    having: dict[str, set[str]] = defaultdict(set)
+    for word in STOP_WORDS - set("dmst"):  # "d'un", "m'a", "s'il", "t'es"
+        having[word].add("en")
+    language = ""
+    for line in _SIGNS.read_text(encoding="utf-8").splitlines():
+        if line.startswith(" "):
+            for sign in line.split():
+                having[sign].add(language)
+        else:
+            language = line
+    # The neighbours share nearly all their words: counted fully, they would make those of Spanish worth nothing.
+    return {
+        sign: {each: 1 / len(languages & SPOKEN if each in SPOKEN else languages) for each in languages}
+        for sign, languages in having.items()
+    }

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from intern.core.text.language import SPOKEN, language_of
+
+LANGUAGES = Path(__file__).parents[2] / "benchmarks" / "languages"
+
+
+class Said(msgspec.Struct):
+    language: str | None
+    text: str = msgspec.field(name="question")
+
+
+class Chatted(msgspec.Struct):
+    language: str | None
+    text: str
+
+
+QUESTIONS = msgspec.json.Decoder(Said).decode_lines((LANGUAGES / "questions.jsonl").read_bytes())
+CHAT = msgspec.json.Decoder(Chatted).decode_lines((LANGUAGES / "chat.jsonl").read_bytes())
+
+
+@pytest.mark.parametrize("language", sorted(SPOKEN))
+@pytest.mark.parametrize(("texts", "least"), [(QUESTIONS, 0.95), (CHAT, 0.9)], ids=["questions", "chat"])
+def test_short_messages_are_told_apart(texts: list[Said] | list[Chatted], least: float, language: str) -> None:
+    own = [language_of(each.text) for each in texts if each.language == language]
+    assert own.count(language) / len(own) >= least
+
+
+def test_another_language_is_not_taken_for_one_of_ours() -> None:
+    assert [each for each in CHAT if each.language is None and language_of(each.text) not in {None, "en"}] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "warum kommt `the file could not be opened` bei mir",
+        "warum kommt das:\n```\nthe file could not be opened\nwe are not able to do this\n```",
+        "<@123456789> was mach ich mit /the/file/was/not/found.txt und --what-is-this?",
+    ],
+)
+def test_commands_and_error_texts_do_not_decide(text: str) -> None:
+    assert language_of(text) == "de"
+
+
+@pytest.mark.parametrize("text", ["", " \n", "`", "```", "-", "1234 5678", "¯\\_(ツ)_/¯ lol", "設定方法", "как это"])
+def test_a_text_without_a_known_language_has_none(text: str) -> None:
+    assert language_of(text) is None
+
+
+@given(st.text() | st.text("`<>/-@ aé\nツ"))
+def test_any_text_has_a_spoken_language_or_none(text: str) -> None:
+    assert language_of(text) in SPOKEN | {None}
