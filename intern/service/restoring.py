@@ -19,8 +19,8 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId, SourceId, TopicName
-from intern.core.records import Decision, Filed, Forgotten, Moved, Removed, TopicBlock, Withdrawn
-from intern.learning.forgetting import concerned, ever_filed, traces_of
+from intern.core.records import CapturedPair, Decision, Filed, Forgotten, Moved, Removed, TopicBlock, Withdrawn
+from intern.learning.forgetting import traces_of
 from intern.learning.prompts import block_of, left_of
 from intern.service.projection import FILES_OF, TextFiles
 from intern.service.stores import ARCHIVE
@@ -134,31 +134,38 @@ def _restore(change: Change, read: _Read, archive: Archive, now: datetime) -> Re
     for name, parsed in read.topics.items():
         blocks |= {block.timestamp: block for block in parsed.blocks}
         placed |= {block.timestamp: name for block in parsed.blocks if block.timestamp not in decided}
+    unsure: list[str] = []
     for time, name in sorted(placed.items()):
-        left = blocks.get(time)
-        # A line that is lost may have said of a pair that it stands no more: then only what a topic file holds stands.
-        if left is not None or read.complete:
-            own_words = time in last and last[time].reason == _ADOPTED
-            left = _standing(time, left, archive, gone, own_words=own_words)
+        block, pair = blocks.get(time), archive.get(qa_id_of(time))
+        # A lost line may have taken the pair or a message out, also of the archive: then only what both hold stands.
+        if not read.complete and (block is None or pair is None):
+            if block is not None:
+                unsure.append(f"{name}.txt: {block.qa_id} is not in the archive; a damaged decision may have erased it")
+            continue
+        own_words = time in last and last[time].reason == _ADOPTED and (read.complete or not _is_longer(block, pair))
+        left = _standing(block, pair, gone, own_words=own_words)
         if left is not None:
             change.put(name, left)
             if time not in decided:
                 change.decide(Filed(qa_id=left.qa_id, topic=name, at=now, reason="it stood in its topic"))
     for index, sources in read.sources.items():
         change.put_sources(index, sources)
-    pairs = concerned(archive, lambda each: bare(each) in gone)
     team = read.sources["team"]
-    filed_in = ever_filed([pair.qa_id for pair in pairs], decisions)
-    # Their descriptions may be of an earlier text, with messages that are gone by now.
-    outdated = [name for name in filed_in if not _is_described(team.get(topic_id(name)), change.data(name))]
+    names = {each.topic for each in decisions if isinstance(each, Filed | Moved)} | {*change.names()}
+    # A description may be of an earlier text, with messages that are gone by now.
+    outdated = [name for name in names if not _is_described(team.get(topic_id(name)), change.data(name))]
     describe_provisionally(change, outdated, now)
     return Restored(
         pairs=len(archive),
         decisions=len(decisions),
         topics=len(change.names()),
         sources=sum(map(len, read.sources.values())),
-        damaged=tuple(map(str, (*damaged, *archive.damaged))),
+        damaged=tuple(map(str, (*damaged, *unsure, *archive.damaged))),
     )
+
+
+def _is_longer(block: TopicBlock | None, pair: CapturedPair | None) -> bool:
+    return block is not None and pair is not None and len(block.turns) > len(pair.turns)
 
 
 def _is_described(entry: CachedSource | None, data: bytes) -> bool:
@@ -181,10 +188,9 @@ def _placed(decisions: list[Decision]) -> dict[datetime, TopicName]:
 
 
 def _standing(
-    time: datetime, block: TopicBlock | None, archive: Archive, gone: AbstractSet[str], *, own_words: bool
+    block: TopicBlock | None, pair: CapturedPair | None, gone: AbstractSet[str], *, own_words: bool
 ) -> TopicBlock | None:
     """Return a pair as the archive has it: its file may be older than a withdrawal. A person's words stay."""
-    pair = archive.get(qa_id_of(time))
     if pair is None or (block is not None and own_words and gone.isdisjoint(map(bare, pair.message_ids))):
         return block
     left = left_of(pair, lambda each: bare(each) in gone)

@@ -151,7 +151,15 @@ async def two_questions(writer: Writer) -> CapturedPair:
     return pair
 
 
-async def test_a_person_s_words_that_were_withdrawn_are_not_revived_by_older_files(tmp_path: Path) -> None:
+def damage_lines_after(lines: bytes, path: Path) -> None:
+    new = path.read_bytes()[len(lines) :]
+    path.write_bytes(lines + b"".join(b"{" + line for line in new.splitlines(keepends=True)))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_a_person_s_words_that_were_withdrawn_are_not_revived_by_older_files(
+    tmp_path: Path, *, damaged: bool
+) -> None:
     settings = settings_in(tmp_path)
     path = settings.paths.topics / "spool.txt"
     async with writer_in(settings) as writer:
@@ -166,8 +174,11 @@ async def test_a_person_s_words_that_were_withdrawn_are_not_revived_by_older_fil
     await restored(settings)
     assert b"fresh" in knowledge_of(settings).data(SPOOL)
     async with writer_in(settings) as writer:
+        lines = settings.paths.decisions.read_bytes()
         await writer.forget(Forget(message_ids=pair.message_ids[:2], erase=True))
         assert b"quokka" not in writer.stores.knowledge.data(SPOOL)
+    if damaged:
+        damage_lines_after(lines, settings.paths.decisions)
     path.write_text(older)
     lose_database(settings)
     await restored(settings)
@@ -307,3 +318,31 @@ async def test_a_damaged_topic_without_a_pair_is_kept_beside_and_is_no_topic_any
     lose_database(settings)
     await restored(settings)
     assert sorted(each.name for each in settings.paths.topics.iterdir()) == [".drum.txt.edited", "spool.txt"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_an_erased_pair_is_not_revived_by_older_files_even_where_its_tombstone_is_lost(
+    tmp_path: Path, *, damaged: bool
+) -> None:
+    settings = settings_in(tmp_path)
+    settings.paths.sources.mkdir(parents=True)
+    files = [settings.paths.topics / "spool.txt", settings.paths.team_index_cache]
+    async with writer_in(settings) as writer:
+        pair = await filed(writer, 1, "How do I feed the quokka?")
+        other = await filed(writer, 2)
+        await writer.indexing.refresh()
+        await writer.stores.files.catch_up()
+        older, lines = [path.read_bytes() for path in files], settings.paths.decisions.read_bytes()
+        await writer.forget(Forget(message_ids=pair.message_ids, erase=True))
+    assert all(b"quokka" in data for data in older)
+    if damaged:
+        damage_lines_after(lines, settings.paths.decisions)
+    for path, data in zip(files, older, strict=True):
+        path.write_bytes(data)
+    lose_database(settings)
+    async with open_intern(settings) as intern:
+        said = (await intern.restore(tmp_path)).damaged
+    assert [block.qa_id for block in knowledge_of(settings).read(SPOOL)] == [other.qa_id]
+    assert [name for name, data in tree(tmp_path).items() if b"quokka" in data] == []
+    unsure = f"spool.txt: {pair.qa_id} is not in the archive; a damaged decision may have erased it"
+    assert (unsure in said) == damaged
