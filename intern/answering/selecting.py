@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from heapq import nlargest
@@ -18,7 +19,7 @@ from intern.core.ids import SourceId
 from intern.core.messages import block_ids, is_team
 from intern.core.records import Hit, IndexEntry, SourceText
 from intern.core.text.passages import best_passages, even_share
-from intern.core.text.words import Rarity, Remembering, one_line, word_set, words
+from intern.core.text.words import Remembering, one_line, weight_of, word_set, words
 
 # Of a page in two formats (`git-add.txt`, `git-add.html`) three in four share 85% of their words or more; of two
 # different pages of one manual none shares 40%. In one format, two versions of a page share as many.
@@ -144,8 +145,10 @@ class Index:
         self._smallest_first = sorted(self.sizes)
         self._size = sum(self.sizes)
         self._places = {entry.source_id: n for n, entry in enumerate(self.entries)}
-        self._held = list(map(set, _all_words(self.entries)))
-        self._rarity = Rarity(self._held)
+        self._holding = defaultdict[str, list[int]](list)
+        for n, held in enumerate(_all_words(self.entries)):
+            for word in set(held):
+                self._holding[word].append(n)
 
     def fits(self, max_chars: int) -> bool:
         """Whether it can be shown whole."""
@@ -184,11 +187,14 @@ class Index:
 
     def _by_words(self, query: str) -> list[int]:
         # Sorted: floating point sums depend on the order, and sets have none that lasts from run to run.
-        weights = [(word, self._rarity.weight(word)) for word in sorted(word_set(query))]
-        telling = [(word, weight) for word, weight in weights if weight >= _TELLING]
-        scores = [sum([weight for word, weight in telling if word in held]) for held in self._held]
+        scores = defaultdict[int, float](float)
+        for word in sorted(word_set(query)):
+            holding = self._holding.get(word, ())
+            weight = weight_of(len(holding), len(self.entries))
+            for n in holding if weight >= _TELLING else ():
+                scores[n] += weight
         # The index's order decides between equals.
-        return nlargest(2 * MOST_RANKED, (n for n, score in enumerate(scores) if score), key=scores.__getitem__)
+        return nlargest(2 * MOST_RANKED, sorted(scores), key=scores.__getitem__)
 
 
 # An index changes seldom and is read for each question; the one before may still be in use. For thousands of entries it

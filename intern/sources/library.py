@@ -22,6 +22,7 @@ from msgspec import Struct
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import MessageId, QAId, SourceId, TopicName
 from intern.core.log import get_logger
+from intern.core.messages import is_team
 from intern.core.records import CapturedPair, Hit, IndexEntry, Learned, SourceText
 from intern.sources.catalogue import Catalogue
 from intern.sources.files import SourceFolder
@@ -270,12 +271,14 @@ class Library:
     def _load_each(self, source_ids: Sequence[SourceId]) -> list[SourceText | KnowledgeError]:
         found: list[SourceText | KnowledgeError] = []
         try:
-            listed = self._listed_among(source_ids)  # once: each look asks the database
+            # Once: each look asks the database.
+            listed = self._listed_among(source_ids)
+            topics = self.topics.texts([_topic(each) for each in listed if is_team(each)])
         except KnowledgeError as error:
             return [error for _ in source_ids]
         for source_id in source_ids:
             try:
-                found.append(self._load(source_id, listed))
+                found.append(self._load(source_id, listed, topics))
             except KnowledgeError as error:
                 found.append(error)
         return found
@@ -284,16 +287,18 @@ class Library:
         indices = [each.entries() for each in self.indices]
         return {source_id for source_id in source_ids if any(source_id in each for each in indices)}
 
-    def _load(self, source_id: SourceId, listed: Collection[SourceId]) -> SourceText:
+    def _load(self, source_id: SourceId, listed: Collection[SourceId], topics: Mapping[TopicName, str]) -> SourceText:
         if source_id not in listed:
             raise SourceError(f"{source_id!a} is in no index")
         if is_url(source_id):
             return self._page(source_id)
-        kind, _, name = source_id.partition(":")
+        if is_team(source_id):
+            topic = _topic(source_id)
+            if topic not in topics:
+                raise SourceError(f"there is no topic {topic}")
+            return SourceText(source_id=source_id, text=topics[topic], title=topic.replace("-", " "))
+        name = source_id.partition(":")[2]
         try:
-            if kind == "team":
-                topic = TopicName(name.removesuffix(".txt"))
-                return SourceText(source_id=source_id, text=self.topics.text(topic), title=topic.replace("-", " "))
             text = self.sources.read(name)
         except KnowledgeError as error:
             raise SourceError(str(error)) from error
@@ -314,11 +319,14 @@ class Library:
             return source_id.removeprefix("kb:") if self._listed_among([source_id]) else None
         if not qa_id or not self._listed_among([SourceId(listed)]):
             return None
-        topic = TopicName(listed.removeprefix("team:").removesuffix(".txt"))
-        if self.topics.topic_of(QAId(qa_id)) != topic:
+        if self.topics.topic_of(QAId(qa_id)) != _topic(listed):
             return None
         pair = self.archive.get(QAId(qa_id))
         return None if pair is None else jump_link(pair, self.site)
+
+
+def _topic(source_id: str) -> TopicName:
+    return TopicName(source_id.removeprefix("team:").removesuffix(".txt"))
 
 
 async def _of_more(more: MoreSources, source_ids: Sequence[SourceId]) -> dict[SourceId, SourceText | KnowledgeError]:

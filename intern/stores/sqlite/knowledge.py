@@ -14,10 +14,11 @@ as it is now, and may read a name twice.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from anyio import CancelScope, Lock
@@ -152,10 +153,19 @@ class _View(ABC):
 
     def text(self, name: TopicName) -> str:
         """Return the text of a topic, for a model to read. Raises SourceError where there is no such topic."""
-        data = self.data(name)
-        if not data:
+        text = self.texts([name]).get(name)
+        if text is None:
             raise SourceError(f"there is no topic {name}")
-        return data.decode()
+        return text
+
+    def texts(self, names: Collection[TopicName]) -> dict[TopicName, str]:
+        """Return the texts of those of these topics that there are."""
+        statement = f"select topic, block {_BLOCKS} and topic {IN} order by answered, time"
+        rows = self._rows(statement, (self.draft, listed(names)))
+        blocks = defaultdict[TopicName, list[str]](list)
+        for name, block in rows:
+            blocks[TopicName(str(name))].append(cast("bytes", block).decode())
+        return {name: "".join(each) for name, each in blocks.items()}
 
     def topic_of(self, qa_id: QAId) -> TopicName | None:
         """Return the topic with the pair's block; None where there is none."""
