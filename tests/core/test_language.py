@@ -8,12 +8,14 @@ from hypothesis import given, strategies as st
 
 from intern.core.text.language import SPOKEN, language_of
 
+SAMPLE = Path(__file__).parents[2] / "data" / "knowledge-base" / "sources"
 LANGUAGES = Path(__file__).parents[2] / "benchmarks" / "languages"
 
 
 class Said(msgspec.Struct):
     language: str | None
     text: str = msgspec.field(name="question")
+    sources: list[str] = msgspec.field()
 
 
 class Chatted(msgspec.Struct):
@@ -56,3 +58,13 @@ def test_a_text_without_a_known_language_has_none(text: str) -> None:
 @given(st.text() | st.text("`<>/-@ aé\nツ"))
 def test_any_text_has_a_spoken_language_or_none(text: str) -> None:
     assert language_of(text) in SPOKEN | {None}
+
+
+@pytest.mark.parametrize("language", sorted(SPOKEN))
+def test_each_language_has_its_questions_and_the_documents_that_answer_them(language: str) -> None:
+    documents = SAMPLE if language == "en" else LANGUAGES / language
+    texts = {f"kb:{path.relative_to(documents).as_posix()}": path for path in documents.rglob("*.md")}
+    asked = [each for each in QUESTIONS if each.language == language]
+    assert len(asked) == len({each.text for each in asked}) == 40
+    assert {source for each in asked for source in each.sources} == texts.keys()
+    assert {language_of(path.read_text(encoding="utf-8")) for path in texts.values()} == {language}
