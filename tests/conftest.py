@@ -14,6 +14,7 @@ import ssl
 import tempfile
 from collections.abc import Generator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from types import CodeType
@@ -64,6 +65,22 @@ def pytest_report_header(config: pytest.Config) -> str:
     named = [f"{name}={os.environ.get(name, seed)}" for name, seed in SEEDS.items()]
     seeds = [f"--hypothesis-seed={config.getoption('--hypothesis-seed')}", *named]
     return f"part: {config.getoption('--part')}; seeds: {' '.join(seeds)}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import test modules, each worker beginning at another one, so that they share the work in a fresh clone.
+
+    pytest rewrites asserts at import and keeps what it made; workers in step would each rewrite every module.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    paths = sorted(HERE.rglob("test_*.py"))
+    first = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for path in [*paths[first:], *paths[:first]]:
+        with suppress(Exception, pytest.skip.Exception):  # collecting it tells what is wrong
+            import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

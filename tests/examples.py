@@ -8,7 +8,7 @@ from hypothesis import settings
 
 USUAL = 100
 """Examples of a test that says nothing of them, but in `make test`."""
-EACH_TIME = 30
+EACH_TIME = 10
 """Examples of such a test in `make test`."""
 
 

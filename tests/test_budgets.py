@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.budgets import TREE, Size, broken, read_budgets, size_of, sizes, table
 
 MODULE = '''"""A text
@@ -24,6 +26,7 @@ def test_comments_blank_lines_and_docstrings_are_no_code() -> None:
     assert size_of(MODULE) == Size(modules=1, lines=5, imports=1, protocols=1, largest=13)
 
 
+@pytest.mark.rest
 def test_no_room_is_above_its_budget() -> None:
     assert broken(sizes(TREE / "intern"), read_budgets()) == []
 

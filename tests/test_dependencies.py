@@ -6,6 +6,7 @@ import ast
 from importlib.metadata import distribution
 from pathlib import Path
 
+import pytest
 import tomli
 from packaging.requirements import Requirement
 
@@ -19,6 +20,7 @@ def required() -> list[Requirement]:
     return [Requirement(each) for each in project["dependencies"]]
 
 
+@pytest.mark.rest
 def test_each_dependency_is_imported() -> None:
     imported: set[str] = set()
     for path in (ROOT / "intern").rglob("*.py"):

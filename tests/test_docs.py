@@ -124,6 +124,7 @@ def test_the_picture_of_the_scene_shows_what_the_scene_shows_now() -> None:
     assert PLAY.read_text(encoding="utf-8") == drawn(played()), "`make screenshots` makes it anew"
 
 
+@pytest.mark.rest
 def test_the_map_shows_the_packages_and_streams_that_there_are_now() -> None:
     assert package_map.PICTURE.read_text(encoding="utf-8") == package_map.drawn(), "`make docs` draws it anew"
 

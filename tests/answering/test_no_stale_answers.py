@@ -188,7 +188,7 @@ def settings_of(folder: Path, over: dict[str, dict[str, Any]]) -> Settings:
 @pytest.mark.parametrize(
     "changes",
     [
-        60,
+        30,
         pytest.param(300, marks=pytest.mark.rest),
         pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(6 * 3_600)]),
     ],

@@ -261,6 +261,7 @@ def test_what_was_read_once_after_a_start_need_not_be_read_again() -> None:
     assert heard(place, recent, "alice", "that worked", after=1)[1]
 
 
+@pytest.mark.rest
 def test_what_is_remembered_of_channels_is_bounded_and_without_their_words() -> None:
     place, recent = Place(), Recent(BOUNDS)
     line = place.say("alice", "How? " + "x" * 4000)

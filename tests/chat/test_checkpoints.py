@@ -179,6 +179,7 @@ def test_settling_what_is_not_in_work_does_no_harm() -> None:
 # Memory.
 
 
+@pytest.mark.rest
 def test_what_is_remembered_does_not_grow_with_messages() -> None:
     checkpoints = attending()
     for second in range(10_000):

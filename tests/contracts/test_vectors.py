@@ -136,6 +136,7 @@ async def test_the_most_alike_come_first_and_filters_leave_out_the_others(
             assert await store.by_vector(near, "other", ALL, 9) == ()
 
 
+@pytest.mark.rest
 async def test_an_engine_ranks_as_local_vectors_do(tmp_path: Path, held: Held) -> None:
     random = Random(20)
     documents = [

@@ -12,13 +12,9 @@ import pytest
 from tests.frozen.golden_files import GOLDEN, differences
 from tests.frozen.stories import STORIES, tell
 
-EACH_TIME = ("help", "play")
-"""The stories that `make test` compares; `make test-all` compares the others, which take longer."""
 
-
-@pytest.mark.parametrize(
-    "story", [pytest.param(each, marks=() if each in EACH_TIME else pytest.mark.rest) for each in STORIES]
-)
+@pytest.mark.rest
+@pytest.mark.parametrize("story", STORIES)
 def test_what_commands_print_and_files_hold_is_as_recorded(story: str, tmp_path: Path) -> None:
     found = differences(story, tell(story, tmp_path))
     assert not found, f"\n{found}\nIf this is meant: python -m tests.frozen --record {story}"

@@ -164,7 +164,7 @@ def planted(seed: int, marks: Marks) -> Town:
     return town
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.rest)])
 async def test_no_prompt_holds_anything_that_was_said_edited_or_named_later(tmp_path: Path, seed: int) -> None:
     marks = Marks()
     town = planted(seed, marks)
@@ -360,6 +360,7 @@ async def test_what_the_running_bot_has_learned_and_awaits_review_of_does_not_ma
     assert [verdict for verdict, _ in seen(done)] == ["silent", "team_silent"]
 
 
+@pytest.mark.rest
 async def test_a_limit_spreads_its_questions_and_dates_bound_them(tmp_path: Path) -> None:
     town = Town()
     asked = [answered(town, f"{QUESTION} Part {n}")[0] for n in range(10)]

@@ -55,7 +55,8 @@ async def undisturbed(folder: Path, seed: int, concurrency: int) -> Undisturbed:
 SEED = 0
 
 
-@pytest.mark.parametrize("concurrency", [pytest.param(1, marks=pytest.mark.rest), 3])
+@pytest.mark.rest
+@pytest.mark.parametrize("concurrency", [1, 3])
 async def test_killed_at_any_step_it_comes_to_the_same_end_and_asks_nothing_twice(
     tmp_path: Path, concurrency: int
 ) -> None:

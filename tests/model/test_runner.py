@@ -14,6 +14,7 @@ from tests.sample.cases import CASES
 from tests.sample.oracle import oracle
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_some_cases_are_asked_of_a_running_server_and_reported(tmp_path: Path) -> None:

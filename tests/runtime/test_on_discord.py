@@ -369,6 +369,7 @@ async def test_what_was_said_while_it_was_down_is_handled_once_within_the_rate_l
     discord.violations.clear()  # the junk
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("strangers", [2, 40])
 async def test_a_reply_in_a_thread_of_a_hundred_replies_costs_ten_calls_at_most(stage: Stage, strangers: int) -> None:
     discord = stage.discord

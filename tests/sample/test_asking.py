@@ -15,7 +15,7 @@ from tests.sample.oracle import oracle
 
 pytestmark = pytest.mark.anyio
 
-STEPS = ("fused", pytest.param("separate", marks=pytest.mark.rest))
+STEPS = ("fused", "separate")
 
 LEAST_RIGHT_OFFLINE = {"fused": 16, "separate": 8}
 MOST_WRONG_OFFLINE = {"fused": 4, "separate": 11}
@@ -25,6 +25,7 @@ NONE_ADDRESSED = (13, 1)
 
 
 # On one backend: what differs between them is not what is answered.
+@pytest.mark.rest
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 @pytest.mark.parametrize("steps", STEPS)
 async def test_without_a_model_it_answers_no_worse_than_it_did(tmp_path: Path, steps: str) -> None:
@@ -53,6 +54,7 @@ async def test_without_a_model_it_does_not_live_on_who_is_addressed(
     assert totals["all"].wrong <= most_wrong, table_of(outcomes)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("steps", STEPS)
 async def test_a_model_that_answers_rightly_from_what_it_is_shown_is_always_right(tmp_path: Path, steps: str) -> None:

@@ -118,12 +118,14 @@ async def test_texts_that_mean_the_same_are_alike_and_bytes_do_not_depend_on_com
     assert other < 0.2
 
 
+@pytest.mark.rest
 def test_naming_the_embedder_imports_neither_numpy_nor_the_runtime() -> None:
     code = "import sys, intern.service.models; sys.exit(bool({'numpy', 'onnxruntime'} & set(sys.modules)))"
     root = Path(embedding_local.__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not installed(), reason="the extra `embeddings` is not installed")
 def test_what_runs_the_model_tells_nobody_and_leaves_nothing_in_the_home_directory(tmp_path: Path) -> None:
     # onnxruntime 1.29 and later send telemetry, and keep an id for it, unless they are told not to before their import.

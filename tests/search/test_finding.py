@@ -119,6 +119,7 @@ async def test_words_rank_as_plain_fts5_does_among_many_documents_each_of_which_
             plain.close()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_a_filter_that_leaves_few_loses_none_that_holds_only_the_commonest_word(tmp_path: Path) -> None:
     with fail_after(120):

@@ -44,6 +44,7 @@ def test_its_vectors_are_those_of_the_shipped_graph_but_for_rounding() -> None:
         assert float(ours @ mean / np.linalg.norm(mean)) > 0.99
 
 
+@pytest.mark.rest
 def test_a_machine_whose_products_overflow_is_recognised_and_gets_the_same_vectors() -> None:
     np: Any = import_module("numpy")
     from intern.search import minilm  # noqa: PLC0415 - needs numpy

@@ -42,7 +42,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-_OFTEN = 14  # each fourteenth step is looked at in make test, the others in make test-all
+_OFTEN = 28  # each twenty-eighth step is looked at in make test, the others in make test-all
 
 
 class Watched(FileLayer):

@@ -146,6 +146,7 @@ async def test_an_answered_question_is_archived_and_filed_with_the_times_of_its_
     ]
 
 
+@pytest.mark.rest
 async def test_words_can_be_searched_while_most_passages_have_no_vector(tmp_path: Path) -> None:
     chat = Chat()
     for n in range(65):  # more passages than are embedded together
@@ -372,18 +373,18 @@ async def test_a_conversation_that_was_captured_live_is_joined_and_keeps_its_new
 
 async def test_beside_a_running_bot_it_archives_and_the_bot_files(tmp_path: Path) -> None:
     chat = Chat()
-    for n in range(60):
+    for n in range(20):
         answered(chat, f"{QUESTION} On node{n}?", f"On {7000 + n}.")
     settings = settings_in(tmp_path, kb={"settle_seconds": 0})
     sandbox = Sandbox(HandClock())
     async with open_sandbox(settings, sandbox, events=Events()):
         done = await imported(tmp_path, chat)
-        assert (done.archived, done.filed) == (60, None)
+        assert (done.archived, done.filed) == (20, None)
         assert sandbox.posts() == ()
     # Leaving the block sees the bot off to the end of its work.
     knowledge = Knowledge(AtRest(settings.paths.database))
     assert [pair.qa_id for pair in archived(tmp_path) if knowledge.of(pair.qa_id) is None] == []
-    assert len(archived(tmp_path)) == 60
+    assert len(archived(tmp_path)) == 20
     async with await Database.open(settings.paths.database) as db:
         left = await db.read(lambda books: books.rows("select payload from jobs where length(payload) > 0"))
     assert left == []

@@ -14,7 +14,7 @@ from tests.endpoint_double import endpoint_double
 
 pytestmark = pytest.mark.anyio
 
-FILES = 200
+FILES = 40
 
 
 def traces(folder: Path) -> dict[str, tuple[int, str]]:

@@ -394,6 +394,7 @@ async def _answers(intern: Intern, questions: Sequence[str]) -> list[AIResult]:
     return [replace(each, debug=None) for each in answers]
 
 
+@pytest.mark.rest
 async def test_after_a_restore_fifty_questions_have_their_answers_again(tmp_path: Path) -> None:
     overrides = {
         "data": {"dir": str(tmp_path)},

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from anyio import CancelScope, Event, create_task_group, sleep
 
 from intern.actors.events import Events
@@ -108,6 +109,7 @@ def test_closing_words_join_the_capture_before_any_model_is_asked(tmp_path: Path
     run_seed(1, main)
 
 
+@pytest.mark.rest
 def test_what_was_said_around_a_crash_comes_to_the_same(tmp_path: Path) -> None:
     async def main(time: SimulatedTime) -> None:
         town = Town(tmp_path, time)
@@ -129,6 +131,7 @@ def test_what_was_said_around_a_crash_comes_to_the_same(tmp_path: Path) -> None:
     run_seed(2, main)
 
 
+@pytest.mark.rest
 def test_everything_is_caught_up_with_as_it_would_have_been_captured_live(tmp_path: Path) -> None:
     async def main(time: SimulatedTime) -> None:
         town = Town(tmp_path, time)

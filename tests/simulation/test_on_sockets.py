@@ -72,6 +72,7 @@ async def check(seeds: Iterable[int], folder: Path, *, length: int = LENGTH) -> 
     assert not trouble, "\n\n".join(trouble)
 
 
+@pytest.mark.rest
 @pytest.mark.timeout(300)
 async def test_on_real_sockets_the_laws_hold_too(tmp_path: Path) -> None:
     await check(chosen("SOCKET_SEEDS", range(SEEDS)), tmp_path)

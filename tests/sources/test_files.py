@@ -358,6 +358,7 @@ def bomb_pdf(million: int, *, packed: int = 1) -> bytes:
     )
 
 
+@pytest.mark.rest
 def test_a_pdf_that_grows_when_it_is_unpacked_is_given_up(tmp_path: Path) -> None:
     pytest.importorskip("pypdf")
     make(tmp_path, **{"bomb.pdf": bomb_pdf(100), "twice.pdf": bomb_pdf(100, packed=2)})

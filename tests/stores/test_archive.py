@@ -336,6 +336,7 @@ def test_a_long_archive_is_read_in_a_stream(tmp_path: Path) -> None:
     assert peak < 20 * big
 
 
+@pytest.mark.rest
 def test_a_long_archive_costs_memory_for_places_and_not_for_pairs(tmp_path: Path) -> None:
     pairs = 1_000  # of 100,000, benchmarks/archive.py tells
     with (tmp_path / "2026-W05.txt").open("wb") as file:

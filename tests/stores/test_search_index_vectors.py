@@ -168,6 +168,7 @@ async def test_what_another_process_writes_is_found_without_reading_all_again(tm
             assert vectors.held == 1
 
 
+@pytest.mark.rest
 async def test_after_a_change_most_vectors_stay_where_they_are(tmp_path: Path) -> None:
     documents = [document(f"kb:{n}", str(n)) for n in range(8_200)]
     wide = struct.pack("<64f", 1, *[0] * 63)
@@ -225,6 +226,7 @@ async def test_many_looks_at_once_share_one_copy(tmp_path: Path) -> None:
             assert vectors.reads == 1
 
 
+@pytest.mark.rest
 def test_whoever_searches_by_words_alone_does_not_load_numpy() -> None:
     code = (
         "import sys, intern.service, intern.search.finding, intern.search.finding, intern.stores.sqlite.search_index;"

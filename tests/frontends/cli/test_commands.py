@@ -44,6 +44,7 @@ def test_help_lists_every_command_and_imports_none_of_them() -> None:
         assert text in done.stdout
 
 
+@pytest.mark.rest
 def test_a_command_s_own_help_opens_no_database() -> None:
     code = (
         "import sys\nfrom intern.frontends.cli import main\ntry: main()\nfinally:\n"
@@ -235,7 +236,13 @@ def test_a_closed_pipe_ends_quietly_with_0(sources: Path, arguments: list[str]) 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-@pytest.mark.parametrize("arguments", [["--help"], ["try", "--play"], ["ask", "How?", "--json"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        *(pytest.param(each, marks=pytest.mark.rest) for each in (["try", "--play"], ["ask", "How?", "--json"])),
+    ],
+)
 @pytest.mark.usefixtures("made")
 def test_a_full_disk_behind_stdout_ends_with_3_and_one_line(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:

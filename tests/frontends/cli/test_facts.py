@@ -138,6 +138,7 @@ def test_a_secret_fact_is_retired_without_telling_it(intern: Intern) -> None:
     assert b"hunter2" not in b"".join(_jobs())
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 @pytest.mark.usefixtures("sources")
 async def test_while_the_bot_runs_it_retires_the_fact_and_searches_know_of_it() -> None:

@@ -103,6 +103,7 @@ def test_the_archive_lists_pairs_with_what_became_of_them(intern: Intern, pairs:
     assert "waiting: Where are the logs?" in lines[2]
 
 
+@pytest.mark.rest
 def test_a_long_archive_lists_its_newest_pairs_unless_all_are_asked_for(intern: Intern) -> None:
     ids = [pair.qa_id for pair in archived(*(samples.capture(n=n) for n in range(60)))]
     assert [line.split("  ")[0] for line in intern("archive").out.splitlines()] == ids[-50:]

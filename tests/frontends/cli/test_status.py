@@ -363,6 +363,7 @@ def test_what_cannot_be_read_ends_with_3(intern: Intern, path: str) -> None:
     assert err.count("\n") == 1
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("made")
 def test_neither_hikari_nor_the_model_s_client_is_imported() -> None:
     code = (

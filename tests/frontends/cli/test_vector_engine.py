@@ -14,6 +14,7 @@ from tests.frontends.cli.conftest import Intern
 pytestmark = pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
 
 
+@pytest.mark.rest
 def test_what_is_owed_to_an_engine_that_is_away_is_told_until_it_is_paid(
     intern: Intern, folder: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
