@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import pytest
@@ -24,6 +24,13 @@ ROLE = "intern_tests"
 """It owns what it makes and is no superuser, so row-level security holds for it."""
 
 _numbers = count(1)
+
+
+class Rows(NamedTuple):
+    """What a schema holds: rows by table, and what its sequences have reached."""
+
+    tables: dict[str, bytes]
+    numbers: dict[str, tuple[int, bool]]
 
 
 class Schemas:
@@ -82,21 +89,34 @@ class Schemas:
         self.run(";".join(["set session_replication_role = replica", *gone]), f"{anew} '{name}'")
         self._empty.append(name)
 
+    def rows(self, schema: str) -> Rows:
+        """Return all that a schema holds. Blocks."""
+        import psycopg  # noqa: PLC0415 an extra
+
+        with psycopg.connect(self.address) as db:
+            db.execute("set transaction isolation level repeatable read")
+            tables = {name: _copied_out(db, f"{schema}.{name}") for name in self._tables(schema)}
+            names = self.run(f"select sequencename from pg_sequences where schemaname = '{schema}'")
+            numbers = {
+                name: db.execute(f"select last_value, is_called from {schema}.{name}".encode()) for (name,) in names
+            }
+            return Rows(tables, {name: cursor.fetchall()[0] for name, cursor in numbers.items()})
+
     @contextmanager
-    def copied(self, schema: str) -> Generator[str]:
-        """Take a schema that holds what another one holds."""
-        with self.emptied() as copy:
-            self.make(copy)
-            rows = [
-                f"insert into {copy}.{table} overriding system value table {schema}.{table}"
-                for table in self._tables(schema)
-            ]
-            numbers = [
-                f"select setval('{copy}.{name}', last_value, is_called) from {schema}.{name}"
-                for (name,) in self.run(f"select sequencename from pg_sequences where schemaname = '{schema}'")
-            ]
-            self.run("; ".join(["begin; set local session_replication_role = replica", *rows, *numbers, "commit"]))
-            yield copy
+    def filled(self, rows: Rows) -> Generator[str]:
+        """Take a schema that holds these rows."""
+        import psycopg  # noqa: PLC0415 an extra
+
+        with self.emptied() as schema:
+            self.make(schema)
+            with psycopg.connect(self.address) as db:
+                db.execute("set session_replication_role = replica")
+                for name, data in rows.tables.items():
+                    with db.cursor().copy(f"copy {schema}.{name} from stdin".encode()) as copy:
+                        copy.write(data)
+                for name, (last, is_called) in rows.numbers.items():
+                    db.execute("select setval(%s::regclass, %s, %s)", (f"{schema}.{name}", last, is_called))
+            yield schema
 
     def _tables(self, schema: str) -> list[str]:
         found = self.run(f"select tablename from pg_tables where schemaname = '{schema}'")
@@ -135,6 +155,11 @@ class Server(Schemas):
     def start(self) -> None:
         """Start the server again at the same address."""
         self.running.ensure_postgres_running()
+
+
+def _copied_out(db: Any, table: str) -> bytes:
+    with db.cursor().copy(f"copy {table} to stdout".encode()) as copy:
+        return b"".join(copy)
 
 
 def _new_name() -> str:

@@ -269,7 +269,7 @@ class _Place(NamedTuple):
         copy = self.folder.with_name("recovered")
         shutil.copytree(self.folder, copy)
         try:
-            with self.server.copied(self.schema) if self.server else nullcontext("") as schema:
+            with self.server.filled(self.server.rows(self.schema)) if self.server else nullcontext("") as schema:
                 yield self._replace(folder=copy, schema=schema)
                 self.until_ended()
         finally:

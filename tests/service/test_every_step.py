@@ -1,7 +1,8 @@
 """Killed before any single step on disk, and in the middle of any write: nothing acknowledged is lost or doubled.
 
-A writer does all that it can, once, and the folder is copied at each write, fsync and rename: what the copy holds is
-what a process that is killed there leaves behind. Each copy is opened by a new writer, which catches up.
+A writer does all that it can, once, and the folder is copied at each write, fsync, rename and deletion, and after each
+transaction, together with the rows on a server: what the copy holds is what a process that is killed there leaves
+behind. Each copy is opened by a new writer, which catches up.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Self, TypeVar
 
 import pytest
-from anyio import fail_after
+from anyio import Lock, fail_after
 from anyio.to_thread import run_sync
 
 from intern.chat.conversations import capture_of
@@ -24,16 +26,20 @@ from intern.core.ids import MessageId, position_of
 from intern.core.records import Moved
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
+from intern.service.databases import at_rest, open_database
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
+from intern.stores.database import Database, Transaction
 from intern.stores.files import FileLayer
-from intern.stores.sqlite.database import AtRest, Database
 from intern.stores.sqlite.knowledge import Knowledge
+from tests.engines import Rows, Schemas
 from tests.fakes import HandClock
 from tests.kept import Act, Asked, Community, Deleted, Forgotten, Taught, Told, faults, faults_in_the_end
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+T = TypeVar("T")
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -74,40 +80,93 @@ class Watched(FileLayer):
         super().rename(old, new)
         self.unsafe.add(("folder", new.parent.stat().st_ino))
 
+    def remove(self, path: Path) -> None:
+        self._tell("remove")
+        super().remove(path)
+
+
+class WatchedDatabase(Database):
+    """Tells after each transaction."""
+
+    def __init__(self, db: Database, tell: Callable[[str], None]) -> None:
+        super().__init__(db.place)
+        self._db = db
+        self._tell = tell
+        self._turn = Lock()  # so that nothing is written while the folder is copied
+
+    def of(self, community: str) -> Self:
+        other = super().of(community)
+        other._db = self._db.of(community)
+        return other
+
+    async def hold(self) -> None:
+        await self._db.hold()
+
+    async def write(self, work: Callable[[Transaction], T]) -> T:
+        async with self._turn:
+            value = await self._db.write(work)
+            await run_sync(self._tell, "transaction")
+        return value
+
+    async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        return await self._db.read(work, steady=steady)
+
+    def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        return self._db.look(work, steady=steady)
+
+    async def scrub(self) -> None:
+        await self._db.scrub()
+        await run_sync(self._tell, "scrub")
+
+    async def close(self) -> None:
+        await self._close_others()
+        await self._db.close()
+
 
 class Left(NamedTuple):
     """What a process that is killed at a step leaves."""
 
     step: str
     folder: Path
+    rows: Rows | None
+    """On a server."""
     told: Told
     doing: Act | None
 
 
 class Life:
-    """A writer at work, its folder copied at each step."""
+    """A writer at work, its folder copied at each step, and its rows on a server."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: Schemas | None, schema: str) -> None:
         self.folder = folder / "data"
+        self.settings = _settings(self.folder, server.url(schema) if server else "")
         self.left: list[Left] = []
         self.told = Told()
         self.doing: Act | None = None
         self.files = Watched(self._copy)
         self._copies = folder / "copies"
+        self._server, self._schema = server, schema
+        self._rows: Rows | None = None
+        self._transactions = 0
         self._seen: set[str] = set()
 
     def _copy(self, step: str) -> None:
-        seen = _fingerprint(self.folder, self.doing, sum(self.told.captures.values()))
+        if self._server and (step == "transaction" or self._rows is None):
+            self._rows = self._server.rows(self._schema)
+        self._transactions += step == "transaction"
+        seen = _fingerprint(self.folder, self.doing, sum(self.told.captures.values()), self._transactions)
         if seen in self._seen:
             return  # an fsync changes nothing that a kill could leave
         self._seen.add(seen)
         copy = self._copies / str(len(self.left))
         shutil.copytree(self.folder, copy, ignore=shutil.ignore_patterns("*-shm"))
-        self.left.append(Left(f"{step}, {len(self.left)}, {self.doing}", copy, deepcopy(self.told), self.doing))
+        name = f"{step}, {len(self.left)}, {self.doing}"
+        self.left.append(Left(name, copy, self._rows, deepcopy(self.told), self.doing))
 
-    async def live(self, acts: list[Act], settings: Settings, clock: HandClock) -> None:
-        async with await Database.open(settings.paths.database) as db:
-            writer = await run_sync(Writer, settings, db, _model(), clock, self.files)
+    async def live(self, acts: list[Act], clock: HandClock) -> None:
+        async with WatchedDatabase(await open_database(self.settings), self._copy) as db:
+            await db.hold()
+            writer = await run_sync(Writer, self.settings, db, _model(), clock, self.files)
             for act in acts:
                 clock.turn(seconds=1)
                 self.doing = act
@@ -130,10 +189,11 @@ def _model() -> OfflineModel:
     return OfflineModel(offline_rules())
 
 
-def _settings(folder: Path) -> Settings:
+def _settings(folder: Path, url: str) -> Settings:
     (folder / "knowledge-base" / "sources").mkdir(parents=True, exist_ok=True)
     # Topics that split early.
-    return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "kb": {"max_topic_chars": 1500}})
+    data = {"dir": str(folder), "url": url}
+    return load_settings(environ={}, overrides={"data": data, "kb": {"max_topic_chars": 1500}})
 
 
 async def _do(act: Act, writer: Writer) -> None:
@@ -175,28 +235,31 @@ def _acts() -> list[Act]:
 
 @pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.rest)])
 async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_can_go_on(
-    tmp_path: Path, *, rest: bool
+    server: Schemas | None, tmp_path: Path, *, rest: bool
 ) -> None:
-    life, clock = Life(tmp_path), HandClock(position_of(MessageId("1467356551315456000")).time)
-    settings = _settings(life.folder)
+    if server and rest and "INTERN_KILL_MOMENTS" not in os.environ:
+        pytest.skip("on PostgreSQL each fourteenth step is enough, unless INTERN_KILL_MOMENTS is set")
+    clock = HandClock(position_of(MessageId("1467356551315456000")).time)
     acts = _acts()
-    with fail_after(60):
-        await life.live(acts, settings, clock)
-
-    assert faults(settings, life.told) == []
+    with server.emptied() if server else nullcontext("") as schema:
+        life = Life(tmp_path, server, schema)
+        with fail_after(200):
+            await life.live(acts, clock)
+        assert faults(life.settings, life.told) == []
+        decisions = Knowledge(at_rest(life.settings)).all()
     assert {type(act) for act in acts} == {Taught, Deleted, Forgotten, Asked}
-    assert any(isinstance(decision, Moved) for decision in Knowledge(AtRest(settings.paths.database)).all())
+    assert any(isinstance(decision, Moved) for decision in decisions)
     assert len(life.left) > 100
     for left in (each for n, each in enumerate(life.left) if bool(n % _OFTEN) == rest):
-        with fail_after(30):
-            found = await _faults_after(left, clock)
+        with fail_after(30), server.filled(left.rows) if server and left.rows else nullcontext("") as copy:
+            found = await _faults_after(left, _settings(left.folder, server.url(copy) if server else ""), clock)
         assert found == [], left.step
 
 
-async def _faults_after(left: Left, clock: HandClock) -> list[str]:
-    settings = _settings(left.folder)
+async def _faults_after(left: Left, settings: Settings, clock: HandClock) -> list[str]:
     found = faults(settings, left.told, left.doing)
-    async with await Database.open(settings.paths.database) as db:
+    async with await open_database(settings) as db:
+        await db.hold()
         writer = await run_sync(Writer, settings, db, _model(), clock)
         if left.doing is not None:
             await _do(left.doing, writer)
