@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -25,16 +25,18 @@ from intern.core.records import Capture, CapturedPair, Filed, Forgotten, Removed
 from intern.learning.forgetting import Forget, Forgot
 from intern.learning.prompts import CLASSIFY, INTEGRATE, ClassifyOut, IntegrateOut
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
+from intern.service.databases import open_database
 from intern.service.models import offline_rules
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.knowledge import Draft
 from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import FeedbackStore, TraceStore
 from intern.stores.sqlite.work import Job, Jobs
 from tests import samples
+from tests.engines import Schemas
 from tests.fakes import HandClock, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -52,8 +54,8 @@ def message(n: int) -> MessageId:
 class Shop:
     """A writer that can be closed and opened again."""
 
-    def __init__(self, folder: Path) -> None:
-        self.settings: Settings = load_settings(environ={}, overrides={"data": {"dir": str(folder)}})
+    def __init__(self, folder: Path, url: str = "") -> None:
+        self.settings: Settings = load_settings(environ={}, overrides={"data": {"dir": str(folder), "url": url}})
         self.settings.paths.sources.mkdir(parents=True)
         self.folder = folder
         self.clock = HandClock()
@@ -61,7 +63,7 @@ class Shop:
     @asynccontextmanager
     async def open(self, model: Model | None = None) -> AsyncGenerator[Writer]:
         with fail_after(30):
-            async with await Database.open(self.settings.paths.database) as self.db:
+            async with await open_database(self.settings) as self.db:
                 self.work = await run_sync(
                     Writer, self.settings, self.db, model or OfflineModel(offline_rules()), self.clock
                 )
@@ -417,6 +419,35 @@ async def test_what_is_forgotten_while_the_library_is_rebuilt_is_nowhere_once_th
         said = [[turn.text for turn in block.turns] for block in work.stores.knowledge.read(SPOOL)]
         assert said == [[ANSWER[2], THANKS[2]], [OTHER[2], ITS_ANSWER[2]]]
         assert shop.holding("quokka") == []
+
+
+async def test_what_is_forgotten_is_in_no_draft_of_a_rebuild_that_was_interrupted(
+    server: Schemas | None, tmp_path: Path
+) -> None:
+    with server.emptied() if server else nullcontext("") as schema:
+        shop = Shop(tmp_path / "data", server.url(schema) if server else "")
+        async with shop.open():
+            await shop.taught("1", QUESTION, ANSWER, THANKS)
+            await shop.taught("2", OTHER, ITS_ANSWER)
+        model = Pondering()
+        async with shop.open(model) as work:
+            async with create_task_group() as tg:
+                tg.start_soon(work.learning.regenerate)
+                await model.stalled.wait()
+                tg.cancel_scope.cancel()
+            draft = Draft(work.stores.knowledge)
+            assert "quokka" in draft.text(SPOOL)
+
+            await work.forget(Forget(user_id=MIA))
+            written = "select count(*) from blocks where community = :community and generation = ?"
+            assert [await shop.db.number(written, (generation,)) for generation in (0, 1)] == [2, 1]
+            assert draft.text(SPOOL).count("--- QA ---") == 1
+            assert "quokka" not in draft.text(SPOOL) + work.stores.knowledge.text(SPOOL)
+            assert not any("quokka" in line for line in work.stores.knowledge.journal())
+
+            model.may_go_on.set()
+            assert (await work.learning.regenerate()).topics == 1
+            assert "quokka" not in work.stores.knowledge.text(SPOOL)
 
 
 async def test_a_capture_that_is_archived_while_it_is_forgotten_does_not_slip_through(shop: Shop) -> None:
