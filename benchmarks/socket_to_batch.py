@@ -35,8 +35,7 @@ from hikari.impl import CacheSettings
 
 from benchmarks.figures import Figure
 from benchmarks.memory import resident
-from intern.actors.batcher import batcher
-from intern.actors.listener import Listener
+from intern.actors.listener import Listener, batcher
 from intern.actors.pipeline import BATCHES, EVENTS
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints

@@ -34,9 +34,8 @@ from intern.core.records import Capture, CapturedPair, Decision, Filed, Moved, P
 from intern.service.databases import at_rest
 from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
-from intern.stores.archive import Archive
+from intern.stores.archive import Archive, decision_line
 from intern.stores.blocks import parse_blocks, time_of
-from intern.stores.decisions import decision_line
 from intern.stores.library import IndexCache, format_index
 from intern.stores.sqlite.knowledge import Knowledge
 from tests.samples import CHANNEL, GUILD, START

@@ -25,13 +25,13 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, MessageId, position_of
 from intern.core.messages import Author, Channel, ChatMessage
-from intern.platforms.memory import chat
-from intern.platforms.memory.history import Call
+from intern.platforms import memory
+from intern.platforms.memory import Call
 
 _T = TypeVar("_T")
 
 
-class Sandbox(chat.Sandbox):
+class Sandbox(memory.Sandbox):
     """What the bot asks for is counted in `calls`. While it is offline, what happens is history."""
 
     def __init__(self, clock: Clock, team: Collection[str] = ()) -> None:

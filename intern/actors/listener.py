@@ -2,6 +2,8 @@
 
 A message that does not fit is in Discord's history: its channel falls behind and is read over REST. So only
 interactions are lost, which could not be answered in time, and changes beyond those that may wait here.
+
+The batcher, behind it, collects an author's messages until they pause. One heap and one deadline serve all authors.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anyio import Event, WouldBlock
-from anyio.streams.memory import MemoryObjectSendStream as Sender
+from anyio import CancelScope, EndOfStream, Event, WouldBlock, current_time, sleep_until
+from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
+from intern.actors.checkpointer import Settle
 from intern.actors.loops import listen_beside, wake
+from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints, everywhere
 from intern.chat.platform import Gateway
 from intern.core import flow
+from intern.core.clock import Clock
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage
 from intern.learning.review import Approvals
@@ -116,3 +121,60 @@ class Listener:
 
 def _channel_of(event: flow.LateChange) -> str:
     return event.message.channel_id if isinstance(event, flow.MessageEdited) else event.channel_id
+
+
+async def batcher(
+    inbox: Receiver[flow.Heard],
+    batches: Sender[flow.Batch | flow.LateChange],
+    *,
+    open_batches: Batches,
+    settle: Settle,
+    clock: Clock,
+    flush: bool,
+) -> None:
+    """Send each batch once its author paused for the window, and each change to a message, sent before or not.
+
+    It settles messages that are deleted in the window; other actors settle the rest. Batches still open at the end of
+    the inbox are sent too if `flush` is set; else they stay unsettled, and come back from history.
+    """
+
+    async def take(event: flow.Heard) -> None:
+        # How long ago, by the message's own time; only for those that the gateway did not deliver just now, because our
+        # clock and Discord's need not agree.
+        age = (clock.now() - event.message.at).total_seconds() if isinstance(event, flow.MessageRead) else 0.0
+        late = open_batches.add(event, current_time(), max(0.0, age))
+        if isinstance(event, flow.MessagesDeleted):
+            left = late.message_ids if isinstance(late, flow.MessagesDeleted) else ()
+            settle(event.channel_id, [gone for gone in event.message_ids if gone not in left])
+        if isinstance(event, flow.MessageEdited | flow.MessagesDeleted):
+            # Also for messages held here: the reader of another batch may have read the old version.
+            await batches.send(event)
+
+    async with inbox, batches:
+        ended = False
+        while not ended:
+            event = None
+            if open_batches.is_full and inbox.statistics().open_send_streams:
+                # The senders wait. Nothing wakes us if they all leave, so look now and then.
+                await sleep_until(min(open_batches.next_deadline(), current_time() + 1))
+            else:
+                try:
+                    event = await _next(inbox, open_batches.next_deadline())
+                except EndOfStream:
+                    ended = True
+            if event is not None:
+                await take(event)
+            for batch in open_batches.due(current_time()):
+                await batches.send(batch)
+        for batch in open_batches.flush() if flush else ():
+            await batches.send(batch)
+
+
+async def _next(inbox: Receiver[flow.Heard], deadline: float) -> flow.Heard | None:
+    """Return the next event, or None at the deadline. An event that waits already, as in a burst, costs no timer."""
+    try:
+        return inbox.receive_nowait()
+    except WouldBlock:
+        with CancelScope(deadline=deadline):
+            return await inbox.receive()
+    return None

@@ -20,7 +20,7 @@ from intern.core.memory import giving_back, set_aside
 from intern.core.messages import Attachment
 from intern.learning.archiving import Images
 from intern.platforms.discord.attachments import AttachedImages
-from intern.platforms.memory.chat import Sandbox
+from intern.platforms.memory import Sandbox
 from intern.runtime.parts import Beside, OpenModels, Platform, parts_around
 from intern.service.models import open_models
 from intern.settings.loading import Settings

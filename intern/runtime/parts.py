@@ -13,7 +13,6 @@ from anyio import move_on_after
 from anyio.to_thread import run_sync
 
 from intern.actors.backfill import Backfill, Rereading
-from intern.actors.batcher import batcher
 from intern.actors.capturer import Captioner, LookUp, capturer
 from intern.actors.checkpointer import Settling
 from intern.actors.events import Events
@@ -21,7 +20,7 @@ from intern.actors.extractor import Extractor
 from intern.actors.filing import Classifier, Integrator
 from intern.actors.interactions import InteractionWorker, Reviewer
 from intern.actors.job_worker import job_worker
-from intern.actors.listener import Listener
+from intern.actors.listener import Listener, batcher
 from intern.actors.loops import exponential_backoff, surviving
 from intern.actors.pipeline import Parts, Start
 from intern.actors.poster import Poster, Waiting

@@ -28,9 +28,9 @@ from intern.core.log import get_logger
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.settings.loading import Paths
 from intern.sources.catalogue import Catalogue
+from intern.stores.archive import decision_line, parse_decisions
 from intern.stores.blocks import time_of, without_blocks
 from intern.stores.database import Transaction
-from intern.stores.decisions import decision_line, parse_decisions
 from intern.stores.files import FileLayer
 from intern.stores.library import Index, IndexCache, format_index
 from intern.stores.sqlite.extractions import move_to, read_to

@@ -26,10 +26,9 @@ from intern.service.projection import FILES_OF, TextFiles
 from intern.service.stores import ARCHIVE
 from intern.settings.loading import Paths
 from intern.sources.refresh import describe_provisionally, topic_id
-from intern.stores.archive import Archive
+from intern.stores.archive import Archive, parse_decisions
 from intern.stores.blocks import BlockWarning, Parsed, bare, parse_blocks, qa_id_of, time_of
 from intern.stores.database import Database
-from intern.stores.decisions import parse_decisions
 from intern.stores.files import FileLayer, unreadable
 from intern.stores.library import CachedSource, Index, IndexCache, content_hash, is_slug
 from intern.stores.sqlite.extractions import move_to

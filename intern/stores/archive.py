@@ -4,6 +4,9 @@ An acknowledged append is on disk. Timestamps, and so ids, strictly increase, ev
 disk; memory holds where each one stands (32 bytes), and which conversation a message belongs to.
 
 One thread at a time may append or erase; any may read meanwhile.
+
+What was decided about captures stands beside them in `decisions.jsonl`, a decision a line, as people, other programs
+and `intern restore` read it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import re
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
@@ -19,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 from msgspec import Struct
 
 from intern.core.clock import Clock, SystemClock
@@ -26,7 +31,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import ConversationId, MessageId, QAId
 from intern.core.log import get_logger
 from intern.core.progress import tell
-from intern.core.records import Capture, CapturedPair, Turn
+from intern.core.records import Capture, CapturedPair, Decision, Forgotten, Turn, Withdrawn
 from intern.core.text.masking import whole
 from intern.stores.blocks import (
     BlockWarning,
@@ -335,3 +340,31 @@ def _micros(moment: datetime) -> int:
 
 def _warn(warning: BlockWarning) -> None:
     _log.warning("archive_block_damaged", file=warning.file, line=warning.line, reason=warning.reason)
+
+
+_DECODER: msgspec.json.Decoder[Decision] = msgspec.json.Decoder(Decision)
+
+
+def decision_line(decision: Decision) -> bytes:
+    """Return the line of a decision, with its line break."""
+    return msgspec.json.encode(decision) + b"\n"
+
+
+def parse_decisions(data: bytes, file: str) -> tuple[list[Decision], tuple[BlockWarning, ...]]:
+    """Return the decisions of a file, oldest first, and what was passed over.
+
+    A line that is torn, damaged or of a later version costs itself.
+    """
+    decisions: list[Decision] = []
+    damaged: list[BlockWarning] = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            decision = _DECODER.decode(line.removeprefix(BOM_UTF8))  # some editors begin a file with it
+            if not isinstance(decision, Withdrawn | Forgotten):
+                time_of(decision.qa_id)
+            decisions.append(decision)
+        except (msgspec.DecodeError, ValueError) as error:
+            damaged.append(BlockWarning(file, number, str(error)))
+    return decisions, tuple(damaged)

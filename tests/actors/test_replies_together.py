@@ -25,7 +25,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.flow import AnswerRequest, Batch, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import AIResult, ChatMessage, Conversation, RequestContext, SilenceReason
-from intern.platforms.memory.chat import Sent
+from intern.platforms.memory import Sent
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox, Post
 from intern.stores.sqlite.traces import TraceStore

@@ -31,7 +31,7 @@ from intern.core.errors import (
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
 from intern.core.messages import Button, Channel, ChatMessage, Citation, Conversation, RequestContext
-from intern.platforms.memory.chat import Sent
+from intern.platforms.memory import Sent
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox, Post
 from tests.fakes import HandClock

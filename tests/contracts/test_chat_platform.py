@@ -13,8 +13,7 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
 from intern.core.text.masking import Secret
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.memory.chat import NONCE_LIFETIME
-from intern.platforms.memory.history import Call as MemoryCall
+from intern.platforms.memory import NONCE_LIFETIME, Call as MemoryCall
 from tests.contracts.chat_platform import Call, ChatPlatformContract, Community, Said, Trouble
 from tests.double.discord import DiscordDouble
 from tests.double.world import Message

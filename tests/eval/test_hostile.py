@@ -35,9 +35,8 @@ from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, Summarize
 from intern.sources.files import SourceFolder
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import Refreshed, refresh_sources
-from intern.stores.archive import Archive
+from intern.stores.archive import Archive, parse_decisions
 from intern.stores.blocks import parse_blocks
-from intern.stores.decisions import parse_decisions
 from intern.stores.library import format_index, is_source_id, parse_index
 from tests.answering.shelf import Shelf
 from tests.double.discord import DiscordDouble

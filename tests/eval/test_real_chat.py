@@ -11,10 +11,10 @@ import pytest
 from anyio import create_task_group, fail_after
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from intern.actors.batcher import batcher
 from intern.actors.capturer import capturer
 from intern.actors.events import Events
 from intern.actors.filing import Classifier, Integrator
+from intern.actors.listener import batcher
 from intern.actors.pipeline import (
     ANSWERS,
     ARCHIVED,

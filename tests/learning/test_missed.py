@@ -17,7 +17,7 @@ from intern.core.messages import ChatMessage, Lookups
 from intern.core.records import CapturedPair
 from intern.learning import message_changes as missed_module
 from intern.learning.message_changes import DAYS, MissedChanges
-from intern.platforms.memory.history import Call
+from intern.platforms.memory import Call
 from intern.stores.archive import Archive
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox

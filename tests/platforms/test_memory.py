@@ -24,7 +24,7 @@ from intern.core.flow import (
 from intern.core.ids import ChannelId, MessageId, RoleId, position_of
 from intern.core.messages import Button, Page
 from intern.core.text.masking import Secret
-from intern.platforms.memory.chat import NONCE_LIFETIME
+from intern.platforms.memory import NONCE_LIFETIME
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
 

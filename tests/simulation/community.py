@@ -22,7 +22,7 @@ from intern.core.flow import AskCommand, ButtonPressed, Interaction, Interaction
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
 from intern.core.messages import Author, ChatMessage
 from intern.core.text.masking import Secret
-from intern.platforms.memory.history import Call
+from intern.platforms.memory import Call
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
 from tests.sandbox import Sandbox

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from intern.core.ids import QAId, TopicName
 from intern.core.records import Filed
-from intern.stores.decisions import decision_line, parse_decisions
+from intern.stores.archive import decision_line, parse_decisions
 
 FIRST, SECOND = (QAId(f"qa_20260201_03105{n}.000000") for n in (6, 7))
 

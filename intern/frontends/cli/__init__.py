@@ -16,8 +16,7 @@ import click
 
 from intern import __version__
 from intern.core.progress import heard_by
-from intern.frontends.cli.ending import ReaderGoneError, ending_well
-from intern.frontends.cli.output import ProgressLine, showing
+from intern.frontends.cli.output import ProgressLine, ReaderGoneError, ending_well, showing
 
 # The module of each command, and the first line of its help, so that listing imports none of them; a test compares.
 COMMANDS = {

@@ -18,9 +18,8 @@ import click
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.progress import tell
 from intern.core.records import IndexEntry
-from intern.frontends.cli.ending import INTERRUPTED
 from intern.frontends.cli.options import UTC_DATES, ask_folder, settings_of, settings_of_folder, team_options
-from intern.frontends.cli.output import say, show, show_result
+from intern.frontends.cli.output import INTERRUPTED, say, show, show_result
 
 if TYPE_CHECKING:
     from intern.lab.backtest import Replay, Wanted

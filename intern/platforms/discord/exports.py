@@ -25,7 +25,7 @@ from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMe
 from intern.core.progress import tell
 from intern.core.text.masking import whole_json
 from intern.platforms.discord.payloads import Snowflake, fitted, readable
-from intern.platforms.memory.history import MemoryHistory
+from intern.platforms.memory import MemoryHistory
 
 # The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,
 # these are the types that people and bots write: plain, reply, slash command, menu command.

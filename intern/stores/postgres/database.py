@@ -22,18 +22,20 @@ from intern.core.errors import FolderBusyError, KnowledgeError
 from intern.stores import database
 from intern.stores.database import DEFAULT_COMMUNITY, Row, Transaction, Value, positional
 from intern.stores.postgres.connection import (
+    CONFLICTS,
     HOLDING,
     MAKING,
     Connection,
     Examined,
     connected,
     examined,
+    explained,
     has_tables,
     opened,
+    place,
     sql,
 )
 from intern.stores.postgres.dialect import translated
-from intern.stores.postgres.errors import CONFLICTS, explained, place
 from intern.stores.sqlite.database import empty
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ import pytest
 from intern.core.errors import ConfigError
 from intern.core.log import configure
 from intern.frontends.cli import cli
-from intern.frontends.cli.ending import ending_well
 from intern.frontends.cli.options import settings_of
+from intern.frontends.cli.output import ending_well
 from tests.frontends.cli.conftest import Ended, environment
 
 TOKEN = "MTIz.planted.token-of-the-bot"
@@ -107,7 +107,7 @@ def test_a_bug_is_told_in_plain_text_without_secrets_where_the_log_cannot_be_wri
 
 
 _FULL = """
-from intern.frontends.cli.ending import ending_well
+from intern.frontends.cli.output import ending_well
 from intern.core.log import configure
 {set_up}
 ending_well(lambda: int("many"))

@@ -1,1 +1,0 @@
-"""A chat platform in memory, for tests, `intern try`, import and backtest."""
