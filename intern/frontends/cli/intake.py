@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import click
 from msgspec import to_builtins
 
@@ -177,7 +176,7 @@ def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json
 
     asked = Wanted(files=files, **wanted)
     work = partial(import_history, settings, asked, dry_run=dry_run, vectors_within=_VECTORS_WITHIN, tell=say)
-    done = anyio.run(work)
+    done = options.run_work(work)
     show_result(done, partial(_tell_imported, dry_run=dry_run), as_json=as_json)
     sys.exit(3 if done.filed and done.filed.parked else 0)
 
@@ -220,7 +219,7 @@ def import_notes(*, folder: Path, dry_run: bool, data: str | None, as_json: bool
     settings = options.settings_of(options.in_folder(data) if data else None)
     from intern.service.importing import import_notes
 
-    done = anyio.run(partial(import_notes, settings, folder, dry_run=dry_run))
+    done = options.run_work(partial(import_notes, settings, folder, dry_run=dry_run))
     show_result(done, partial(_tell_notes, dry_run=dry_run), as_json=as_json)
     sys.exit(3 if done.skipped or (done.read is not None and done.read.failed) else 0)
 

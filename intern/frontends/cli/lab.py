@@ -18,7 +18,7 @@ import click
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.progress import tell
 from intern.core.records import IndexEntry
-from intern.frontends.cli.options import UTC_DATES, ask_folder, settings_of, settings_of_folder, team_options
+from intern.frontends.cli.options import UTC_DATES, ask_folder, run_work, settings_of, settings_of_folder, team_options
 from intern.frontends.cli.output import INTERRUPTED, say, show, show_result
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def backtest(
             if not named and usual.exists():
                 raise ConfigError(f"{usual} is there already: move it away, or name a place with {option}")
         _check_apart(json_file or _JSON, html_file or _HTML, asked.files)
-    sys.exit(anyio.run(partial(_work, settings, asked, json_file or _JSON, html_file or _HTML, dry_run=dry_run)))
+    sys.exit(run_work(partial(_work, settings, asked, json_file or _JSON, html_file or _HTML, dry_run=dry_run)))
 
 
 async def _work(settings: Settings, wanted: Wanted, json_file: Path, html_file: Path, *, dry_run: bool) -> int:

@@ -10,12 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio
 import click
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.frontends.cli.options import ask_folder, settings_of, settings_of_folder
+from intern.frontends.cli.options import ask_folder, run_work, settings_of, settings_of_folder
 from intern.frontends.cli.output import say, show, show_result
 from intern.frontends.words import ago
 from intern.service import CONFIG_FILE
@@ -164,7 +163,7 @@ def move(source: str, target: str, *, as_json: bool) -> None:
     settings = settings_of_folder()
     from intern.service.databases import move_database
 
-    show_result(anyio.run(move_database, settings, source, target), _tell_moved, as_json=as_json)
+    show_result(run_work(move_database, settings, source, target), _tell_moved, as_json=as_json)
 
 
 def _tell_moved(done: Moved) -> None:
@@ -190,7 +189,7 @@ def doctor(*, as_json: bool) -> None:
     settings = settings_of()
     from intern.service.doctor import examine
 
-    report = anyio.run(examine, settings)
+    report = run_work(examine, settings)
     show_result(report, _show_report, as_json=as_json)
     sys.exit(0 if report.ok else 1)
 

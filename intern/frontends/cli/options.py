@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import signal
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
@@ -144,6 +147,25 @@ def reading() -> Reading:
     return Reading(settings_of_folder())
 
 
+def run_work(work: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    """Run `work` on an event loop, which Ctrl-C ends at once.
+
+    At a terminal that holds even if the process inherited an ignored SIGINT, as a background job of a script does.
+    """
+    if current_thread() is not main_thread():
+        return anyio.run(work, *arguments)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin.isatty():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    async def woken() -> T:
+        # The kernel may give SIGINT to a worker thread, and asyncio would not hear of it until its next event. While it
+        # receives signals, no matter which, each signal wakes it.
+        with anyio.open_signal_receiver(signal.SIGCONT):
+            return await work(*arguments)
+
+    return anyio.run(woken)
+
+
 def ask_folder(ask: Callable[[Intern], Awaitable[T]], settings: Settings | None = None) -> T:
     """Ask the service over the data folder. Raises ConfigError where there is none."""
     settings = settings or settings_of_folder()
@@ -153,4 +175,4 @@ def ask_folder(ask: Callable[[Intern], Awaitable[T]], settings: Settings | None 
         async with open_intern(settings) as intern:
             return await ask(intern)
 
-    return anyio.run(work)
+    return run_work(work)

@@ -11,7 +11,6 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import NamedTuple, cast
 
-import anyio
 import click
 from anyio import Event, move_on_after
 from anyio.to_thread import run_sync
@@ -24,7 +23,7 @@ from intern.core.log import configure
 from intern.core.messages import AIResult, ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
-from intern.frontends.cli.options import in_folder, settings_of
+from intern.frontends.cli.options import in_folder, run_work, settings_of
 from intern.frontends.cli.output import ProgressLine, in_words, printable, say
 from intern.runtime.bot import Events, Sandbox, open_sandbox
 from intern.service import Settings
@@ -53,7 +52,7 @@ def try_(docs: Path | None, *, play: bool, data: Path | None) -> None:
         if settings.llm.kind == "endpoint":
             settings.require_model()
         with _logged_apart(settings, folder / "try.log", kept=data is not None):
-            code = anyio.run(_play if play else _interact, settings)
+            code = run_work(_play if play else _interact, settings)
         sys.exit(code)
 
 

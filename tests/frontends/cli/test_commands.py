@@ -278,9 +278,11 @@ def test_what_a_terminal_would_act_on_is_written_out() -> None:
 
 
 @pytest.mark.rest
-def test_ctrl_c_at_the_prompt_ends_at_once_with_130() -> None:
+@pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])
+def test_ctrl_c_at_the_prompt_ends_at_once_with_130(inherited: signal.Handlers) -> None:
     child, terminal = pty.fork()
     if child == 0:
+        signal.signal(signal.SIGINT, inherited)
         os.execve(sys.executable, command("try"), environment(TMPDIR=str(Path.cwd())))
     try:
         shown = b""

@@ -5,18 +5,22 @@ from __future__ import annotations
 import io
 import json
 import logging
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 import click
 import pytest
+from anyio import sleep
 
 from intern.core.errors import ConfigError
 from intern.core.log import configure
 from intern.frontends.cli import cli
-from intern.frontends.cli.options import settings_of
+from intern.frontends.cli.options import run_work, settings_of
 from intern.frontends.cli.output import ending_well
 from tests.frontends.cli.conftest import Ended, environment
 
@@ -149,3 +153,23 @@ def test_the_one_line_of_an_error_that_can_be_mended_tells_no_secret(
         raise ConfigError(f"discord.token is not taken: {TOKEN}")
 
     assert end(refused) == (2, "", "intern: discord.token is not taken: [secret]\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="nothing here says whether a thread sleeps")
+def test_ctrl_c_ends_work_at_once_though_another_thread_gets_the_signal() -> None:
+    until_the_next_event = 20.0
+    main = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
+
+    def interrupt() -> None:
+        while main.read_text().rpartition(")")[2].split()[0] != "S":
+            pass
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    async def work() -> None:
+        threading.Thread(target=interrupt, daemon=True).start()
+        await sleep(until_the_next_event)
+
+    began = monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_work(work)
+    assert monotonic() - began < until_the_next_event / 2
