@@ -197,6 +197,7 @@ class Library:
     pages: PageCopies | None = None
     site: str = DISCORD
     """The beginning of links to messages."""
+    _looked_at: tuple[int, Sequence[Mapping[SourceId, IndexEntry]]] = field(default=(-1, ()), init=False)
     _listed: tuple[Sequence[Mapping[SourceId, IndexEntry]], tuple[IndexEntry, ...]] = field(
         default=((), ()), init=False
     )
@@ -262,11 +263,20 @@ class Library:
 
     def _entries(self) -> tuple[IndexEntry, ...]:
         kept, listed = self._listed
-        parts = tuple(each.entries() for each in self.indices)
+        parts = self._parts()
         if not kept or any(map(is_not, kept, parts)):
             listed = tuple(entry for part in parts for entry in part.values())
             self._listed = (parts, listed)  # at once, as several threads may come here
         return listed
+
+    def _parts(self) -> Sequence[Mapping[SourceId, IndexEntry]]:
+        """Return the entries of each index; each is looked at again once anything has changed."""
+        at, parts = self._looked_at
+        position = self.topics.position()
+        if position != at:
+            parts = tuple(each.entries() for each in self.indices)
+            self._looked_at = (position, parts)  # at once, as several threads may come here
+        return parts
 
     def _load_each(self, source_ids: Sequence[SourceId]) -> list[SourceText | KnowledgeError]:
         found: list[SourceText | KnowledgeError] = []
@@ -284,8 +294,8 @@ class Library:
         return found
 
     def _listed_among(self, source_ids: Collection[SourceId]) -> Collection[SourceId]:
-        indices = [each.entries() for each in self.indices]
-        return {source_id for source_id in source_ids if any(source_id in each for each in indices)}
+        parts = self._parts()
+        return {source_id for source_id in source_ids if any(source_id in each for each in parts)}
 
     def _load(self, source_id: SourceId, listed: Collection[SourceId], topics: Mapping[TopicName, str]) -> SourceText:
         if source_id not in listed:

@@ -160,7 +160,8 @@ class _View(ABC):
 
     def texts(self, names: Collection[TopicName]) -> dict[TopicName, str]:
         """Return the texts of those of these topics that there are."""
-        statement = f"select topic, block {_BLOCKS} and topic {IN} order by answered, time"
+        # In the order of the index, or SQLite reads all blocks that there are.
+        statement = f"select topic, block {_BLOCKS} and topic {IN} order by topic, answered, time"
         rows = self._rows(statement, (self.draft, listed(names)))
         blocks = defaultdict[TopicName, list[str]](list)
         for name, block in rows:
@@ -197,6 +198,10 @@ class _View(ABC):
         limit = f" limit {most:d}" if most >= 0 else ""
         rows = self._rows(statement + limit, (self.draft, position))
         return [Placed(int(str(at)), _DECODER.decode(str(text))) for at, text in rows]
+
+    def position(self) -> int:
+        """Return the position of the newest change."""
+        return next((int(str(at)) for (at,) in self._rows(_HERE)), 0)
 
     def sources_after(self, index: Index, position: int) -> tuple[int, dict[SourceId, CachedSource | None]]:
         """Return the entries that changed after a position, None for those that are gone, and the new position."""
