@@ -20,6 +20,8 @@ Array: TypeAlias = NDArray[Any]
 Field: TypeAlias = "int | float | bytes | str"
 
 LAYERS, HEADS = 6, 12
+LAYER = "inner.encoder.layer.{}."
+"""The beginning of the names of a layer's weights."""
 _LEVELS = 127
 """Steps of an activation's quantisation to either side of zero, which is 128."""
 _IR, _OPSET = 8, 17
@@ -35,7 +37,19 @@ _TINY = 1e-9  # instead of the largest number of a token that has none: zeros st
 
 def build(shipped: bytes) -> bytes:
     """Build the graph from `ids` (texts × tokens) to `hidden` (texts × tokens × 384), as a serialised ONNX model."""
-    return _Builder(_initializers(shipped)).model()
+    builder = _Builder(_initializers(shipped))
+    given = _value("ids", _INT64, ("texts", "tokens"))
+    return builder.model(given, builder.embedded(), LAYERS)
+
+
+def build_encoder(weights: dict[str, Array], layers: int) -> bytes:
+    """Build the graph from `embedded` (texts × tokens × 384) to `hidden`, for other weights of the same shape.
+
+    They have the names of the shipped model's; matrices are numbered in the order of their use.
+    """
+    builder = _Builder(weights)
+    given = _value("embedded", _FLOAT, ("texts", "tokens", "width"))
+    return builder.model(given, builder.normed("embedded"), layers)
 
 
 def multiplies_exactly(run: Callable[[bytes, dict[str, Array]], Array]) -> bool:
@@ -58,16 +72,14 @@ class _Builder:
         self._nodes: list[bytes] = []
         self._constants: list[bytes] = []
 
-    def model(self) -> bytes:
+    def model(self, given: bytes, hidden: str, layers: int) -> bytes:
         put = self._put
         put("one_step", np.float32(1 / _LEVELS))
         put("middle", np.uint8(_LEVELS + 1))
         put("tiny", np.float32(_TINY))
-        hidden = self._embedded()
-        for n in range(LAYERS):
-            hidden = self._layer(f"inner.encoder.layer.{n}.", hidden)
+        for n in range(layers):
+            hidden = self._layer(LAYER.format(n), hidden)
         self._node("Identity", [hidden], "hidden")
-        given = _value("ids", _INT64, ("texts", "tokens"))
         return self._serialised(given, _value("hidden", _FLOAT, ("texts", "tokens", "width")))
 
     def extreme(self) -> bytes:
@@ -85,7 +97,7 @@ class _Builder:
         opsets = (_field(8, _field(1, domain) + _field(2, n)) for domain, n in (("", _OPSET), (_OURS, 1)))
         return b"".join((_field(1, _IR), *opsets, _field(7, graph)))
 
-    def _embedded(self) -> str:
+    def embedded(self) -> str:
         """Add the embeddings of tokens and of their places."""
         put, node, weights, name = self._put, self._node, self._weights, "inner.embeddings."
         words, places = (f"{name}{kind}_embeddings.weight" for kind in ("word", "position"))
@@ -98,8 +110,12 @@ class _Builder:
         first = put("first", np.zeros(1, np.int64))
         length = node("Shape", ["ids"], start=1, end=2)
         placed = node("Slice", [put(places, table), first, length, first])
-        given = [node("Add", [looked_up, placed]), *self._norm(f"{name}LayerNorm")]
-        return node("LayerNormalization", given, axis=-1, epsilon=_EPSILON)
+        return self.normed(node("Add", [looked_up, placed]))
+
+    def normed(self, embedded: str) -> str:
+        """Add the normalisation of the embeddings."""
+        given = [embedded, *self._norm("inner.embeddings.LayerNorm")]
+        return self._node("LayerNormalization", given, axis=-1, epsilon=_EPSILON)
 
     def _layer(self, name: str, hidden: str) -> str:
         put, node, weights = self._put, self._node, self._weights

