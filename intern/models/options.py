@@ -122,7 +122,18 @@ class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Up to, not including, `/embeddings`; empty: that of `[llm]`, with its key."""
     api_key: Secret = Secret()
     model: str = ""
-    """Of an endpoint."""
+    """Of an endpoint, or on this machine: "english", "multilingual", or a path that ends in ".onnx"."""
+    pooling: Literal["mean", "cls"] = "mean"
+    """How a model of one's own makes a vector of those of its tokens: their mean, or the first one."""
+    query_prefix: str = ""
+    """Before a question, for a model of one's own."""
+    document_prefix: str = ""
+    """Before any other text."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model is a file."""
+        return self.model.endswith(".onnx")
 
     def __repr__(self) -> str:
         return settings_repr(self)

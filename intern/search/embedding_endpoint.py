@@ -67,7 +67,7 @@ class EndpointEmbedder(Endpoint):
         self.ended: Callable[[BaseException | None, float], object] = lambda _error, _seconds: None
         """Called after each call with its error, if any, and its seconds. It must neither wait nor raise."""
 
-    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:  # noqa: ARG002
         """Return a unit vector for each text, float32, little-endian. Raises the `ModelError` family.
 
         Calls with several texts have the limits of background work, so that they never starve answers.

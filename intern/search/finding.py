@@ -9,6 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import product
 from typing import NamedTuple, Protocol, TypeVar
 
 from anyio import create_task_group, to_thread
@@ -145,8 +146,11 @@ class Embedder(Protocol):
         """The name of the vectors. It changes when new vectors cannot be compared with earlier ones."""
         ...
 
-    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
-        """Return the vector of each text: 32-bit floats, little-endian, of length 1. Raises the ModelError family."""
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+        """Return the vector of each text: 32-bit floats, little-endian, of length 1. Raises the ModelError family.
+
+        All are questions, where they are `asked`, or documents: some models have other vectors for these.
+        """
         ...
 
 
@@ -157,21 +161,22 @@ class Remembered:
         self.model = embedder.model
         self._embedder = embedder
         self._most = most
-        self._vectors: dict[str, bytes] = {}
+        self._vectors: dict[tuple[str, bool], bytes] = {}
 
-    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         """Return the vector of each text. Raises the ModelError family."""
-        found = {text: self._vectors[text] for text in texts if text in self._vectors}
-        if new := [text for text in dict.fromkeys(texts) if text not in found]:
-            found |= zip(new, await self._embedder.embed(new), strict=True)
-        others = ((text, vector) for text, vector in self._vectors.items() if text not in found)
+        keys = [(text, asked) for text in texts]
+        found = {key: self._vectors[key] for key in keys if key in self._vectors}
+        if new := [key for key in dict.fromkeys(keys) if key not in found]:
+            found |= zip(new, await self._embedder.embed([text for text, _ in new], asked=asked), strict=True)
+        others = ((key, vector) for key, vector in self._vectors.items() if key not in found)
         self._vectors = dict([*others, *found.items()][-self._most :])
-        return [found[text] for text in texts]
+        return [found[key] for key in keys]
 
     def forget(self, *texts: str) -> None:
         """Forget these texts; without any, all."""
-        for text in texts or tuple(self._vectors):
-            self._vectors.pop(text, None)
+        for key in product(texts, (False, True)) if texts else tuple(self._vectors):
+            self._vectors.pop(key, None)
 
 
 class _Candidate(Struct, frozen=True, kw_only=True):
@@ -275,7 +280,7 @@ class Finder:
 
         async def compare() -> None:
             try:
-                asked.extend(await embedder.embed([text.encode("utf-8", "replace").decode()]))
+                asked.extend(await embedder.embed([text.encode("utf-8", "replace").decode()], asked=True))
                 hits.extend(await like(*asked, limit=proposed))
             except (KnowledgeError, ModelError) as error:
                 failures.append(error)

@@ -34,7 +34,8 @@ from intern.models.prompt import Model, OfflineModel, Prompt
 from intern.models.templates import Templates
 from intern.models.usage import Usage
 from intern.search.embedding_endpoint import EndpointEmbedder, vectors_of
-from intern.search.embedding_local import LOCAL_MODEL, LocalEmbedder, installed
+from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder, LocalModel, installed
+from intern.search.embedding_onnx import own_model
 from intern.search.finding import Embedder
 from intern.service.databases import at_rest
 from intern.settings.loading import Settings
@@ -79,7 +80,7 @@ async def open_models(
     """
     usage = Usage(log, clock=clock)
     templates = templates_of(settings)
-    bundled = LocalEmbedder() if embeddings_kind(settings) == "local" else None
+    bundled = LocalEmbedder(local_model(settings)) if embeddings_kind(settings) == "local" else None
     async with AsyncExitStack() as stack:
         stack.push_async_callback(kept, usage)
 
@@ -133,7 +134,17 @@ def _named(options: LlmOptions) -> tuple[str, ...]:
 
 def embeddings_kind(settings: Settings) -> Literal["local", "endpoint", "none"]:
     """Return the provider of embeddings, with the default for an empty `embeddings.provider`."""
-    return settings.embeddings.provider or ("local" if installed() else "none")
+    options = settings.embeddings
+    return options.provider or ("local" if options.model or installed() else "none")
+
+
+def local_model(settings: Settings) -> LocalModel:
+    """Return the model on this machine. Raises ConfigError."""
+    options = settings.embeddings
+    if options.is_own:
+        prefixes = {"document_prefix": options.document_prefix, "query_prefix": options.query_prefix}
+        return own_model(Path(options.model), pooling=options.pooling, **prefixes)
+    return MULTILINGUAL if options.model == "multilingual" else ENGLISH
 
 
 def embedding_model(settings: Settings) -> str | None:
@@ -142,7 +153,7 @@ def embedding_model(settings: Settings) -> str | None:
         case "none":
             return None
         case "local":
-            return LOCAL_MODEL
+            return local_model(settings).name
         case "endpoint":
             return vectors_of(settings.embeddings.over(settings.llm))
 
@@ -160,7 +171,7 @@ async def open_embedder(
         case "none":
             yield None
         case "local":
-            yield LocalEmbedder()
+            yield LocalEmbedder(local_model(settings))
         case "endpoint":
             counts = usage or Usage(None if db is None else UsageLog(db), clock=clock)
             memory = None if db is None else VectorMemory(db, clock=clock)

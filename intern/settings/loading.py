@@ -324,6 +324,9 @@ def _decode(raw: Raw) -> Settings:
     return msgspec.structs.replace(settings, llm_kb=None) if settings.llm_kb == settings.llm else settings
 
 
+_LOCAL_MODELS = {"", "english", "multilingual"}
+
+
 def _models(settings: Settings) -> dict[str, LlmOptions]:
     """Return every model in use, by its table."""
     models = {"llm": settings.llm, "llm.kb": settings.kb_model}
@@ -338,6 +341,10 @@ def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "page.token", problem
     if settings.data.url and not is_server(settings.data.url.reveal()):
         yield "data.url", "expected an address of PostgreSQL, as in postgresql://USER:PASSWORD@HOST:5432/DATABASE"
+    embeddings = settings.embeddings
+    if embeddings.provider in {"", "local"} and not (embeddings.model in _LOCAL_MODELS or embeddings.is_own):
+        what = 'on this machine must be "english", "multilingual" or the path of an .onnx file'
+        yield "embeddings.model", f'{what}; for the model of an endpoint set embeddings.provider = "endpoint"'
     search = settings.search
     if search.vectors != "local" and not search.url.startswith(("http://", "https://")):
         yield "search.url", f"must be the address of {search.vectors}, as in http://127.0.0.1:{_PORTS[search.vectors]}"

@@ -178,7 +178,7 @@ class Meaning:
         self.embedded: list[str] = []
         self.broken = False
 
-    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         if self.broken:
             raise ModelUnavailableError("the embedder is away")
         self.embedded += texts

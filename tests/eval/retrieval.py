@@ -173,13 +173,14 @@ class Remembering:
         self._memory.most = 200_000
         self.model = embedder.model
 
-    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         """As the embedder does it."""
-        keys = [sha256(f"{self.model}\0{text}".encode("utf-8", "replace")).hexdigest() for text in texts]
+        kind = f"{self.model}\0asked" if asked else self.model
+        keys = [sha256(f"{kind}\0{text}".encode("utf-8", "replace")).hexdigest() for text in texts]
         known = dict(await self._memory.recall(keys))
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         if missing:
-            made = await self._embedder.embed(list(missing.values()))
+            made = await self._embedder.embed(list(missing.values()), asked=asked)
             known.update(zip(missing, made, strict=True))
             await self._memory.remember({key: known[key] for key in missing})
         return [known[key] for key in keys]
@@ -310,7 +311,7 @@ async def ask(case: Case, shelf: Shelf) -> Retrieved:
         return [each.document.source_id for each in await words.propose(text, SearchFilter(guild_id=guild_id), DEPTH)]
 
     async def by_vectors(text: str, guild_id: str | None) -> list[SourceId]:
-        [vector] = await embedder.embed([text])
+        [vector] = await embedder.embed([text], asked=True)
         hits = await shelf.store.by_vector(vector, embedder.model, SearchFilter(guild_id=guild_id), DEPTH)
         return [each.source_id for each in hits]
 

@@ -57,7 +57,7 @@ class Directions:
         self.asked: list[str] = []
         self.failure: ModelError | None = None
 
-    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         self.asked += texts
         if self.failure is not None:
             raise self.failure

@@ -15,7 +15,7 @@ from anyio import create_task_group, fail_after
 
 from intern.core.errors import ConfigError, ModelAccessError
 from intern.search import embedding_local
-from intern.search.embedding_local import Loaded, LocalEmbedder, WordPiece, installed, load_model
+from intern.search.embedding_local import ENGLISH, Loaded, LocalEmbedder, LocalModel, WordPiece, installed, load_model
 
 pytestmark = pytest.mark.anyio
 
@@ -27,11 +27,18 @@ class Counting:
         self.loads = 0
         self.batches: list[list[int]] = []
 
-    def __call__(self) -> Loaded:
-        self.loads += 1
-        return Loaded(WordPiece(["[UNK]", "[CLS]", "[SEP]", "a", "b"]), self.encode)
+    @property
+    def embedder(self) -> LocalEmbedder:
+        return LocalEmbedder(LocalModel("counting", self.load))
 
-    def encode(self, tokens: Sequence[Sequence[int]]) -> Sequence[bytes]:
+    def load(self) -> Loaded:
+        self.loads += 1
+        return Loaded(self.tokens, self.encode)
+
+    def tokens(self, text: str, asked: bool) -> Sequence[int]:  # noqa: FBT001
+        return WordPiece(["[UNK]", "[CLS]", "[SEP]", "a", "b"]).ids(f"b {text}" if asked else text, 256)
+
+    def encode(self, tokens: Sequence[Sequence[int]], _asked: bool) -> Sequence[bytes]:  # noqa: FBT001
         self.batches.append([len(each) for each in tokens])
         return [bytes([min(len(each), 255)]) for each in tokens]
 
@@ -40,7 +47,7 @@ async def test_vectors_come_in_the_order_of_the_texts_and_no_text_is_padded() ->
     model = Counting()
     texts = ["a " * n for n in (9, 1, 300, 2, 200, 9)] + ["b " * 9]
     with fail_after(5):
-        vectors = await LocalEmbedder(model).embed(texts)
+        vectors = await model.embedder.embed(texts)
     assert vectors == [bytes([n]) for n in (11, 3, 255, 4, 202, 11, 11)]
     assert sorted(model.batches) == [[3], [4], [11, 11], [202], [256]]
 
@@ -49,14 +56,14 @@ async def test_many_short_texts_of_one_length_go_through_in_batches() -> None:
     model = Counting()
     texts = [" ".join("a" if n >> bit & 1 else "b" for bit in range(8)) for n in range(64)]
     with fail_after(5):
-        await LocalEmbedder(model).embed(texts)
+        await model.embedder.embed(texts)
     assert [len(batch) for batch in sorted(model.batches, reverse=True)] == [25, 25, 14]
 
 
 async def test_identical_texts_are_embedded_once() -> None:
     model = Counting()
     with fail_after(5):
-        vectors = await LocalEmbedder(model).embed(["a a", "a", "a a", "A  a"])
+        vectors = await model.embedder.embed(["a a", "a", "a a", "A  a"])
     assert vectors == [bytes([n]) for n in (4, 3, 4, 4)]
     assert sorted(model.batches) == [[3], [4]]
 
@@ -66,17 +73,17 @@ async def test_several_cores_embed_at_the_same_time(monkeypatch: pytest.MonkeyPa
     meeting = Barrier(3, timeout=5)
 
     class Meeting(Counting):
-        def encode(self, tokens: Sequence[Sequence[int]]) -> Sequence[bytes]:
+        def encode(self, tokens: Sequence[Sequence[int]], asked: bool) -> Sequence[bytes]:  # noqa: FBT001
             meeting.wait()  # breaks unless three threads come to it
-            return super().encode(tokens)
+            return super().encode(tokens, asked)
 
     with fail_after(10):
-        await LocalEmbedder(Meeting()).embed(["a", "a a", "a a a"])
+        await Meeting().embedder.embed(["a", "a a", "a a a"])
 
 
 async def test_the_model_is_loaded_at_first_use_and_once() -> None:
     model = Counting()
-    embedder = LocalEmbedder(model)
+    embedder = model.embedder
     assert model.loads == 0
     with fail_after(5):
         async with create_task_group() as tasks:
@@ -86,11 +93,19 @@ async def test_the_model_is_loaded_at_first_use_and_once() -> None:
     assert model.loads == 1
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding_local, "_PACKAGES", ("there_is_no_such_package",))
-    assert not installed()
+async def test_questions_and_documents_are_told_apart() -> None:
+    with fail_after(5):
+        embedder = Counting().embedder
+        for texts in (["a"], ["a", "a a"]):
+            documents, asked = [await embedder.embed(texts, asked=asked) for asked in (False, True)]
+            assert asked == [bytes([vector[0] + 1]) for vector in documents]
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    lacking = ENGLISH._replace(packages=("there_is_no_such_package",))
+    assert not lacking.is_installed
     with pytest.raises(ConfigError, match=r"intern\[embeddings\]"):
-        LocalEmbedder()
+        LocalEmbedder(lacking)
 
 
 @pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
@@ -129,7 +144,7 @@ def test_naming_the_embedder_imports_neither_numpy_nor_the_runtime() -> None:
 @pytest.mark.skipif(not installed(), reason="the extra `embeddings` is not installed")
 def test_what_runs_the_model_tells_nobody_and_leaves_nothing_in_the_home_directory(tmp_path: Path) -> None:
     # onnxruntime 1.29 and later send telemetry, and keep an id for it, unless they are told not to before their import.
-    code = "from intern.search.embedding_local import load_model; load_model().encode([[101, 102]])"
+    code = "from intern.search.embedding_local import load_model; load_model().encode([[101, 102]], False)"
     environment = {"PATH": os.defpath, "HOME": str(tmp_path)}  # above all no CI, which would silence them, too
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
     assert list(tmp_path.iterdir()) == []

@@ -35,7 +35,7 @@ class Compass:
         self.away = 0
         self.refuses = "\0"
 
-    async def embed(self, texts: Sequence[str], /) -> Sequence[bytes]:
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
         self.asked.append(list(texts))
         if self.away:
             self.away -= 1
