@@ -204,7 +204,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def _key(message: Message) -> tuple[str, str | None, datetime | None, str]:
-    """Which message it is; a conversation holds no ids."""
+    """Which message it is, in this version of its text."""
     return message.role, message.author_id, message.at, message.text
 
 
@@ -217,7 +217,14 @@ def _said(message: ChatMessage) -> Message:
     if message.mentions_bot:
         text = _LEADING_MENTION.sub("", text)  # the address on the letter is not part of it
     role: Role = "assistant" if message.author.is_self else "user"
-    return Message(role=role, text=text, at=message.at, author_id=message.author.id, attachments=message.attachments)
+    return Message(
+        role=role,
+        text=text,
+        at=message.at,
+        author_id=message.author.id,
+        attachments=message.attachments,
+        id=message.id,
+    )
 
 
 def _newest(messages: Iterable[Message], room: int) -> list[Message]:

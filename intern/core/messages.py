@@ -207,6 +207,8 @@ class Message(Struct, frozen=True, kw_only=True):
     author_id: UserId | None = None
     images: tuple[Image, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    id: MessageId | None = None
+    """On the chat platform."""
 
 
 class Conversation(Struct, frozen=True):

@@ -227,8 +227,8 @@ class Replay:
             stopped=self._patience.gave_up,
             made_at=datetime.now(UTC),
             seconds=round(monotonic() - self._began, 1),
-            model=_name_of(settings.llm.kind, settings.llm.model),
-            learning_model=_name_of(settings.kb_model.kind, settings.kb_model.model),
+            model=settings.llm.known_as,
+            learning_model=settings.kb_model.known_as,
             embeddings=embedding_model(settings),
             currency=settings.llm.currency,
             priced=settings.priced,
@@ -432,10 +432,6 @@ def _fullest(pending: Sequence[Taught]) -> Iterable[tuple[Taught, Sequence[Captu
             held.setdefault(capture.conversation_id, set()).update(capture.message_ids)
         kept.append((taught, fuller))
     return kept[::-1]
-
-
-def _name_of(kind: str, model: str) -> str:
-    return "offline" if kind == "offline" else model
 
 
 def _moved(settings: Settings, folder: Path, documents: bool) -> Settings:  # noqa: FBT001 - run in a thread

@@ -98,6 +98,11 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.provider or ("endpoint" if self.base_url else "offline")
 
     @property
+    def known_as(self) -> str:
+        """The name of the model, for reports."""
+        return "offline" if self.kind == "offline" else self.model
+
+    @property
     def price(self) -> Price:
         """The price of the model; free if none is set."""
         return price_of(self.model, self.prices) or FREE

@@ -127,7 +127,8 @@ async def parts_around(
             here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
             attended = min(here, default=clock.now())
             gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
-            overheard = monitoring.Overheard(gateway, clock=clock, unanswered=writer.stores.unanswered)
+            drops = (writer.stores.unanswered.drop, writer.stores.recorder.drop)
+            overheard = monitoring.Overheard(gateway, clock=clock, drops=drops)
             checkpoints = Checkpoints(marks, baseline=first)
             room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder)
             around = await _around(room)
@@ -175,6 +176,7 @@ async def _around(room: _Room) -> _Around:
         settings, archive, knowledge, search=stores.search, embedder=embedder, clock=clock, sources=stores.sources
     )
     answerer = Answerer(models.answering, library, settings.ai, models.nearest)
+    recorder = stores.recorder
     posts = Posting(
         chat,
         ledger,
@@ -189,7 +191,7 @@ async def _around(room: _Room) -> _Around:
     )
     # Rules cannot look at pictures, even if the setting is on.
     sees = settings.llm.images and settings.llm.kind == "endpoint"
-    answers = Seeing(answerer, platform.images, sees=sees)
+    answers = Seeing(recorder.answers(answerer, settings.llm.known_as), platform.images, sees=sees)
     commands = Commands(
         answers=answers,
         history=chat,
@@ -286,7 +288,7 @@ async def _around(room: _Room) -> _Around:
         "backfill": Backfill(checkpoints=checkpoints, pages=chat).run,
         "scout": partial(scout, interval_seconds=scans),
         "fetcher": partial(regularly, "fetcher", fetches, interval_seconds=scans),
-        "checker": partial(regularly, "checker", *posted_work, interval_seconds=scans),
+        "checker": partial(regularly, "checker", *posted_work, recorder.trim, interval_seconds=scans),
         "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.do),
     }
     if embedding := indexing.embedding:
@@ -341,6 +343,7 @@ async def _keep(room: _Room, marks: CheckpointStore, counts: Counts, moved: Stor
     await counts.store()
     await stores.unanswered.store()
     await marks.keep(moved)
+    await stores.recorder.store()
 
 
 def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -34,8 +35,9 @@ from intern.learning.review import Review
 from intern.search.finding import Embedder, Finder, Found, best_found
 from intern.service.databases import at_rest, open_database
 from intern.service.learning import check_parked, check_waiting
-from intern.service.models import Models, open_embedder, open_models
+from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.reading import Known
+from intern.service.replaying import Again, Recordings, Why
 from intern.service.restoring import Adopted, Restored, export, restore
 from intern.service.searching import Freshness, Outdated, SearchResult, documents_changed, library_of, result_of
 from intern.service.stores import search_of
@@ -82,9 +84,8 @@ class Intern:
         self, conversation: Conversation, context: RequestContext | None = None, *, addressed: bool = True
     ) -> AIResult:
         """Return a verified answer with citations, or silence with its reason. Raises no `InternError`."""
-        answerer = Answerer(self._models.answering, self._library, self._settings.ai, self._models.nearest)
         context = context or RequestContext(platform="script")
-        result = await answerer.answer(conversation, context, addressed=addressed)
+        result = await self._answerer.answer(conversation, context, addressed=addressed)
         if result.reason in {"no_sources", "no_answer"} and isinstance(self._usable, KnowledgeError):
             # Nuggets and facts were not looked at, nor were texts searched: the answer may well be known.
             debug = {**(result.debug or {}), "error": str(self._usable)}
@@ -239,6 +240,33 @@ class Intern:
         """What was learned: facts and nuggets. Raises KnowledgeError."""
         return Known(self._db, self._clock)
 
+    async def why(self, name: str = "", *, limit: int = 20) -> tuple[Why, ...]:
+        """Return what was recorded about a message, its link, a pair or a source; without a name, the newest.
+
+        Raises ConfigError where nothing is, and KnowledgeError.
+        """
+        return await (self._recordings.why(name) if name else self._recordings.newest(limit))
+
+    async def replay(
+        self,
+        wanted: str | datetime,
+        *,
+        offline: bool = False,
+        only: str = "",
+    ) -> tuple[Again, ...]:
+        """Work out again what was recorded about a name, or all answers since a time, with today's code and templates.
+
+        See `Recordings.replay`. Raises ConfigError where nothing was recorded, and KnowledgeError.
+        """
+        return await self._recordings.replay(
+            wanted,
+            answerer=self._answerer,
+            learning=self._models.learning,
+            templates=await run_sync(templates_of, self._settings),
+            offline=offline,
+            only=only,
+        )
+
     async def retire_fact(self, fact_id: FactId, why: str) -> Retirement:
         """Retire a fact, with the reason. Raises ConfigError for an unknown fact, and KnowledgeError."""
         return await self._have_done("retire_fact", Retirement(fact_id=fact_id, why=why), gives=Retirement)
@@ -329,10 +357,19 @@ class Intern:
                 except KnowledgeError as error:
                     _log.warning("text_files_behind", reason=str(error))
             await self._writer.stores.settle_vectors()
+            await self._writer.stores.recorder.store()
 
     def close(self) -> None:
         """Let go of the folder."""
         self._lock.release()
+
+    @property
+    def _answerer(self) -> Answerer:
+        return Answerer(self._models.answering, self._library, self._settings.ai, self._models.nearest)
+
+    @property
+    def _recordings(self) -> Recordings:
+        return Recordings(self._db, self._archive, self._knowledge)
 
     @property
     def _search(self) -> SqliteSearchStore:
@@ -422,8 +459,8 @@ class Intern:
         settings, stores = self._settings, self._writer and self._writer.stores
         usable = at_rest(settings) if isinstance(self._usable, KnowledgeError) else self._usable
         self._knowledge = stores.knowledge if stores else Knowledge(usable, clock=self._clock)
-        archive = stores.archive if stores else Archive(settings.paths.raw, clock=self._clock)
-        opened = partial(library_of, settings, archive, self._knowledge, clock=self._clock)
+        self._archive = stores.archive if stores else Archive(settings.paths.raw, clock=self._clock)
+        opened = partial(library_of, settings, self._archive, self._knowledge, clock=self._clock)
         self._library = opened(search=self._store, embedder=self._embedder)
 
 

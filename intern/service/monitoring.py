@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
@@ -20,6 +20,7 @@ from intern.chat.platform import Deliver, Gateway
 from intern.core import errors
 from intern.core.clock import Clock
 from intern.core.flow import GatewayEvent, MessageCreated, MessagesDeleted
+from intern.core.ids import MessageId
 from intern.core.log import get_logger
 from intern.core.messages import Image
 from intern.models.limits import Breaker, Held
@@ -32,7 +33,6 @@ from intern.service.stores import Stores
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.maintenance import write_heartbeat
-from intern.stores.sqlite.traces import Unanswered
 from intern.stores.sqlite.vector_copy import VectorCopy
 
 _log = get_logger(__name__)
@@ -338,11 +338,15 @@ def _outcome_of(error: BaseException | None) -> str:
     return error.outcome if isinstance(error, errors.InternError) else "given_up"
 
 
+Drop = Callable[[Collection[MessageId]], object]
+"""Takes deleted messages out of a store; never waits."""
+
+
 class Overheard:
     """A gateway that notes what passes: when a message was last told of, and which were deleted."""
 
-    def __init__(self, gateway: Gateway, *, clock: Clock, unanswered: Unanswered) -> None:
-        self._gateway, self._clock, self._unanswered = gateway, clock, unanswered
+    def __init__(self, gateway: Gateway, *, clock: Clock, drops: Sequence[Drop]) -> None:
+        self._gateway, self._clock, self._drops = gateway, clock, drops
         self.last_message_at: datetime | None = None
 
     async def listen(self, deliver: Deliver) -> None:
@@ -353,7 +357,8 @@ class Overheard:
                 case MessageCreated():
                     self.last_message_at = self._clock.now()
                 case MessagesDeleted(message_ids=message_ids):
-                    self._unanswered.drop(message_ids)
+                    for drop in self._drops:
+                        drop(message_ids)
                 case _:
                     pass
             deliver(event)

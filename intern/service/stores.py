@@ -21,8 +21,9 @@ from intern.core.ids import QAId
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.learning.forgetting import traces_of
 from intern.service.databases import at_rest
-from intern.service.models import embedding_model
+from intern.service.models import embedding_model, templates_of
 from intern.service.projection import TextFiles
+from intern.service.recorder import Recorder
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
 from intern.sources.library import PageCopies
@@ -117,6 +118,8 @@ class Stores:
         self.roles = RoleStore(db, clock=clock)
         self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
         self.search = search_of(settings, db)
+        opened = partial(templates_of, settings)
+        self.recorder = Recorder(db, settings.recorder, opened, clock=clock, emails=settings.kb.mask_emails)
 
     async def settle_vectors(self) -> str:
         """Bring the vector engine up to date; return why that was not possible, or nothing."""

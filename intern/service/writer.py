@@ -282,6 +282,7 @@ class Writer:
         """
         self._settings, self._clock = settings, clock
         self.stores = stores = Stores(settings, db, clock, files)
+        model = stores.recorder.over(model, settings.kb_model.known_as)
         self.indexing = Indexing(stores, model, embedder)
         self.learning = Learning(stores, model, self.indexing)
         self.extraction = Extraction(stores, model)
@@ -367,6 +368,8 @@ class Writer:
             await self.stores.remains.forget_member(user_id)
             await self.stores.names.forget_author(user_id)
             await self.stores.roles.forget_author(user_id)
+        gone, topics = {*found.message_ids, *late}, {*found.topics, *changed}
+        held = await self.stores.recorder.forget(gone, topics=topics, user_id=user_id) or held
         erased = await self._erase(found) if asked.erase else None
         await self.indexing.topics_changed()
         await self.stores.files.catch_up()

@@ -30,7 +30,7 @@ from intern.platforms.discord.options import NO_ACCOUNT, NO_SERVERS, DiscordOpti
 from intern.settings.reading import Raw, Shape, is_list, is_table, merge, read, tables_of
 from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
 from intern.stores.blocks import time_of
-from intern.stores.options import SearchOptions
+from intern.stores.options import RecorderOptions, SearchOptions
 
 SHORTEST_TOKEN = 16  # characters; from other machines, anyone may try to guess it
 
@@ -149,6 +149,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     facts: FactOptions = FactOptions()
     embeddings: EmbeddingOptions = EmbeddingOptions()
     search: SearchOptions = SearchOptions()
+    recorder: RecorderOptions = RecorderOptions()
     prompts: PromptsSection = PromptsSection()
     log: LogSection = LogSection()
     page: PageOptions = PageOptions()

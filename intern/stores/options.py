@@ -1,4 +1,4 @@
-"""Settings of the search: the table `[search]`. Pure."""
+"""Settings of the search and of the flight recorder: the tables `[search]` and `[recorder]`. Pure."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ class SearchOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __repr__(self) -> str:
         return settings_repr(self)
+
+
+class RecorderOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much is recorded, for `intern why` and `intern replay`."""
+
+    enabled: bool = True
+    days: Annotated[float, Meta(gt=0, le=3_650)] = 7.0
+    megabytes: Annotated[int, Meta(ge=1)] = 200
+    """Of the database; the oldest recordings go first."""

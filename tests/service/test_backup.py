@@ -13,11 +13,13 @@ from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
 
 from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.ids import MessageId
 from intern.service.stores import back_up
 from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.maintenance import problems, unsearchable
+from intern.stores.sqlite.recordings import Recorded, Recording, RecordingStore
 from tests.search.documents import document
 
 pytestmark = pytest.mark.anyio
@@ -49,6 +51,21 @@ async def test_a_backup_holds_all_is_sound_and_can_be_opened_in_place_of_the_dat
         async with await Database.open(tmp_path / "restored.db") as db:
             assert len(await Documents(db).documents("source")) == 20
         assert names_in(tmp_path) == {"backup.db", "data", "restored.db"}
+
+
+async def test_a_backup_holds_no_recording(tmp_path: Path) -> None:
+    settings, to = settings_in(tmp_path), tmp_path / "backup.db"
+    row = Recorded(kind="answer", subject="1", at="", outcome="", unfit="", about=(), recording=b"the zebrafish")
+    with fail_after(20):
+        await filled(settings)
+        async with await Database.open(settings.paths.database) as db:
+            asked = [MessageId("1")]
+            await RecordingStore(db).keep([Recording(row=row, asked=asked, heard=asked)], {"a": b"zebrafish, too"})
+        await run_sync(back_up, settings, to)
+        assert problems(to, 3) == ()
+        assert b"zebrafish" not in to.read_bytes()
+        async with await Database.open(settings.paths.database) as db:
+            assert await RecordingStore(db).of("1")
 
 
 async def test_it_is_of_one_moment_while_others_write(tmp_path: Path) -> None:

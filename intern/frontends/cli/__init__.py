@@ -42,6 +42,8 @@ COMMANDS = {
     "prompts": ("prompts", "Read and check the wording of prompts and messages."),
     "eval": ("lab", "Ask a file of questions, and say how well they were answered."),
     "backtest": ("lab", "Replay exported history, and compare with the team's answers."),
+    "why": ("recorded", "Say how an answer came about."),
+    "replay": ("recorded", "Answer recorded questions again, with today's code, settings and templates."),
     "review": ("learned", "Read, approve or reject captures that wait for the team."),
     "retry": ("learned", "File parked pairs now: all of them, or those that you name."),
     "forget": ("learned", "Take a member's or a message's text out of what was learned."),

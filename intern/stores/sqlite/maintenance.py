@@ -81,12 +81,20 @@ def _copy(source: Path, to: Path) -> Generator[Any]:
             yield writing
 
 
+_WITHOUT_RECORDINGS = "".join(
+    f"delete from {table};" for table in ("recording_messages", "recordings", "recorded_texts")
+)
+
+
 def copied(source: Path, to: Path) -> None:
-    """Write what the database holds at one moment to a new file, without a log beside it."""
+    """Write what the database holds at one moment, but for recordings, to a new file, without a log beside it."""
     with _copy(source, to) as copy:
-        # Where it takes the original's place, the search must not go on from the changes that came after.
         if has_tables(copy, to):
+            # Where it takes the original's place, the search must not go on from the changes that came after.
             copy.execute("delete from identities")
+            # A copy lasts longer than recordings may.
+            if copy.execute("select 1 from recordings limit 1").fetchall():
+                copy.execute(f"{_WITHOUT_RECORDINGS} vacuum").fetchall()
         copy.pragma("journal_mode", "delete")
 
 

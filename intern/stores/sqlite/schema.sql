@@ -211,6 +211,39 @@ create table reply_drops (
     count integer not null
 ) strict, without rowid;
 
+-- The flight recorder: what answers, captures and descriptions were made from, compressed. `about` says whose words a
+-- recording holds. Texts that recordings share are kept by their digests, which `texts` lists.
+create table recordings (
+    rid integer primary key,
+    community text not null,
+    kind text not null,
+    subject text not null,
+    at text not null,
+    outcome text not null,
+    unfit text not null,
+    about text not null,
+    texts text not null,
+    size integer not null,
+    recording blob not null,
+    unique (community, rid)
+) strict;
+create index recordings_by_age on recordings (community, at);
+create table recording_messages (
+    community text not null,
+    message_id text not null,
+    recording integer not null,
+    asked integer not null,
+    primary key (community, message_id, recording),
+    foreign key (community, recording) references recordings (community, rid) on delete cascade
+) strict, without rowid;
+create index messages_of_recording on recording_messages (community, recording);
+create table recorded_texts (
+    community text not null,
+    digest text not null,
+    text blob not null,
+    primary key (community, digest)
+) strict, without rowid;
+
 -- What endpoints accept in a request, whichever community asks; what calls cost, in the currency of the prices at that
 -- time.
 create table endpoint_forms (

@@ -149,7 +149,7 @@ async def site(
     with FolderLock(settings.data.dir) as lock:
         async with await Database.open(settings.paths.database) as db, create_task_group() as tg:
             writer = await run_sync(Writer, settings, db, model, clock)
-            overheard = Overheard(Silent(), clock=clock, unanswered=writer.stores.unanswered)
+            overheard = Overheard(Silent(), clock=clock, drops=(writer.stores.unanswered.drop,))
             checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
             library = Library(
                 indices=[Catalogue(writer.stores.knowledge, each) for each in INDICES],

@@ -1,0 +1,416 @@
+"""The flight recorder of answers: tape all that an answer is made from, and work it out again from the tape.
+
+An answer reads three things from outside: the conversation, what the knowledge gives, and what models say. The tape
+holds these, and the answer. The passages that were searched and read are texts that recordings share, by their digests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct, structs
+
+from intern.answering.nearest import Near, Nearest
+from intern.answering.prompts import MOST_SHOWN, Alias, Shown
+from intern.answering.workflow import Answerer
+from intern.answering.working import Knowledge
+from intern.core.errors import KnowledgeError, ModelError, ModelReplyError
+from intern.core.ids import MessageId, SourceId
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Image, RequestContext
+from intern.core.records import Hit, IndexEntry, Learned, SourceText
+from intern.core.text.masking import encoded
+from intern.models.prompt import InT, Model, OutT, Prompt
+from intern.models.recording import Call, Keep, Made, TapedModel, digest_of, parts_of
+from intern.models.templates import Templates
+
+_MOST_INDEX = 64_000  # characters of the index, where an answer read its descriptions
+
+ANYONE = "anyone"
+"""Words of people whom a recording does not name: of earlier answers, nuggets and facts."""
+
+
+class Searched(Struct, frozen=True, kw_only=True):
+    """A search and its hits; None where it failed. Their texts are digests."""
+
+    query: str
+    limit: int
+    hits: tuple[Hit, ...] | None
+
+
+class Recalled(Struct, frozen=True, kw_only=True):
+    """The nuggets and facts that fitted a query. The texts of the facts are digests."""
+
+    query: str
+    learned: Learned
+
+
+class Piece(Struct, frozen=True, array_like=True):
+    """A piece of a passage, ranked by its nearness to the question."""
+
+    alias: Alias
+    text: str
+    line: str
+    covered: float
+    like: float | None
+
+
+class Pointed(Struct, frozen=True, kw_only=True):
+    """The pieces that came nearest to a question."""
+
+    question: str
+    passages: str
+    """The digest of the passages that were compared."""
+    pieces: tuple[Piece, ...]
+
+
+class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An answer, and all that it was made from."""
+
+    at: datetime
+    conversation: Conversation
+    """Without pictures."""
+    context: RequestContext
+    addressed: bool
+    entries: int
+    """Of the index."""
+    index: tuple[IndexEntry, ...] = ()
+    """Its entries, where they mattered: there were few of them, or no text was found."""
+    searched: tuple[Searched, ...] = ()
+    recalled: tuple[Recalled, ...] = ()
+    sources: tuple[SourceText, ...] = ()
+    """Those that were read; their texts are digests."""
+    unreadable: Mapping[SourceId, str] = {}
+    links: Mapping[SourceId, str | None] = {}
+    nearest: tuple[Pointed, ...] = ()
+    calls: tuple[Call, ...] = ()
+    result: AIResult
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Whose words it holds: `user:<id>`, topics by their source ids, and ANYONE."""
+        ids = [each.source_id for each in (*self.sources, *self.index)]
+        ids += [hit.source_id for each in self.searched for hit in each.hits or ()]
+        ids += [nugget.source_id for each in self.recalled for nugget in each.learned.nuggets]
+        ids += [fact.source_id for each in self.recalled for fact in each.learned.facts]
+        said = self.conversation.messages
+        found = {f"user:{each.author_id}" for each in said if each.author_id and each.role == "user"}
+        found |= {each for each in ids if each.startswith("team:")}
+        if any(each.role == "assistant" for each in said) or any(each.startswith(("nugget:", "fact:")) for each in ids):
+            found.add(ANYONE)
+        return frozenset(found)
+
+    @property
+    def asked(self) -> frozenset[MessageId]:
+        """The messages of the question."""
+        question = self.conversation.messages[self.conversation.asked]
+        return frozenset(each for each in (self.context.message_id, *(said.id for said in question)) if each)
+
+    @property
+    def heard(self) -> frozenset[MessageId]:
+        """All messages that it holds."""
+        return self.asked.union(each.id for each in self.conversation.messages if each.id)
+
+
+_Read = dict[SourceId, SourceText | KnowledgeError]
+
+
+@dataclass(kw_only=True)
+class Tape:
+    """What one answer has read so far."""
+
+    at: datetime
+    conversation: Conversation
+    context: RequestContext
+    addressed: bool
+    index: Sequence[IndexEntry] = ()
+    searched: list[Searched] = field(default_factory=list[Searched])
+    recalled: list[Recalled] = field(default_factory=list[Recalled])
+    read: dict[SourceId, SourceText | KnowledgeError] = field(
+        default_factory=dict[SourceId, SourceText | KnowledgeError]
+    )
+    links: dict[SourceId, str | None] = field(default_factory=dict[SourceId, "str | None"])
+    nearest: list[tuple[str, tuple[Shown, ...], Sequence[Near]]] = field(
+        default_factory=list[tuple[str, tuple[Shown, ...], Sequence[Near]]]
+    )
+    made: list[Made] = field(default_factory=list[Made])
+    result: AIResult = AIResult(should_reply=False)  # noqa: RUF009 it is immutable
+
+    @property
+    def unfit(self) -> str:
+        """Why it cannot be replayed; empty if it can."""
+        if any(message.images for message in self.conversation.messages):
+            return "it had pictures, which are not kept"
+        if self.result.reason in COULD_NOT_LOOK:
+            return f"it could not look ({self.result.reason})"
+        if self._reads_index and not self._index_fits:
+            return "it read the whole index, which is too long to be kept"
+        return ""
+
+    def answered(self, templates: Templates, keep: Keep) -> Answered:
+        """Return all of it, without pictures. Raises ConfigError for a broken template."""
+
+        def shelved(source: SourceText) -> SourceText:
+            return structs.replace(source, text=keep(source.text), said=source.said and keep(source.said))
+
+        said = (structs.replace(each, images=()) if each.images else each for each in self.conversation.messages)
+        return Answered(
+            at=self.at,
+            conversation=Conversation(tuple(said)),
+            context=self.context,
+            addressed=self.addressed,
+            entries=len(self.index),
+            index=tuple(self.index) if self._index_matters and self._index_fits else (),
+            searched=tuple(
+                structs.replace(each, hits=tuple(structs.replace(hit, text=keep(hit.text)) for hit in each.hits))
+                if each.hits
+                else each
+                for each in self.searched
+            ),
+            recalled=tuple(
+                structs.replace(each, learned=structs.replace(each.learned, facts=(*map(shelved, each.learned.facts),)))
+                for each in self.recalled
+            ),
+            sources=tuple(shelved(each) for each in self.read.values() if isinstance(each, SourceText)),
+            unreadable={name: str(each) for name, each in self.read.items() if isinstance(each, KnowledgeError)},
+            links=self.links,
+            nearest=tuple(
+                Pointed(
+                    question=question,
+                    passages=_digest(shown),
+                    pieces=tuple(Piece(n.passage.alias, n.text, n.line, n.covered, n.like) for n in found),
+                )
+                for question, shown, found in self.nearest
+            ),
+            calls=tuple(made.call(templates, keep) for made in self.made),
+            result=self.result,
+        )
+
+    @property
+    def _index_matters(self) -> bool:
+        return len(self.index) <= MOST_SHOWN or self._reads_index
+
+    @property
+    def _reads_index(self) -> bool:
+        """Whether descriptions decided: no text was found for who addressed the bot, or none was searched for."""
+        if any(each.hits for each in self.searched):
+            return False
+        return bool(self.index) and (self.addressed or all(each.hits is None for each in self.searched))
+
+    @property
+    def _index_fits(self) -> bool:
+        return sum(len(entry.source_id) + len(entry.description) for entry in self.index) <= _MOST_INDEX
+
+
+@dataclass(frozen=True)
+class TapedKnowledge:
+    """Knowledge that notes what it gives."""
+
+    knowledge: Knowledge
+    tape: Tape
+
+    async def entries(self) -> Sequence[IndexEntry]:
+        """As `Knowledge`; so are the others."""
+        self.tape.index = await self.knowledge.entries()
+        return self.tape.index
+
+    async def load_each(self, source_ids: Sequence[SourceId], /) -> Sequence[SourceText | KnowledgeError]:
+        """See above."""
+        read = await self.knowledge.load_each(source_ids)
+        self.tape.read.update(zip(source_ids, read, strict=True))
+        return read
+
+    async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
+        """See above."""
+        hits = await self.knowledge.hits(query, limit)
+        self.tape.searched.append(Searched(query=query, limit=limit, hits=None if hits is None else tuple(hits)))
+        return hits
+
+    async def learned(self, query: str, /) -> Learned:
+        """See above."""
+        learned = await self.knowledge.learned(query)
+        self.tape.recalled.append(Recalled(query=query, learned=learned))
+        return learned
+
+    async def citation_link(self, source_id: SourceId, /) -> str | None:
+        """See above."""
+        link = self.tape.links[source_id] = await self.knowledge.citation_link(source_id)
+        return link
+
+
+class TapedNearest(Nearest):
+    """Ranks pieces as another does, and notes them."""
+
+    def __init__(self, nearest: Nearest, tape: Tape) -> None:
+        super().__init__()
+        self._nearest, self._tape = nearest, tape
+
+    async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
+        """See `Nearest`."""
+        passages = tuple(shown)
+        found = await self._nearest.find(question, passages)
+        self._tape.nearest.append((question, passages, found))
+        return found
+
+
+def taped(answerer: Answerer, tape: Tape, model: str) -> Answerer:
+    """Return an answerer that fills the tape. `model` is the name of its model."""
+    return replace(
+        answerer,
+        model=TapedModel(answerer.model, model, tape.made.append),
+        knowledge=TapedKnowledge(answerer.knowledge, tape),
+        nearest=answerer.nearest and TapedNearest(answerer.nearest, tape),
+    )
+
+
+class NotRecordedError(ModelReplyError):
+    """Today's code asks something that the recording does not hold."""
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """An answer that was worked out again."""
+
+    result: AIResult
+    changed: tuple[str, ...]
+    """What is no longer as it was recorded: the names of prompts, or what the knowledge was asked."""
+    calls: int
+    """Of these prompts, those that a model was asked anew."""
+    is_same: bool
+    """The answer is as it was, to the byte, with its citations and its reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Works recorded answers out again, with the options of an answerer and today's templates."""
+
+    answerer: Answerer
+    templates: Templates
+    model: Model | None = None
+    """Asked where a prompt is another one by now; without it, there is no answer then."""
+    only: str = ""
+    """The model whose recorded replies serve; empty: any."""
+
+    async def again(self, answered: Answered, texts: Mapping[str, str]) -> Replayed:
+        """Work out an answer, from its shared texts. Raises no `InternError`."""
+        kept = _Kept(answered, texts)
+        calls = [each for each in answered.calls if self.only in {"", each.model}]
+        replies = RecordedModel(calls, self.templates, self.model)
+        nearest = self.answerer.nearest and RecordedNearest(self.answerer.nearest, answered.nearest)
+        answerer = replace(self.answerer, model=replies, knowledge=kept, nearest=nearest)
+        result = await answerer.answer(answered.conversation, answered.context, addressed=answered.addressed)
+        return Replayed(
+            result=result,
+            changed=tuple(dict.fromkeys((*kept.lacking, *replies.changed))),
+            calls=len(replies.changed) if self.model is not None else 0,
+            is_same=plain(result) == plain(answered.result),
+        )
+
+
+def plain(result: AIResult) -> AIResult:
+    """Return an answer without the times and figures of its making, as a recording holds it."""
+    return msgspec.json.decode(encoded(structs.replace(result, debug=None)), type=AIResult)
+
+
+class RecordedModel:
+    """Gives recorded replies to the same prompts; asks a model, if there is one, about others."""
+
+    def __init__(self, calls: Iterable[Call], templates: Templates, model: Model | None) -> None:
+        self._calls = {(each.prompt, each.shared, each.user): each for each in calls}
+        self._templates, self._model = templates, model
+        self.changed: list[str] = []
+        """The prompts that were not recorded, by name."""
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        """Return the recorded reply, or ask. Raises the ModelError family."""
+        shared, user = parts_of(prompt, given, self._templates)
+        call = self._calls.get((prompt.name, digest_of(shared), user))
+        if call is not None and call.reply:
+            return msgspec.json.decode(call.reply, type=prompt.gives)
+        if call is not None and self._model is None:
+            raise ModelError(call.error)
+        self.changed.append(prompt.name)
+        if self._model is None:
+            raise NotRecordedError(f"the prompt {prompt.name} is another one by now")
+        return await self._model.ask(prompt, given, images=images)
+
+
+class RecordedNearest(Nearest):
+    """Gives the recorded pieces of the same passages; ranks those of others."""
+
+    def __init__(self, nearest: Nearest, pointed: Iterable[Pointed]) -> None:
+        super().__init__()
+        self._nearest = nearest
+        self._pointed = {(each.question, each.passages): each.pieces for each in pointed}
+
+    async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
+        """See `Nearest`."""
+        passages = tuple(shown)
+        pieces = self._pointed.get((question, _digest(passages)))
+        if pieces is None:
+            return await self._nearest.find(question, passages)
+        by = {each.alias: each for each in passages}
+        return [
+            Near(passage=by[p.alias], text=p.text, line=p.line, meaning="", covered=p.covered, like=p.like)
+            for p in pieces
+        ]
+
+
+class _Kept:
+    """The knowledge as it was."""
+
+    def __init__(self, answered: Answered, texts: Mapping[str, str]) -> None:
+        self._answered, self._texts = answered, texts
+        self._sources = {each.source_id: self._whole(each) for each in answered.sources}
+        self.lacking: list[str] = []
+
+    async def entries(self) -> Sequence[IndexEntry]:
+        kept = self._answered.index
+        # The others did not matter but by their number.
+        others = range(self._answered.entries - len(kept))
+        return (*kept, *(IndexEntry(SourceId(f"unrecorded:{n}"), "") for n in others))
+
+    async def load_each(self, source_ids: Sequence[SourceId], /) -> Sequence[SourceText | KnowledgeError]:
+        return [self._sources.get(each) or self._unread(each) for each in source_ids]
+
+    async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
+        for each in self._answered.searched:
+            if each.query == query and limit <= each.limit:
+                return each.hits and [structs.replace(hit, text=self._texts[hit.text]) for hit in each.hits[:limit]]
+        raise self._lacks("a search")
+
+    async def learned(self, query: str, /) -> Learned:
+        for each in self._answered.recalled:
+            if each.query == query:
+                return structs.replace(each.learned, facts=tuple(map(self._whole, each.learned.facts)))
+        raise self._lacks("a search for facts")
+
+    async def citation_link(self, source_id: SourceId, /) -> str | None:
+        return self._answered.links.get(source_id)
+
+    def _whole(self, source: SourceText) -> SourceText:
+        said = source.said and self._texts[source.said]
+        return structs.replace(source, text=self._texts[source.text], said=said)
+
+    def _unread(self, source_id: SourceId) -> KnowledgeError:
+        if source_id in self._answered.unreadable:
+            return KnowledgeError(self._answered.unreadable[source_id])
+        return self._lacks(f"the source {source_id}")
+
+    def _lacks(self, what: str) -> KnowledgeError:
+        self.lacking.append(what)
+        return KnowledgeError(f"{what} is not in the recording")
+
+
+def _digest(shown: Sequence[Shown]) -> str:
+    return digest_of(encoded(shown).decode())
+
+
+def texts_of(answered: Answered) -> Iterator[str]:
+    """Yield what people and models said: all else in a recording is made from that and from shared texts."""
+    for message in answered.conversation.messages:
+        yield message.text
+        yield from (file.filename for file in message.attachments)
+    yield from (call.reply for call in answered.calls)
+    yield str((answered.result.debug or {}).get("error", ""))

@@ -1,0 +1,93 @@
+"""Whether replayed answers got better or worse, by the team's answers and by votes.
+
+Likeness is not truth (see `intern.lab.outcomes`): it sorts what is worth reading.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from intern.lab.outcomes import Bars, Likeness, shared_words
+from intern.service.replaying import Again
+
+Verdict = Literal["same", "better", "worse", "changed", "prompt_changed", "left_out"]
+
+VERDICTS: Mapping[Verdict, str] = {
+    "same": "the same answer, to the byte",
+    "better": "another answer, and a better one",
+    "worse": "another answer, and a worse one",
+    "changed": "another answer; nothing tells which is better",
+    "prompt_changed": "a prompt is another one by now; without --offline, the model is asked",
+    "left_out": "could not be replayed",
+}
+"""In words."""
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """A replayed answer and what became of it."""
+
+    again: Again
+    verdict: Verdict
+    by: Literal["", "team", "votes"] = ""
+    """What tells better from worse."""
+
+
+class Judgement(Struct, frozen=True, kw_only=True):
+    """All that were replayed."""
+
+    answers: tuple[Judged, ...]
+    verdicts: Mapping[str, int]
+    calls: int
+    """Made anew."""
+
+
+def judgement_of(replayed: Sequence[Again]) -> Judgement:
+    """Judge each answer, and count."""
+    judged = tuple(map(judged_of, replayed))
+    counts = Counter(each.verdict for each in judged)
+    return Judgement(
+        answers=judged,
+        verdicts={verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]},
+        calls=sum(each.calls for each in replayed),
+    )
+
+
+def judged_of(again: Again) -> Judged:
+    """Compare an answer with the one that was recorded; what the team answered tells more than votes do."""
+    if again.unfit:
+        return Judged(again=again, verdict="left_out")
+    if not again.now:
+        return Judged(again=again, verdict="prompt_changed")
+    if again.is_same:
+        return Judged(again=again, verdict="same")
+    if gained := _by_team(again):
+        return Judged(again=again, verdict="better" if gained > 0 else "worse", by="team")
+    if gained := _by_votes(again):
+        return Judged(again=again, verdict="better" if gained > 0 else "worse", by="votes")
+    return Judged(again=again, verdict="changed")
+
+
+def _by_team(again: Again) -> int:
+    """Return 1 where only the new answer agrees with the team's, -1 where only the old one did, else 0."""
+    if again.team is None:
+        return 0
+    then = again.answered_then and _agree(again.then, again.team)
+    now = again.answered_now and _agree(again.now, again.team)
+    return now - then
+
+
+def _by_votes(again: Again) -> int:
+    """Return -1 where an answer that was found helpful is gone, 1 where that happened to one that was not, else 0."""
+    liked = again.votes.up - again.votes.down
+    gone = again.answered_then and not (again.answered_now and _agree(again.now, again.then))
+    if not gone or not liked:
+        return 0
+    return -1 if liked > 0 else 1
+
+
+def _agree(one: str, other: str) -> bool:
+    return bool(Likeness(words=shared_words(one, other)).agrees(Bars()))

@@ -1,0 +1,118 @@
+"""The calls of a model as they were made, to be read and replayed later.
+
+The part of a prompt that calls share (instructions, examples, schema) is kept once, by its hash. The rest is the
+material of one call, which may be anybody's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from intern.core.errors import ModelError
+from intern.core.messages import Image
+from intern.core.text.masking import encoded, whole
+from intern.models.prompt import InT, Model, OutT, Prompt, reply_schema
+from intern.models.templates import Templates
+from intern.models.usage import metered
+
+Keep = Callable[[str], str]
+"""Keeps a text that recordings share, and returns its digest."""
+
+
+class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call of a model."""
+
+    prompt: str
+    """Its name."""
+    shared: str
+    """The digest of instructions, examples and schema."""
+    user: str
+    """The material, as the model got it."""
+    reply: str = ""
+    """As JSON; empty where the call failed."""
+    error: str = ""
+    model: str
+    tokens: int = 0
+    """0: by rules, or the reply to the same request before."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A call that was just made. To render it again is left for later, so that nobody waits for it."""
+
+    prompt: Prompt[Any, Any]
+    given: Any
+    reply: object
+    """None where the call failed."""
+    error: str
+    model: str
+    tokens: int
+    seconds: float
+    images: int
+
+    def call(self, templates: Templates, keep: Keep) -> Call:
+        """Return the call, with its prompt in words. Raises ConfigError for a broken template."""
+        shared, user = parts_of(self.prompt, self.given, templates)
+        return Call(
+            prompt=self.prompt.name,
+            shared=keep(shared),
+            user=user,
+            reply="" if self.reply is None else encoded(self.reply).decode(),
+            error=self.error,
+            model=self.model,
+            tokens=self.tokens,
+            seconds=self.seconds,
+        )
+
+
+class TapedModel:
+    """A model that hands on each call that it answered, or failed to answer."""
+
+    def __init__(self, model: Model, name: str, made: Callable[[Made], object]) -> None:
+        self._model, self._name, self._made = model, name, made
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        """Ask the model. Raises the `ModelError` family."""
+        began = anyio.current_time()
+        with metered() as meter:
+
+            def made(reply: object, error: str = "") -> Made:
+                return Made(
+                    prompt=prompt,
+                    given=given,
+                    reply=reply,
+                    error=error,
+                    model=self._name,
+                    tokens=meter.tokens,
+                    seconds=round(anyio.current_time() - began, 3),
+                    images=len(images),
+                )
+
+            try:
+                reply = await self._model.ask(prompt, given, images=images)
+            except ModelError as error:
+                self._made(made(None, str(error)))
+                raise
+        self._made(made(reply))
+        return reply
+
+
+def parts_of(prompt: Prompt[InT, Any], given: InT, templates: Templates) -> tuple[str, str]:
+    """Return what all calls of a prompt share, and the material of this one."""
+    rendered = templates.render(prompt, given)
+    schema = msgspec.json.encode(reply_schema(prompt.gives, bounds=True)).decode()
+    turns = (turn for example in rendered.examples for turn in example)
+    return whole("\n\n".join((rendered.system, *turns, schema))), whole(rendered.user)
+
+
+def digest_of(text: str) -> str:
+    """Return the name of a text, short enough for a recording and long enough for all that there are."""
+    return blake2b(text.encode(), digest_size=12).hexdigest()

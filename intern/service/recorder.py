@@ -1,0 +1,325 @@
+"""The flight recorder: keeps what answers, captures and descriptions were made from, for some days.
+
+Nobody waits for it, and its failures cost nothing but recordings: a recording is in memory first, and `store` brings it
+to disk soon after. Secrets are masked. What is forgotten takes each recording with it that holds any of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol, cast
+
+import msgspec
+from anyio import Lock
+from anyio.to_thread import run_sync
+from msgspec import Struct
+from msgspec.structs import replace
+from structlog.contextvars import get_contextvars
+
+from intern.answering.recording import ANYONE, Answered, Tape, taped, texts_of
+from intern.answering.workflow import Answerer
+from intern.core.clock import Clock
+from intern.core.ids import MessageId, TopicName, UserId
+from intern.core.log import get_logger, redacted
+from intern.core.messages import AIResult, Conversation, Image, RequestContext
+from intern.core.text.masking import encoded, mask_secrets, whole
+from intern.models.prompt import InT, Model, OutT, Prompt
+from intern.models.recording import Call, Made, TapedModel, digest_of
+from intern.models.templates import Templates
+from intern.stores.database import Database
+from intern.stores.options import RecorderOptions
+from intern.stores.sqlite.recordings import ROW, Recorded, Recording, RecordingStore, packed
+
+_log = get_logger(__name__)
+
+ANSWER = "answer"
+"""The kind of a recorded answer; that of another call is the name of its prompt."""
+
+_MOST_WAITING = 256  # recordings that the disk has not taken yet; what comes then is lost
+_MOST_KNOWN = 20_000  # digests of texts that are on disk already
+_MASKED = "secrets in it were masked"
+
+
+class Noted(Struct, frozen=True, kw_only=True):
+    """A call of a model that was no part of an answer."""
+
+    call: Call
+    material: Any
+    """The input of its prompt, as JSON has it."""
+
+
+class _Waiting(Protocol):
+    """A recording in memory."""
+
+    at: datetime
+
+    def recording(self, recorder: Recorder) -> Recording:
+        """Return it as it is to be kept. Blocks."""
+        ...
+
+
+class Recorder:
+    """Records what the models of a data folder are asked. `record` never waits."""
+
+    def __init__(
+        self,
+        db: Database,
+        options: RecorderOptions,
+        templates: Callable[[], Templates],
+        *,
+        clock: Clock,
+        emails: bool = False,
+    ) -> None:
+        """With `emails`, addresses are masked, too. `templates` are opened once they are needed."""
+        self._keeps = RecordingStore(db, clock=clock)
+        self._options, self._clock, self._emails, self._open = options, clock, emails, templates
+        self._templates: Templates | None = None
+        self._waiting: deque[_Waiting] = deque(maxlen=_MOST_WAITING)
+        self._gone: set[MessageId] = set()
+        self._known: dict[str, str] = {}
+        self._turn = Lock()
+        self._failed = False
+        self._forgets = 0
+        """How often something was forgotten: what was begun before may hold it."""
+
+    def answers(self, answerer: Answerer, model: str) -> Answerer | TapedAnswers:
+        """Record what the answerer answers. `model` is the name of its model."""
+        return TapedAnswers(answerer, self, model) if self._options.enabled else answerer
+
+    def over(self, model: Model, name: str) -> Model:
+        """Record each call of a model for capture and indexing."""
+        return _TapedLearning(model, self, name) if self._options.enabled else model
+
+    def record(self, waiting: _Waiting, begun: int) -> None:
+        """Take a recording, unless something was forgotten since it was begun; never waits."""
+        if begun == self._forgets:
+            self._waiting.append(waiting)
+
+    @property
+    def forgets(self) -> int:
+        """To be told to `record`."""
+        return self._forgets
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return self._clock.now()
+
+    def drop(self, message_ids: Collection[MessageId]) -> None:
+        """Delete the recordings that hold any of these messages, with the next `store`; never waits."""
+        self._gone.update(message_ids)
+
+    async def make_room(self) -> None:
+        """Store what waits, where that is much."""
+        if len(self._waiting) > _MOST_WAITING // 2:
+            await self.store()
+
+    async def store(self) -> None:
+        """Bring to disk what was recorded since the last time. Raises nothing: a recording is not worth a failure."""
+        if not (self._waiting or self._gone):
+            return
+        async with self._turn:
+            waiting, gone = list(self._waiting), frozenset(self._gone)
+            self._waiting.clear()
+            try:
+                if waiting:
+                    recordings, texts = await run_sync(self._packed, waiting)
+                    await self._keeps.keep(recordings, texts)
+                if gone:
+                    self._known.clear()
+                    await self._keeps.forget(gone, ())
+                    self._gone -= gone
+                self._failed = False
+            except Exception as error:  # noqa: BLE001 whatever it is, answers go on
+                self._known.clear()
+                if not self._failed:
+                    _log.warning("recordings_not_kept", recordings=len(waiting), reason=str(error))
+                self._failed = True
+
+    async def trim(self) -> None:
+        """Delete what is too old, or too much. Raises KnowledgeError."""
+        oldest = self._clock.now() - timedelta(days=self._options.days)
+        async with self._turn:
+            self._known.clear()
+            await self._keeps.trim(oldest.isoformat(), self._options.megabytes * 1_000_000)
+
+    async def forget(
+        self, message_ids: Collection[MessageId], *, topics: Collection[TopicName] = (), user_id: UserId | None = None
+    ) -> bool:
+        """Delete all that holds these messages, or words of this member, or that may quote them.
+
+        Return whether it held the messages, or words of the member. Raises KnowledgeError.
+        """
+        found = await self._forget(message_ids, [f"user:{user_id}"] if user_id else [])
+        await self._forget((), [ANYONE, *_topics(topics)])
+        return found
+
+    async def withdraw(self, message_ids: Collection[MessageId], topics: Collection[TopicName]) -> None:
+        """Delete all that holds these messages, or that was shown these topics. Raises KnowledgeError."""
+        await self._forget(message_ids, _topics(topics))
+
+    async def _forget(self, message_ids: Collection[MessageId], about: Collection[str]) -> bool:
+        self._forgets += 1
+        self._waiting.clear()
+        async with self._turn:
+            self._known.clear()
+            return await self._keeps.forget(message_ids, about)
+
+    # From here on: worker threads.
+
+    def _packed(self, waiting: Sequence[_Waiting]) -> tuple[list[Recording], dict[str, bytes]]:
+        self._templates = self._templates or self._open()
+        self._fresh: dict[str, bytes] = {}
+        recordings = [each.recording(self) for each in waiting]
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        return recordings, self._fresh
+
+    def filled(self, row: Recorded, value: Struct, said: Iterable[str], shelf: Shelf) -> Recorded:
+        """Return a row with its recording, secrets masked. All texts in it come from `said` and from the shelf."""
+        if shelf.masked or self.mask("\n\0\n".join(said))[1]:
+            row = replace(row, unfit=row.unfit or _MASKED)
+            value = msgspec.convert(self._masked(msgspec.to_builtins(value)), type(value))
+        held, texts = packed(encoded(value)), tuple(dict.fromkeys(shelf.digests))
+        size = len(held) + sum(map(len, (*row.about, *texts))) + ROW
+        return replace(row, texts=texts, size=size, recording=held)
+
+    @property
+    def templates(self) -> Templates:
+        """The templates of the prompts."""
+        assert self._templates is not None, "opened by `_packed`"
+        return self._templates
+
+    def shelve(self, text: str) -> tuple[str, bool]:
+        """Keep a text that recordings share. Return its digest, and whether secrets in it were masked."""
+        plain = whole(text)
+        digest = digest_of(plain)
+        known = self._known.get(digest)
+        if known is None:
+            masked, changed = self.mask(plain)
+            self._fresh[digest] = packed(masked.encode())
+            known = self._known[digest] = "masked" if changed else "plain"
+        return digest, known == "masked"
+
+    def mask(self, text: str) -> tuple[str, bool]:
+        """Return a text as a log would show it, and whether that is another one."""
+        masked = mask_secrets(redacted(text), secrets=False, emails=self._emails).text
+        return masked, masked != text
+
+    def _masked(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self.mask(value)[0]
+            case list() | tuple():
+                return [self._masked(each) for each in cast("Sequence[Any]", value)]
+            case dict():
+                return {name: self._masked(each) for name, each in cast("Mapping[str, Any]", value).items()}
+            case _:
+                return value
+
+
+@dataclass
+class Shelf:
+    """The shared texts of one recording."""
+
+    recorder: Recorder
+    digests: list[str] = field(default_factory=list[str])
+    masked: bool = False
+
+    def __call__(self, text: str) -> str:
+        """Keep a text, and return its digest."""
+        digest, masked = self.recorder.shelve(text)
+        self.digests.append(digest)
+        self.masked = self.masked or masked
+        return digest
+
+
+class TapedAnswers:
+    """Answers that are recorded."""
+
+    def __init__(self, answerer: Answerer, recorder: Recorder, model: str) -> None:
+        self._answerer, self._recorder, self._model = answerer, recorder, model
+
+    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+        """Return an answer, or silence with its reason. Raises no `InternError`."""
+        begun = self._recorder.forgets
+        tape = Tape(at=self._recorder.now(), conversation=conversation, context=context, addressed=addressed)
+        tape.result = await taped(self._answerer, tape, self._model).answer(conversation, context, addressed=addressed)
+        self._recorder.record(_Answer(tape), begun)
+        return tape.result
+
+
+class _TapedLearning:
+    """A model whose calls are recorded one by one. Where many wait to be stored, the next call waits for that."""
+
+    def __init__(self, model: Model, recorder: Recorder, name: str) -> None:
+        self._model, self._recorder, self._name = model, recorder, name
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        """Ask the model. Raises the ModelError family."""
+        recorder, begun = self._recorder, self._recorder.forgets
+        await recorder.make_room()
+        taped = TapedModel(self._model, self._name, lambda made: recorder.record(_Noted(made, recorder.now()), begun))
+        return await taped.ask(prompt, given, images=images)
+
+
+class _Answer:
+    """A tape that is full."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape, self.at = tape, tape.at
+
+    def recording(self, recorder: Recorder) -> Recording:
+        tape, shelf = self._tape, Shelf(recorder)
+        answered = tape.answered(recorder.templates, shelf)
+        row = Recorded(
+            kind=ANSWER,
+            subject=tape.context.message_id or "",
+            at=tape.at.isoformat(),
+            outcome="answered" if tape.result.should_reply else tape.result.reason,
+            unfit=tape.unfit,
+            about=tuple(sorted(answered.named)),
+        )
+        filled = recorder.filled(row, answered, texts_of(answered), shelf)
+        return Recording(row=filled, asked=answered.asked, heard=answered.heard)
+
+
+class _Noted:
+    """A call for a capture or a description."""
+
+    def __init__(self, made: Made, at: datetime) -> None:
+        self._made, self.at = made, at
+        around = get_contextvars()
+        self._subject = str(getattr(made.given, "source_id", "") or around.get("qa_id") or around.get("trace_id") or "")
+        self._unfit = "the call failed" if made.error else "it had pictures, which are not kept" if made.images else ""
+
+    def recording(self, recorder: Recorder) -> Recording:
+        made, shelf = self._made, Shelf(recorder)
+        noted = Noted(call=made.call(recorder.templates, shelf), material=msgspec.to_builtins(made.given))
+        # A prompt about a capture also shows descriptions of other topics.
+        about = () if self._subject.startswith(("kb:", "file:")) else (ANYONE, self._subject)
+        row = Recorded(
+            kind=made.prompt.name,
+            subject=self._subject,
+            at=self.at.isoformat(),
+            outcome="failed" if made.error else "done",
+            unfit=self._unfit,
+            about=about,
+        )
+        return Recording(row=recorder.filled(row, noted, (noted.call.user, noted.call.reply), shelf))
+
+
+def _topics(names: Collection[TopicName]) -> list[str]:
+    return [f"team:{name}.txt" for name in names]
+
+
+def answered_of(recorded: Recorded) -> Answered:
+    """Return the answer that was recorded. Raises KnowledgeError where it cannot be read."""
+    return recorded.read(Answered)
+
+
+def noted_of(recorded: Recorded) -> Noted:
+    """Return the call that was recorded. Raises KnowledgeError where it cannot be read."""
+    return recorded.read(Noted)

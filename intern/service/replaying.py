@@ -1,0 +1,333 @@
+"""What was recorded, for people: why an answer came about, and whether today's code would give the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+from typing import Any, cast
+
+import msgspec
+from anyio import CapacityLimiter, create_task_group
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern.answering.recording import Answered, RecordedModel, Replay
+from intern.answering.workflow import Answerer
+from intern.core import records
+from intern.core.errors import ConfigError, InternError
+from intern.core.ids import MessageId, SourceId
+from intern.core.messages import AIResult, Citation
+from intern.core.progress import tell
+from intern.core.text.masking import encoded
+from intern.models.prompt import Model
+from intern.models.recording import Call
+from intern.models.templates import Templates
+from intern.service.models import PROMPTS
+from intern.service.recorder import ANSWER, Noted
+from intern.stores.archive import Archive
+from intern.stores.database import Database
+from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.recordings import Recorded, RecordingStore
+from intern.stores.sqlite.traces import FeedbackStore, Votes
+
+_AT_ONCE = 8  # answers that are worked out again together; an endpoint's own limits hold, too
+_FORGOTTEN = "texts of it were forgotten"
+
+
+class Line(Struct, frozen=True):
+    """A message of the conversation."""
+
+    speaker: str
+    """`asker`, `member` or `bot`."""
+    text: str
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """A passage that the search proposed."""
+
+    source_id: SourceId
+    likeness: float | None
+    text: str
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """A call of a model."""
+
+    prompt: str
+    model: str
+    tokens: int
+    """0: by rules, or the reply to the same request before."""
+    seconds: float
+    instructions: str
+    """What all calls of the prompt share, with examples and schema; empty if it is lost."""
+    shown: str
+    """The rest of the prompt."""
+    reply: str
+    """As JSON; empty where the call failed."""
+    error: str
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """A recording, to be read."""
+
+    kind: str
+    """`answer`, or the prompt of another call."""
+    subject: str
+    at: str
+    outcome: str
+    unfit: str
+    """Why it cannot be replayed; empty if it can."""
+    heard: tuple[Line, ...] = ()
+    addressed: bool = False
+    entries: int = 0
+    """Of the index."""
+    searched: str | None = None
+    """What the search was asked; None where nothing was searched."""
+    hits: tuple[Hit, ...] | None = ()
+    """None where the search failed."""
+    learned: tuple[SourceId, ...] = ()
+    """Nuggets and facts that fitted."""
+    read: tuple[SourceId, ...] = ()
+    unreadable: Mapping[SourceId, str] = {}
+    said: tuple[Said, ...] = ()
+    checks: Mapping[str, Mapping[str, Any]] = {}
+    """What each step decided, and its figures."""
+    error: str = ""
+    """What failed, where it could not look."""
+    reply: str | None = None
+    citations: tuple[Citation, ...] = ()
+
+
+class Again(Struct, frozen=True, kw_only=True):
+    """A recording that was replayed."""
+
+    kind: str
+    subject: str
+    at: str
+    question: str
+    """Of an answer."""
+    then: str
+    """The answer, or the reason for silence in brackets; of another call, the reply."""
+    now: str
+    """Empty where it could not be replayed."""
+    answered_then: bool = True
+    answered_now: bool = True
+    is_same: bool
+    """With its citations, to the byte."""
+    changed: tuple[str, ...] = ()
+    """The prompts that are no longer as they were, and what the recording does not hold."""
+    calls: int = 0
+    """Made anew."""
+    unfit: str = ""
+    """Why it could not be replayed."""
+    votes: Votes = Votes()
+    team: str | None = None
+    """What the team answered to it, as far as that was captured."""
+
+
+class Recordings:
+    """All that was recorded. Methods raise KnowledgeError."""
+
+    def __init__(self, db: Database, archive: Archive, knowledge: Knowledge) -> None:
+        self._store, self._feedback = RecordingStore(db), FeedbackStore(db)
+        self._archive, self._knowledge = archive, knowledge
+
+    async def why(self, name: str) -> tuple[Why, ...]:
+        """Return what was recorded about a question, a reply, a pair or a source, oldest first.
+
+        Raises ConfigError where there is nothing.
+        """
+        return tuple([await self._told(each) for each in await self._of(name)])
+
+    async def newest(self, limit: int) -> tuple[Why, ...]:
+        """Return the newest recordings, newest first."""
+        return tuple([await self._told(each) for each in await self._store.newest(limit)])
+
+    async def replay(
+        self,
+        wanted: str | datetime,
+        *,
+        answerer: Answerer,
+        learning: Model,
+        templates: Templates,
+        offline: bool,
+        only: str = "",
+    ) -> tuple[Again, ...]:
+        """Work out again what was recorded about a name, or all answers since a time; oldest first.
+
+        Recorded replies serve where the prompt is the same, and, where a model is named by `only`, of that model; other
+        prompts are asked anew, unless `offline`. Raises ConfigError where there is nothing.
+        """
+        if isinstance(wanted, str):
+            found = await self._of(wanted)
+        else:
+            found = await self._store.since(wanted.isoformat(), ANSWER)
+            if not found:
+                raise ConfigError(f"no answer was recorded since {wanted:%Y-%m-%d %H:%M} UTC")
+        replay = Replay(answerer=answerer, templates=templates, model=None if offline else answerer.model, only=only)
+
+        async def again(recorded: Recorded) -> Again:
+            if recorded.kind == ANSWER:
+                return await self._answered_again(recorded, replay)
+            return await _asked_again(recorded, templates, None if offline else learning, only)
+
+        return await _each(found, again)
+
+    async def _of(self, name: str) -> tuple[Recorded, ...]:
+        found = await self._store.of(name.rstrip("/").rpartition("/")[2] if "://" in name else name)
+        if not found:
+            raise ConfigError(
+                f"nothing is recorded of {name[:80]!a}: name a message, its link, a captured pair or a source of the"
+                " last days (see [recorder]); `intern why` lists the newest recordings"
+            )
+        return found
+
+    async def _told(self, recorded: Recorded) -> Why:
+        texts = await self._store.texts(recorded.texts)
+        head = {name: getattr(recorded, name) for name in ("kind", "subject", "at", "outcome", "unfit")}
+        if recorded.kind != ANSWER:
+            return Why(**head, said=(_said(recorded.read(Noted).call, texts),))
+        answered = recorded.read(Answered)
+        debug = answered.result.debug or {}
+        steps = {step: cast("dict[str, Any]", fields) for step, fields in debug.items() if isinstance(fields, dict)}
+        search = next(iter(answered.searched), None)
+        hits = () if search is None else search.hits
+        learned = chain.from_iterable((*e.learned.nuggets, *e.learned.facts) for e in answered.recalled)
+        return Why(
+            **head,
+            heard=tuple(_lines(answered)),
+            addressed=answered.addressed,
+            entries=answered.entries,
+            searched=None if search is None else search.query,
+            hits=None if hits is None else tuple(_hit(hit, texts) for hit in hits),
+            learned=tuple(each.source_id for each in learned),
+            read=tuple(each.source_id for each in answered.sources),
+            unreadable=answered.unreadable,
+            said=tuple(_said(call, texts) for call in answered.calls),
+            checks=steps,
+            error=str(debug.get("error", "")),
+            reply=answered.result.reply_text,
+            citations=answered.result.citations,
+        )
+
+    async def _answered_again(self, recorded: Recorded, replay: Replay) -> Again:
+        answered = recorded.read(Answered)
+        asked = answered.conversation.messages[answered.conversation.asked]
+        again = Again(
+            kind=recorded.kind,
+            subject=recorded.subject,
+            at=recorded.at,
+            question="\n".join(message.text for message in asked),
+            then=_outcome(answered.result),
+            now="",
+            answered_then=answered.result.should_reply,
+            answered_now=False,
+            is_same=False,
+            unfit=recorded.unfit,
+        )
+        texts = await self._store.texts(recorded.texts)
+        if recorded.unfit or len(texts) < len(recorded.texts):
+            return msgspec.structs.replace(again, unfit=recorded.unfit or _FORGOTTEN)
+        replayed = await replay.again(answered, texts)
+        return msgspec.structs.replace(
+            again,
+            # Without the reply to a changed prompt, there is no answer, and no silence either.
+            now="" if replayed.changed and replay.model is None else _outcome(replayed.result),
+            answered_now=replayed.result.should_reply,
+            is_same=replayed.is_same,
+            changed=replayed.changed,
+            calls=replayed.calls,
+            votes=await self._feedback.of(MessageId(recorded.subject)) if recorded.subject else Votes(),
+            team=await run_sync(self._team_answer, MessageId(recorded.subject)),
+        )
+
+    def _team_answer(self, question_id: MessageId) -> str | None:
+        for conversation_id in self._archive.conversations_of(question_id):
+            pair = self._archive.latest_of(conversation_id)
+            if pair is None or question_id not in pair.message_ids or len(pair.turns) != len(pair.message_ids):
+                continue
+            after = pair.message_ids.index(question_id)
+            said = [
+                turn.text
+                for turn, each in list(zip(pair.turns, pair.message_ids, strict=True))[after:]
+                if turn.speaker == "Team" and not self._knowledge.is_withdrawn(each)
+            ]
+            if said:
+                return "\n".join(said)
+        return None
+
+
+async def _each(found: Sequence[Recorded], again: Callable[[Recorded], Awaitable[Again]]) -> tuple[Again, ...]:
+    done: dict[int, Again] = {}
+    limiter = CapacityLimiter(_AT_ONCE)
+
+    async def work(n: int, recorded: Recorded) -> None:
+        async with limiter:
+            done[n] = await again(recorded)
+            tell("Replaying {total} recordings", len(done), len(found))
+
+    async with create_task_group() as tg:
+        for n, each in enumerate(found):
+            tg.start_soon(work, n, each)
+    return tuple(done[n] for n in range(len(found)))
+
+
+async def _asked_again(recorded: Recorded, templates: Templates, model: Model | None, only: str) -> Again:
+    """Ask the same of today's template of a prompt."""
+    noted = recorded.read(Noted)
+    call, unfit, now = noted.call, recorded.unfit, ""
+    replies = RecordedModel([call] if only in {"", call.model} else [], templates, model)
+    prompt = next((each for each in PROMPTS if each.name == call.prompt), None)
+    try:
+        if prompt is None:
+            unfit = f"there is no prompt {call.prompt} any more"
+        elif not unfit:
+            given = msgspec.convert(noted.material, prompt.takes)
+            now = encoded(await replies.ask(prompt, given)).decode()
+    except msgspec.ValidationError as error:
+        unfit = f"the prompt takes something else by now ({error})"
+    except InternError as error:
+        unfit = "" if replies.changed and model is None else str(error)
+    return Again(
+        kind=recorded.kind,
+        subject=recorded.subject,
+        at=recorded.at,
+        question="",
+        then=call.reply,
+        now=now,
+        is_same=now == call.reply and not unfit,
+        changed=tuple(replies.changed),
+        calls=len(replies.changed) if model is not None else 0,
+        unfit=unfit,
+    )
+
+
+def _outcome(result: AIResult) -> str:
+    return result.reply_text or "" if result.should_reply else f"[{result.reason}]"
+
+
+def _lines(answered: Answered) -> Iterable[Line]:
+    messages = answered.conversation.messages
+    asker = messages[-1].author_id if messages else None
+    for message in messages:
+        speaker = "bot" if message.role == "assistant" else "asker" if message.author_id == asker else "member"
+        files = (f"[attached: {file.filename}]" for file in message.attachments)
+        yield Line(speaker, "\n".join(filter(None, (message.text, *files))))
+
+
+def _hit(hit: records.Hit, texts: Mapping[str, str]) -> Hit:
+    return Hit(source_id=hit.source_id, likeness=hit.likeness, text=texts.get(hit.text, ""))
+
+
+def _said(call: Call, texts: Mapping[str, str]) -> Said:
+    return Said(
+        prompt=call.prompt,
+        model=call.model,
+        tokens=call.tokens,
+        seconds=call.seconds,
+        instructions=texts.get(call.shared, ""),
+        shown=call.user,
+        reply=call.reply,
+        error=call.error,
+    )

@@ -1,0 +1,155 @@
+"""Recordings of answers and of other model calls, compressed, and the texts that they share.
+
+A recording goes as a whole: with its age, for room, or with any words that are forgotten. A shared text goes with the
+last recording that names it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.errors import KnowledgeError
+from intern.core.ids import MessageId
+from intern.stores.blocks import bare
+from intern.stores.database import Transaction
+from intern.stores.sqlite.store import IN, Store, Table, bare_ids, listed, reads, writes
+
+_LEVEL = 3  # of zlib: half the time of the usual one, for a few percent more bytes
+ROW = 300
+"""About the bytes of a row, with those of its indices and messages, beside its longest columns."""
+
+
+S = TypeVar("S", bound=Struct)
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """A recording as it is listed."""
+
+    kind: str
+    """`answer`, or the prompt of a capture or a description."""
+    subject: str
+    """The id of the question, of the captured pair, or of the source; empty where there is none."""
+    at: str
+    outcome: str
+    unfit: str
+    """Why it cannot be replayed; empty if it can."""
+    about: tuple[str, ...]
+    """Whose words it holds; see `RecordingStore.forget`."""
+    texts: tuple[str, ...] = ()
+    """The digests of its shared texts."""
+    size: int = 0
+    """Bytes of all of it, but for the shared texts."""
+    recording: bytes = b""
+    """Packed JSON."""
+
+    def read(self, kind: type[S]) -> S:
+        """Unpack the recording. Raises KnowledgeError if it cannot be read."""
+        try:
+            return msgspec.json.decode(unpacked(self.recording), type=kind)
+        except (msgspec.MsgspecError, zlib.error) as error:
+            raise KnowledgeError(f"the recording of {self.subject or self.at} cannot be read: {error}") from error
+
+
+class Recording(Struct, frozen=True, kw_only=True):
+    """A recording to be kept, with its messages: those that it is about, and the others that it holds."""
+
+    row: Recorded
+    asked: Collection[MessageId] = ()
+    heard: Collection[MessageId] = ()
+
+
+def packed(data: bytes) -> bytes:
+    """Compress; in a thread, as it takes a while."""
+    return zlib.compress(data, _LEVEL)
+
+
+def unpacked(data: bytes) -> bytes:
+    """Return what was compressed."""
+    return zlib.decompress(data)
+
+
+_RECORDINGS = Table("recordings", Recorded, json=("about", "texts"))
+_OURS = "where community = :community"
+_UNUSED = f"""
+    delete from recorded_texts {_OURS} and digest not in (
+        select each.value from recordings, json_each(recordings.texts) as each
+        where recordings.community = :community
+    )
+"""
+
+
+class RecordingStore(Store):
+    """All recordings of a community."""
+
+    @writes
+    def keep(self, db: Transaction, recordings: Sequence[Recording], texts: Mapping[str, bytes]) -> None:
+        """Keep recordings, and the shared texts that may be new, packed."""
+        for each in recordings:
+            recording = db.number(f"{_RECORDINGS.insert} returning rid", _RECORDINGS.row(each.row))
+            rows = [(bare(message_id), recording, int(message_id in each.asked)) for message_id in each.heard]
+            db.run_each(
+                "insert into recording_messages (community, message_id, recording, asked) values (:community, ?, ?, ?)"
+                " on conflict do nothing",
+                rows,
+            )
+        db.run_each(
+            "insert into recorded_texts (community, digest, text) values (:community, ?, ?) on conflict do nothing",
+            texts.items(),
+        )
+
+    @reads
+    def of(self, db: Transaction, name: str) -> tuple[Recorded, ...]:
+        """Return what was recorded about a question (by its messages or those of its reply), a pair or a source."""
+        asked = "select recording from recording_messages where community = :community and message_id = ? and asked = 1"
+        found = f"{_OURS} and (subject = ? or rid in ({asked})) order by rid"
+        reply = "select question_id from post_parts where community = :community and message_id = ?"
+        return _RECORDINGS.all(db, found, (name, name)) or next(
+            (_RECORDINGS.all(db, found, (each, each)) for each in db.texts(reply, (name,))), ()
+        )
+
+    @reads
+    def since(self, db: Transaction, at: str, kind: str) -> tuple[Recorded, ...]:
+        """Return all recordings of a kind from a time on, oldest first."""
+        return _RECORDINGS.all(db, f"{_OURS} and at >= ? and kind = ? order by rid", (at, kind))
+
+    @reads
+    def newest(self, db: Transaction, limit: int) -> tuple[Recorded, ...]:
+        """Return the newest recordings, newest first."""
+        return _RECORDINGS.all(db, f"{_OURS} order by rid desc limit ?", (limit,))
+
+    @reads
+    def texts(self, db: Transaction, digests: Collection[str]) -> dict[str, str]:
+        """Return shared texts; those that were forgotten are missing."""
+        statement = f"select digest, text from recorded_texts {_OURS} and digest {IN}"
+        rows = msgspec.convert(db.rows(statement, (listed(digests),)), list[tuple[str, bytes]])
+        return {digest: unpacked(text).decode() for digest, text in rows}
+
+    @writes
+    def forget(self, db: Transaction, message_ids: Collection[MessageId], about: Collection[str]) -> bool:
+        """Delete each recording that holds one of these messages, or words of one of those that `about` names.
+
+        Return whether there were any.
+        """
+        heard = f"select recording from recording_messages where community = :community and message_id {IN}"
+        gone = db.run(f"delete from recordings {_OURS} and rid in ({heard})", (bare_ids(message_ids),))
+        held = f"exists (select 1 from json_each(recordings.about) as each where each.value {IN})"
+        gone += db.run(f"delete from recordings {_OURS} and {held}", (listed(about),))
+        if gone:
+            db.run(_UNUSED)
+        return bool(gone)
+
+    @writes
+    def trim(self, db: Transaction, oldest: str, most_bytes: int) -> None:
+        """Delete the recordings from before a time, and the oldest ones beyond so many bytes."""
+        db.run(f"delete from recordings {_OURS} and at < ?", (oldest,))
+        db.run(_UNUSED)
+        shared = db.number(f"select sum(length(text) + ?) from recorded_texts {_OURS}", (ROW,))
+        newer = f"select rid, sum(size) over (order by rid desc) as newer from recordings {_OURS}"
+        beyond = f"select rid from ({newer}) as sized where newer > ?"
+        if db.run(f"delete from recordings {_OURS} and rid in ({beyond})", (max(0, most_bytes - shared),)):
+            db.run(_UNUSED)

@@ -1,0 +1,175 @@
+"""The flight recorder of a bot at work keeps enough to replay it, nothing secret, and nothing that was forgotten."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from anyio import fail_after
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from intern.core.errors import ConfigError
+from intern.core.flow import Reply
+from intern.core.messages import AIResult
+from intern.core.records import CapturedPair, Filed
+from intern.learning.forgetting import Forget
+from intern.runtime.bot import open_sandbox
+from intern.service.intern import Intern, open_intern
+from intern.settings.loading import Settings
+from intern.sources.refresh import Refreshed
+from tests.at_work import Watching, settings_in
+from tests.endpoint_double import EndpointDouble, endpoint_double
+from tests.fakes import HandClock
+from tests.sandbox import Sandbox
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = "@intern which port does the relay listen on?"
+
+
+class Bot:
+    """A bot with an endpoint, at work in a folder; each `open_intern` looks into it afterwards."""
+
+    def __init__(self, folder: Path, endpoint: EndpointDouble) -> None:
+        self.endpoint = endpoint
+        self.settings = settings_in(folder, llm={"base_url": endpoint.base_url, "model": "m", "max_retries": 0})
+        self.sandbox, self.seen = Sandbox(HandClock(), team={"mira"}), Watching()
+        self.places = [self.sandbox.add_channel(f"help-{n}") for n in range(3)]
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncGenerator[None]:
+        with fail_after(30):
+            async with open_sandbox(self.settings, self.sandbox, events=self.seen, clock=HandClock()):
+                await self.seen.one_of(Refreshed)
+                yield
+
+    @asynccontextmanager
+    async def looked_into(self, settings: Settings | None = None) -> AsyncGenerator[Intern]:
+        async with open_intern(settings or self.settings, clock=HandClock()) as intern:
+            yield intern
+
+
+@pytest.fixture
+def bot(tmp_path: Path) -> Any:
+    with endpoint_double() as endpoint:
+        yield Bot(tmp_path / "data", endpoint)
+
+
+async def test_an_answer_is_recorded_and_replays_to_the_byte_without_a_call(bot: Bot) -> None:
+    async with bot.at_work():
+        asked = bot.sandbox.say("bob", QUESTION, channel_id=bot.places[0])
+        await bot.seen.one_of(Reply)
+    calls = len(bot.endpoint.requests)
+    async with bot.looked_into() as intern:
+        (why,) = await intern.why(asked.id)
+        (again,) = await intern.replay(asked.id, offline=True)
+    assert [line.text for line in why.heard] == [QUESTION]
+    assert [said.prompt for said in why.said] == ["decide", "confirm"]
+    assert "port 7480" in why.said[0].shown
+    assert why.hits is not None
+    assert why.hits[0].source_id == "kb:ports.md"
+    assert why.reply is not None
+    assert (again.is_same, again.changed, again.unfit, again.calls) == (True, (), "", 0)
+    assert again.now == why.reply
+    assert len(bot.endpoint.requests) == calls
+
+
+async def test_a_capture_and_a_document_are_recorded_by_call_and_replay(bot: Bot) -> None:
+    async with bot.at_work():
+        asked = bot.sandbox.say("bob", "which port does the relay listen on?", channel_id=bot.places[0])
+        bot.sandbox.say(
+            "mira", "It is 7480, unless `listen` says otherwise.", reply_to=asked.id, channel_id=bot.places[0]
+        )
+        pair = await bot.seen.one_of(CapturedPair)
+        await bot.seen.one_of(Filed)
+    async with bot.looked_into() as intern:
+        (classified, *_) = await intern.why(pair.qa_id)
+        assert classified.kind == "classify"
+        assert "7480" in classified.said[0].shown
+        (described,) = await intern.why("kb:ports.md")
+        assert described.kind == "summarize_source"
+        for each in (*await intern.replay(pair.qa_id, offline=True), *await intern.replay("kb:ports.md", offline=True)):
+            assert each.is_same, each
+
+
+async def test_secrets_are_masked_and_the_recording_says_that_it_cannot_be_replayed(bot: Bot) -> None:
+    secret = "ghp_" + "a1B2" * 10
+    async with bot.at_work():
+        asked = bot.sandbox.say("bob", f"@intern which port? my token is {secret}", channel_id=bot.places[0])
+        await bot.seen.one_of(AIResult)
+    async with bot.looked_into() as intern:
+        (why,) = await intern.why(asked.id)
+        (again,) = await intern.replay(asked.id, offline=True)
+    assert why.unfit == again.unfit == "secrets in it were masked"
+    assert "[masked github_token]" in why.heard[0].text
+    assert secret not in words_of(bot.settings)
+
+
+async def test_what_a_member_wrote_is_in_no_recording_once_they_are_forgotten(bot: Bot) -> None:
+    """Their question, the capture of it, and an answer to somebody else that was shown the capture."""
+    async with bot.at_work():
+        place, other, elsewhere = bot.places
+        plain = bot.sandbox.say("ann", QUESTION, channel_id=elsewhere)
+        await bot.seen.one_of(Reply)
+        asked = bot.sandbox.say("bob", f"{QUESTION} It feeds my zebrafish.", channel_id=place)
+        await bot.seen.one_of(Reply, after=1)
+        bot.sandbox.say("mira", "Ours listens on 7481.", reply_to=asked.id, channel_id=place)
+        await bot.seen.one_of(Filed)
+        await bot.seen.one_of(Refreshed, after=1)
+        later = bot.sandbox.say("ann", "@intern on which port does the relay listen?", channel_id=other)
+        await bot.seen.one_of(AIResult, after=2)
+    async with bot.looked_into() as intern:
+        (why,) = await intern.why(later.id)
+        assert "zebrafish" in why.said[0].shown
+        assert (await intern.forget(Forget(user_id=asked.author.id, erase=True))).found
+        for each in (asked.id, later.id):
+            with pytest.raises(ConfigError, match="nothing is recorded of"):
+                await intern.why(each)
+        assert await intern.why(plain.id)  # it drew on documents alone
+    assert "zebrafish" not in words_of(bot.settings)
+    data = bot.settings.paths.data
+    assert [path for path in data.rglob("*") if path.is_file() and b"zebrafish" in path.read_bytes()] == []
+
+
+async def test_a_deleted_message_takes_its_recording_with_it(bot: Bot) -> None:
+    async with bot.at_work():
+        asked = bot.sandbox.say("bob", QUESTION, channel_id=bot.places[0])
+        await bot.seen.one_of(Reply)
+        bot.sandbox.delete(bot.places[0], asked.id)
+    async with bot.looked_into() as intern:
+        with pytest.raises(ConfigError, match="nothing is recorded of"):
+            await intern.why(asked.id)
+
+
+async def test_nothing_is_recorded_where_the_operator_wants_that(bot: Bot) -> None:
+    bot.settings = replace(bot.settings, recorder=replace(bot.settings.recorder, enabled=False))
+    async with bot.at_work():
+        bot.sandbox.say("bob", QUESTION, channel_id=bot.places[0])
+        await bot.seen.one_of(Reply)
+    async with bot.looked_into() as intern:
+        assert await intern.why() == ()
+
+
+async def test_a_recorder_that_fails_costs_no_answer_and_says_so_once(bot: Bot) -> None:
+    with capture_logs() as logs:
+        async with bot.at_work():
+            with apsw.Connection(str(bot.settings.paths.database)) as db:
+                db.execute("create trigger full before insert on recordings begin select raise(abort, 'full'); end")
+            for n in range(2):
+                bot.sandbox.say("bob", QUESTION, channel_id=bot.places[n])
+                await bot.seen.one_of(Reply, after=n)
+    assert [each["event"] for each in logs].count("recordings_not_kept") == 1
+
+
+def words_of(settings: Settings) -> str:
+    """All texts in the tables of the recorder, unpacked."""
+    with apsw.Connection(str(settings.paths.database)) as db:
+        packed = db.execute("select recording from recordings union all select text from recorded_texts").fetchall()
+        plain = db.execute("select * from recording_messages").fetchall()
+    return "\n".join([*(zlib.decompress(data).decode() for (data,) in packed), str(plain)])

@@ -1,0 +1,131 @@
+"""Recordings are found by their messages, and go with age, for room, or with what is forgotten, on both engines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection
+from pathlib import Path
+
+import pytest
+
+from intern.core.errors import KnowledgeError
+from intern.core.ids import MessageId
+from intern.stores.database import Database
+from intern.stores.sqlite.recordings import Recorded, Recording, RecordingStore, packed
+from tests.engines import open_database
+from tests.fakes import HandClock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
+
+DAY = "2026-02-0{}T00:00:00+00:00"
+
+
+@pytest.fixture
+async def db(tmp_path: Path) -> AsyncGenerator[Database]:
+    async with await open_database(tmp_path / "intern.db") as opened:
+        yield opened
+
+
+def recording(
+    n: int, *, heard: Collection[str] = (), about: Collection[str] = (), texts: Collection[str] = (), size: int = 100
+) -> Recording:
+    row = Recorded(
+        kind="answer",
+        subject=str(n),
+        at=DAY.format(n),
+        outcome="answered",
+        unfit="",
+        about=tuple(about),
+        texts=tuple(texts),
+        size=size,
+        recording=packed(b'{"digest":"%d"}' % n),
+    )
+    asked = MessageId(str(n))
+    return Recording(row=row, asked=[asked], heard=[asked, *map(MessageId, heard)])
+
+
+async def kept(db: Database, *recordings: Recording) -> RecordingStore:
+    store = RecordingStore(db, clock=HandClock())
+    texts = {digest: packed(f"text {digest}".encode()) for each in recordings for digest in each.row.texts}
+    await store.keep(recordings, texts)
+    return store
+
+
+async def left(store: RecordingStore) -> list[str]:
+    return [each.subject for each in reversed(await store.newest(100))]
+
+
+async def test_a_recording_is_found_by_the_messages_that_it_is_about_alone(db: Database) -> None:
+    store = await kept(db, recording(1, heard=["7"]), recording(2, heard=["1"]))
+    (found,) = await store.of("1")
+    assert (found.subject, found.unfit, found.about) == ("1", "", ())
+    assert await store.of("7") == ()
+    assert [each.subject for each in await store.since(DAY.format(2), "answer")] == ["2"]
+    assert await store.since(DAY.format(1), "classify") == ()
+
+
+async def test_a_recording_is_found_by_its_reply(db: Database) -> None:
+    store = await kept(db, recording(1))
+    await db.run(
+        "insert into posts (community, question_id, channel_id, target, state, reason, changed_at)"
+        " values (:community, '1', '9', 'in_place', 'finished', '', '')"
+    )
+    await db.run(
+        "insert into post_parts (community, question_id, n, text, nonce, message_id)"
+        " values (:community, '1', 0, '', '', '88')"
+    )
+    assert [each.subject for each in await store.of("88")] == ["1"]
+
+
+async def test_forgetting_takes_what_holds_a_message_or_names_a_person_or_a_topic(db: Database) -> None:
+    store = await kept(
+        db,
+        recording(1, heard=["7"]),
+        recording(2, about=["user:5", "team:gpu.txt"]),
+        recording(3, about=["team:cpu.txt"]),
+        recording(4, about=["user:55"]),
+    )
+    assert await store.forget([MessageId("msg_7")], [])
+    assert await left(store) == ["2", "3", "4"]
+    assert await store.forget([], ["user:5", "team:c"])
+    assert await left(store) == ["3", "4"]
+    assert not await store.forget([MessageId("2")], ["user:5"])
+    assert await db.texts("select message_id from recording_messages where community = :community") == ["3", "4"]
+
+
+async def test_a_shared_text_goes_with_the_last_recording_that_names_it(db: Database) -> None:
+    store = await kept(db, recording(1, texts=["a", "b"]), recording(2, texts=["b"]))
+    assert await store.texts(["a", "b", "c"]) == {"a": "text a", "b": "text b"}
+    await store.forget([MessageId("1")], [])
+    assert await store.texts(["a", "b"]) == {"b": "text b"}
+
+
+async def test_the_oldest_recordings_go_for_their_age_and_for_room(db: Database) -> None:
+    store = await kept(db, *(recording(n, texts=[str(n)], size=1_000) for n in range(1, 6)))
+    await store.trim(DAY.format(2), 1_000_000)
+    assert await left(store) == ["2", "3", "4", "5"]
+    shared = 4 * 400
+    await store.trim(DAY.format(1), 2_500 + shared)
+    assert await left(store) == ["4", "5"]
+    assert await store.texts(list("12345")) == {"4": "text 4", "5": "text 5"}
+
+
+async def test_another_community_sees_and_loses_nothing(db: Database) -> None:
+    store = await kept(db, recording(1, about=["anyone"], texts=["a"]))
+    other = RecordingStore(db.of("other"))
+    assert await other.of("1") == ()
+    assert await other.texts(["a"]) == {}
+    await other.trim(DAY.format(9), 0)
+    await other.forget([MessageId("1")], ["anyone"])
+    assert await left(store) == ["1"]
+    assert await store.texts(["a"]) == {"a": "text a"}
+
+
+async def test_a_damaged_recording_is_a_clear_error(db: Database) -> None:
+    store = await kept(db, recording(1))
+    (found,) = await store.of("1")
+    with pytest.raises(KnowledgeError, match="the recording of 1 cannot be read"):
+        found.read(Recorded)
+    await db.run("update recordings set recording = ? where community = :community", (b"not packed",))
+    (found,) = await store.of("1")
+    with pytest.raises(KnowledgeError, match="the recording of 1 cannot be read"):
+        found.read(Recorded)
