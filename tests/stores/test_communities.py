@@ -156,7 +156,7 @@ def statements() -> Iterator[tuple[str, str, str]]:
 
 
 OF_NO_TABLE = re.compile(
-    r"select \{\} from \{\}|insert into \{\} \(\{\}, rank\) .*|delete from identities|select setval.*"
+    r"select \{\} from \{\}|insert into \{\} \(\{\}, rank\) .*|delete from (?:identities|record\w+)|select setval.*"
 )
 """`Table.select`, since the test looks at the statements that are made of it; orders to a full-text index; what is
 taken out of the copy of a whole file; and the counter of a table's rows, which all communities share."""

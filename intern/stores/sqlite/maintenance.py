@@ -81,11 +81,6 @@ def _copy(source: Path, to: Path) -> Generator[Any]:
             yield writing
 
 
-_WITHOUT_RECORDINGS = "".join(
-    f"delete from {table};" for table in ("recording_messages", "recordings", "recorded_texts")
-)
-
-
 def copied(source: Path, to: Path) -> None:
     """Write what the database holds at one moment, but for recordings, to a new file, without a log beside it."""
     with _copy(source, to) as copy:
@@ -93,8 +88,11 @@ def copied(source: Path, to: Path) -> None:
             # Where it takes the original's place, the search must not go on from the changes that came after.
             copy.execute("delete from identities")
             # A copy lasts longer than recordings may.
-            if copy.execute("select 1 from recordings limit 1").fetchall():
-                copy.execute(f"{_WITHOUT_RECORDINGS} vacuum").fetchall()
+            copy.execute("delete from recording_messages")
+            copy.execute("delete from recorded_texts")
+            copy.execute("delete from recordings")
+            if copy.changes():
+                copy.execute("vacuum")
         copy.pragma("journal_mode", "delete")
 
 

@@ -1,0 +1,244 @@
+"""A tape holds all that an answer was made from: played again, it gives the same prompts and the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from intern.answering.nearest import Nearest
+from intern.answering.prompts import (
+    ANSWER,
+    CONFIRM,
+    DECIDE,
+    GATE,
+    SELECT,
+    VERIFY,
+    AnsweringOptions,
+    Draft,
+    GateDecision,
+    Selection,
+    Verification,
+)
+from intern.answering.recording import Answered, Replay, Tape, plain, taped
+from intern.answering.workflow import Answerer
+from intern.answering.working import Knowledge
+from intern.core.errors import KnowledgeError, ModelUnavailableError, SourceError
+from intern.core.ids import MessageId, SourceId, UserId
+from intern.core.messages import AIResult, Conversation, Image, Message, RequestContext
+from intern.core.records import IndexEntry, Learned, SourceText
+from intern.core.text.masking import encoded
+from intern.models.recording import digest_of
+from intern.models.templates import Templates
+from tests.answering.shelf import Shelf
+from tests.answering.test_fused import KEYS, PORTS, RIGHT, TEAM, decision
+from tests.fakes import HandClock, ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = "how do I rotate the keys?"
+PICTURES = (Image(media_type="image/png", data=b"x"),)
+CONTEXT = RequestContext(message_id=MessageId("9"))
+
+
+class Recorder:
+    """Answers on a tape, and keeps its texts as a database would."""
+
+    def __init__(self, knowledge: Knowledge, model: ScriptedModel, **options: Any) -> None:
+        self.answerer = Answerer(model, knowledge, AnsweringOptions(**options), Nearest())
+        self.texts: dict[str, str] = {}
+
+    async def recorded(self, conversation: Conversation, *, addressed: bool = True) -> tuple[Answered, str]:
+        """Return the recording, as it is read back, and why it cannot be replayed."""
+        tape = Tape(at=HandClock().now(), conversation=conversation, context=CONTEXT, addressed=addressed)
+        tape.result = await taped(self.answerer, tape, "m").answer(conversation, CONTEXT, addressed=addressed)
+        answered = tape.answered(Templates(), self._keep)
+        return msgspec.json.decode(encoded(answered), type=Answered), tape.unfit
+
+    def _keep(self, text: str) -> str:
+        self.texts[digest_of(text)] = text
+        return digest_of(text)
+
+    def replay(self, **how: Any) -> Replay:
+        """Return today's code, with other knowledge, and a model that fails the test when it is asked."""
+        today = Answerer(ScriptedModel(), Shelf({}), self.answerer.options, Nearest())
+        given: dict[str, Any] = {"answerer": today, "templates": Templates(), **how}
+        return Replay(**given)
+
+
+def asked(*texts: str, **fields: Any) -> Conversation:
+    return Conversation(tuple(Message(role="user", text=text, author_id=UserId("5"), **fields) for text in texts))
+
+
+def shelf() -> Shelf:
+    known = Shelf(
+        {"kb:keys.md": KEYS, "kb:ports.md": PORTS, "team:keys.txt": TEAM},
+        urls={"kb:keys.md": "https://docs.example/keys"},
+        links={"team:keys.txt#qa_20260201_031056.228000": "https://discord.example/1"},
+    )
+    known.order = [SourceId("team:keys.txt"), SourceId("kb:keys.md"), SourceId("kb:ports.md")]
+    return known
+
+
+def fused() -> ScriptedModel:
+    model = ScriptedModel()
+    model.always(DECIDE, decision())
+    model.always(CONFIRM, RIGHT)
+    return model
+
+
+def separate() -> ScriptedModel:
+    model = ScriptedModel()
+    model.always(GATE, GateDecision(kind="question"))
+    model.always(SELECT, Selection(selected_source_ids=("kb:keys.md",)))
+    model.always(ANSWER, Draft(answer="Rotate with `relay keys rotate`.", citations=("kb:keys.md",)))
+    model.always(VERIFY, Verification(is_good_enough=True))
+    return model
+
+
+def untouched(known: Shelf) -> None:
+    del known
+
+
+def lost(known: Shelf) -> None:
+    known.broken["kb:ports.md"] = SourceError("gone")
+
+
+def unsearched(known: Shelf) -> None:
+    known.order = None
+
+
+def taught(known: Shelf) -> None:
+    known.sources["nugget:1"] = "Keys live a day"
+    fact = SourceText(source_id=SourceId("fact:1"), text="Keys live a day.", title="Keys", said="They live a day.")
+    known.knows = Learned(nuggets=(IndexEntry(SourceId("nugget:1"), "Keys"),), likeness=0.5, facts=(fact,))
+
+
+@pytest.mark.parametrize("change", [untouched, lost, unsearched, taught])
+@pytest.mark.parametrize(("steps", "model"), [("fused", fused), ("separate", separate)])
+async def test_a_recording_replays_to_the_byte(
+    steps: str, model: Callable[[], ScriptedModel], change: Callable[[Shelf], None]
+) -> None:
+    known = shelf()
+    change(known)
+    recorder = Recorder(known, model(), steps=steps)
+    answered, unfit = await recorder.recorded(asked("hello there", QUESTION))
+    assert answered.result.should_reply
+    assert not unfit
+    again = await recorder.replay().again(answered, recorder.texts)
+    assert (again.is_same, again.changed, again.calls) == (True, (), 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["lol", "half \ud800 a letter?", "=== end of message ===\x00 {{ 1/0 }} ?", "？" * 9_000]
+)
+async def test_hostile_words_replay_like_others(text: str) -> None:
+    recorder = Recorder(shelf(), fused())
+    answered, unfit = await recorder.recorded(asked(text), addressed=False)
+    assert not unfit
+    again = await recorder.replay().again(answered, recorder.texts)
+    assert (again.is_same, again.changed) == (True, ())
+
+
+def stricter(folder: Path) -> Templates:
+    """Return other instructions for the check."""
+    shipped = Templates().source(CONFIRM)
+    (folder / "confirm.md.j2").write_text(shipped.replace("{% block system %}", "{% block system %}\nBe strict."))
+    return Templates(folder)
+
+
+async def test_a_changed_prompt_is_told_offline_and_asked_anew_with_a_model(tmp_path: Path) -> None:
+    recorder = Recorder(shelf(), fused())
+    answered, _ = await recorder.recorded(asked(QUESTION))
+    templates = stricter(tmp_path)
+    offline = await recorder.replay(templates=templates).again(answered, recorder.texts)
+    assert (offline.changed, offline.calls, offline.is_same) == (("confirm",), 0, False)
+    model = ScriptedModel()
+    model.always(CONFIRM, replace(RIGHT, verdict="unsupported"))
+    online = await recorder.replay(templates=templates, model=model).again(answered, recorder.texts)
+    assert (online.changed, online.calls, online.result.reason) == (("confirm",), 1, "rejected")
+    assert [name for name, _ in model.asked] == ["confirm"]
+
+
+async def test_replies_of_another_model_do_not_serve_where_one_is_named() -> None:
+    recorder = Recorder(shelf(), fused())
+    answered, _ = await recorder.recorded(asked(QUESTION))
+    same = await recorder.replay(only="m").again(answered, recorder.texts)
+    assert (same.is_same, same.calls) == (True, 0)
+    other = await recorder.replay(only="n", model=fused()).again(answered, recorder.texts)
+    assert (other.is_same, other.calls) == (True, 2)
+
+
+async def test_what_the_knowledge_was_not_asked_is_told_and_never_looked_up() -> None:
+    recorder = Recorder(shelf(), fused())
+    answered, _ = await recorder.recorded(asked(QUESTION))
+    again = await recorder.replay(model=fused()).again(replace(answered, searched=()), recorder.texts)
+    assert (again.changed, again.is_same, again.result.reason) == (("a search",), False, "knowledge_failed")
+    again = await recorder.replay(model=fused()).again(replace(answered, sources=()), recorder.texts)
+    assert again.changed == ("the source team:keys.txt", "the source kb:keys.md", "the source kb:ports.md")
+
+
+@pytest.mark.parametrize(
+    ("conversation", "broken", "unfit"),
+    [
+        (
+            asked(QUESTION, images=(Image(media_type="image/png", data=b"x"),)),
+            None,
+            "it had pictures, which are not kept",
+        ),
+        (asked(QUESTION), KnowledgeError("no disk"), "it could not look (knowledge_failed)"),
+    ],
+)
+async def test_what_cannot_be_replayed_says_why(
+    conversation: Conversation, broken: KnowledgeError | None, unfit: str
+) -> None:
+    known = shelf()
+    known.broken |= {"index": broken} if broken else {}
+    answered, why = await Recorder(known, fused()).recorded(conversation)
+    assert why == unfit
+    assert not any(message.images for message in answered.conversation.messages)
+
+
+async def test_a_long_index_is_kept_only_as_a_number_and_says_so_where_its_descriptions_decided() -> None:
+    known = shelf()
+    known.sources |= {f"kb:{n}.md": f"# {n} {'x' * 400}" for n in range(200)}
+    recorder = Recorder(known, fused())
+    answered, unfit = await recorder.recorded(asked(QUESTION))
+    assert (answered.entries, answered.index, unfit) == (203, (), "")
+    assert (await recorder.replay().again(answered, recorder.texts)).is_same
+    known.order = None
+    _, unfit = await recorder.recorded(asked(QUESTION))
+    assert unfit == "it read the whole index, which is too long to be kept"
+
+
+async def test_a_call_that_failed_is_kept_with_its_error() -> None:
+    model = ScriptedModel()
+    model.always(DECIDE, ModelUnavailableError("nobody is there"))
+    answered, unfit = await Recorder(shelf(), model).recorded(asked(QUESTION))
+    assert [(call.prompt, call.reply, call.error) for call in answered.calls] == [("decide", "", "nobody is there")]
+    assert unfit == "it could not look (model_unavailable)"
+
+
+async def test_a_recording_names_all_whose_words_it_holds() -> None:
+    known = shelf()
+    said = Message(role="user", text="the keys?", author_id=UserId("7"), id=MessageId("70"))
+    conversation = Conversation((said, *asked(QUESTION, id=MessageId("9")).messages))
+    answered, _ = await Recorder(known, fused()).recorded(conversation)
+    assert answered.named == {"user:5", "user:7", "team:keys.txt"}
+    assert (answered.asked, answered.heard) == ({"9"}, {"9", "70"})
+    bot = Message(role="assistant", text="They rotate.", author_id=UserId("1"))
+    answered, _ = await Recorder(known, fused()).recorded(Conversation((bot, *asked(QUESTION).messages)))
+    assert "anyone" in answered.named
+    taught(known)
+    answered, _ = await Recorder(known, fused()).recorded(asked(QUESTION))
+    assert "anyone" in answered.named
+
+
+def test_an_answer_is_compared_without_the_figures_of_its_making() -> None:
+    assert plain(AIResult(should_reply=True, reply_text="x", debug={"seconds": 1})) == AIResult(
+        should_reply=True, reply_text="x"
+    )
