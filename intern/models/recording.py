@@ -46,7 +46,7 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A call that was just made. To render it again is left for later, so that nobody waits for it."""
+    """A call that was just made. Its prompt is rendered later, off the path of an answer."""
 
     prompt: Prompt[Any, Any]
     given: Any

@@ -1,7 +1,7 @@
 """The flight recorder: keeps what answers, captures and descriptions were made from, for some days.
 
-Nobody waits for it, and its failures cost nothing but recordings: a recording is in memory first, and `store` brings it
-to disk soon after. Secrets are masked. What is forgotten takes each recording with it that holds any of it.
+No answer waits for it, and its failures cost nothing but recordings: a recording is in memory first, and `store` brings
+it to disk soon after. Secrets are masked. What is forgotten takes each recording with it that holds any of it.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Recorder:
                     await self._keeps.forget(gone, ())
                     self._gone -= gone
                 self._failed = False
-            except Exception as error:  # noqa: BLE001 whatever it is, answers go on
+            except Exception as error:  # noqa: BLE001 a bug, too: answers go on
                 self._known.clear()
                 if not self._failed:
                     _log.warning("recordings_not_kept", recordings=len(waiting), reason=str(error))

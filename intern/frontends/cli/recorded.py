@@ -27,18 +27,18 @@ _ON_A_LINE = 60
 
 
 @click.command("why")
-@click.argument("name", metavar="[ID]", default="")
+@click.argument("id", default="")
 @click.option("--full", is_flag=True, help="Also each prompt as the model got it, with its instructions.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout, with all that is recorded.")
-def why(*, name: str, full: bool, as_json: bool) -> None:
+def why(*, id: str, full: bool, as_json: bool) -> None:  # noqa: A002 what people are asked for
     """Say how an answer came about.
 
     What was heard, searched, shown, said and checked, and why there was silence. ID is a message of the question or of
     the reply, or its link; or a captured pair (qa_…) or a source (kb:…, team:…), for the calls that filed or described
     it. Without it, the newest recordings are listed. Works beside a running bot. Exit code 2: nothing is recorded.
     """
-    found = ask_folder(lambda intern: intern.why(name))
-    if name:
+    found = ask_folder(lambda intern: intern.why(id))
+    if id:
         show_result(
             found, lambda found: show("\n\n".join("\n".join(_told(each, full=full)) for each in found)), as_json=as_json
         )
@@ -141,7 +141,7 @@ def _time(at: str) -> str:
 
 
 @click.command("replay")
-@click.argument("name", metavar="[ID]", default="")
+@click.argument("id", default="")
 @click.option("--since", type=UTC_DATES, metavar="DAY", help="All answers since this day (UTC), instead of one.")
 @click.option(
     "--prompts",
@@ -153,7 +153,13 @@ def _time(at: str) -> str:
 @click.option("--offline", is_flag=True, help="Ask no model: list the answers whose prompts changed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def replay(
-    *, name: str, since: datetime | None, prompts: Path | None, model: str | None, offline: bool, as_json: bool
+    *,
+    id: str,  # noqa: A002 what people are asked for
+    since: datetime | None,
+    prompts: Path | None,
+    model: str | None,
+    offline: bool,
+    as_json: bool,
 ) -> None:
     """Answer recorded questions again, with today's code, settings and templates.
 
@@ -165,7 +171,7 @@ def replay(
     Exit code 0: all answers are the same, or better. 1: some changed. 2: nothing is recorded. 3: some could not be
     replayed.
     """
-    if bool(name) == (since is not None):
+    if bool(id) == (since is not None):
         raise click.UsageError("say what to replay: ID, or --since DAY")
     if model and offline:
         raise click.UsageError("--model asks that model, so it does not go with --offline")
@@ -176,7 +182,7 @@ def replay(
         raise ConfigError("--model names a model of an endpoint, and llm.base_url names none")
     from intern.lab.replaying import judgement_of
 
-    wanted = since or name
+    wanted = since or id
     replayed = ask_folder(lambda intern: intern.replay(wanted, offline=offline, only=model or ""), settings)
     done = judgement_of(replayed)
     show_result(done, lambda done: show("\n".join(_table(done))), as_json=as_json)
