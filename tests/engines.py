@@ -139,8 +139,11 @@ class Server(Schemas):
     def __init__(self, folder: Path, wheel: Any) -> None:
         self.running = wheel.get_server(folder, cleanup_mode="stop")
         super().__init__(str(self.running.get_uri()))
+        access = self.running.pgdata / "pg_hba.conf"
+        access.write_text(f"local all {ROLE} scram-sha-256\n{access.read_text()}")  # else no password is asked for
         self.run("alter system set fsync = off", "select pg_reload_conf()")
-        self.run(f"create role {ROLE} login password 'hush'", f"grant create on database postgres to {ROLE}")
+        cheap = "set scram_iterations = 1"  # many tests connect
+        self.run(cheap, f"create role {ROLE} login password 'hush'", f"grant create on database postgres to {ROLE}")
 
     def kill(self) -> None:
         """Kill the server; its other processes end by themselves then."""

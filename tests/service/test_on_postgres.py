@@ -173,6 +173,27 @@ def test_its_backup_is_made_by_the_server_s_own_tools(settings: Settings, tmp_pa
         back_up(settings, tmp_path / "backup.db")
 
 
+@pytest.mark.parametrize("asked", [("run",), ("status",), ("ask", QUESTION)])
+async def test_a_process_with_a_wrong_password_ends_with_3_and_one_line(
+    settings: Settings, tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    environment = {
+        **os.environ,
+        "INTERN__DATA__URL": settings.data.url.reveal().replace(":hush@", ":s3cret@"),
+        "INTERN__DATA__DIR": str(settings.data.dir),
+        "INTERN__DISCORD__TOKEN": "MTQ3Nzk1MzYxMTM2NjQwMDAwMg.GkT0ZQ.a-token-that-is-never-used",
+        "INTERN__DISCORD__GUILD_IDS": "[1]",
+        "INTERN__LLM__PROVIDER": "offline",
+    }
+    program = [sys.executable, "-c", "from intern.frontends.cli import main; main()", *asked]
+    with fail_after(60):
+        done = await run_process(program, check=False, env=environment, cwd=tmp_path)
+    said = done.stderr.decode()
+    assert (done.returncode, done.stdout, said.count("\n")) == (3, b"", 1), said
+    assert "refuses the connection (password authentication failed for user" in said
+    assert "s3cret" not in said
+
+
 async def test_processes_file_a_pair_and_answer_from_it(
     postgres: Server, schema: str, settings: Settings, tmp_path: Path
 ) -> None:

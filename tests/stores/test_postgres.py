@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Generator
 from functools import partial
@@ -22,7 +23,7 @@ from intern.stores.postgres.connection import with_zero, without_zero
 from intern.stores.postgres.database import Database, PostgresTransaction
 from intern.stores.sqlite.store import as_json
 from tests.contracts.database import INSERT, SHARED, Gate
-from tests.engines import ROLE, Opening, Server
+from tests.engines import ROLE, Opening, Server, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -306,6 +307,78 @@ async def test_an_address_that_does_not_work_is_told_without_its_password(addres
             await Database.open(address)
         assert "s3cret" not in str(caught.value)
         assert "data.url" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        (f"{ROLE}:hush", f"{ROLE}:s3cret", "password authentication failed"),
+        (f"{ROLE}:hush", "nobody:s3cret", 'role "nobody" does not exist'),
+        ("/postgres?", "/nowhere?", 'database "nowhere" does not exist'),
+    ],
+)
+async def test_a_server_that_refuses_the_connection_is_no_server_that_is_away(
+    postgres: Server, schema: str, right: str, wrong: str, said: str
+) -> None:
+    with anyio.fail_after(20):
+        with pytest.raises(KnowledgeError, match=rf"refuses the connection \({said}.*\); check user, pass") as caught:
+            await Database.open(postgres.url(schema).replace(right, wrong))
+        assert not any(each in str(caught.value) for each in ("hush", "s3cret", "\n"))
+
+
+async def test_a_server_that_takes_no_writes_is_read_and_never_written(postgres: Server, schema: str) -> None:
+    for_reading = postgres.url(schema).replace("options=", "options=-cdefault_transaction_read_only%3Don%20")
+    refused = pytest.raises(KnowledgeError, match=r"cannot be opened for writing; connect to the primary server")
+    with anyio.fail_after(20):
+        with refused:
+            await Database.open(for_reading, schema=SHARED)
+        async with await Database.open(postgres.url(schema), schema=SHARED) as db:
+            await db.write(partial(add, 1))
+            async with await Database.open(for_reading, schema=SHARED) as other:
+                for call in (partial(other.write, partial(add, 2)), other.hold):
+                    with refused:
+                        await call()
+                assert await count(other) == 1
+            await db.hold()
+
+
+async def test_a_server_whose_disk_takes_no_more_undoes_all_and_goes_on_with_less() -> None:
+    """The disk is a limit for the size of a file, which the server has from us: a quota ends in the same error."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20 << 20, limits[1]))  # its log of changes needs 16 MiB
+    with serving() as small, small.schema() as schema:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with anyio.fail_after(60):
+            async with await Database.open(small.url(schema), schema=SHARED) as db:
+                await db.hold()
+                much = [(n, os.urandom(1 << 19).hex()) for n in range(25)]
+                with pytest.raises(KnowledgeError, match=r"failed \(could not extend .*\); read the server's log"):
+                    await db.write(lambda tx: tx.run_each(INSERT, much))
+                assert await count(db) == 0
+                await db.write(partial(add, 1))
+                assert await count(db) == 1
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_work_whose_connection_ends_midway_is_done_again_and_takes_effect_once(
+    postgres: Server, opening: Opening, *, held: bool
+) -> None:
+    ran: list[int] = []
+
+    def work(tx: Transaction) -> None:
+        ran.append(1)
+        add(len(ran), tx)
+        if len(ran) == 1:
+            postgres.end_connections()
+        add(10, tx)
+
+    with anyio.fail_after(20):
+        async with await opening() as db:
+            if held:
+                await db.hold()
+            await db.write(work)
+            assert await db.texts("select n from notes order by n") == ["2", "10"]
+    assert len(ran) == 2
 
 
 async def test_a_newer_schema_is_refused_with_the_order_of_an_upgrade(postgres: Server, schema: str) -> None:

@@ -27,6 +27,13 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection, and the community whose rows are open to it outside of transactions."""
 
     community: str | None = None
+    takes_no_writes: bool = False
+    """By the server's own default, or as a standby."""
+
+    def check_writable(self) -> None:
+        """Raise ReadOnlySqlTransaction where the server takes no writes, though it would take ours."""
+        if self.takes_no_writes:
+            raise errors.ReadOnlySqlTransaction
 
 
 _NAME = f"process {os.getpid()} on {gethostname()}"[:63]
@@ -111,6 +118,8 @@ def connected(url: str) -> Connection:
         db.adapters.register_dumper(bool, _Bool)
         db.adapters.register_loader("bool", _Truth)
         db.adapters.register_loader("numeric", _Number)
+        said = map(db.info.parameter_status, ("default_transaction_read_only", "in_hot_standby"))
+        db.takes_no_writes = "on" in said
         db.execute(_SETTINGS)
     except BaseException:
         db.close()
@@ -136,6 +145,7 @@ def opened(url: str, schema: str | None = None) -> Connection:
 
 def _make_tables(db: Connection, where: str, schema: str) -> None:
     """Make the tables. Other processes that start at the same time wait, and find them made."""
+    db.check_writable()
     with db.transaction():
         db.execute("set transaction read write")
         db.execute("select pg_advisory_xact_lock(%s)", (MAKING,))
@@ -247,16 +257,20 @@ def explained(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
                 f"{where} lacks a right ({_first_line(error)}); let the role of data.url own its tables and create in "
                 "its schema"
             )
-        case errors.InvalidPassword() | errors.InvalidAuthorizationSpecification() | errors.InvalidCatalogName():
-            return KnowledgeError(f"{where} refuses the connection ({_first_line(error)}); check data.url")
         case (
             errors.OutOfMemory()
             | errors.InsufficientResources()
             | errors.DataCorrupted()
             | errors.IoError()
             | errors.SystemError()
+            | errors.InternalError_()  # such as a quota that is used up
         ):
             return KnowledgeError(f"{where} failed ({_first_line(error)}); read the server's log")
+        case psycopg.OperationalError() if (said := _first_line(error).partition("FATAL:"))[1]:
+            return KnowledgeError(
+                f"{where} refuses the connection ({said[2].strip()}); check user, password and database in data.url, "
+                "and the server's log"
+            )
         case psycopg.OperationalError():
             return KnowledgeError(
                 f"{where} cannot be reached ({_first_line(error)}); check that the server runs, the address and the "

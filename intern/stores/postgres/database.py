@@ -273,6 +273,7 @@ class Database(database.Database):
         key = f"hashtextextended(current_schema() || {_quoted(f'.{self.community}')}, {HOLDING})"
         db = self._reconnected()
         try:
+            db.check_writable()
             name = "another process"
             for _ in range(_ATTEMPTS):
                 if db.execute(sql(f"select pg_try_advisory_lock({key})")).fetchall()[0][0]:
@@ -289,6 +290,7 @@ class Database(database.Database):
         raise FolderBusyError(f"{self.place} is in use by {name}; stop that first, or choose another database")
 
     def _committed(self, db: Connection, work: Callable[[Transaction], T]) -> T:
+        db.check_writable()
         community = _quoted(self.community)
         # The lock is that of the community's writers.
         lock = f"select pg_advisory_xact_lock(hashtextextended({community}, {MAKING}))"
