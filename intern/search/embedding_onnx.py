@@ -20,7 +20,7 @@ _PACKAGES = ("numpy", "onnxruntime", "tokenizers")
 _TOKENIZER = "tokenizer.json"
 _MOST_TOKENS = 512
 _USUAL = Path(__file__).with_name("usual.txt")
-_READ = 1 << 20  # bytes at either end of a file, by which it is told from another
+_READ = 1 << 20  # bytes at either end of a file: two files that share these and their size are taken for one
 _DTYPES = {"tensor(int64)": "int64", "tensor(int32)": "int32"}
 
 
