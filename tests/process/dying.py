@@ -54,8 +54,9 @@ ACTS = 12  # as many as a life has time for, mostly
 JOBS = ("regenerate", "retry", "retry", "review", "review", "import", "import")
 LOOK_AGAIN = 0.002  # seconds, until a job is done
 LIFE = 0.12  # seconds of work, on average
-LONGEST = 3.0  # seconds, where it waits for a model that never answers
-PATIENCE = 60.0  # seconds for a life that nobody kills
+NOTHING = 0.002  # seconds of work
+IDLE = 1.0  # seconds of waiting for a model that never answers
+PATIENCE = 60.0  # seconds of waiting in a life that nobody kills
 ACKNOWLEDGED = b"."
 
 
@@ -213,13 +214,16 @@ def _forked(work: Callable[[Acknowledge], object]) -> _Child:
         os._exit(code)
 
 
-def _watched(child: _Child, seconds: float, work: float = math.inf) -> tuple[int, int]:
-    """Kill the child after some seconds, or once it has worked for some, of CPU: a busy machine lets it live longer.
+def _watched(child: _Child, idle: float, work: float = math.inf) -> tuple[int, int]:
+    """Kill the child once it did nothing for some seconds, or worked for some: a busy machine lets it live longer.
 
     Return how much it acknowledged and how it ended.
     """
-    began, told = monotonic(), 0
-    while (lived := monotonic() - began) < seconds and _worked(child.pid, lived) < work:
+    began = busy = monotonic()
+    told, before = 0, 0.0
+    while (now := monotonic()) - busy < idle and (worked := _worked(child.pid, now - began)) < work:
+        if worked - before > NOTHING:
+            busy, before = now, worked
         if select.select([child.acknowledged], [], [], LOOK_AGAIN)[0]:
             said = os.read(child.acknowledged, 4096)
             told += len(said)
@@ -287,7 +291,7 @@ def _story(random: Random, place: _Place, deaths: int) -> tuple[list[str], Tally
         acts = [*([maybe] if maybe else []), *community.acts_after(told.also(maybe), ACTS)]
         model: Model = Stalled() if stalled else fast()
         child = _forked(partial(_run_life, settings, model, acts))
-        count, code = _watched(child, LONGEST, random.expovariate(1 / LIFE))
+        count, code = _watched(child, IDLE, random.expovariate(1 / LIFE))
         for act in acts[:count]:
             told.hear(act)
         maybe = acts[count] if count < len(acts) else None
