@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from intern.core.records import SearchFilter
-from intern.stores.vectors import (
-    FILTERED,
-    MARK,
-    PATIENCE,
-    Conditions,
-    Near,
-    Point,
-    T,
-    VectorEngine,
-    batches,
-    conditions_of,
-    conditions_on,
-    numbers_of,
-    payload_of,
-    point_id,
-)
+from intern.stores.vectors import FILTERED, PATIENCE, Conditions, Near, Stored, T, VectorEngine
 
 
 class _Payload(Struct):
@@ -70,28 +53,24 @@ class Qdrant(VectorEngine):
     header = "api-key"
     _is_made = False
 
-    async def put(self, community: str, points: Sequence[Point]) -> None:
-        """Put points."""
-        for some in batches(points):
-            if not self._is_made:
-                await self._make(len(some[0].vector) // 4)
-            body = await run_sync(_points, community, some)
-            await self._change("/points?wait=true", body)
+    async def _put(self, points: Sequence[Stored]) -> None:
+        if not self._is_made:
+            await self._make(len(points[0].numbers))
+        stored = [
+            {"id": each.id, "vector": each.numbers, "payload": each.payload | {"_text": each.text}} for each in points
+        ]
+        await self._change("/points?wait=true", {"points": stored})
 
-    async def drop(self, community: str, rids: Collection[int] | None = None, keep: Sequence[Point] = ()) -> None:
-        """Delete points."""
-        doomed = _filter(conditions_on(community, rids))
+    async def _drop(self, conditions: Conditions, keep: Sequence[str]) -> None:
+        doomed = _filter(conditions)
         if keep:
-            doomed["must_not"].append({"has_id": [point_id(community, each.document) for each in keep]})
+            doomed["must_not"].append({"has_id": keep})
         await self._ask("POST", "/points/delete?wait=true", {"filter": doomed}, object)
 
-    async def nearest(
-        self, community: str, model: str, vector: bytes, wanted: SearchFilter, limit: int
-    ) -> Sequence[Near]:
-        """Compare all points that the filter lets pass."""
+    async def _nearest(self, numbers: Sequence[float], conditions: Conditions, limit: int) -> Sequence[Near]:
         body = {
-            "query": {"nearest": numbers_of(vector)},
-            "filter": _filter(conditions_of(community, model, wanted)),
+            "query": {"nearest": numbers},
+            "filter": _filter(conditions),
             "params": {"exact": True},
             "limit": limit,
             "with_payload": list(_Payload.__struct_fields__),
@@ -101,16 +80,12 @@ class Qdrant(VectorEngine):
             raise self.missing()
         return [Near(each.payload.rid, each.payload.source_id) for each in found.result.points]
 
-    async def count(self, community: str, model: str) -> int:
-        """Count points."""
-        body = {"filter": _filter(conditions_of(community, model, SearchFilter(retired=True))), "exact": True}
-        counted = await self._ask("POST", "/points/count", body, _Counted)
+    async def _count(self, conditions: Conditions) -> int:
+        counted = await self._ask("POST", "/points/count", {"filter": _filter(conditions), "exact": True}, _Counted)
         return 0 if counted is None else counted.result.count
 
-    async def marked(self, community: str) -> str:
-        """Read the point with the mark."""
-        body = {"ids": [point_id(community, MARK)], "with_payload": ["_text"]}
-        found = await self._ask("POST", "/points", body, _Marked)
+    async def _text_of(self, point_id: str) -> str:
+        found = await self._ask("POST", "/points", {"ids": [point_id], "with_payload": ["_text"]}, _Marked)
         return "" if found is None or not found.result else found.result[0].payload.text
 
     async def _make(self, width: int) -> None:
@@ -130,19 +105,6 @@ class Qdrant(VectorEngine):
         answer = await self.ask(method, f"/collections/{self.collection}{path}", body, gives, **within)
         self._is_made = self._is_made and answer is not None
         return answer
-
-
-def _points(community: str, points: Sequence[Point]) -> dict[str, Any]:
-    return {
-        "points": [
-            {
-                "id": point_id(community, each.document),
-                "vector": each.numbers(),
-                "payload": payload_of(community, each) | {"_text": each.document.text},
-            }
-            for each in points
-        ]
-    }
 
 
 def _filter(conditions: Conditions) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
@@ -44,13 +44,18 @@ class Point(NamedTuple):
     document: SearchDocument
     vector: bytes
 
-    def numbers(self) -> tuple[float, ...]:
-        """Return the vector as numbers."""
-        return numbers_of(self.vector)
-
 
 MARK = SearchDocument(id="mark", source_id=SourceId(""), kind="source", at=datetime(1970, 1, 1, tzinfo=UTC))
 """The document of the point with what is marked. Its model has no name."""
+
+
+class Stored(NamedTuple):
+    """A point as an engine takes it."""
+
+    id: str
+    numbers: tuple[float, ...]
+    payload: dict[str, Scalar]
+    text: str
 
 
 class Near(NamedTuple):
@@ -72,7 +77,7 @@ Conditions: TypeAlias = Sequence[Condition]
 
 
 class VectorEngine(ABC):
-    """One engine, for all communities. Methods raise VectorEngineError."""
+    """One engine, for all communities. Methods raise VectorEngineError; those that begin with `_` differ."""
 
     header: ClassVar[str]
     """That carries the key."""
@@ -86,27 +91,50 @@ class VectorEngine(ABC):
         self._key = options.api_key.reveal()
         self._client = client
 
-    @abstractmethod
     async def put(self, community: str, points: Sequence[Point]) -> None:
         """Put points, each in place of the one of the same document. Make the collection where there is none."""
+        for start in range(0, len(points), _AT_ONCE):
+            await self._put(await run_sync(_stored, community, points[start : start + _AT_ONCE]))
 
-    @abstractmethod
     async def drop(self, community: str, rids: Collection[int] | None = None, keep: Sequence[Point] = ()) -> None:
         """Delete the points with these numbers, or all of the community, but for `keep`. Harmless when repeated."""
+        some = [] if rids is None else [Condition("rid", "in", sorted(rids))]
+        kept = [_point_id(community, each.document) for each in keep]
+        await self._drop([Condition("community", "is", community), *some], kept)
 
-    @abstractmethod
     async def nearest(
         self, community: str, model: str, vector: bytes, wanted: SearchFilter, limit: int
     ) -> Sequence[Near]:
         """Return the documents that are most like a vector of the model, best first."""
+        return await self._nearest(_numbers_of(vector), _conditions_of(community, model, wanted), limit)
 
-    @abstractmethod
     async def count(self, community: str, model: str) -> int:
         """Return how many points with a vector of the model the community has."""
+        return await self._count(_conditions_of(community, model, SearchFilter(retired=True)))
 
-    @abstractmethod
     async def marked(self, community: str) -> str:
         """Return what was marked last; empty where nothing was, or it is lost."""
+        return await self._text_of(_point_id(community, MARK))
+
+    @abstractmethod
+    async def _put(self, points: Sequence[Stored]) -> None:
+        """Put points, at least one. Make the collection where there is none."""
+
+    @abstractmethod
+    async def _drop(self, conditions: Conditions, keep: Sequence[str]) -> None:
+        """Delete the points that meet the conditions, but for those with these ids."""
+
+    @abstractmethod
+    async def _nearest(self, numbers: Sequence[float], conditions: Conditions, limit: int) -> Sequence[Near]:
+        """Return the points that meet the conditions, the nearest first."""
+
+    @abstractmethod
+    async def _count(self, conditions: Conditions) -> int:
+        """Count the points that meet the conditions."""
+
+    @abstractmethod
+    async def _text_of(self, point_id: str) -> str:
+        """Return the text of a point; empty where there is none."""
 
     async def mark(self, community: str, said: str, vector: bytes) -> None:
         """Keep a text for the community, in a point that no search finds."""
@@ -151,18 +179,23 @@ class VectorEngine(ABC):
         return self.error("there is no such collection")
 
 
-def numbers_of(vector: bytes) -> tuple[float, ...]:
-    """Return a vector as numbers."""
+def _numbers_of(vector: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(vector) // 4}f", vector)
 
 
-def batches(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
-    """Divide points into as many as a request takes."""
-    for start in range(0, len(points), _AT_ONCE):
-        yield points[start : start + _AT_ONCE]
+def _stored(community: str, points: Sequence[Point]) -> list[Stored]:
+    return [
+        Stored(
+            _point_id(community, each.document),
+            _numbers_of(each.vector),
+            _payload_of(community, each),
+            each.document.text,
+        )
+        for each in points
+    ]
 
 
-def point_id(community: str, document: SearchDocument) -> str:
+def _point_id(community: str, document: SearchDocument) -> str:
     """Return the id of a document's point: a UUID made from the SHA-256 of a file's path, or of the document's id."""
     name = document.path if document.kind == "file" else document.id
     if community != DEFAULT_COMMUNITY:
@@ -170,7 +203,7 @@ def point_id(community: str, document: SearchDocument) -> str:
     return str(UUID(bytes=hashlib.sha256(name.encode()).digest()[:16]))
 
 
-def payload_of(community: str, point: Point) -> dict[str, Scalar]:
+def _payload_of(community: str, point: Point) -> dict[str, Scalar]:
     """Return what goes with a vector: what filters ask for, and what the index has of the document."""
     document = point.document
     payload: dict[str, Scalar] = {name: value for name, value in document.meta.items() if value is not None}
@@ -201,7 +234,7 @@ FILTERED: dict[str, dict[str, Any]] = {
 """The fields that conditions name."""
 
 
-def conditions_of(community: str, model: str, wanted: SearchFilter) -> list[Condition]:
+def _conditions_of(community: str, model: str, wanted: SearchFilter) -> list[Condition]:
     """Return what the points have to be that a search may find."""
     found = [Condition("community", "is", community), Condition("model", "is", model)]
     if wanted.kinds:
@@ -215,9 +248,3 @@ def conditions_of(community: str, model: str, wanted: SearchFilter) -> list[Cond
     if wanted.before is not None:
         found.append(Condition("at", "before", wanted.before.timestamp()))
     return found
-
-
-def conditions_on(community: str, rids: Collection[int] | None) -> list[Condition]:
-    """Return what the points have to be that are dropped."""
-    some = [] if rids is None else [Condition("rid", "in", sorted(rids))]
-    return [Condition("community", "is", community), *some]

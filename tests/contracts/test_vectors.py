@@ -27,7 +27,7 @@ from intern.facts.extracting import nugget_documents
 from intern.stores.sqlite.knowledge import LogEntry
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.vector_copy import VectorCopy, steps
-from intern.stores.vectors import Near, Point, VectorEngine
+from intern.stores.vectors import Conditions, Near, Stored, VectorEngine
 from tests.contracts.vector_engines import KEY, Held, HeldByQdrant, held_by
 from tests.engines import open_database
 from tests.search.documents import NOON, document, vector
@@ -283,22 +283,20 @@ class Dying(VectorEngine):
                     act.close()  # type: ignore[attr-defined]
                 raise KilledError
 
-    async def put(self, community: str, points: Sequence[Point]) -> None:
-        await self._step(self._engine.put(community, points))
+    async def _put(self, points: Sequence[Stored]) -> None:
+        await self._step(self._engine._put(points))
 
-    async def drop(self, community: str, rids: Any = None, keep: Sequence[Point] = ()) -> None:
-        await self._step(self._engine.drop(community, rids, keep))
+    async def _drop(self, conditions: Conditions, keep: Sequence[str]) -> None:
+        await self._step(self._engine._drop(conditions, keep))
 
-    async def nearest(
-        self, community: str, model: str, vector: bytes, wanted: SearchFilter, limit: int
-    ) -> Sequence[Near]:
-        return await self._engine.nearest(community, model, vector, wanted, limit)
+    async def _nearest(self, numbers: Sequence[float], conditions: Conditions, limit: int) -> Sequence[Near]:
+        return await self._engine._nearest(numbers, conditions, limit)
 
-    async def count(self, community: str, model: str) -> int:
-        return await self._engine.count(community, model)
+    async def _count(self, conditions: Conditions) -> int:
+        return await self._engine._count(conditions)
 
-    async def marked(self, community: str) -> str:
-        return await self._engine.marked(community)
+    async def _text_of(self, point_id: str) -> str:
+        return await self._engine._text_of(point_id)
 
     async def aclose(self) -> None:
         await self._engine.aclose()
