@@ -74,6 +74,7 @@ def pytest_collection(session: pytest.Session) -> None:
     pytest rewrites asserts at import and keeps what it made; workers in step would each rewrite every module.
     """
     worker = getattr(session.config, "workerinput", None)
+    gc.disable()  # until all are collected
     if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     paths = sorted(HERE.rglob("test_*.py"))
@@ -107,6 +108,7 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector all that was collected: nine thousand tests, looked through again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _backend(item: pytest.Item) -> object:

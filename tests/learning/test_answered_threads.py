@@ -346,8 +346,14 @@ async def test_one_that_was_captured_before_it_was_quiet_is_never_read(tmp_path:
     assert [each.conversation_id for each in nuggets] == [f"thread_{thread}"]
 
 
-@pytest.mark.parametrize("by", ["user", "message"])
-@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize(
+    ("by", "running"),
+    [
+        ("user", True),
+        ("message", False),
+        *(pytest.param(*each, marks=pytest.mark.rest) for each in (("user", False), ("message", True))),
+    ],
+)
 async def test_forgetting_reaches_what_a_thread_taught(tmp_path: Path, by: str, running: bool) -> None:  # noqa: FBT001
     scene = Scene(tmp_path)
     thread = await scene.told()

@@ -142,5 +142,5 @@ def test_any_reply_is_read_or_refused(pieces: list[str]) -> None:
 def test_a_hostile_reply_takes_no_long_time(piece: str) -> None:
     began = process_time()
     with pytest.raises(ModelReplyError):
-        said(piece * (4_000_000 // len(piece)))
-    assert process_time() - began < 3
+        said(piece * (1_000_000 // len(piece)))
+    assert process_time() - began < 1

@@ -396,6 +396,7 @@ async def test_a_reply_in_a_thread_of_a_hundred_replies_costs_ten_calls_at_most(
         assert 0 < len(read) <= 10, read
 
 
+@pytest.mark.rest
 async def test_a_restart_knows_the_team_again_however_many_wrote_in_a_thread(stage: Stage) -> None:
     discord = stage.discord
     team = [discord.world.new_member(f"helper {n}", roles=[discord.team_role.id]) for n in range(20)]

@@ -87,6 +87,7 @@ class Town:
         return [[turn.text for turn in block.turns] for name in topics.names() for block in topics.read(name)]
 
 
+@pytest.mark.rest
 def test_closing_words_join_the_capture_before_any_model_is_asked(tmp_path: Path) -> None:
     async def main(time: SimulatedTime) -> None:
         town = Town(tmp_path, time)

@@ -56,6 +56,7 @@ def texts(qdrant: QdrantDouble) -> str:
     return str([each.payload for each in points])
 
 
+@pytest.mark.rest
 async def test_commands_copy_what_they_change_and_search_finds_it_there(
     settings: Settings, qdrant: QdrantDouble
 ) -> None:

@@ -78,5 +78,6 @@ def test_longer_lives_keep_the_laws_too(tmp_path: Path) -> None:
         check(seed, tmp_path / str(seed), length=100)
 
 
+@pytest.mark.rest
 def test_a_seed_gives_the_same_run_again(tmp_path: Path) -> None:
     assert simulate(1, tmp_path / "once") == simulate(1, tmp_path / "again")

@@ -422,7 +422,7 @@ async def test_a_page_that_cannot_be_rendered_is_tried_at_once_when_it_changes_a
     assert desk.entry("/a").fetch_status == "rendered"
 
 
-@pytest.mark.parametrize("shell", [TAGGED, SHELL])
+@pytest.mark.parametrize("shell", [TAGGED, pytest.param(SHELL, marks=pytest.mark.rest)])
 async def test_a_page_whose_rendering_brings_no_more_is_rendered_once_and_again_when_it_changed(
     desk: Desk, tmp_path: Path, shell: Served
 ) -> None:

@@ -303,6 +303,7 @@ async def test_a_stop_repeats_only_the_calls_in_flight(shelf: Shelf) -> None:
     assert all("All about" in description for description in shelf.index().values())
 
 
+@pytest.mark.rest
 async def test_a_kill_repeats_only_the_calls_in_flight(tmp_path: Path) -> None:
     # The process ends while its 41st call is under way, as by SIGKILL: nothing is cleaned up.
     code = """

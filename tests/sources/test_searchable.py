@@ -31,6 +31,7 @@ def listed(n: int) -> dict[SourceId, CachedFile]:
     }
 
 
+@pytest.mark.rest
 async def test_after_many_sources_came_a_search_looks_into_one_piece_and_a_few_more_are_only_added(
     tmp_path: Path,
 ) -> None:

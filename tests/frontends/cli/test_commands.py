@@ -165,8 +165,12 @@ def test_config_names_the_settings(intern: Intern) -> None:
     ("settings", "key"),
     [
         ({}, "discord.token"),
-        ({"INTERN__DISCORD__TOKEN": "x.y.z"}, "discord.guild_ids"),
-        ({"INTERN__DISCORD__TOKEN": "x.y.z", "INTERN__DISCORD__GUILD_IDS": '["1"]'}, "llm.base_url"),
+        pytest.param({"INTERN__DISCORD__TOKEN": "x.y.z"}, "discord.guild_ids", marks=pytest.mark.rest),
+        pytest.param(
+            {"INTERN__DISCORD__TOKEN": "x.y.z", "INTERN__DISCORD__GUILD_IDS": '["1"]'},
+            "llm.base_url",
+            marks=pytest.mark.rest,
+        ),
     ],
 )
 def test_a_run_asks_for_what_it_cannot_guess(settings: dict[str, str], key: str) -> None:

@@ -119,7 +119,7 @@ ending_well(lambda: int("many"))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
-@pytest.mark.parametrize("set_up", ["", "configure(log_format='json')"])
+@pytest.mark.parametrize("set_up", ["", pytest.param("configure(log_format='json')", marks=pytest.mark.rest)])
 def test_a_bug_ends_with_70_even_where_nobody_can_be_told(set_up: str) -> None:
     with Path("/dev/full").open("wb") as full:
         code = _FULL.format(set_up=set_up)

@@ -190,6 +190,7 @@ def test_a_command_that_waits_for_the_process_that_holds_the_folder_says_so(fold
         process.communicate()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("folder_name", ["documents"])
 def test_trying_many_documents_tells_how_far_it_is_and_keeps_the_chat_free_of_it(
     intern: Intern, folder: Path, folder_name: str

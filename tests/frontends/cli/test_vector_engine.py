@@ -43,10 +43,8 @@ def test_what_is_owed_to_an_engine_that_is_away_is_told_until_it_is_paid(
         assert "in qdrant\n" in intern("status").out
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["import-notes", "notes", "--data", "other"], pytest.param(["try", "--play"], marks=pytest.mark.rest)],
-)
+@pytest.mark.rest
+@pytest.mark.parametrize("command", [["import-notes", "notes", "--data", "other"], ["try", "--play"]])
 def test_another_data_folder_than_that_of_the_settings_leaves_the_engine_alone(
     intern: Intern, folder: Path, command: list[str]
 ) -> None:
