@@ -20,7 +20,6 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.answering.working import tokens_by_prompt
 from intern.core.clock import SystemClock
 from intern.core.errors import (
     ConfigError,
@@ -50,14 +49,22 @@ from intern.lab.outcomes import (
     totals_of,
 )
 from intern.lab.timeline import Asked, Taught, Timeline, by_reason, sampled, timeline_of
-from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.models.usage import Meter, metered
-from intern.platforms.discord.exports import Exports, read_exports
-from intern.search.finding import Embedder
 from intern.service import DataSection, KbSection, Settings
-from intern.service.importing import Wanted as Import, team_of
-from intern.service.intern import Intern, open_intern
-from intern.service.models import Models, embedding_model, open_embedder, open_models
+from intern.service.importing import Exports, Wanted as Import, read_exports, team_of
+from intern.service.intern import Intern, open_intern, tokens_by_prompt
+from intern.service.models import (
+    Embedder,
+    InT,
+    Meter,
+    Model,
+    Models,
+    OutT,
+    Prompt,
+    embedding_model,
+    metered,
+    open_embedder,
+    open_models,
+)
 from intern.service.writer import Writer
 
 _log = get_logger(__name__)

@@ -6,14 +6,11 @@ from functools import cache
 
 from msgspec import Struct
 
-from intern.answering.offline import is_chatter
-from intern.answering.working import Asked as Question, asked
 from intern.core.records import Capture
 from intern.lab.timeline import Taught, Timeline, by_reason
-from intern.models.options import LlmOptions
-from intern.models.usage import Meter, estimated_tokens
 from intern.service import Settings
-from intern.service.models import PROMPTS, measure
+from intern.service.intern import Asked as Question, asked, is_chatter
+from intern.service.models import PROMPTS, LlmOptions, Meter, estimated_tokens, measure
 from intern.service.prompt_checks import bare_example
 
 _REPLY = 40  # tokens of a decision's reply, generously

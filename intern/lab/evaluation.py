@@ -16,10 +16,10 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from intern.answering.working import steps_of, tokens_by_prompt
 from intern.core.errors import ConfigError
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext, SilenceReason
 from intern.core.records import IndexEntry
+from intern.service.intern import steps_of, tokens_by_prompt
 
 Verdict = Literal[
     "right_source", "wrong_source", "answered", "unwanted", "silent_right", "silent_wrong", "silent", "could_not_look"

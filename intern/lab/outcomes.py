@@ -17,7 +17,7 @@ from msgspec import Struct
 from intern.core.ids import MessageId
 from intern.core.text.words import word_set
 from intern.lab.timeline import by_reason
-from intern.models.usage import Meter
+from intern.service.models import Meter
 
 
 class Bars(Struct, frozen=True, kw_only=True):

@@ -17,17 +17,24 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intern.chat.context import gather
-from intern.chat.conversations import answer_request, text_of
-from intern.chat.dispatching import addressed, asks, worth_gathering
-from intern.chat.options import ConversationOptions
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, Position, UserId, position_of
 from intern.core.messages import Channel, ChatMessage, Lookups
 from intern.core.records import Capture
-from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, Exports
 from intern.service import Settings
-from intern.service.importing import batches_of, captures_of, check_server, closed
+from intern.service.importing import (
+    ConversationOptions,
+    ExportedChannel,
+    ExportedHistory,
+    Exports,
+    asked_of,
+    batches_of,
+    captures_of,
+    check_server,
+    closed,
+    text_of,
+    worth_gathering,
+)
 
 
 class Moment(NamedTuple):
@@ -254,16 +261,12 @@ class _Making:
         moment = _moment_of(batch, self._wait)
         if not self._since <= moment.at <= self._until:
             return
-        if not worth_gathering(batch, channel):
-            return
-        gathered = await gather(batch, channel, HistoryUntil(self._whole, moment), self._options.bounds)
-        if not asks(batch, channel, gathered):
+        request = await asked_of(batch, channel, HistoryUntil(self._whole, moment), self._options)
+        if request is None:
             return
         if any(known_from(message) > moment for message in batch.messages):
             self.left_out[EDITED] += 1
             return
-        to_bot = addressed(batch, channel, gathered)
-        request = answer_request(batch, channel, gathered, self._options, addressed=to_bot)
         if _keeps_silent(self._options, request):
             self.left_out[BY_MODE] += 1
             return

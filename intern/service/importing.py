@@ -20,13 +20,13 @@ from msgspec.structs import replace
 from intern.chat.addressing import Recent
 from intern.chat.batching import Batches
 from intern.chat.context import gather
-from intern.chat.conversations import capture_of, capture_requests
-from intern.chat.dispatching import teaches, worth_gathering
+from intern.chat.conversations import answer_request, capture_of, capture_requests, text_of
+from intern.chat.dispatching import addressed, asks, teaches, worth_gathering
 from intern.chat.options import ConversationOptions
 from intern.chat.platform import History
 from intern.core import progress
 from intern.core.errors import ConfigError
-from intern.core.flow import Batch, ChannelRead, MessageRead
+from intern.core.flow import AnswerRequest, Batch, ChannelRead, MessageRead
 from intern.core.ids import ConversationId, MessageId, RoleId, UserId
 from intern.core.messages import Channel
 from intern.core.progress import tell
@@ -46,6 +46,10 @@ from intern.settings.loading import Settings
 from intern.stores.archive import Archive
 from intern.stores.sqlite.extractions import Extraction
 from intern.stores.sqlite.knowledge import Knowledge
+
+# For the lab, which replays what is imported here.
+__all__ = ["ConversationOptions", "ExportedChannel", "ExportedHistory", "Exports", "text_of", "worth_gathering"]
+__all__ += ["read_exports"]
 
 Tell = Callable[[str], None]
 
@@ -225,6 +229,18 @@ async def captures_of(batch: Batch, channel: Channel, history: History, options:
         return []
     # The links to images in an export have mostly expired, so they are named and not looked at.
     return [capture_of(request) for request in capture_requests(batch, channel, gathered)]
+
+
+async def asked_of(
+    batch: Batch, channel: Channel, history: History, options: ConversationOptions
+) -> AnswerRequest | None:
+    """Return what the bot would have been asked by a batch of a member; None where it would have answered nothing."""
+    if not worth_gathering(batch, channel):
+        return None
+    gathered = await gather(batch, channel, history, options.bounds)
+    if not asks(batch, channel, gathered):
+        return None
+    return answer_request(batch, channel, gathered, options, addressed=addressed(batch, channel, gathered))
 
 
 async def _follow_ups(

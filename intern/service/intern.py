@@ -16,7 +16,9 @@ from anyio import CancelScope, current_time, sleep
 from anyio.to_thread import run_sync
 
 from intern.actors.job_worker import do_all
+from intern.answering.offline import is_chatter
 from intern.answering.workflow import Answerer
+from intern.answering.working import Asked, asked, steps_of, tokens_by_prompt
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
 from intern.core.ids import FactId, QAId
@@ -54,6 +56,9 @@ from intern.stores.sqlite.maintenance import LeftOutStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import FormLog, UsageLog
 from intern.stores.sqlite.work import Job, Jobs
+
+# For the lab, which reads what became of a question.
+__all__ = ["Asked", "asked", "is_chatter", "steps_of", "tokens_by_prompt"]
 
 _POLL_SECONDS = 0.2  # a person waits
 _SAID_AFTER = 1.0  # seconds until that person hears whom this waits for

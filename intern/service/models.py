@@ -30,9 +30,9 @@ from intern.learning.regenerating import Describe, fingerprint
 from intern.models.endpoint import EndpointModel, Form, chat_request
 from intern.models.limits import Breaker
 from intern.models.options import LlmOptions
-from intern.models.prompt import Model, OfflineModel, Prompt
+from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.models.templates import Templates
-from intern.models.usage import Usage
+from intern.models.usage import Meter, Usage, estimated_tokens, metered
 from intern.search.embedding_endpoint import EndpointEmbedder, vectors_of
 from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder, LocalModel, installed
 from intern.search.embedding_onnx import own_model
@@ -45,6 +45,9 @@ from intern.stores.archive import Archive
 from intern.stores.database import Database
 from intern.stores.sqlite.knowledge import Draft, Knowledge
 from intern.stores.sqlite.usage import FormLog, UsageLog, VectorMemory
+
+# For the lab, which asks models and counts what they take.
+__all__ = ["Embedder", "InT", "LlmOptions", "Meter", "Model", "OutT", "Prompt", "estimated_tokens", "metered"]
 
 _log = get_logger(__name__)
 
