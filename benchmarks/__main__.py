@@ -34,6 +34,7 @@ BENCHMARKS = {
     "regenerating": 600,
     "filing": 1800,
     "answering": 900,
+    "recording": 600,
     "archive": 600,
     "indexing": 900,
     "searching": 1800,

@@ -75,7 +75,7 @@ def measure() -> Iterator[Figure]:
     sent: dict[tuple[Steps, int], float] = {}
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(_index(Path(folder), size))
+            asyncio.run(index(Path(folder), size))
             for steps, (calls, depth, characters, cpu) in BARS.items():
                 cost = _cost(Path(folder), size, steps)
                 sent[steps, size] = cost.characters
@@ -98,7 +98,7 @@ def measure() -> Iterator[Figure]:
     yield Figure("characters of a question, 2,000 sources to 200, fused", grown["fused"], "x", 1.1)
     if installed():
         with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(_index(Path(folder), WITH_VECTORS, embeddings="local"))
+            asyncio.run(index(Path(folder), WITH_VECTORS, embeddings="local"))
             for steps in BARS:
                 times = _times(Path(folder), WITH_VECTORS, embeddings="local", steps=steps)
                 name = f"a question at {WITH_VECTORS} sources, {steps}, with vectors of this machine's model"
@@ -217,7 +217,7 @@ def _levels(begun: Sequence[float]) -> int:
     return levels
 
 
-async def _index(folder: Path, size: int, *, embeddings: str = "none") -> None:
+async def index(folder: Path, size: int, *, embeddings: str = "none") -> None:
     sources = folder / "knowledge-base" / "sources"
     sources.mkdir(parents=True)
     for n in range(size):

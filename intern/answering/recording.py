@@ -32,12 +32,16 @@ ANYONE = "anyone"
 """Words of people whom a recording does not name: of earlier answers, nuggets and facts."""
 
 
+class KeptHit(Hit, frozen=True, kw_only=True, array_like=True):
+    """A hit whose text is a digest, without the names of its fields: there are sixteen in each recording."""
+
+
 class Searched(Struct, frozen=True, kw_only=True):
-    """A search and its hits; None where it failed. Their texts are digests."""
+    """A search and its hits; None where it failed."""
 
     query: str
     limit: int
-    hits: tuple[Hit, ...] | None
+    hits: tuple[KeptHit, ...] | None
 
 
 class Recalled(Struct, frozen=True, kw_only=True):
@@ -126,7 +130,9 @@ class Tape:
     context: RequestContext
     addressed: bool
     index: Sequence[IndexEntry] = ()
-    searched: list[Searched] = field(default_factory=list[Searched])
+    searched: list[tuple[str, int, Sequence[Hit] | None]] = field(
+        default_factory=list[tuple[str, int, "Sequence[Hit] | None"]]
+    )
     recalled: list[Recalled] = field(default_factory=list[Recalled])
     read: dict[SourceId, SourceText | KnowledgeError] = field(
         default_factory=dict[SourceId, SourceText | KnowledgeError]
@@ -155,6 +161,9 @@ class Tape:
         def shelved(source: SourceText) -> SourceText:
             return structs.replace(source, text=keep(source.text), said=source.said and keep(source.said))
 
+        def kept(hit: Hit) -> KeptHit:
+            return msgspec.convert(structs.replace(hit, text=keep(hit.text)), KeptHit, from_attributes=True)
+
         said = (structs.replace(each, images=()) if each.images else each for each in self.conversation.messages)
         return Answered(
             at=self.at,
@@ -164,10 +173,8 @@ class Tape:
             entries=len(self.index),
             index=tuple(self.index) if self._index_matters and self._index_fits else (),
             searched=tuple(
-                structs.replace(each, hits=tuple(structs.replace(hit, text=keep(hit.text)) for hit in each.hits))
-                if each.hits
-                else each
-                for each in self.searched
+                Searched(query=query, limit=limit, hits=None if hits is None else tuple(map(kept, hits)))
+                for query, limit, hits in self.searched
             ),
             recalled=tuple(
                 structs.replace(each, learned=structs.replace(each.learned, facts=(*map(shelved, each.learned.facts),)))
@@ -180,9 +187,13 @@ class Tape:
                 Pointed(
                     question=question,
                     passages=_digest(shown),
-                    pieces=tuple(Piece(n.passage.alias, n.text, n.line, n.covered, n.like) for n in found),
+                    pieces=tuple(
+                        Piece(n.passage.alias, n.text, n.line, round(n.covered, 6), n.like and round(n.like, 6))
+                        for n in found
+                    ),
                 )
                 for question, shown, found in self.nearest
+                if any(near.like is not None for near in found)  # what words alone rank, they rank again
             ),
             calls=tuple(made.call(templates, keep) for made in self.made),
             result=self.result,
@@ -195,9 +206,8 @@ class Tape:
     @property
     def _reads_index(self) -> bool:
         """Whether descriptions decided: no text was found for who addressed the bot, or none was searched for."""
-        if any(each.hits for each in self.searched):
-            return False
-        return bool(self.index) and (self.addressed or all(each.hits is None for each in self.searched))
+        found = [hits for _, _, hits in self.searched]
+        return bool(self.index) and not any(found) and (self.addressed or all(hits is None for hits in found))
 
     @property
     def _index_fits(self) -> bool:
@@ -225,7 +235,7 @@ class TapedKnowledge:
     async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
         """See above."""
         hits = await self.knowledge.hits(query, limit)
-        self.tape.searched.append(Searched(query=query, limit=limit, hits=None if hits is None else tuple(hits)))
+        self.tape.searched.append((query, limit, hits))
         return hits
 
     async def learned(self, query: str, /) -> Learned:
@@ -324,7 +334,7 @@ class RecordedModel:
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """Return the recorded reply, or ask. Raises the ModelError family."""
-        shared, user = parts_of(prompt, given, self._templates)
+        shared, user = parts_of(prompt, self._templates.render(prompt, given))
         call = self._calls.get((prompt.name, digest_of(shared), user))
         if call is not None and call.reply:
             return msgspec.json.decode(call.reply, type=prompt.gives)

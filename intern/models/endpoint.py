@@ -22,6 +22,7 @@ from intern.models.http import Call, Endpoint, FieldRefusedError
 from intern.models.limits import Limits
 from intern.models.options import LlmOptions, StructuredOutput
 from intern.models.prompt import InT, Model, OutT, Prompt, Schema, narrowed, reply_schema
+from intern.models.recording import note_sent
 from intern.models.replies import UnreadableStreamError, read_completion, reply_of
 from intern.models.templates import Example, Rendered, Templates
 from intern.models.usage import Usage, estimated_tokens
@@ -174,6 +175,7 @@ class EndpointModel(Endpoint):
     async def ask_within(self, limits: Limits, prompt: Prompt[InT, OutT], given: InT, images: Sequence[Image]) -> OutT:
         """Ask under limits of the caller's choice."""
         rendered = self._templates.render(prompt, given)
+        note_sent(rendered)
         while True:
             form = self.form
             request = chat_request(prompt, given, rendered, images, self._options, form=form)

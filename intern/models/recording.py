@@ -6,10 +6,14 @@ material of one call, which may be anybody's words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Hashable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -19,11 +23,20 @@ from intern.core.errors import ModelError
 from intern.core.messages import Image
 from intern.core.text.masking import encoded, whole
 from intern.models.prompt import InT, Model, OutT, Prompt, reply_schema
-from intern.models.templates import Templates
+from intern.models.templates import Example, Rendered, Templates
 from intern.models.usage import metered
 
 Keep = Callable[[str], str]
 """Keeps a text that recordings share, and returns its digest."""
+
+
+_sent: ContextVar[list[Rendered] | None] = ContextVar("intern_sent", default=None)
+
+
+def note_sent(rendered: Rendered) -> None:
+    """Tell a tape around a call what the model gets, so that it need not be rendered again."""
+    if (sent := _sent.get()) is not None:
+        sent.append(rendered)
 
 
 class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,7 +59,7 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A call that was just made. Its prompt is rendered later, off the path of an answer."""
+    """A call that was just made."""
 
     prompt: Prompt[Any, Any]
     given: Any
@@ -57,10 +70,14 @@ class Made:
     tokens: int
     seconds: float
     images: int
+    sent: Rendered | None
+    """None where no model was asked: by rules, or where the reply to the same request is known."""
 
     def call(self, templates: Templates, keep: Keep) -> Call:
         """Return the call, with its prompt in words. Raises ConfigError for a broken template."""
-        shared, user = parts_of(self.prompt, self.given, templates)
+        # Rendered here, off the path of an answer.
+        rendered = self.sent or templates.render(self.prompt, self.given)
+        shared, user = parts_of(self.prompt, rendered)
         return Call(
             prompt=self.prompt.name,
             shared=keep(shared),
@@ -81,7 +98,8 @@ class TapedModel:
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """Ask the model. Raises the `ModelError` family."""
-        began = anyio.current_time()
+        began, sent = anyio.current_time(), list[Rendered]()
+        token = _sent.set(sent)
         with metered() as meter:
 
             def made(reply: object, error: str = "") -> Made:
@@ -94,6 +112,7 @@ class TapedModel:
                     tokens=meter.tokens,
                     seconds=round(anyio.current_time() - began, 3),
                     images=len(images),
+                    sent=sent[-1] if sent else None,
                 )
 
             try:
@@ -101,18 +120,23 @@ class TapedModel:
             except ModelError as error:
                 self._made(made(None, str(error)))
                 raise
+            finally:
+                _sent.reset(token)
         self._made(made(reply))
         return reply
 
 
-def parts_of(prompt: Prompt[InT, Any], given: InT, templates: Templates) -> tuple[str, str]:
+def parts_of(prompt: Prompt[Any, Any], rendered: Rendered) -> tuple[str, str]:
     """Return what all calls of a prompt share, and the material of this one."""
-    rendered = templates.render(prompt, given)
-    schema = msgspec.json.encode(reply_schema(prompt.gives, bounds=True)).decode()
-    turns = (turn for example in rendered.examples for turn in example)
-    return whole("\n\n".join((rendered.system, *turns, schema))), whole(rendered.user)
+    return _shared(rendered.system, rendered.examples, cast("Hashable", prompt.gives)), whole(rendered.user)
+
+
+@lru_cache(maxsize=64)
+def _shared(system: str, examples: tuple[Example, ...], gives: Hashable) -> str:
+    schema = msgspec.json.encode(reply_schema(cast("type", gives), bounds=True)).decode()
+    return whole("\n\n".join((system, *chain.from_iterable(examples), schema)))
 
 
 def digest_of(text: str) -> str:
     """Return the name of a text, short enough for a recording and long enough for all that there are."""
-    return blake2b(text.encode(), digest_size=12).hexdigest()
+    return urlsafe_b64encode(blake2b(text.encode(), digest_size=12).digest()).decode()

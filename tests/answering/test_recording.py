@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import math
+import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +134,31 @@ async def test_a_recording_replays_to_the_byte(
     assert not unfit
     again = await recorder.replay().again(answered, recorder.texts)
     assert (again.is_same, again.changed, again.calls) == (True, (), 0)
+
+
+class Directions:
+    """An embedder that gives each text a direction, by its length and a turn."""
+
+    model = "directions"
+
+    def __init__(self, turn: float) -> None:
+        self._turn = turn
+
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+        del asked
+        angles = (self._turn * len(text) for text in texts)
+        return [struct.pack("<2f", math.cos(angle), math.sin(angle)) for angle in angles]
+
+
+async def test_likeness_is_recorded_so_that_another_embedder_points_at_the_same_pieces() -> None:
+    recorder = Recorder(shelf(), fused())
+    recorder.answerer = dataclasses.replace(recorder.answerer, nearest=Nearest(Directions(0.1)))
+    answered, _ = await recorder.recorded(asked(QUESTION))
+    today = Answerer(ScriptedModel(), Shelf({}), recorder.answerer.options, Nearest(Directions(0.7)))
+    again = await recorder.replay(answerer=today).again(answered, recorder.texts)
+    assert (again.is_same, again.changed) == (True, ())
+    forgotten = await recorder.replay(answerer=today).again(replace(answered, nearest=()), recorder.texts)
+    assert forgotten.changed == ("decide",)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any, Final, cast
 
 import msgspec
@@ -167,6 +168,8 @@ _CARD = (
     r"|3[47]\d\d[ -]?\d{6}[ -]?\d{5}|3[068]\d\d[ -]?\d{6}[ -]?\d{4}"
 )
 
+_KEYS = ("key", "token", "secret")
+
 _Rules = tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[str], str]], ...]
 """The kind; what stands, in small letters, in each text that the pattern finds something in; the pattern; the secret.
 
@@ -200,7 +203,7 @@ _RULES: _Rules = tuple(
         ("private_key", ("private",), r"(?i:private[ _-]?key)\b\W{0,20}(?P<secret>\b(?:0x)?[0-9a-fA-F]{64}\b)", _whole),
         (
             "seed_phrase",
-            ("seed", "mnemonic", "phrase", "word"),
+            ("seed", "mnemonic", *map("".join, product(("recovery", "secret", "backup"), " -", ("phrase", "word")))),
             rf"{_ANNOUNCED}(?P<secret>(?:{_SEED_WORD}{_BETWEEN_SEED_WORDS}){{11,23}}{_SEED_WORD})",
             _seed_phrase,
         ),
@@ -248,7 +251,7 @@ _RULES: _Rules = tuple(
         ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _password),
         (
             "api_key",
-            ("key", "token", "secret"),
+            tuple(map("".join, product(("api", "access", "secret", "auth", "client"), ("", "_", "-"), _KEYS))),
             rf"(?i:\b\w{{0,30}}(?:api|access|secret|auth|client)[_-]?(?:key|token|secret)\b){_IS}(?P<secret>[\w.~+/=-]{{16,}})",
             _of_letters_and_digits,
         ),

@@ -75,12 +75,16 @@ def unpacked(data: bytes) -> bytes:
 
 _RECORDINGS = Table("recordings", Recorded, json=("about", "texts"))
 _OURS = "where community = :community"
-_UNUSED = f"""
+# A foreign key would need an index as large as the table.
+_UNUSED = (
+    f"delete from recording_messages {_OURS} and recording not in (select rid from recordings {_OURS})",
+    f"""
     delete from recorded_texts {_OURS} and digest not in (
         select each.value from recordings, json_each(recordings.texts) as each
         where recordings.community = :community
     )
-"""
+    """,
+)
 
 
 class RecordingStore(Store):
@@ -140,16 +144,22 @@ class RecordingStore(Store):
         held = f"exists (select 1 from json_each(recordings.about) as each where each.value {IN})"
         gone += db.run(f"delete from recordings {_OURS} and {held}", (listed(about),))
         if gone:
-            db.run(_UNUSED)
+            _tidy(db)
         return bool(gone)
 
     @writes
     def trim(self, db: Transaction, oldest: str, most_bytes: int) -> None:
         """Delete the recordings from before a time, and the oldest ones beyond so many bytes."""
-        db.run(f"delete from recordings {_OURS} and at < ?", (oldest,))
-        db.run(_UNUSED)
+        if db.run(f"delete from recordings {_OURS} and at < ?", (oldest,)):
+            _tidy(db)
         shared = db.number(f"select sum(length(text) + ?) from recorded_texts {_OURS}", (ROW,))
         newer = f"select rid, sum(size) over (order by rid desc) as newer from recordings {_OURS}"
         beyond = f"select rid from ({newer}) as sized where newer > ?"
         if db.run(f"delete from recordings {_OURS} and rid in ({beyond})", (max(0, most_bytes - shared),)):
-            db.run(_UNUSED)
+            _tidy(db)
+
+
+def _tidy(db: Transaction) -> None:
+    """Delete what belonged to recordings that are gone."""
+    for statement in _UNUSED:
+        db.run(statement)

@@ -224,8 +224,7 @@ create table recordings (
     about text not null,
     texts text not null,
     size integer not null,
-    recording blob not null,
-    unique (community, rid)
+    recording blob not null
 ) strict;
 create index recordings_by_age on recordings (community, at);
 create table recording_messages (
@@ -233,10 +232,8 @@ create table recording_messages (
     message_id text not null,
     recording integer not null,
     asked integer not null,
-    primary key (community, message_id, recording),
-    foreign key (community, recording) references recordings (community, rid) on delete cascade
+    primary key (community, message_id, recording)
 ) strict, without rowid;
-create index messages_of_recording on recording_messages (community, recording);
 create table recorded_texts (
     community text not null,
     digest text not null,
