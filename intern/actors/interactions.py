@@ -13,7 +13,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 
 from intern.actors.events import Events
 from intern.actors.loops import Backoff, exponential_backoff, persistently, surviving, tell_delay, wake
-from intern.answering.slash_commands import Said, said
+from intern.answering.slash_commands import Said, language_of_interaction, said
+from intern.chat.phrases import Phrases, phrases
 from intern.chat.platform import Interactions
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError, ConfigError, InternError
 from intern.core.flow import Approval, Archived, AskCommand, ButtonPressed, CaptureRequest, Interaction
@@ -27,10 +28,6 @@ AT_ONCE = 64  # in work, waiting for Discord's REST mostly; more wait in the str
 ANSWERS_AT_ONCE = 16  # questions that wait on the model; further ones get BUSY at once
 TRIES = 4  # with growing pauses, some seconds; a member does not wait longer
 LAST_WORDS_SECONDS = 2.0  # at a shutdown, to answer those that still wait
-
-BUSY = "Too many questions at once just now. Please try again in a minute."
-FAILED = "Something went wrong here, and I could not do that. Please try again later."
-RESTARTING = "I am being restarted and could not finish this. Please try again in a minute."
 
 _log = get_logger(__name__)
 
@@ -88,7 +85,7 @@ class InteractionWorker:
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(deadline=anyio.current_time() + LAST_WORDS_SECONDS, shield=True):
                 with surviving("interactions", interaction_id=interaction.interaction.id):
-                    await self._say(interaction, RESTARTING, first=True)
+                    await self._say(interaction, _words(interaction).restarting, first=True)
             raise
         if heard:
             await self._tell(interaction, answer)
@@ -115,7 +112,7 @@ class InteractionWorker:
             try:
                 self._answering.acquire_nowait()
             except anyio.WouldBlock:
-                return said(BUSY)
+                return said(_words(interaction).busy)
             try:
                 return await self._done(interaction)
             finally:
@@ -123,7 +120,7 @@ class InteractionWorker:
         except InternError as error:
             ids = {"interaction_id": interaction.interaction.id}
             _log.error("interaction_failed", error=type(error).__name__, reason=str(error), **ids)
-            return said(FAILED)
+            return said(_words(interaction).failed)
 
     async def _done(self, interaction: Interaction) -> Said:
         answer = await self.handle(interaction)
@@ -133,7 +130,7 @@ class InteractionWorker:
             try:
                 await self._captures.send(request)
             except anyio.BrokenResourceError:
-                return said(RESTARTING)
+                return said(_words(interaction).restarting)
         return answer
 
     async def _tell(self, interaction: Interaction, answer: Said) -> None:
@@ -154,6 +151,10 @@ class InteractionWorker:
         pauses = islice(self.backoff(), tries and tries - 1)
         delayed = tell_delay(_log.warning, event)
         await persistently(act, ChatUnavailableError, ChatUnknownOutcomeError, backoff=pauses, delayed=delayed)
+
+
+def _words(interaction: Interaction) -> Phrases:
+    return phrases(language_of_interaction(interaction))
 
 
 LOOK_AGAIN_SECONDS = 2.0  # at approvals without a capture

@@ -216,18 +216,17 @@ class Retractions:
     """Edits answers that their sources do not back any more. Raises the ChatError and KnowledgeError families."""
 
     store: CitedStore
-    edit: Callable[[MessageId, str], Awaitable[bool]]
+    edit: Callable[[MessageId], Awaitable[bool]]
     """Edits an answer to a note; false where it cannot be."""
     traces: TraceStore
     clock: Clock
-    note: str
 
     async def retract(self) -> None:
         """Edit each such answer to the note, once."""
         for question_id in await self.store.to_retract(self.clock.now() - SETTLED):
             # From here on it is finished, though the source may come back.
             await self.store.retract(question_id, "open")
-            edited = await self.edit(question_id, self.note)
+            edited = await self.edit(question_id)
             await self.store.retract(question_id, "retracted" if edited else "dropped")
             if edited:
                 await self.traces.ended(question_id, outcome="answer retracted", reason="source_changed")

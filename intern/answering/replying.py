@@ -23,6 +23,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Struct, structs
 
 from intern.chat.options import ConversationOptions
+from intern.chat.phrases import ENGLISH, Phrases, in_language, language_of_question, phrases
 from intern.chat.reply_text import plain_line
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
@@ -30,6 +31,7 @@ from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply
 from intern.core.ids import MessageId, RoleId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason, is_team
+from intern.core.text.language import SPOKEN
 from intern.models.templates import MISTAKES, shipped
 from intern.stores.sqlite.traces import TraceStore
 
@@ -44,7 +46,7 @@ _VOTES = {"up": "👍", "down": "👎"}
 
 
 class Wording(Struct, frozen=True, kw_only=True):
-    """What is said where there is no answer: of each field, the text of the template of its name."""
+    """What is said where there is no answer, in one language: of each field, the text of the template of its name."""
 
     unknown: str
     """Looked, and found nothing."""
@@ -78,18 +80,31 @@ class Wording(Struct, frozen=True, kw_only=True):
         return self.greeting if reason == "not_a_question" else unknown
 
 
-def load_wording(
+Wordings = Mapping[str, Wording]
+"""By language; English is always among them."""
+
+
+def load_wordings(
     prompts_dir: Path | None = None, constants: Mapping[str, str] = MappingProxyType({"project_introduction": ""})
-) -> Wording:
-    """Every text, from `<prompts_dir>/messages` where there is a template of the name, else from those shipped.
+) -> Wordings:
+    """Every text in every language, as `wording_file` finds its template.
 
     The templates may use the `constants`. Raises ConfigError for one that is missing, broken, blank or too long.
     """
-    return Wording(**{each.name: worded(each.name, prompts_dir, constants) for each in structs.fields(Wording)})
+    names = [each.name for each in structs.fields(Wording)]
+    return {
+        language: Wording(**{name: worded(template_name(name, language), prompts_dir, constants) for name in names})
+        for language in sorted(SPOKEN)
+    }
+
+
+def template_name(name: str, language: str) -> str:
+    """Name one of the texts in a language: `busy` in English, `de/busy` in German."""
+    return name if language == ENGLISH else f"{language}/{name}"
 
 
 def worded(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) -> str:
-    """Render one of the texts. Raises ConfigError as `load_wording` does, with file and line."""
+    """Render one of the texts. Raises ConfigError as `load_wordings` does, with file and line."""
     file = wording_file(name, prompts_dir)
     jinja = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
     try:
@@ -102,9 +117,14 @@ def worded(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) ->
 
 
 def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
-    """Find the template of one of the texts. Raises ConfigError if there is none."""
+    """Find the template of one of the texts: the operator's own, else the shipped one.
+
+    The operator's English one is for all languages in which they have none. Raises ConfigError if there is none.
+    """
     folders: tuple[Traversable, ...] = (*((prompts_dir,) if prompts_dir else ()), *shipped())
-    file = next((file for folder in folders if (file := folder / _FOLDER / (name + _SUFFIX)).is_file()), None)
+    names = dict.fromkeys((name, name.rpartition("/")[2]))
+    places = (folder / _FOLDER / (each + _SUFFIX) for folder in folders for each in names)
+    file = next((place for place in places if place.is_file()), None)
     if file is None:
         raise ConfigError(f"there is no template {_FOLDER}/{name}{_SUFFIX}: this installation is incomplete")
     return file
@@ -114,7 +134,7 @@ def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
 class Replying:
     """Makes replies of questions and results, as the operator wants it."""
 
-    wording: Wording
+    wordings: Wordings
     options: ConversationOptions
     handoff_role_id: RoleId | None = None
 
@@ -125,22 +145,28 @@ class Replying:
         people also talk to each other: there, only a message that it searched for, or would have, is worth one.
         """
         if result.should_reply and result.reply_text:
-            buttons = answer_buttons(request.batch.last.id)
+            buttons = answer_buttons(request.batch.last.id, language_of_question(request))
             return _reply(request, result.reply_text, citations=result.citations, buttons=buttons)
         nothing_to_look_for = result.reason in {"not_a_question", "not_answerable"}
         if not request.called and (nothing_to_look_for or not request.addressed):
             return None
+        wording = in_language(self.wordings, language_of_question(request))
         if result.reason in COULD_NOT_LOOK or nothing_to_look_for or self.handoff_role_id is None:
-            return notice(request, self.wording.instead(result.reason, self.wording.unknown))
+            return notice(request, wording.instead(result.reason, wording.unknown))
         # The team has been told by this very message, or not at all.
-        text = f"{self.wording.handoff} <@&{self.handoff_role_id}>"
+        text = f"{wording.handoff} <@&{self.handoff_role_id}>"
         return _reply(request, text, notice=True, mention_role=self.handoff_role_id)
 
 
-def answer_buttons(question_id: MessageId) -> tuple[Button, ...]:
+def answer_buttons(question_id: MessageId, language: str = ENGLISH) -> tuple[Button, ...]:
     """Make the buttons under an answer: two votes, and why it was given. Their ids name the question."""
-    votes = [Button(custom_id=f"intern:{vote}:{question_id}", emoji=emoji) for vote, emoji in _VOTES.items()]
-    return (*votes, Button(custom_id=f"intern:why:{question_id}", label="Why?"))
+    votes = [Button(custom_id=button_id(vote, question_id, language), emoji=emoji) for vote, emoji in _VOTES.items()]
+    return (*votes, Button(custom_id=button_id("why", question_id, language), label=phrases(language).why))
+
+
+def button_id(act: str, of: str, language: str) -> str:
+    """Make the id of a button. It names the language to answer a press in, unless that is English."""
+    return f"intern:{act}:{of}" + ("" if language == ENGLISH else f":{language}")
 
 
 def notice(request: AnswerRequest, text: str) -> Reply:
@@ -155,7 +181,8 @@ def _reply(request: AnswerRequest, text: str, **more: Any) -> Reply:
         text=text,
         called=request.called,
         settles=tuple(message.id for message in request.batch.messages),
-        asked="\n".join(message.text for message in request.batch.messages),
+        asked=request.batch.text,
+        language=language_of_question(request),
         **more,
     )
 
@@ -169,70 +196,73 @@ def _line_of(error: Exception) -> str:
 
 
 _MOST_NAMED = 4
-_LEARNED = {"nugget": "a conversation", "fact": "a fact from conversations"}
 _QA_DATE = re.compile(r"#qa_(\d{4})(\d\d)(\d\d)_")
 
 
-def why_line(debug: Mapping[str, Any]) -> str:
+def why_line(debug: Mapping[str, Any], words: Phrases | None = None) -> str:
     """Say what an answer was made from and how it was checked, by its trace; empty where the trace holds no sources.
 
     Missing steps and fields are left out, so the line never claims a check that the trace does not show.
     """
     generation, verification = _step(debug, "generation"), _step(debug, "verification")
-    sources = _named(_texts(generation.get("citations")))
+    words = words or phrases()
+    sources = _named(_texts(generation.get("citations")), words)
     if not sources:
         return ""
-    checks = _checks(generation, verification)
-    return f"From {sources}" + (f"; {_joined(checks, last=', ')}." if checks else ".")
+    checks = words.comma.join(_checks(generation, verification, words))
+    form = words.made_and_checked if checks else words.made_from
+    return form.format(sources=sources, checks=checks)
 
 
-def _named(source_ids: Sequence[str]) -> str:
+def _named(source_ids: Sequence[str], words: Phrases) -> str:
     team = [each for each in source_ids if is_team(each)]
     days = sorted({"-".join(date.groups()) for each in team if (date := _QA_DATE.search(each))})
-    others = dict.fromkeys(_LEARNED[kind] for each in source_ids if (kind := each.partition(":")[0]) in _LEARNED)
+    learned = {"nugget": words.conversation, "fact": words.fact}
+    others = dict.fromkeys(learned[kind] for each in source_ids if (kind := each.partition(":")[0]) in learned)
     unsaid = (each for each in source_ids if not each.startswith(("team:", "nugget:", "fact:")))
     names = [each.partition(":")[2] or each for each in unsaid]
     pages = [name for name in names if re.match(r"https?://", name)]
     documents = [name for name in names if name not in pages]
     parts = [
-        *_list("docs", documents),
-        *_list("the page" if len(pages) == 1 else "the pages", pages),
-        *_team_answers(len(team), days),
+        *_list(words.docs, documents, words),
+        *_list(words.page if len(pages) == 1 else words.pages, pages, words),
+        *_team_answers(len(team), days, words),
         *others,
     ]
-    return _joined(parts)
+    return _joined(parts, words)
 
 
-def _team_answers(count: int, days: Sequence[str]) -> list[str]:
-    of = f" of {_joined(_few(days))}" if days else ""
-    return [] if not count else [f"a team answer{of}" if count == 1 else f"{count} team answers{of}"]
+def _team_answers(count: int, days: Sequence[str], words: Phrases) -> list[str]:
+    answers = words.team_answer if count == 1 else words.team_answers.format(count=count)
+    dated = words.of_days.format(answers=answers, days=_joined(_few(days, words), words)) if days else answers
+    return [dated] if count else []
 
 
-def _list(what: str, names: Sequence[str]) -> list[str]:
-    return [f"{what} {_joined(_few([f'`{plain_line(name)}`' for name in names]))}"] if names else []
+def _list(form: str, names: Sequence[str], words: Phrases) -> list[str]:
+    shown = _few([f"`{plain_line(name)}`" for name in names], words)
+    return [form.format(names=_joined(shown, words))] if names else []
 
 
-def _few(names: Sequence[str]) -> list[str]:
+def _few(names: Sequence[str], words: Phrases) -> list[str]:
     rest = len(names) - _MOST_NAMED
-    return [*names[:_MOST_NAMED], *([f"{rest} more"] if rest > 0 else [])]
+    return [*names[:_MOST_NAMED], *([words.more.format(count=rest)] if rest > 0 else [])]
 
 
-def _checks(generation: Mapping[str, object], verification: Mapping[str, object]) -> list[str]:
+def _checks(generation: Mapping[str, object], verification: Mapping[str, object], words: Phrases) -> list[str]:
     checks: list[str] = []
     quotes = _number(generation.get("quotes_count"))
     if quotes:
-        checks.append("1 quote checked word for word" if quotes == 1 else f"{quotes} quotes checked word for word")
+        checks.append(words.quote_checked if quotes == 1 else words.quotes_checked.format(count=quotes))
     strange = _number(generation.get("strange_count"))
     suspicions = _number(generation.get("suspicions_count")) if strange is None else strange
     if suspicions == 0:
-        checks.append("commands and links checked")
+        checks.append(words.all_checked)
     elif quotes or _number(generation.get("strange_urls_count")) == 0:
         # With `ai.strict_grounding` off, an answer may hold commands that no source does.
-        unfounded = f", {strange} commands or versions not found in them" if strange else ""
-        checks.append(f"links checked{unfounded}")
+        checks += [words.links_checked, *([words.unfounded.format(count=strange)] if strange else [])]
     if verification.get("is_good_enough") is True:
         by_code = verification.get("by") == "code"
-        checks.append("found safe without a second look" if by_code else "confirmed by a second look")
+        checks.append(words.found_safe if by_code else words.confirmed)
     return checks
 
 
@@ -251,8 +281,8 @@ def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _joined(parts: Sequence[str], last: str = " and ") -> str:
-    return last.join([*([", ".join(parts[:-1])] if parts[1:] else []), *parts[-1:]])
+def _joined(parts: Sequence[str], words: Phrases) -> str:
+    return words.and_.join([*([words.comma.join(parts[:-1])] if parts[1:] else []), *parts[-1:]])
 
 
 # How long what was said to a member holds for all that they ask. A full house empties soon, and who asks again then is
@@ -265,8 +295,8 @@ _TOLD_FOR: Final[Mapping[DeclineReason, timedelta]] = MappingProxyType(
 class Declining:
     """Says no. Remembers whom it told what, for as long as that holds."""
 
-    def __init__(self, wording: Wording, *, traces: TraceStore, clock: Clock) -> None:
-        self._texts = {"asked too much": wording.limit, "too old": wording.late, "shed": wording.busy}
+    def __init__(self, wordings: Wordings, *, traces: TraceStore, clock: Clock) -> None:
+        self._wordings = wordings
         self._traces = traces
         self._clock = clock
         self._told: dict[DeclineReason, OrderedDict[UserId, datetime]] = {each: OrderedDict() for each in _TOLD_FOR}
@@ -284,7 +314,9 @@ class Declining:
         """Return the reply, and remember it; None if the bot was not called, or gave this reason lately."""
         if not declined.request.called or self._told_before(declined.reason, declined.request.batch.author.id):
             return None
-        return notice(declined.request, self._texts[declined.reason])
+        wording = in_language(self._wordings, language_of_question(declined.request))
+        texts = {"asked too much": wording.limit, "too old": wording.late, "shed": wording.busy}
+        return notice(declined.request, texts[declined.reason])
 
     def _told_before(self, reason: DeclineReason, user_id: UserId) -> bool:
         told, now = self._told[reason], self._clock.now()

@@ -13,11 +13,12 @@ from typing import Final, cast
 
 from msgspec import Struct, structs
 
-from intern.answering.replying import Wording, answer_buttons, why_line
+from intern.answering.replying import Wordings, answer_buttons, button_id, why_line
 from intern.answering.workflow import Answers
 from intern.chat.context import Gathered, gather
 from intern.chat.conversations import answer_request, conversation_around
 from intern.chat.options import ConversationOptions
+from intern.chat.phrases import ENGLISH, Phrases, in_language, phrases
 from intern.chat.platform import History, Outlet
 from intern.chat.reply_text import parts_of, thread_name
 from intern.core import flow
@@ -25,34 +26,21 @@ from intern.core.errors import ChatError, ChatRefusedError, KnowledgeError
 from intern.core.ids import GuildId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Button, Channel, ChatMessage, Citation
+from intern.core.text.language import SPOKEN, language_of
 from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
 
 _log = get_logger(__name__)
 
+_LANGUAGES = "|".join(sorted(SPOKEN))
+_BUTTON = re.compile(rf"intern:(?P<act>up|down|why|share):(?P<of>[0-9]{{1,20}})(?::(?P<language>{_LANGUAGES}))?")
 ANSWERS_KEPT = 500  # for sharing; a few kilobytes each. Who closes Discord does not see the button again
 
-IN_PRIVATE = "I answer on the server only, not in private messages."
-FOREIGN_SERVER = "I do not work for this server."
-NOT_SPEAKING = "I only listen in this channel."
-NOT_PUBLIC = "Not everybody can read this channel, so I keep out of it. Please ask me in a public one."
-TEAM_ONLY = "This is for the team only."
-UNKNOWN = "I do not know this command or button; it may be of an older version. /ask always works."
-NO_TEXT = "There is no text in it that I could answer."
-FROM_BOT = "A bot wrote this message; I answer people."
-GONE = "I do not hold this answer any more; ask again, then share."
-SHARED_ALREADY = "This answer is shared already."
-SHARED = "Shared."
-NOT_YOURS = "Only who asked may share the answer."
-CANNOT_SPEAK = "I may not write in this channel, so the answer could not be shared."
-THANKS = "Thank you, noted."
-NOT_KNOWN = "I don't know this yet. Only you have seen the question; ask it in the channel, and the team can answer."
 NOTHING_TO_LEARN = (
     "I found no question of a member with an answer of the team around this message, so there is nothing to learn. "
     "Use this on the team's answer, best on one that replies to the question."
 )
 NO_MESSAGE = "That is neither a message id nor a link to a message."
 NO_ACCOUNT = "I hold nothing on that: I did not take it for a question to me, or it was too long ago."
-WHY_UNKNOWN = "I do not know any more how this answer came about; it was too long ago."
 
 _REASONS: Final[Mapping[str, str]] = {
     "": "It was answered.",
@@ -94,9 +82,17 @@ class Said(Struct, frozen=True, kw_only=True):
     captures: tuple[flow.CaptureRequest, ...] = ()
 
 
-def said(text: str, citations: Sequence[Citation] = ()) -> Said:
-    """Make a reply of a text: without links but those that are cited, split if it is long."""
-    return Said(parts=tuple(parts_of(text, citations)))
+def said(text: str) -> Said:
+    """Make a reply of a text: without links, split if it is long."""
+    return Said(parts=tuple(parts_of(text)))
+
+
+def language_of_interaction(interaction: flow.Interaction) -> str:
+    """Return the language to reply in: the question's, that of the answer whose button was pressed, or English."""
+    if isinstance(interaction, flow.AskCommand):
+        return language_of(interaction.question) or ENGLISH
+    pressed = _BUTTON.fullmatch(interaction.button) if isinstance(interaction, flow.ButtonPressed) else None
+    return (pressed and pressed["language"]) or ENGLISH
 
 
 @dataclass(kw_only=True)
@@ -105,6 +101,7 @@ class _Shareable:
 
     user_id: UserId
     parts: tuple[str, ...]
+    buttons: tuple[Button, ...]
     shared: bool = False
 
 
@@ -120,7 +117,7 @@ class Commands:
     traces: TraceStore
     options: ConversationOptions
     guild_ids: Collection[GuildId]
-    wording: Wording
+    wordings: Wordings
     allows: Callable[[UserId], bool] = lambda _: True
     """Count a question of a member and return whether it is within their limit."""
     count: Callable[[AIResult], object] = lambda _: None
@@ -132,43 +129,47 @@ class Commands:
 
     async def handle(self, interaction: flow.Interaction) -> Said:
         """Do it, and return the reply for the member. Raises the ChatError and KnowledgeError families."""
-        ticket = interaction.interaction
+        ticket, language = interaction.interaction, language_of_interaction(interaction)
+        words = phrases(language)
         if ticket.guild_id not in self.guild_ids:
-            return said(IN_PRIVATE if ticket.guild_id is None else FOREIGN_SERVER)
+            return said(words.in_private if ticket.guild_id is None else words.foreign_server)
         match interaction:
             case flow.UnknownInteraction(what=what):
                 _log.warning("interaction_unknown", interaction_id=ticket.id, what=what)
-                return said(UNKNOWN)
+                return said(words.unknown_command)
             case flow.ButtonPressed():
-                return await self._pressed(interaction)
+                return said(await self._pressed(interaction, words))
             case flow.AskCommand():
-                return await self._ask(interaction)
+                return await self._ask(interaction, language, words)
             case flow.LearnCommand() | flow.WhyCommand():
-                return await self._for_team(interaction)
+                return await self._for_team(interaction, words)
 
-    async def _for_team(self, command: flow.LearnCommand | flow.WhyCommand) -> Said:
+    async def _for_team(self, command: flow.LearnCommand | flow.WhyCommand, words: Phrases) -> Said:
         if command.user.type != "team_member":
-            return said(TEAM_ONLY)
+            return said(words.team_only)
+        if await self._open_channel(command.interaction) is None:
+            return said(words.not_public)
         return await (self._learn(command) if isinstance(command, flow.LearnCommand) else self._why(command))
 
-    async def _ask(self, command: flow.AskCommand) -> Said:
+    async def _ask(self, command: flow.AskCommand, language: str, words: Phrases) -> Said:
         channel = await self._open_channel(command.interaction)
         if channel is None:
-            return said(NOT_PUBLIC)
+            return said(words.not_public)
         question = _question(command)
         if question.author.type == "bot":
-            return said(FROM_BOT)
+            return said(words.from_bot)
         if not (question.text.strip() or question.attachments):
-            return said(NO_TEXT)
+            return said(words.no_text)
+        wording = in_language(self.wordings, language)
         if command.user.type != "team_member" and not self.allows(command.user.id):
             self.over_limit()
-            return said(self.wording.limit)
+            return said(wording.limit)
         request = await self._request(question, channel, with_context=command.on is not None)
         result = await self.answers.answer(request.conversation, request.context, addressed=True)
         await self._note(command, result)
         if result.should_reply and result.reply_text:
-            return self._answered(command, question, result.reply_text, result.citations)
-        return said(self.wording.instead(result.reason, NOT_KNOWN))
+            return self._answered(command, question, result.reply_text, result.citations, language)
+        return said(wording.instead(result.reason, words.not_known))
 
     async def _note(self, command: flow.AskCommand, result: AIResult) -> None:
         self.count(result)
@@ -195,19 +196,18 @@ class Commands:
         return answer_request(batch, channel, gathered, self.options, addressed=True)
 
     def _answered(
-        self, command: flow.AskCommand, question: ChatMessage, text: str, citations: tuple[Citation, ...]
+        self, command: flow.AskCommand, question: ChatMessage, text: str, citations: tuple[Citation, ...], language: str
     ) -> Said:
         ticket_id = command.interaction.id
-        parts = parts_of(f"**{thread_name(question.text)}**\n\n{text}", citations)
-        self._shareable[ticket_id] = _Shareable(user_id=command.user.id, parts=tuple(parts))
+        parts = parts_of(f"**{thread_name(question.text)}**\n\n{text}", citations, language=language)
+        buttons = answer_buttons(MessageId(ticket_id), language)
+        self._shareable[ticket_id] = _Shareable(user_id=command.user.id, parts=tuple(parts), buttons=buttons)
         if len(self._shareable) > self.answers_kept:
             self._shareable.popitem(last=False)
-        share = Button(custom_id=f"intern:share:{ticket_id}", label="Share")
-        return structs.replace(said(text, citations), buttons=(share, *answer_buttons(MessageId(ticket_id))))
+        share = Button(custom_id=button_id("share", ticket_id, language), label=phrases(language).share)
+        return Said(parts=tuple(parts_of(text, citations, language=language)), buttons=(share, *buttons))
 
     async def _learn(self, command: flow.LearnCommand) -> Said:
-        if await self._open_channel(command.interaction) is None:
-            return said(NOT_PUBLIC)
         # Read anew: the payload tells no author's roles.
         on = await self.history.message(command.on.channel_id, command.on.id)
         bounds = self.options.bounds
@@ -217,8 +217,6 @@ class Commands:
         return structs.replace(said(_summary(request)), captures=(request,))
 
     async def _why(self, command: flow.WhyCommand) -> Said:
-        if await self._open_channel(command.interaction) is None:
-            return said(NOT_PUBLIC)
         if not command.about:
             account = await self.traces.newest_in(command.interaction.channel_id)
         else:
@@ -230,45 +228,45 @@ class Commands:
             return said(NO_ACCOUNT)
         return said(explained(account, await self.feedback.of(account.question_id)))
 
-    async def _pressed(self, press: flow.ButtonPressed) -> Said:
-        pressed = re.fullmatch(r"intern:(up|down|why|share):([0-9]{1,20})", press.button)
-        match pressed.groups() if pressed else ():
+    async def _pressed(self, press: flow.ButtonPressed, words: Phrases) -> str:
+        pressed = _BUTTON.fullmatch(press.button)
+        match (pressed["act"], pressed["of"]) if pressed else ():
             case ("up" | "down" as vote, question_id):
                 await self.feedback.vote(MessageId(question_id), press.user.id, up=vote == "up")
-                return said(THANKS)
+                return words.thanks
             case ("why", question_id):
                 account = await self.traces.of(MessageId(question_id))
-                return said((why_line(account.debug) if account else "") or WHY_UNKNOWN)
+                return (why_line(account.debug, words) if account else "") or words.why_unknown
             case ("share", ticket_id):
-                return said(await self._share(press, ticket_id))
+                return await self._share(press, ticket_id, words)
             case _:
                 _log.warning("interaction_unknown", interaction_id=press.interaction.id, what=press.button[:100])
-                return said(UNKNOWN)
+                return words.unknown_command
 
-    async def _share(self, press: flow.ButtonPressed, ticket_id: str) -> str:
+    async def _share(self, press: flow.ButtonPressed, ticket_id: str, words: Phrases) -> str:
         answer = self._shareable.get(ticket_id)
         if answer is None:
-            return GONE
+            return words.gone
         if answer.user_id != press.user.id:
-            return NOT_YOURS
+            return words.not_yours
         if answer.shared:
-            return SHARED_ALREADY
+            return words.shared_already
         channel = await self._open_channel(press.interaction)
         if channel is None or self.options.mode_of(channel) in {"capture_only", "off"}:
-            return NOT_PUBLIC if channel is None else NOT_SPEAKING
+            return words.not_public if channel is None else words.not_speaking
         answer.shared = True  # before the first wait: who presses twice shares once
         try:
             for n, part in enumerate(answer.parts, 1):
-                buttons = answer_buttons(MessageId(ticket_id)) if n == len(answer.parts) else ()
+                buttons = answer.buttons if n == len(answer.parts) else ()
                 await self.outlet.send(channel.id, part, f"s{ticket_id}-{n}", buttons=buttons)
         except ChatRefusedError as refusal:
             _log.info("share_refused", channel_id=channel.id, reason=str(refusal))
             answer.shared = False
-            return CANNOT_SPEAK
+            return words.cannot_speak
         except BaseException:
             answer.shared = False  # pressing again goes on where this ended: the nonces are the same
             raise
-        return SHARED
+        return words.shared
 
     async def _open_channel(self, ticket: flow.InteractionTicket) -> Channel | None:
         """Where it was used; None where not everybody may read, or where we may not look."""

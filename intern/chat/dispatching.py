@@ -18,6 +18,7 @@ from intern.chat.addressing import Recent, named_by
 from intern.chat.context import Gathered, gather
 from intern.chat.conversations import answer_request, calls, capture_requests
 from intern.chat.options import STILL_WAITED_FOR, ConversationOptions
+from intern.chat.phrases import ENGLISH, phrases
 from intern.chat.platform import History, Outlet
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
@@ -25,6 +26,7 @@ from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage
+from intern.core.text.language import language_of
 from intern.stores.sqlite.chat import Greeted
 from intern.stores.sqlite.outbox import Outbox
 
@@ -86,9 +88,6 @@ Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
 PassedOver = Literal["not public", "mode"]
 """Why a batch is ignored without a word."""
 
-_WHERE = "I answer on the server only, where everybody can read along."
-PRIVATE_NOTE = f"Hello! {_WHERE} Please ask there; I do not read private messages."
-
 _HOUR = timedelta(hours=1)
 
 
@@ -144,7 +143,8 @@ class PrivateNotes:
         if not await self.greeted.add(batch.author.id):
             return
         try:
-            await self.outlet.send(batch.channel_id, PRIVATE_NOTE, f"note {batch.last.id}")
+            note = phrases(language_of(batch.text) or ENGLISH).private_note
+            await self.outlet.send(batch.channel_id, note, f"note {batch.last.id}")
         except ChatUnavailableError:
             await self.greeted.drop(batch.author.id)
             raise

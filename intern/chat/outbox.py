@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from intern.chat.addressing import named_by
 from intern.chat.options import STILL_WAITED_FOR
+from intern.chat.phrases import ENGLISH, in_language
 from intern.chat.platform import PAGE, Capabilities, History, Outlet
 from intern.chat.reply_text import reply_parts, thread_name
 from intern.core import errors
@@ -21,6 +22,7 @@ from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import LAST, ChannelId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage
+from intern.core.text.language import language_of
 from intern.stores.sqlite.outbox import Outbox, Part, Post
 
 _log = get_logger(__name__)
@@ -129,6 +131,10 @@ Ended = Callable[[Post, PostOutcome], Awaitable[None]]
 """Told what became of a reply."""
 
 
+def _silence() -> Mapping[str, str]:
+    return {ENGLISH: ""}
+
+
 async def everywhere(_: ChannelId) -> bool:
     """Admits every channel."""
     return True
@@ -149,10 +155,12 @@ class Posting:
     """Whether we may still speak in a channel: it may have turned private since the question."""
     max_age: timedelta | None = None
     """A reply that was begun longer ago, and without a posted part, is dropped."""
-    late_word: str = ""
-    """Its notice for a member who called the bot."""
-    no_thread_word: str = ""
+    late: Mapping[str, str] = field(default_factory=_silence)
+    """Its notice for a member who called the bot, by language."""
+    no_thread: Mapping[str, str] = field(default_factory=_silence)
     """The same, in place, where no thread can be opened."""
+    retracted: Mapping[str, str] = field(default_factory=_silence)
+    """In place of an answer that does not stand any more, by language."""
 
     async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
         """Post a reply, or finish posting it. One question gets at most one reply, however often this is called.
@@ -165,7 +173,7 @@ class Posting:
         known = await self._room_for(question.id)
         parts = reply_parts(reply, self.capabilities.message_limit)
         begun = known or await self.outbox.begin(reply, parts)
-        delivery = _Delivery(self, begun, fresh=known is None)
+        delivery = _Delivery(self, begun, reply.language, fresh=known is None)
         if begun.question_id != question.id and self.outgoing.taken_back(question.id):
             return await delivery.recall(question.id)  # the reply that took its place is on its way by itself
         return await delivery.run(reply, waited_for)
@@ -181,7 +189,7 @@ class Posting:
             return known
         if self.outgoing.taken_back(known.question_id) != "withdrawn":
             return known
-        if await _Delivery(self, known).stands():
+        if await _Delivery(self, known, ENGLISH).stands():
             return known
         await self.outbox.recalled(known.question_id)
         return None
@@ -194,7 +202,9 @@ class Posting:
         begun = await self.outbox.unfinished()
         failure: errors.ChatError | errors.KnowledgeError | None = None
         for entry in begun:
-            delivery = _Delivery(self, entry)
+            # Its question is not at hand.
+            language = language_of("\n".join(part.text for part in entry.parts)) or ENGLISH
+            delivery = _Delivery(self, entry, language)
             try:
                 outcome = await delivery.run(None, NO_LONGER)
             except (errors.ChatUnavailableError, errors.ChatUnknownOutcomeError, errors.KnowledgeError) as error:
@@ -205,8 +215,8 @@ class Posting:
             raise failure
         return len(begun)
 
-    async def retract(self, question_id: MessageId, note: str) -> bool:
-        """Edit each message of a posted answer to a note; false where nothing could be edited.
+    async def retract(self, question_id: MessageId) -> bool:
+        """Edit each message of a posted answer to a note in its language; false where nothing could be edited.
 
         A message that says so already is left alone, so calling it again edits nothing twice. Raises
         ChatUnavailableError where calling again later is worthwhile, and KnowledgeError.
@@ -214,7 +224,7 @@ class Posting:
         post = await self.outbox.get(question_id)
         if post is None or post.state != "finished" or post.notice or post.thread_id is None:
             return False
-        said = False
+        note, said = "", False
         try:
             if not await self.admits(post.channel_id):
                 return False
@@ -222,7 +232,8 @@ class Posting:
                 message = await self.history.message(post.thread_id, message_id)
                 if message is None:
                     continue  # deleted
-                if message.text.strip() != note.strip():
+                if message.text.strip() not in self.retracted.values():
+                    note = note or in_language(self.retracted, language_of(message.text))
                     await self.outlet.rewrite(post.thread_id, message_id, note)
                 said = True
         except errors.ChatRefusedError as error:
@@ -248,6 +259,7 @@ class _Delivery:
 
     to: Posting
     begun: Post
+    language: str
     _: KW_ONLY
     fresh: bool = False
     """No part of it can have been posted before."""
@@ -282,7 +294,7 @@ class _Delivery:
         question_id = self.begun.question_id
         if self.to.outgoing.taken_back(question_id):
             return await self.recall(question_id)
-        if self.to.is_late(self.begun) and not await self._say_instead(self.to.late_word, "too_old"):
+        if self.to.is_late(self.begun) and not await self._say_instead(self.to.late, "too_old"):
             return await self.drop("too_old")
         if against := await self._look(reply, waited_for):
             return against
@@ -305,9 +317,9 @@ class _Delivery:
         await self.to.outbox.dropped(self.begun.question_id, reason)
         return PostOutcome(status="dropped", reason=reason)
 
-    async def _say_instead(self, word: str, reason: str, *, in_place: bool = False) -> bool:
+    async def _say_instead(self, words: Mapping[str, str], reason: str, *, in_place: bool = False) -> bool:
         """From now on, this is what is to be posted to who called the bot; false where nothing is."""
-        begun = self.begun
+        begun, word = self.begun, in_language(words, self.language)
         if not (begun.called and word) or begun.reason or self.to.is_very_late(begun):
             return False
         # It may be posted though unconfirmed: then it stays.
@@ -387,7 +399,7 @@ class _Delivery:
             raise
         except errors.ChatRefusedError as error:
             _log.warning("thread_refused", message_id=self.begun.question_id, error=str(error))
-            said = await self._say_instead(self.to.no_thread_word, "no_thread", in_place=True)
+            said = await self._say_instead(self.to.no_thread, "no_thread", in_place=True)
             return self.begun.channel_id if said else None
 
     async def _thread(self, question: str | None) -> ChannelId:

@@ -10,6 +10,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
+from intern.chat.phrases import ENGLISH, phrases
 from intern.chat.platform import Capabilities
 from intern.core.flow import Reply
 from intern.core.messages import Citation
@@ -145,13 +146,17 @@ def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
 
 def reply_parts(reply: Reply, limit: int = _LIMITS.message_limit) -> list[str]:
     """Return the messages that a reply consists of."""
-    return split_message(reply.text, limit) if reply.notice else parts_of(reply.text, reply.citations, limit)
+    if reply.notice:
+        return split_message(reply.text, limit)
+    return parts_of(reply.text, reply.citations, limit, reply.language)
 
 
-def parts_of(text: str, citations: Sequence[Citation] = (), limit: int = _LIMITS.message_limit) -> list[str]:
+def parts_of(
+    text: str, citations: Sequence[Citation] = (), limit: int = _LIMITS.message_limit, language: str = ENGLISH
+) -> list[str]:
     """Return the messages that hold a text, and then its sources. Only cited links can be clicked."""
     links = {url for citation in citations if (url := _url_of(citation))}
-    whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations))))
+    whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations, language))))
     # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
     return [piece for part in split_message(whole, limit) for piece in split_message(unlinked(part, links), limit)]
 
@@ -273,11 +278,11 @@ def _as_code(url: str) -> str:
     return f"`{bare or 'link'}`"
 
 
-def _sources(citations: Sequence[Citation]) -> str:
+def _sources(citations: Sequence[Citation], language: str) -> str:
     lines = dict.fromkeys(_source(citation) for citation in citations)
     if not lines:
         return ""
-    return "\n".join(["Sources:", *(f"- {line}" for line in lines)])
+    return "\n".join([phrases(language).sources, *(f"- {line}" for line in lines)])
 
 
 def _source(citation: Citation) -> str:

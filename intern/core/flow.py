@@ -162,6 +162,11 @@ class Batch(_Flow, frozen=True, kw_only=True):
         """The newest message, to which a reply is attached."""
         return self.messages[-1]
 
+    @property
+    def text(self) -> str:
+        """All that was written."""
+        return "\n".join(message.text for message in self.messages)
+
 
 class AnswerRequest(_Flow, frozen=True, kw_only=True):
     """A question to answer: the asker's batch with all the context that was gathered."""
@@ -273,3 +278,5 @@ class Reply(_Flow, frozen=True, kw_only=True):
     """The one role that its last message may ping: in a hand-off to the team, and nowhere else."""
     asked: str = ""
     """The question, in its asker's words."""
+    language: str = "en"
+    """Of our own words in it (ISO 639-1)."""

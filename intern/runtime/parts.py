@@ -28,7 +28,7 @@ from intern.actors.responder import Responder
 from intern.actors.router import Requests, Router
 from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, fetch, indexer, regularly, scout
 from intern.answering.posted_answers import PostedAnswers, Retractions
-from intern.answering.replying import Declining, Replying, load_wording
+from intern.answering.replying import Declining, Replying, load_wordings
 from intern.answering.slash_commands import Commands
 from intern.answering.workflow import Answerer, Seeing
 from intern.answering.working import RepeatingModel, request_key
@@ -166,7 +166,7 @@ async def _around(room: _Room) -> _Around:
     events.unanswered = partial(_leave_open, stores.unanswered)
     allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
     folder, introduction = settings.prompts.dir, {"project_introduction": settings.ai.project_introduction}
-    wording = load_wording(Path(folder) if folder else None, introduction)
+    wordings = load_wordings(Path(folder) if folder else None, introduction)
     handoff = settings.discord.handoff_role_id
     pending, attempts, indexing = stores.pending, stores.attempts, writer.indexing
     extraction, answered = writer.extraction, writer.extraction.answered
@@ -186,8 +186,9 @@ async def _around(room: _Room) -> _Around:
         capabilities=chat.capabilities,
         admits=audience.admits_id,
         max_age=timedelta(seconds=settings.discord.max_question_age),
-        late_word=wording.late,
-        no_thread_word=wording.no_thread,
+        late={language: wording.late for language, wording in wordings.items()},
+        no_thread={language: wording.no_thread for language, wording in wordings.items()},
+        retracted={language: wording.retracted for language, wording in wordings.items()},
     )
     # Rules cannot look at pictures, even if the setting is on.
     sees = settings.llm.images and settings.llm.kind == "endpoint"
@@ -201,7 +202,7 @@ async def _around(room: _Room) -> _Around:
         traces=traces,
         options=options,
         guild_ids=chat.guild_ids,
-        wording=wording,
+        wordings=wordings,
         allows=allows,
         count=events.asked,
         over_limit=partial(events.turned_away, "asked too much"),
@@ -215,7 +216,7 @@ async def _around(room: _Room) -> _Around:
         sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
         mask=settings.kb.mask_secrets,
     )
-    retractions = Retractions(stores.cited, posts.retract, traces, clock, wording.retracted)
+    retractions = Retractions(stores.cited, posts.retract, traces, clock)
     posted_work = (posted.check, retractions.retract) if settings.ai.retract else (posted.check,)
     notes = PrivateNotes(chat, Greeted(db, clock=clock))
     dispatcher = Dispatcher(
@@ -263,7 +264,7 @@ async def _around(room: _Room) -> _Around:
         "batcher": partial(batcher, open_batches=Batches(batch_wait), settle=checkpoints.settle, clock=clock),
         "router": Router(
             dispatch=partial(_dispatched, dispatcher, answered),
-            declines=Declining(wording, traces=traces, clock=clock),
+            declines=Declining(wordings, traces=traces, clock=clock),
             outgoing=outgoing,
             late=late,
             settle=settling.settle,
@@ -273,7 +274,7 @@ async def _around(room: _Room) -> _Around:
         "capturer": partial(captures, events=events),
         "responder": Responder(
             answers=answers,
-            replying=Replying(wording, options, handoff_role_id=RoleId(handoff) if handoff else None),
+            replying=Replying(wordings, options, handoff_role_id=RoleId(handoff) if handoff else None),
             outgoing=outgoing,
             done_with=ledger.done_with,
             typing=chat.typing,

@@ -20,8 +20,10 @@ import msgspec
 from msgspec import Struct, inspect
 
 from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERIFY
-from intern.answering.replying import Wording, worded, wording_file
+from intern.answering.replying import Wording, template_name, worded, wording_file
+from intern.chat.phrases import ENGLISH
 from intern.core.errors import ConfigError
+from intern.core.text.language import SPOKEN
 from intern.models.prompt import InT, Prompt
 from intern.models.templates import Rendered, Templates
 from intern.models.usage import estimated_tokens
@@ -226,11 +228,15 @@ class Prompting:
         self._dir = Path(settings.prompts.dir) if settings.prompts.dir else None
         self._templates = templates_of(settings)
         self._prompts = {prompt.name: prompt for prompt in sorted(PROMPTS, key=lambda each: each.name)}
-        self._messages = tuple(field.name for field in msgspec.structs.fields(Wording))
+        self._messages = tuple(
+            template_name(field.name, language)
+            for language in (ENGLISH, *sorted(SPOKEN - {ENGLISH}))
+            for field in msgspec.structs.fields(Wording)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All prompts, then all messages."""
+        """All prompts, then all messages, those in English first."""
         return (*self._prompts, *(f"{_MESSAGES}/{name}" for name in self._messages))
 
     def listed(self) -> tuple[PromptLine, ...]:
@@ -307,7 +313,7 @@ class Prompting:
         return {"project_introduction": self._settings.ai.project_introduction}
 
     def _message_of(self, name: str) -> str | None:
-        folder, _, message = name.rpartition("/")
+        folder, _, message = name.partition("/")
         return message if folder == _MESSAGES and message in self._messages else None
 
     def _prompt_of(self, name: str) -> Prompt[Any, Any]:
@@ -389,7 +395,7 @@ class Prompting:
         if self._dir is None:
             return
         used = {f"{name}{_SUFFIX}" for name in self.names} | self._included()
-        for file in sorted((*self._dir.glob("*"), *(self._dir / _MESSAGES).glob("*"))):
+        for file in sorted((*self._dir.glob("*"), *(self._dir / _MESSAGES).rglob("*"))):
             name = file.relative_to(self._dir).as_posix()
             known = name.partition(".")[0] in self.names
             if name in used or not file.is_file() or file.name.startswith("."):

@@ -16,8 +16,9 @@ from anyio import (
 )
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from intern.actors.interactions import ANSWERS_AT_ONCE, BUSY, FAILED, RESTARTING, TRIES, InteractionWorker
+from intern.actors.interactions import ANSWERS_AT_ONCE, TRIES, InteractionWorker
 from intern.answering.slash_commands import Said, said
+from intern.chat.phrases import phrases
 from intern.core.errors import (
     ChatError,
     ChatRefusedError,
@@ -167,8 +168,10 @@ async def test_discord_hears_of_each_before_anything_is_done_and_while_the_model
         assert [name for name, _, _ in room.responses.calls] == ["defer"] * ANSWERS_AT_ONCE
         room.inbox.send_nowait(ask("one more", 50))
         room.inbox.send_nowait(press(51))
+        room.inbox.send_nowait(ask("und noch eine Frage", 52))
         await wait_all_tasks_blocked()
-        assert room.said_to("50") == [("defer", "ephemeral"), ("reply", BUSY)]
+        assert room.said_to("50") == [("defer", "ephemeral"), ("reply", phrases().busy)]
+        assert room.said_to("52") == [("defer", "ephemeral"), ("reply", phrases("de").busy)]
         assert room.said_to("51") == [("defer", "update")]
         room.desk.gate.set()
     for n in range(ANSWERS_AT_ONCE):
@@ -182,7 +185,7 @@ async def test_a_question_that_is_done_makes_room_for_another() -> None:
         for n in range(ANSWERS_AT_ONCE + 1):
             room.inbox.send_nowait(ask(n=n))
             await wait_all_tasks_blocked()
-    assert room.said_to(str(ANSWERS_AT_ONCE))[1:] == [("reply", FAILED)]
+    assert room.said_to(str(ANSWERS_AT_ONCE))[1:] == [("reply", phrases().failed)]
 
 
 async def test_a_quick_one_overtakes_a_slow_one() -> None:
@@ -248,7 +251,7 @@ async def test_where_nobody_captures_any_more_nothing_is_promised() -> None:
     async with room.open():
         room.captured.close()
         room.inbox.send_nowait(learn())
-    assert room.said_to("1")[1:] == [("reply", RESTARTING)]
+    assert room.said_to("1")[1:] == [("reply", phrases().restarting)]
 
 
 async def test_a_failure_is_told_and_the_next_one_is_served(caplog: pytest.LogCaptureFixture) -> None:
@@ -259,8 +262,8 @@ async def test_a_failure_is_told_and_the_next_one_is_served(caplog: pytest.LogCa
         room.inbox.send_nowait(ask(n=1))
         room.inbox.send_nowait(press(2))
         room.inbox.send_nowait(learn(3))
-    assert room.said_to("1")[1:] == [("reply", FAILED)]
-    assert room.said_to("2")[1:] == [("follow_up", FAILED)]
+    assert room.said_to("1")[1:] == [("reply", phrases().failed)]
+    assert room.said_to("2")[1:] == [("follow_up", phrases().failed)]
     assert room.said_to("3")[1:] == [("reply", "done")]
     assert "the disk is gone" in caplog.text
 
@@ -352,8 +355,8 @@ async def test_who_still_waits_at_the_end_is_told() -> None:
         room.inbox.send_nowait(learn(2))
         await wait_all_tasks_blocked()
         room.stop()
-    assert room.said_to("1")[1:] == [("reply", RESTARTING)]
-    assert room.said_to("2")[1:] == [("reply", RESTARTING)]
+    assert room.said_to("1")[1:] == [("reply", phrases().restarting)]
+    assert room.said_to("2")[1:] == [("reply", phrases().restarting)]
 
 
 # Registration

@@ -16,7 +16,7 @@ from anyio import Event, create_memory_object_stream, create_task_group, fail_af
 from intern.actors.events import Events
 from intern.actors.poster import Poster
 from intern.actors.responder import Responder
-from intern.answering.replying import Replying, answer_buttons, load_wording
+from intern.answering.replying import Replying, answer_buttons, load_wordings
 from intern.chat.context import Gathered
 from intern.chat.conversations import answer_request
 from intern.chat.options import ConversationOptions
@@ -81,7 +81,7 @@ class Bot:
         self._replies, self._to_post = create_memory_object_stream[Reply](16)
         self._for_responder = Responder(
             answers=self,
-            replying=Replying(load_wording(), options, handoff_role_id=TEAM),
+            replying=Replying(load_wordings(), options, handoff_role_id=TEAM),
             outgoing=outgoing,
             done_with=self.ledger.done_with,
             typing=self.discord.typing,

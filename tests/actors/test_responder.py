@@ -82,7 +82,7 @@ class Desk:
         self.replies, self.posted = create_memory_object_stream[Reply](replies)
         self.collaborators = Responder(
             answers=self.answers,
-            replying=Replying(WORDING, ConversationOptions()),
+            replying=Replying({"en": WORDING}, ConversationOptions()),
             outgoing=self.outgoing,
             done_with=self.done_with,
             typing=self.typing,

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from msgspec import structs
 
-from intern.answering.replying import Declining, load_wording
+from intern.answering.replying import Declining, load_wordings
 from intern.core.errors import KnowledgeError
 from intern.core.flow import Declined, DeclineReason
 from intern.core.ids import ChannelId, MessageId
@@ -46,7 +46,7 @@ class Accounts(TraceStore):
 class Desk:
     def __init__(self) -> None:
         self.clock, self.accounts = HandClock(), Accounts()
-        self.declining = Declining(load_wording(), traces=self.accounts, clock=self.clock)
+        self.declining = Declining(load_wordings(), traces=self.accounts, clock=self.clock)
 
     def word(self, reason: DeclineReason, *, by: str = "alice", called: bool = True) -> str | None:
         reply = self.declining.word(declined(reason, by=by, called=called))

@@ -38,6 +38,7 @@ pytestmark = pytest.mark.anyio
 PORTS = SourceId("kb:ports.md")
 QUOTE = "The relay listens on port 7480."
 NOTE = "Taken back."
+GERMAN_NOTE = "Zurückgezogen."
 SPOOL = TopicName("spool")
 
 
@@ -78,13 +79,16 @@ class World:
                     ranks=self.ranks,
                 )
                 self.posting = Posting(
-                    self.discord, work.stores.posts, self.discord, outgoing=Outgoing(), clock=self.clock
+                    self.discord,
+                    work.stores.posts,
+                    self.discord,
+                    outgoing=Outgoing(),
+                    clock=self.clock,
+                    retracted={"en": NOTE, "de": GERMAN_NOTE},
                 )
                 self.posted = PostedAnswers(work.stores.cited, library, self.knowledge)
                 traces = TraceStore(self.db, clock=self.clock)
-                self.retractions = Retractions(
-                    work.stores.cited, self.posting.retract, traces, clock=self.clock, note=NOTE
-                )
+                self.retractions = Retractions(work.stores.cited, self.posting.retract, traces, clock=self.clock)
                 yield self
 
     async def answered(
@@ -245,9 +249,9 @@ async def test_a_conversation_that_went_on_is_told_from_one_that_says_something_
     ]
 
 
-async def changed(world: World) -> ChatMessage:
+async def changed(world: World, text: str = "7480. " + "Like this. " * 250) -> ChatMessage:
     """An answer whose document changed, for long enough."""
-    question = await world.answered(text="7480. " + "Like this. " * 250)
+    question = await world.answered(text=text)
     world.ports.write_text("# Ports\n\nThe relay listens on port 9000.\n")
     await world.check()
     await world.retractions.retract()
@@ -270,6 +274,13 @@ async def test_an_answer_is_edited_once_with_all_its_parts_and_buttons(world: Wo
     assert world.discord.calls["rewrite"] == edits
     [found] = await world.posted.outdated(50)
     assert (found.answer.question_id, found.answer.retracted) == (question.id, "retracted")
+
+
+async def test_the_note_is_in_the_language_of_the_answer(world: World) -> None:
+    await changed(world, text="Das Relay hört auf Port 7480. " + "Mehr steht dazu nicht in den Quellen. " * 80)
+    assert len(world.said()) > 1
+    await world.retractions.retract()
+    assert set(world.said()) == {GERMAN_NOTE}
 
 
 @pytest.mark.parametrize("done", [False, True])

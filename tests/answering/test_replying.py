@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import get_args
 
+import jinja2
 import pytest
+from jinja2 import meta
 from msgspec import structs
 
-from intern.answering.replying import Replying, Wording, answer_buttons, load_wording
+from intern.answering.replying import (
+    Replying,
+    Wording,
+    answer_buttons,
+    load_wordings,
+    template_name,
+    why_line,
+    wording_file,
+)
 from intern.chat.options import ConversationOptions
+from intern.chat.phrases import language_of_question, phrases
 from intern.chat.reply_text import reply_parts
 from intern.core.errors import ConfigError
 from intern.core.flow import AnswerRequest, Reply
-from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Channel, Citation, SilenceReason
+from intern.core.ids import ChannelId, MessageId, RoleId, SourceId, UserId
+from intern.core.messages import (
+    COULD_NOT_LOOK,
+    AIResult,
+    Channel,
+    Citation,
+    Conversation,
+    Message,
+    SilenceReason,
+)
+from intern.core.text.language import SPOKEN, language_of
 from tests.samples import GUILD, answer_request, message
 
 TEAM = RoleId("42")
@@ -34,6 +55,7 @@ WORDING = Wording(
 CALLED = structs.replace(answer_request(message("How?", n=1), message("Why?", n=2)), addressed=True, called=True)
 IN_OUR_THREAD = structs.replace(CALLED, called=False)
 UNADDRESSED = structs.replace(CALLED, called=False, addressed=False)
+CITED = Citation(source_id=SourceId("kb:ports.md"), title="Ports")
 REASONS = [reason for reason in get_args(SilenceReason) if reason]
 
 
@@ -44,7 +66,7 @@ def silence(reason: SilenceReason) -> AIResult:
 def reply_of(
     request: AnswerRequest, result: AIResult, wording: Wording = WORDING, handoff_role_id: RoleId | None = None
 ) -> Reply | None:
-    return Replying(wording, ConversationOptions(), handoff_role_id).reply_of(request, result)
+    return Replying({"en": wording}, ConversationOptions(), handoff_role_id).reply_of(request, result)
 
 
 def said(request: AnswerRequest, reason: SilenceReason, role: RoleId | None = None) -> str | None:
@@ -94,7 +116,7 @@ def test_who_calls_the_bot_with_what_it_does_not_answer_is_told_so_and_nobody_el
     assert said(CALLED, "not_answerable", role) == "not mine"
     assert said(IN_OUR_THREAD, "not_answerable", role) is None
     assert said(UNADDRESSED, "not_answerable", role) is None
-    refused = load_wording().refused
+    refused = load_wordings()["en"].refused
     assert "learn" not in refused
     assert "ask the team" in refused
 
@@ -130,20 +152,47 @@ def test_an_answer_without_words_is_none() -> None:
 
 
 def test_the_shipped_wording_promises_nothing_that_did_not_happen() -> None:
-    wording = load_wording()
-    for name in structs.asdict(wording):
-        text = getattr(wording, name)
-        assert len(text) < 200
-        assert ("has been told" in text) == (name == "handoff")
+    wordings = load_wordings()
+    assert wordings.keys() == SPOKEN
+    for wording in wordings.values():
+        for text in structs.asdict(wording).values():
+            assert 5 < len(text) < 200
+    english = structs.asdict(wordings["en"])
+    assert [name for name, text in english.items() if "has been told" in text] == ["handoff"]
+
+
+def test_the_shipped_wording_is_in_its_language_and_uses_no_other_variables_than_in_english() -> None:
+    for language, wording in load_wordings().items():
+        for name, text in structs.asdict(wording).items():
+            assert language_of(text) == language, (language, name)
+            source = wording_file(template_name(name, language), None).read_text(encoding="utf-8")
+            english = wording_file(name, None).read_text(encoding="utf-8")
+            assert variables(source) == variables(english), (language, name)
+
+
+def variables(template: str) -> set[str]:
+    return meta.find_undeclared_variables(jinja2.Environment(autoescape=False).parse(template))
 
 
 def test_an_operators_wording_wins_name_by_name(tmp_path: Path) -> None:
     (tmp_path / "messages").mkdir()
     (tmp_path / "messages" / "greeting.md.j2").write_text("{# mine #}\nHello from {{ project_introduction }}!\n")
-    wording = load_wording(tmp_path, {"project_introduction": "Lumen"})
+    wording = load_wordings(tmp_path, {"project_introduction": "Lumen"})["en"]
     assert wording.greeting == "Hello from Lumen!"
-    assert wording.unknown == load_wording().unknown
-    assert load_wording(tmp_path / "empty") == load_wording()
+    assert wording.unknown == load_wordings()["en"].unknown
+    assert load_wordings(tmp_path / "empty") == load_wordings()
+
+
+def test_an_operators_english_wording_is_for_all_languages_in_which_they_have_none(tmp_path: Path) -> None:
+    (tmp_path / "messages" / "de").mkdir(parents=True)
+    (tmp_path / "messages" / "greeting.md.j2").write_text("Ahoy!")
+    (tmp_path / "messages" / "de" / "greeting.md.j2").write_text("Moin!")
+    (tmp_path / "messages" / "de" / "late.md.j2").write_text("Zu spät.")
+    wordings, shipped = load_wordings(tmp_path), load_wordings()
+    greetings = {language: wording.greeting for language, wording in wordings.items()}
+    assert greetings == {**dict.fromkeys(SPOKEN, "Ahoy!"), "de": "Moin!"}
+    assert (wordings["de"].late, wordings["fr"].late) == ("Zu spät.", shipped["fr"].late)
+    assert wordings["en"].late == shipped["en"].late
 
 
 @pytest.mark.parametrize("text", ["{{ nobody }}", "{% if %}", " ", "x" * 1901, "{{ 1 // 0 }}"])
@@ -151,7 +200,7 @@ def test_a_broken_wording_ends_the_start_and_names_the_file(tmp_path: Path, text
     (tmp_path / "messages").mkdir()
     (tmp_path / "messages" / "unknown.md.j2").write_text(text)
     with pytest.raises(ConfigError, match=r"unknown\.md\.j2"):
-        load_wording(tmp_path)
+        load_wordings(tmp_path)
 
 
 def test_the_longest_hand_off_is_one_message() -> None:
@@ -162,7 +211,7 @@ def test_the_longest_hand_off_is_one_message() -> None:
 
 
 def test_a_hand_off_mentions_the_role_of_the_operators_settings() -> None:
-    replying = Replying(WORDING, ConversationOptions(), handoff_role_id=TEAM)
+    replying = Replying({"en": WORDING}, ConversationOptions(), handoff_role_id=TEAM)
     reply = replying.reply_of(CALLED, silence("no_sources"))
     assert reply is not None
     assert reply.mention_role == TEAM
@@ -170,3 +219,67 @@ def test_a_hand_off_mentions_the_role_of_the_operators_settings() -> None:
 
 def test_a_button_fits_discord() -> None:
     assert all(len(button.custom_id) <= 100 for button in answer_buttons(MessageId("9" * 20)))
+
+
+@pytest.mark.parametrize(
+    ("texts", "language"),
+    [
+        (["wo kann ich den Port ändern?"], "de"),
+        (["wo kann ich den Port ändern?", "?"], "de"),
+        (["hvordan skifter jeg porten?"], "en"),
+        (["{{ 7 * 7 }} ../../de/greeting de/greeting"], "en"),
+    ],
+)
+def test_the_language_of_the_question_decides_on_all_of_our_own_words(texts: list[str], language: str) -> None:
+    request = answer_request(*(message(text, n=n) for n, text in enumerate(texts, 1)))
+    request = structs.replace(request, addressed=True, called=True)
+    replying = Replying(load_wordings(), ConversationOptions(), TEAM)
+    wording = load_wordings()[language]
+    answer = replying.reply_of(request, AIResult(should_reply=True, reply_text="7480.", citations=(CITED,)))
+    assert answer is not None
+    assert reply_parts(answer)[0].splitlines()[2] == phrases(language).sources
+    assert answer.buttons[-1].label == phrases(language).why
+    instead = replying.reply_of(request, silence("not_a_question"))
+    handoff = replying.reply_of(request, silence("no_sources"))
+    assert instead is not None
+    assert handoff is not None
+    assert (instead.text, handoff.text) == (wording.greeting, f"{wording.handoff} <@&42>")
+
+
+def test_a_message_that_tells_no_language_takes_that_of_what_its_author_wrote_before() -> None:
+    request = answer_request(message("ok?", n=2))
+    author = request.batch.author.id
+    earlier = Message(role="user", text="wie stelle ich den Port um?", author_id=author)
+    other = Message(role="user", text="where can I find the logs?", author_id=UserId("99"))
+    for said, language in (((earlier, other), "de"), ((other,), "en"), ((), "en")):
+        conversation = Conversation((*said, *request.conversation.messages))
+        assert language_of_question(structs.replace(request, conversation=conversation)) == language
+
+
+def test_phrases_have_the_same_parts_in_each_language_and_fit_into_discord() -> None:
+    english = structs.asdict(phrases())
+    for language in SPOKEN:
+        words = structs.asdict(phrases(language))
+        assert (phrases(language) is phrases()) == (language == "en")
+        for name, text in words.items():
+            assert set(re.findall(r"{\w+}", text)) == set(re.findall(r"{\w+}", english[name])), (language, name)
+            assert len(text) < 200, (language, name)
+        assert len(words["why"]) <= 80
+        assert len(words["share"]) <= 80
+
+
+GERMAN_WHY = (
+    "Aus: Dokumentation `a.md` und eine Antwort des Teams vom 2026-02-01; "
+    "2 Zitate Wort für Wort geprüft, Links geprüft."
+)
+JAPANESE_WHY = (
+    "ドキュメント `a.md` とチームの回答（2026-02-01）"
+    "をもとにした回答です（引用2件を一字一句確認済み、リンクを確認済み）。"
+)
+
+
+@pytest.mark.parametrize(("language", "line"), [("de", GERMAN_WHY), ("ja", JAPANESE_WHY)])
+def test_why_is_told_in_the_language_of_the_answer(language: str, line: str) -> None:
+    citations = ["kb:a.md", "team:ports.txt#qa_20260201_031056.228000"]
+    debug = {"generation": {"citations": citations, "quotes_count": 2}}
+    assert why_line(debug, phrases(language)) == line

@@ -7,11 +7,13 @@ from typing import Any, get_args
 
 import pytest
 from anyio import create_task_group, fail_after
+from msgspec import structs
 
 from intern.answering import slash_commands as commands
 from intern.answering.replying import Wording
 from intern.answering.slash_commands import Commands, Said, explained, said
 from intern.chat.options import ChannelMode, ConversationOptions
+from intern.chat.phrases import phrases
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import (
     AskCommand,
@@ -32,6 +34,8 @@ from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 
+WORDS = phrases()
+PORTS = Citation(source_id=SourceId("kb:ports.md"), title="Ports")
 WORDING = Wording(
     unknown="dunno",
     handoff="told",
@@ -132,7 +136,7 @@ class World:
             traces=self.traces,
             options=ConversationOptions(default_mode=mode),
             guild_ids=(self.discord.guild_id,),
-            wording=WORDING,
+            wordings={"en": WORDING, "de": structs.replace(WORDING, greeting="Ich bin da", limit="genug")},
             allows=self._allows,
             count=self.counted.append,
             over_limit=self._turn_away,
@@ -260,14 +264,14 @@ async def test_silence_is_put_into_words(reason: SilenceReason) -> None:
         ),
         WORDING.cannot_look,
     )
-    assert answer == said(expected.get(reason, commands.NOT_KNOWN))
+    assert answer == said(expected.get(reason, WORDS.not_known))
 
 
 async def test_what_holds_no_question_of_a_person_is_not_asked() -> None:
     world = World()
     by_bot = world.discord.say(world.discord.bot, "So it is.")
-    assert await world.ask_on(by_bot) == said(commands.FROM_BOT)
-    assert await world.ask("  ") == said(commands.NO_TEXT)
+    assert await world.ask_on(by_bot) == said(WORDS.from_bot)
+    assert await world.ask("  ") == said(WORDS.no_text)
     assert world.answers.asked == []
     assert world.allowed == []
 
@@ -320,16 +324,16 @@ async def test_other_servers_private_messages_and_private_channels_are_refused_p
     world.discord.set_private(hidden)
     answer = world.discord.say("maya", "like this", channel_id=hidden)
 
-    assert await world.ask(channel=hidden) == said(commands.NOT_PUBLIC)
-    assert await world.learn(answer) == said(commands.NOT_PUBLIC)
-    assert await world.ask(channel=ChannelId("5")) == said(commands.NOT_PUBLIC)
+    assert await world.ask(channel=hidden) == said(WORDS.not_public)
+    assert await world.learn(answer) == said(WORDS.not_public)
+    assert await world.ask(channel=ChannelId("5")) == said(WORDS.not_public)
     foreign = AskCommand(interaction=world.ticket(guild=GuildId("5")), user=world.person("alice"), question="How?")
-    assert await world.desk.handle(foreign) == said(commands.FOREIGN_SERVER)
+    assert await world.desk.handle(foreign) == said(WORDS.foreign_server)
     nowhere = InteractionTicket(
         id="1", token=Secret("t"), application_id="1", guild_id=None, channel_id=world.discord.general
     )
     private = AskCommand(interaction=nowhere, user=world.person("alice"), question="How?")
-    assert await world.desk.handle(private) == said(commands.IN_PRIVATE)
+    assert await world.desk.handle(private) == said(WORDS.in_private)
     assert world.answers.asked == []
 
 
@@ -343,10 +347,39 @@ async def test_a_channel_that_cannot_be_looked_up_now_is_not_refused_for_good() 
 async def test_what_is_not_understood_is_said() -> None:
     world = World()
     unknown = UnknownInteraction(interaction=world.ticket(), what="of type 5")
-    assert await world.desk.handle(unknown) == said(commands.UNKNOWN)
-    for button in ("", "intern:up:", "intern:up:x", "intern:dance:1", "other:up:1", "intern:up:1:2"):
-        assert await world.press(button) == said(commands.UNKNOWN)
+    assert await world.desk.handle(unknown) == said(WORDS.unknown_command)
+    for button in (
+        "",
+        "intern:up:",
+        "intern:up:x",
+        "intern:dance:1",
+        "other:up:1",
+        "intern:up:1:2",
+        "intern:why:1:it",
+        "intern:why:1:../de",
+    ):
+        assert await world.press(button) == said(WORDS.unknown_command)
     assert world.feedback.votes == []
+
+
+async def test_a_question_is_answered_in_its_language_and_so_is_a_press_on_the_answers_buttons() -> None:
+    world, german = World(limit=2), phrases("de")
+    world.answers.result = AIResult(should_reply=True, reply_text="So.", citations=(PORTS,))
+    answer = await world.ask("Wie ändere ich den Port?")
+    assert german.sources in answer.parts[0].splitlines()
+    assert [button.label or button.emoji for button in answer.buttons] == [german.share, "👍", "👎", german.why]
+    share, up, _, why = [button.custom_id for button in answer.buttons]
+    assert await world.press(up) == said(german.thanks)
+    assert await world.press(why) == said(german.why_unknown)
+    assert await world.press(share, by="bob") == said(german.not_yours)
+    assert await world.press(share) == said(german.shared)
+    (post,) = world.discord.posts()
+    assert world.discord.sent[post.id].buttons == answer.buttons[1:]
+    world.answers.result = AIResult(should_reply=False, reason="not_a_question")
+    assert await world.ask("Wie geht es dir?") == said("Ich bin da")
+    assert await world.ask("Und wie geht es jetzt weiter?") == said("genug")
+    world.discord.set_private(world.discord.general)
+    assert await world.ask("Wie geht es jetzt weiter?") == said(german.not_public)
 
 
 # Buttons
@@ -356,8 +389,8 @@ async def test_votes_are_kept() -> None:
     world = World()
     answer = await world.ask()
     up, down, _ = [button.custom_id for button in answer.buttons[1:]]
-    assert await world.press(up, by="alice") == said(commands.THANKS)
-    assert await world.press(down, by="bob") == said(commands.THANKS)
+    assert await world.press(up, by="alice") == said(WORDS.thanks)
+    assert await world.press(down, by="bob") == said(WORDS.thanks)
     assert [up for _, _, up in world.feedback.votes] == [True, False]
     assert [user for _, user, _ in world.feedback.votes] == [world.person("alice").id, world.person("bob").id]
 
@@ -365,7 +398,7 @@ async def test_votes_are_kept() -> None:
 async def test_anybody_is_told_in_one_line_why_an_answer_was_given() -> None:
     world = World()
     why = (await world.ask()).buttons[-1].custom_id
-    assert await world.press(why) == said(commands.WHY_UNKNOWN)
+    assert await world.press(why) == said(WORDS.why_unknown)
     question_id = MessageId(why.rpartition(":")[2])
     told: dict[str, Any] = {"generation": {"citations": ["kb:https://docs.example.com/a"], "strange_urls_count": 0}}
     world.traces.accounts[question_id] = kept(question_id, debug=told)
@@ -378,10 +411,10 @@ async def test_who_asked_may_share_once_with_the_question_above_and_votes_below(
     world = World()
     share = share_of(await world.ask("How do I\ninstall <@5> it?"))
 
-    assert await world.press(share, by="bob") == said(commands.NOT_YOURS)
+    assert await world.press(share, by="bob") == said(WORDS.not_yours)
     assert world.discord.posts() == ()
-    assert await world.press(share) == said(commands.SHARED)
-    assert await world.press(share) == said(commands.SHARED_ALREADY)
+    assert await world.press(share) == said(WORDS.shared)
+    assert await world.press(share) == said(WORDS.shared_already)
     (post,) = world.discord.posts()
     assert post.text == "**How do I install it?**\n\nLike this."
     assert post.channel_id == world.discord.general
@@ -406,7 +439,7 @@ async def test_a_share_that_failed_can_be_pressed_again_and_posts_once(done: boo
     world.discord.fail("send", ChatUnavailableError("down"), done=done)
     with pytest.raises(ChatUnavailableError):
         await world.press(share)
-    assert await world.press(share) == said(commands.SHARED)
+    assert await world.press(share) == said(WORDS.shared)
     assert len(world.discord.posts()) == 1
 
 
@@ -414,24 +447,24 @@ async def test_where_the_bot_may_not_write_or_everybody_may_not_read_nothing_is_
     world = World()
     share = share_of(await world.ask())
     world.discord.fail("send", ChatRefusedError("no permission"))
-    assert await world.press(share) == said(commands.CANNOT_SPEAK)
+    assert await world.press(share) == said(WORDS.cannot_speak)
     world.discord.set_private(world.discord.general)
-    assert await world.press(share) == said(commands.NOT_PUBLIC)
+    assert await world.press(share) == said(WORDS.not_public)
     assert world.discord.posts() == ()
 
 
 async def test_nothing_is_shared_where_the_operator_wants_it_to_listen_only() -> None:
     world = World(mode="capture_only")
-    assert await world.press(share_of(await world.ask())) == said(commands.NOT_SPEAKING)
+    assert await world.press(share_of(await world.ask())) == said(WORDS.not_speaking)
     assert world.discord.posts() == ()
 
 
 async def test_only_the_last_answers_are_held_for_sharing() -> None:
     world = World(answers_kept=2)
     shares = [share_of(await world.ask(f"{n}?")) for n in range(3)]
-    assert await world.press(shares[0]) == said(commands.GONE)
-    assert await world.press(shares[1]) == said(commands.SHARED)
-    assert await world.press("intern:share:123") == said(commands.GONE)
+    assert await world.press(shares[0]) == said(WORDS.gone)
+    assert await world.press(shares[1]) == said(WORDS.shared)
+    assert await world.press("intern:share:123") == said(WORDS.gone)
 
 
 # The team
@@ -441,8 +474,8 @@ async def test_the_team_alone_teaches_and_asks_why() -> None:
     world = World()
     question = world.discord.say("alice", "How?")
     answer = world.discord.say("maya", "like this", reply_to=question.id)
-    assert await world.learn(answer, by="alice") == said(commands.TEAM_ONLY)
-    assert await world.why(by="alice") == said(commands.TEAM_ONLY)
+    assert await world.learn(answer, by="alice") == said(WORDS.team_only)
+    assert await world.why(by="alice") == said(WORDS.team_only)
 
 
 async def test_a_conversation_is_handed_on_and_the_teacher_is_told_what_it_is() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from intern.chat.dispatching import PRIVATE_NOTE, Allowance, Dispatcher, PrivateNotes
+from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
 from intern.chat.options import ChannelMode, ChannelRule, ConversationOptions
+from intern.chat.phrases import phrases
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
 from intern.core.ids import ChannelId, GuildId, UserId
@@ -402,7 +403,14 @@ async def test_a_private_message_gets_one_friendly_note_also_over_a_restart() ->
         assert await stage.goes(stage.sandbox.say("alice", "How?", channel_id=direct)) == []
     again = Stage(known=known, clock=clock, sandbox=stage.sandbox)
     assert await again.goes(stage.sandbox.say("alice", "How?", channel_id=direct)) == []
-    assert [(post.channel_id, post.text) for post in stage.sandbox.posts()] == [(direct, PRIVATE_NOTE)]
+    assert [(post.channel_id, post.text) for post in stage.sandbox.posts()] == [(direct, phrases().private_note)]
+
+
+async def test_a_private_message_gets_the_note_in_its_language() -> None:
+    stage = Stage()
+    direct = stage.sandbox.add_direct()
+    await stage.goes(stage.sandbox.say("alice", "Hallo, wie ändere ich den Port?", channel_id=direct))
+    assert [post.text for post in stage.sandbox.posts()] == [phrases("de").private_note]
 
 
 async def test_a_note_that_discord_could_not_take_is_tried_again() -> None:
@@ -412,7 +420,7 @@ async def test_a_note_that_discord_could_not_take_is_tried_again() -> None:
     with pytest.raises(ChatUnavailableError):
         await stage.goes(message)
     assert await stage.goes(message) == []
-    assert [post.text for post in stage.sandbox.posts()] == [PRIVATE_NOTE]
+    assert [post.text for post in stage.sandbox.posts()] == [phrases().private_note]
 
 
 async def test_a_note_that_discord_refuses_is_not() -> None:

@@ -82,8 +82,8 @@ class World:
             clock=self.clock,
             admits=self.admits,
             max_age=self.max_age,
-            late_word="Late.",
-            no_thread_word="No thread.",
+            late={"en": "Late.", "de": "Zu spät."},
+            no_thread={"en": "No thread.", "de": "Kein Thread."},
         )
 
     async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
@@ -324,6 +324,19 @@ class TestPosting:
             assert w.discord.sent[word.id] == Sent()
             assert (await w.post(called)).status == "already_posted"
             assert not await w.ledger.answered_in(question.channel_id)
+
+    async def test_a_word_is_said_in_the_language_of_the_reply_also_after_a_restart(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            german = structs.replace(reply(w.ask(), text="Starte das Relay neu."), called=True, language="de")
+            w.discord.fail("start_thread", NO_THREAD)
+            assert (await w.post(german)).reason == "no_thread"
+            w.discord.fail("start_thread", DOWN)
+            german = structs.replace(german, question=w.ask())
+            with pytest.raises(ChatUnavailableError):
+                await w.post(german)
+            w.clock.turn(minutes=61)
+            assert await w.resume() == 1
+            assert w.said() == ["Kein Thread.", "Zu spät."]
 
     async def test_a_word_in_place_that_a_crash_cut_off_is_said_after_the_restart(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:

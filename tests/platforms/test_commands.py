@@ -13,9 +13,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from hypothesis import given, strategies as st
 
 from intern.actors.interactions import InteractionWorker
-from intern.answering.replying import load_wording
-from intern.answering.slash_commands import NOT_PUBLIC, Commands
+from intern.answering.replying import load_wordings
+from intern.answering.slash_commands import Commands
 from intern.chat.options import ConversationOptions
+from intern.chat.phrases import phrases
 from intern.chat.platform import Interactions
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError
 from intern.core.flow import (
@@ -512,7 +513,7 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
                 traces=slow,
                 options=ConversationOptions(),
                 guild_ids=guilds,
-                wording=load_wording(),
+                wordings=load_wordings(),
             )
             tg.start_soon(connection.listen, heard.send_nowait)
             tg.start_soon(sort)
@@ -551,5 +552,5 @@ async def test_a_member_asks_waits_shares_and_votes_and_the_team_teaches() -> No
             await discord.make_private(discord.help)
             refused = await double.ask(discord, discord.alice, "how?")
             await discord.until(lambda: double.shown(refused))
-            assert double.shown(refused) == [NOT_PUBLIC]
+            assert double.shown(refused) == [phrases().not_public]
             tg.cancel_scope.cancel()

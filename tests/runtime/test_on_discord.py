@@ -13,8 +13,8 @@ from anyio import Event, create_task_group, fail_after
 
 from intern.actors.pipeline import ANSWERS, run_pipeline
 from intern.actors.responder import ROOM
-from intern.answering.replying import load_wording
-from intern.chat.dispatching import PRIVATE_NOTE
+from intern.answering.replying import load_wordings
+from intern.chat.phrases import phrases
 from intern.core.flow import Batch, Declined, Reply
 from intern.core.ids import position_at
 from intern.core.messages import AIResult
@@ -32,7 +32,7 @@ from tests.fakes import HandClock
 pytestmark = pytest.mark.anyio
 
 MESSAGES = "/channels/*/messages"
-WORDING = load_wording()
+WORDING = load_wordings()["en"]
 KNOWN = "On which port does the relay listen?"  # the documents say it
 UNKNOWN = "Why is my tenant blocked?"  # they do not
 
@@ -234,7 +234,7 @@ async def test_private_messages_get_one_note_over_all_starts(stage: Stage) -> No
             await stage.seen.one_of(Batch, where=lambda batch: batch.channel_id == "7")
     # The double knows no private channels and refuses; asking again would change nothing.
     assert [request.body["content"] for request in discord.requests_to("POST", "/channels/7/messages")] == [
-        PRIVATE_NOTE
+        phrases().private_note
     ]
 
 

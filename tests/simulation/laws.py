@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import NamedTuple
 
-from intern.answering.slash_commands import THANKS
 from intern.chat.context import Gathered
 from intern.chat.dispatching import asks
+from intern.chat.phrases import phrases
 from intern.core.flow import Batch, ButtonPressed, LearnCommand
 from intern.core.ids import ChannelId, MessageId
 from intern.core.records import Filed, Parked
@@ -296,7 +296,7 @@ def desk_violations(run: Community, books: Books) -> Iterator[str]:
         in_time = used.heard.heard == used.heard.at and run.had_effect(used.heard)
         if in_time and not texts:
             yield f"{used.user.name} was told nothing on {used.id}"
-        if isinstance(interaction, ButtonPressed) and THANKS in texts:
+        if isinstance(interaction, ButtonPressed) and phrases().thanks in texts:
             question = interaction.button.rpartition(":")[2]
             if (question, used.user.id) not in books.votes:
                 yield f"the vote {used.id} is not kept"

@@ -18,6 +18,8 @@ from intern.core.text.words import STOP_WORDS
 SPOKEN: Final = frozenset(("en", "de", "fr", "es", "pt", "ja"))
 
 _SIGNS: Final = Path(__file__).with_name("languages.txt")
+_NOT_ENGLISH_ALONE: Final = frozenset(("ok", "okay", "hi", *"dmst"))
+"""All chats say the first; the letters are "d'un", "m'a", "s'il", "t'es", too."""
 _LEAST: Final = 0.5
 """Of what a word of one language alone is worth: 1. An ending or a letter is worth half."""
 _AHEAD: Final = 1.1
@@ -68,7 +70,7 @@ def _signs_of(word: str) -> set[str]:
 def _worth() -> dict[str, dict[str, float]]:
     """Return what each sign of `languages.txt` is worth for each language that has it."""
     having: dict[str, set[str]] = defaultdict(set)
-    for word in STOP_WORDS - set("dmst"):  # "d'un", "m'a", "s'il", "t'es"
+    for word in STOP_WORDS - _NOT_ENGLISH_ALONE:
         having[word].add("en")
     language = ""
     for line in _SIGNS.read_text(encoding="utf-8").splitlines():

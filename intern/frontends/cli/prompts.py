@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from intern.service.prompt_checks import Prompting
 
 
+_IN_A_LANGUAGE = 2  # slashes in the name of a message: messages/de/busy
+
+
 @click.group("prompts", cls=Listing)
 def prompts() -> None:
     """Read and check the wording of prompts and messages.
@@ -32,12 +35,14 @@ def list_prompts(*, as_json: bool) -> None:
     if as_json:
         show_json({"prompts": lines, "constants": constants})
         return
-    width = max(len(each.name) for each in lines)
-    for each in lines:
+    shown = [each for each in lines if each.overridden or each.name.count("/") < _IN_A_LANGUAGE]
+    width = max(len(each.name) for each in shown)
+    for each in shown:
         whose = each.file if each.overridden else "shipped"
         unused = f"; not used with {each.unused}" if each.unused else ""
         show(f"{each.name:{width}}  {each.used_by:13}  {' '.join(each.fields) or '-'}  ({whose}{unused})")
-    show("")
+    languages = sorted({each.name.split("/")[1] for each in lines if each.name.count("/") == _IN_A_LANGUAGE})
+    show(f"\nmessages/LANGUAGE/NAME: the same messages in {', '.join(languages)}\n")
     for setting, value in constants.items():
         users = " ".join(each.name for each in lines if setting in each.constants) or "no prompt"
         words = " ".join(value.split())

@@ -17,7 +17,7 @@ from tests.frontends.cli.conftest import SOURCE_TREE, Intern
 PARTS = "{% block system %}\nReply.\n{% endblock %}\n{% block user %}\n"
 END = "\n{% endblock %}\n"
 GATE = (SOURCE_TREE / "prompts" / "gate.md.j2").read_text(encoding="utf-8")
-ALL = len(PROMPTS) + len(list((SOURCE_TREE / "prompts" / "messages").glob("*.j2")))
+ALL = len(PROMPTS) + len(list((SOURCE_TREE / "prompts" / "messages").rglob("*.j2")))
 
 
 @pytest.fixture
@@ -73,17 +73,23 @@ def test_the_list_tells_who_uses_what_and_whose_it_is(intern: Intern, mine: Path
     assert lines["gate"][:5] == ["gate", "answering", "question", "history", "addressed"]
     assert '(mine/gate.md.j2; not used with ai.steps = "fused")\n' in out
     assert lines["messages/unknown"] == ["messages/unknown", "conversations", "-", "(shipped)"]
+    assert "messages/de/unknown" not in lines
+    assert "messages/LANGUAGE/NAME: the same messages in de, es, fr, ja, pt\n" in out
     assert "ai.answer_scope: All about Lumen.; used by answer decide verify" in out
     assert "ai.project_introduction: Lumen relays logs.; used by answer classify" in out
 
 
 def test_the_list_for_scripts_names_every_template(intern: Intern, mine: Path) -> None:
     write(mine, "{{ question }}", "messages/late")
+    (mine / "messages" / "de").mkdir()
+    write(mine, "Moin!", "messages/de/greeting")
     told = json.loads(intern("prompts", "list", "--json").out)
     by_name = {each["name"]: each for each in told["prompts"]}
     assert {prompt.name for prompt in PROMPTS} == {name for name in by_name if not name.startswith("messages/")}
     assert len(by_name) == ALL
     assert (by_name["messages/late"]["overridden"], by_name["gate"]["overridden"]) == (True, False)
+    assert [name for name in by_name if "/de/" in name and by_name[name]["overridden"]] == ["messages/de/greeting"]
+    assert "\nmessages/de/greeting " in intern("prompts").out
     assert by_name["gate"]["constants"] == ["ai.project_introduction", "ai.answer_scope", "ai.refusal_policy"]
     assert told["constants"]["ai.refusal_policy"] == "No legal advice."
 
@@ -121,6 +127,8 @@ def test_a_message_is_shown_as_it_would_be_said(intern: Intern, mine: Path) -> N
     (mine / "messages" / "greeting.md.j2").write_text("{# mine #}\nHello. {{ project_introduction }}\n")
     assert intern("prompts", "show", "messages/greeting").out == "Hello. Lumen relays logs.\n"
     assert intern("prompts", "show", "messages/busy").out.startswith("Too many questions")
+    assert intern("prompts", "show", "messages/de/busy").out.startswith("Gerade kommen")
+    assert intern("prompts", "show", "messages/de/greeting").out == "Hello. Lumen relays logs.\n"
 
 
 def test_the_template_itself_is_shown_to_be_copied(intern: Intern, mine: Path) -> None:
@@ -223,6 +231,8 @@ def test_what_is_likely_not_meant_is_noted_and_no_mistake(intern: Intern, mine: 
     (mine / "part.md.j2").write_text("{{ history | fenced('history') }}")
     write(mine, "x", "verfy")
     write(mine, "x", "messages/unkown")
+    (mine / "messages" / "it").mkdir()
+    write(mine, "x", "messages/it/unknown")
     (mine / "select.md").write_text("x")
     (mine / ".hidden.md.j2").write_text("x")
     (mine / "NOTES.txt").write_text("x")
@@ -234,6 +244,7 @@ def test_what_is_likely_not_meant_is_noted_and_no_mistake(intern: Intern, mine: 
         'note: mine/gate.md.j2: it is not used with ai.steps = "fused"',
         "note: mine/gate.md.j2: it never says 'addressed', so the model does not see it",
         f"note: mine/gate.md.j2: {outside}; write {hint}",
+        "note: mine/messages/it/unknown.md.j2: nothing uses it; did you mean messages/pt/unknown.md.j2?",
         "note: mine/messages/unkown.md.j2: nothing uses it; did you mean messages/unknown.md.j2?",
         "note: mine/select.md: it is not used; the name would have to be select.md.j2",
         "note: mine/verfy.md.j2: nothing uses it; did you mean verify.md.j2?",
