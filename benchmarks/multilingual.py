@@ -18,7 +18,7 @@ from benchmarks.figures import Figure
 from intern.core.ids import SourceId
 from intern.core.records import SearchFilter
 from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder
-from intern.search.finding import Embedder, Finder
+from intern.search.finding import Finder
 from intern.stores.sqlite.database import Database
 from tests.eval.retrieval import Remembering, Shelf
 

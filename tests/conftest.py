@@ -73,8 +73,8 @@ def pytest_collection(session: pytest.Session) -> None:
 
     pytest rewrites asserts at import and keeps what it made; workers in step would each rewrite every module.
     """
-    worker = getattr(session.config, "workerinput", None)
     gc.disable()  # until all are collected
+    worker = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     paths = sorted(HERE.rglob("test_*.py"))

@@ -35,7 +35,6 @@ class TestPostgres(DatabaseContract):
             yield postgres.opening(name)
 
 
-@pytest.mark.rest
 async def test_postgres_makes_its_tables_and_keeps_what_was_decided(postgres: Server) -> None:
     withdrawn = Withdrawn(message_ids=(MessageId("1"),), at=START)
     with anyio.fail_after(10), postgres.schema() as name:

@@ -86,6 +86,7 @@ async def test_while_the_endpoint_is_away_captures_are_kept_and_filed_once_it_is
             assert not (await bot.ask("which port does the relay listen on?", 1)).notice
 
 
+@pytest.mark.rest
 async def test_an_endpoint_that_hangs_costs_the_first_questions_their_time_and_then_nobody_waits_for_it(
     tmp_path: Path,
 ) -> None:
@@ -180,6 +181,7 @@ async def test_a_capture_that_fits_into_no_days_budget_is_parked_and_holds_up_no
             assert "budget" in parked.reason
 
 
+@pytest.mark.rest
 async def test_a_budget_that_is_raised_lets_what_waits_go_on_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ async def test_who_calls_the_bot_beyond_the_limit_is_told_so_once_and_why_says_i
     assert stage.status().counts_today["questions_over_limit"] == 3
 
 
+@pytest.mark.rest
 async def test_who_calls_the_bot_when_it_has_no_room_is_told_so_and_status_counts_it(stage: Stage) -> None:
     discord, stalled = stage.discord, {"model": "stalled", "base_url": ""}
     with endpoint_double(lambda _: never()) as endpoint:
@@ -178,6 +179,7 @@ async def test_who_calls_the_bot_when_it_has_no_room_is_told_so_and_status_count
     assert stage.status().shed == shed
 
 
+@pytest.mark.rest
 async def test_who_called_the_bot_while_it_was_away_too_long_is_told_once_and_nobody_else(stage: Stage) -> None:
     discord = stage.discord
     async with stage.up():
@@ -205,6 +207,7 @@ def _says(text: str) -> Callable[[Message], bool]:
     return says
 
 
+@pytest.mark.rest
 async def test_the_hand_off_role_is_all_that_is_ever_mentioned_and_only_there(stage: Stage) -> None:
     discord = stage.discord
     async with stage.up(handoff_role_id=discord.team_role.id):
@@ -219,6 +222,7 @@ async def test_the_hand_off_role_is_all_that_is_ever_mentioned_and_only_there(st
     assert sorted(mentioned) == [([], False, False), ([], False, False), ([discord.team_role.id], False, False)]
 
 
+@pytest.mark.rest
 async def test_private_messages_get_one_note_over_all_starts(stage: Stage) -> None:
     discord = stage.discord
     for _ in range(3):
@@ -281,6 +285,7 @@ async def test_a_mode_silences_a_channel_and_not_the_learning(stage: Stage) -> N
     assert [pair.turns[-1].text for pair in stage.seen.all_of(CapturedPair)] == ["On 7480."]
 
 
+@pytest.mark.rest
 async def test_an_answer_in_work_when_its_channel_turns_private_is_not_posted(stage: Stage) -> None:
     discord = stage.discord
     async with stage.up():
@@ -338,6 +343,7 @@ async def test_an_answer_goes_into_the_thread_that_is_there_and_nowhere_where_th
 # Catching up.
 
 
+@pytest.mark.rest
 async def test_what_was_said_while_it_was_down_is_handled_once_within_the_rate_limits_though_a_page_fails(
     stage: Stage,
 ) -> None:
@@ -439,6 +445,7 @@ async def test_a_captured_message_that_is_edited_is_captured_anew_and_one_that_i
 # What Discord refuses.
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_team_reply_whose_question_discord_refuses_to_show_for_a_while_is_captured_then(
     stage: Stage, status: int
@@ -453,6 +460,7 @@ async def test_a_team_reply_whose_question_discord_refuses_to_show_for_a_while_i
     assert [turn.text for turn in captured.turns] == [UNKNOWN, "Ask the billing team to lift it."]
 
 
+@pytest.mark.rest
 async def test_who_calls_the_bot_where_no_thread_can_be_opened_is_told_so_in_place(stage: Stage) -> None:
     discord = stage.discord
     async with stage.up():
@@ -470,6 +478,7 @@ async def test_who_calls_the_bot_where_no_thread_can_be_opened_is_told_so_in_pla
     assert discord.threads() == []
 
 
+@pytest.mark.rest
 async def test_an_answer_whose_document_changed_is_edited_to_a_note(stage: Stage) -> None:
     async with stage.up(kb={"scan_interval_seconds": 1}, ai={"retract": True}):
         question = await stage.say(stage.discord.alice, KNOWN)

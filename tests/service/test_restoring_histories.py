@@ -144,6 +144,7 @@ _KINDS = st.sampled_from(
 _ACTS = st.tuples(_KINDS, st.integers(0, PAIRS - 1), st.sampled_from(TOPICS), st.frozensets(st.integers(0, PAIRS - 1)))
 
 
+@pytest.mark.rest
 @bounded(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(acts=st.lists(_ACTS, max_size=12), lost=st.frozensets(st.sampled_from(TOPICS)))
 def test_whatever_was_decided_a_restore_and_an_export_give_the_same_bytes(

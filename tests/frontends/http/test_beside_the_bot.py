@@ -153,6 +153,7 @@ async def test_while_the_budget_is_spent_it_is_ready_and_says_what_waits(
     assert "daily_token_budget = 10000" in front
 
 
+@pytest.mark.rest
 async def test_while_the_circuit_is_open_it_is_not_ready_and_says_since_when_and_when_it_is_tried(
     discord: DiscordDouble, tmp_path: Path
 ) -> None:
