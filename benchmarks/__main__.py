@@ -33,6 +33,7 @@ BENCHMARKS = {
     "capturing": 600,
     "regenerating": 600,
     "filing": 1800,
+    "engines": 1800,
     "answering": 900,
     "recording": 600,
     "archive": 600,

@@ -33,28 +33,30 @@ def main(other: Path) -> int:
     told: dict[Path, list[dict[str, float]]] = {other: [], here: []}
     for n in range(RUNS):
         for tree in (other, here) if n % 2 else (here, other):
-            told[tree].append(_run(tree))
+            told[tree].append(one(tree))
     for name in told[here][0]:
         old, new = (median(each[name] for each in told[tree]) for tree in (other, here))
         print(f"{name}: {old:.3f} -> {new:.3f} (x{new / old:.2f})")
     if which("strace"):
-        for name, old, new in zip(("synced files a pair", "bytes written a pair"), _traced(other), _traced(here)):  # noqa: B905
+        for name, old, new in zip(("synced files a pair", "bytes written a pair"), traced(other), traced(here)):  # noqa: B905
             print(f"{name}: {old:.1f} -> {new:.1f} (x{new / old:.2f})")
     return 0
 
 
-def _run(tree: Path, before: tuple[str, ...] = ()) -> dict[str, float]:
-    environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
+def one(tree: Path, before: tuple[str, ...] = (), url: str = "") -> dict[str, float]:
+    """Measure once, in a process of its own. `url`: on PostgreSQL."""
+    environ = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0", "PAIRED_URL": url}
     done = subprocess.run(
         (*before, sys.executable, __file__, "--one"), cwd=tree, env=environ, check=True, stdout=subprocess.PIPE
     )
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=dict[str, float])
 
 
-def _traced(tree: Path) -> tuple[float, float]:
+def traced(tree: Path, url: str = "") -> tuple[float, float]:
+    """Return how many files the process synced for a pair, and how many bytes it wrote."""
     with tempfile.NamedTemporaryFile() as log:
         calls = "trace=fsync,fdatasync,write,pwrite64"
-        pairs = _run(tree, ("strace", "-f", "-y", "-qq", "-e", calls, "-o", log.name))["pairs"]
+        pairs = one(tree, ("strace", "-f", "-y", "-qq", "-e", calls, "-o", log.name), url)["pairs"]
         text = Path(log.name).read_text(encoding="utf-8", errors="replace")
     return len(_SYNC.findall(text)) / pairs, sum(map(int, _WRITTEN.findall(text))) / pairs
 
@@ -69,10 +71,11 @@ async def _measured(folder: Path) -> dict[str, float]:
 
     (folder / "export").mkdir()
     wanted = export(folder / "export")
+    url = os.environ.get("PAIRED_URL")
     settings = load_settings(
         environ={},
         overrides={
-            "data": {"dir": str(folder / "data")},
+            "data": {"dir": str(folder / "data"), **({"url": url} if url else {})},
             "llm": {"provider": "offline"},
             "extraction": {"auto": False},
             "embeddings": {"provider": "none"},
