@@ -29,8 +29,6 @@ class AskOut(Struct, frozen=True):
 ASK = Prompt("ask", takes=AskIn, gives=AskOut)
 RIGHT = '{"answer": "right", "sure": true}'
 DRAFT = '{"answer": "draft"}'
-MODES: tuple[StructuredOutput, ...] = get_args(StructuredOutput)
-every_mode = pytest.mark.parametrize("mode", MODES)
 
 
 def said(content: str, mode: StructuredOutput = "json_schema", *, called: bool = False) -> AskOut:
@@ -40,7 +38,6 @@ def said(content: str, mode: StructuredOutput = "json_schema", *, called: bool =
     return reply_of(read_completion(body, what="ask"), ASK, LlmOptions(structured_output=mode), what="ask")
 
 
-@every_mode
 @pytest.mark.parametrize(
     "content",
     [
@@ -67,25 +64,26 @@ def said(content: str, mode: StructuredOutput = "json_schema", *, called: bool =
         f"[THINK]{DRAFT}[/THINK]{RIGHT}",
     ],
 )
-def test_a_reply_is_read_in_a_fence_behind_a_thought_and_between_sentences(
-    content: str, mode: StructuredOutput
-) -> None:
-    assert said(content, mode) == AskOut("right", sure=True)
+def test_a_reply_is_read_in_a_fence_behind_a_thought_and_between_sentences(content: str) -> None:
+    assert said(content) == AskOut("right", sure=True)
 
 
-@every_mode
+@pytest.mark.parametrize("mode", get_args(StructuredOutput))
+def test_a_reply_that_comes_as_text_is_read_alike_however_it_was_asked_for(mode: StructuredOutput) -> None:
+    assert said(f"<think>{DRAFT}</think>```json\n{RIGHT}\n```", mode) == AskOut("right", sure=True)
+
+
 @pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "<think>hm</think>{}", "<think>hm</think>\n```\n{}\n```"])
 @pytest.mark.parametrize("answer", ["Write <think> and </think>.", "```json\n{}\n```", '{"answer": "x"}', "</think>"])
-def test_an_answer_about_fences_and_thoughts_is_read_whole(around: str, answer: str, mode: StructuredOutput) -> None:
+def test_an_answer_about_fences_and_thoughts_is_read_whole(around: str, answer: str) -> None:
     written = msgspec.json.encode(AskOut(answer)).decode()
-    assert said(around.replace("{}", written), mode).answer == answer
+    assert said(around.replace("{}", written)).answer == answer
 
 
 def test_the_arguments_of_a_call_are_read_alike() -> None:
     assert said(f"<think>{DRAFT}</think>```json\n{RIGHT}\n```", "function_calling", called=True).answer == "right"
 
 
-@every_mode
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -99,11 +97,9 @@ def test_the_arguments_of_a_call_are_read_alike() -> None:
         ("[1, 2]{", "does not fit AskOut"),
     ],
 )
-def test_no_thought_is_taken_for_the_reply_and_the_error_says_what_is_wrong(
-    content: str, why: str, mode: StructuredOutput
-) -> None:
+def test_no_thought_is_taken_for_the_reply_and_the_error_says_what_is_wrong(content: str, why: str) -> None:
     with pytest.raises(ModelReplyError) as raised:
-        said(content, mode)
+        said(content)
     assert why in str(raised.value)
 
 
