@@ -1,7 +1,7 @@
-"""Generate the two pages about settings and commands: `python -m docs.generate`.
+"""Generate the pages about settings and commands: `python -m docs.generate`.
 
-`configuration.md` comes from the settings' types and from `intern.toml.example`, `commands.md` from the command line's
-own help. A test compares the committed pages with these.
+`configuration.md` comes from the settings' types and from `intern.toml.example`, `commands.md` and the manual page
+`intern.1` from the command line's own help. A test compares the committed pages with these.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import cleandoc
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -29,7 +30,8 @@ _WIDTH = 100
 
 def pages() -> Mapping[str, str]:
     """Return the text of each page."""
-    return {"configuration.md": configuration(EXAMPLE.read_text(encoding="utf-8")), "commands.md": commands()}
+    example = EXAMPLE.read_text(encoding="utf-8")
+    return {"configuration.md": configuration(example), "commands.md": commands(), "intern.1": manual()}
 
 
 def main() -> int:
@@ -210,6 +212,69 @@ def commands() -> str:
             assert command is not None
             lines += [f"## intern {name}", "", *_help(command, name, ctx)]
     return "\n".join(lines)
+
+
+# The manual page.
+
+_MANUAL = r"""\
+.\" Made by `make docs`, which overwrites changes by hand.
+.TH INTERN 1 "" "intern" "User Commands"
+.SH NAME
+intern \- answer a Discord community's questions, and learn from the team's replies
+.SH SYNOPSIS
+.B intern
+[\fB\-\-config\fR \fIFILE\fR] \fICOMMAND\fR [\fIOPTIONS\fR] [\fIARGUMENTS\fR]
+.SH DESCRIPTION
+"""
+_FILES = """\
+.SH FILES
+.TP
+.I intern.toml
+The settings, in the folder where intern is started; or the file that \\fB\\-\\-config\\fR or INTERN_CONFIG names.
+.TP
+.I .env
+Variables of the environment, in the same folder.
+"""
+
+
+def manual() -> str:
+    """Return the manual page."""
+    intro = _COMMANDS.partition("\n\n")[2].replace("`", "")
+    lines = [_MANUAL + _roff(intro).replace("\n\n", "\n.PP\n") + ".SH COMMANDS"]
+    with cli.make_context("intern", [], resilient_parsing=True) as ctx:
+        lines += (line for command, below in _each(cli, ctx) for line in _manual_of(command, below))
+    return "\n".join([*lines, _FILES])
+
+
+def _each(group: click.Group, ctx: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    """Yield all commands of a group, and theirs."""
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None
+        with click.Context(command, info_name=name, parent=ctx, color=False) as below:
+            yield command, below
+            if isinstance(command, click.Group):
+                yield from _each(command, below)
+
+
+def _manual_of(command: click.Command, ctx: click.Context) -> Iterator[str]:
+    usage = " ".join(command.collect_usage_pieces(ctx))
+    yield f".SS {_roff(ctx.command_path)} {_roff(usage)}"
+    for paragraph in cleandoc(command.help or "").split("\n\n"):
+        as_it_stands = paragraph.startswith("\b\n")
+        yield from (".PP", *([".nf"] if as_it_stands else []), _roff(paragraph.removeprefix("\b\n")))
+        if as_it_stands:
+            yield ".fi"
+    for option in command.get_params(ctx):
+        record = option.get_help_record(ctx)
+        if record and record[1] and "--help" not in option.opts:
+            yield from (".TP", rf"\fB{_roff(record[0])}\fR", _roff(record[1]))
+
+
+def _roff(text: str) -> str:
+    """Escape a text for roff, where a full stop or an apostrophe begins a request in the first column."""
+    plain = text.replace("\\", r"\e").replace("-", r"\-")
+    return re.sub(r"(?m)^(?=[.'])", r"\\&", plain)
 
 
 def _help(command: click.Command, name: str, above: click.Context) -> Iterator[str]:

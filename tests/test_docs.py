@@ -113,7 +113,7 @@ def test_the_first_screen_holds_both_commands() -> None:
 # README and docs.
 
 
-@pytest.mark.parametrize("name", ["configuration.md", "commands.md"])
+@pytest.mark.parametrize("name", ["configuration.md", "commands.md", "intern.1"])
 def test_a_generated_page_is_what_would_be_generated_now(name: str) -> None:
     committed = (SOURCE_TREE / "docs" / name).read_text(encoding="utf-8")
     assert committed == pages()[name], "`make docs` makes it anew"

@@ -433,6 +433,19 @@ def test_a_variable_may_hold_channels_and_a_single_id() -> None:
         ("[discord]\nmax_retries = 1", "there is no setting discord.max_retries; did you mean llm.max_retries?"),
         ("[llm.kb]\nmodell = 1", "there is no setting llm.kb.modell; did you mean llm.kb.model?"),
         ("[llm_kb]\nmodel = 1", "there is no setting llm_kb; did you mean llm.kb?"),
+        ("[kb.llm]\nmodel = 1", "there is no setting kb.llm; here it is llm.kb"),
+        (
+            "[discovery]\nscan_interval_seconds = 1",
+            "there is no setting discovery.scan_interval_seconds; here it is discovery.interval_seconds",
+        ),
+        (
+            "[extraction]\nminTurnsForExtraction = 1",
+            "there is no setting extraction.minTurnsForExtraction; here it is extraction.min_turns",
+        ),
+        (
+            "[ai]\ngating_prompt = 1",
+            "there is no setting ai.gating_prompt; prompts are templates here: `intern",
+        ),
         (
             "[llm.kb.qwertyuiop]\nmodel = 1",
             "there is no setting llm.kb.qwertyuiop; there are llm.kb.provider, llm.kb.base_url",
@@ -463,6 +476,10 @@ def test_an_unknown_key_is_told_with_the_nearest_known_one(text: str, said: str)
         ("INTERN__DISCORD__CHANNELS__ID", "there is no setting discord.channels.id"),
         ("INTERN__DISCORD__TOKEN__MORE", "there is no setting discord.token.more"),
         ("INTERN__", "there is no setting "),
+        (
+            "INTERN__EXTRACTION__AUTOEXTRACT",
+            "there is no setting extraction.autoextract; here it is extraction.auto",
+        ),
         ("INTERN__LLM_KB__MODEL", "there is no setting llm_kb.model; did you mean llm.kb.model?"),
     ],
 )

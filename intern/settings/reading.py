@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from io import StringIO
@@ -28,6 +29,17 @@ _PREFIX = "INTERN__"
 
 
 _Table = Mapping[str, Any]
+
+_CALLED_HERE = {
+    "kb.llm": "llm.kb",
+    "discovery.scan_interval_seconds": "discovery.interval_seconds",
+    "extraction.minturnsforextraction": "extraction.min_turns",
+    "extraction.maxextractionsperminute": "extraction.max_per_minute",
+    "extraction.includeexistingfactscount": "extraction.existing_facts",
+    "extraction.autoextract": "extraction.auto",
+    "extraction.extractionmodel": "llm.kb.model",
+}
+"""The specifications' names of settings, in lower case as variables of the environment are."""
 
 
 class Raw(NamedTuple):
@@ -98,6 +110,13 @@ class Shape:
 
     def unknown(self, key: str) -> str:
         """Return an error text for an unknown key, with the most similar one."""
+        if ours := _CALLED_HERE.get(key.lower()):
+            return f"there is no setting {key}; here it is {ours}"
+        if re.fullmatch(r"(kb|ai)\.[a-z_]+_prompt", key):
+            return (
+                f"there is no setting {key}; prompts are templates here: `intern prompts` lists them, "
+                "and prompts.dir names the folder of yours"
+            )
         names = list(_names(self._tables))
         # The right word in the wrong table is the likeliest mistake.
         elsewhere = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]

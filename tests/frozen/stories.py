@@ -230,7 +230,7 @@ def _backtest(scene: Scene) -> None:
     scene.run("backtest", f"backtest {whole} --dry-run", f"backtest {whole}", f"backtest {whole}")
     scene.look("backtest-files", "backtest.json", "backtest.html")
     scene.run(
-        "backtest", f"backtest {whole} --since 2024-03-06 --limit 3 --no-documents --json some.json --html x.html"
+        "backtest", f"backtest {whole} --since 2024-03-06 --limit 3 --no-documents --result some.json --html x.html"
     )
 
 

@@ -13,6 +13,7 @@ from keyword import iskeyword
 from typing import Any
 
 import click
+from click.exceptions import NoSuchCommand
 
 from intern import __version__
 from intern.core.progress import heard_by
@@ -48,7 +49,12 @@ COMMANDS = {
     "retry": ("learned", "File parked pairs now: all of them, or those that you name."),
     "forget": ("learned", "Take a member's or a message's text out of what was learned."),
     "init": ("operating", "Write a commented intern.toml and the data folders."),
+    "completion": ("shell", "Print what a shell needs to complete commands and options."),
+    "help": ("shell", "Show the help of intern, or of one command."),
 }
+
+_CALLED_HERE = {"init_kb": "index", "init_team_kb": "regenerate"}
+"""The specifications' names of commands."""
 
 
 class _Commands(click.Group):
@@ -65,6 +71,16 @@ class _Commands(click.Group):
         module = import_module(f"intern.frontends.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name.replace("-", "_"))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in _CALLED_HERE:
+            ctx.fail(f"No such command {name!r}. Here it is: intern {_CALLED_HERE[name]}")
+        if name not in COMMANDS and not name.startswith("-"):
+            raise NoSuchCommand(name, possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

@@ -93,7 +93,7 @@ def search(*, text: tuple[str, ...], top: int, as_json: bool, **wanted: Any) -> 
     Tells where it stands and what it says, best first, and why it was found: the words of TEXT that it holds, how like
     TEXT it is, and its place among what each of both found. Of nuggets that fit as well, the more certain and the newer
     come first. Documents that are new or changed are indexed by their words first; no model is asked to describe them.
-    Exit code 1 where nothing was found, 3 where it could not be looked up.
+    Exit code 0: found. 1: nothing was found. 3: it could not be looked up.
     """
     found = ask_folder(lambda intern: intern.search(" ".join(text), SearchFilter(**wanted), top))
     if as_json:

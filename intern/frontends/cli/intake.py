@@ -51,6 +51,9 @@ def index(*, as_json: bool, extract: bool, wait: bool, rebuild_search: bool) -> 
 
     --extract also makes nuggets and facts from conversations that were filed while `extraction.auto` was off, or that
     were too short for an earlier `extraction.min_turns`. Each conversation costs one model call.
+
+    Exit code 0: done. 2: there are no sources. 3: documents have no description yet, or (with --wait)
+    no vector.
     """
     settings = options.settings_of()
     if not settings.paths.sources.exists():
@@ -118,8 +121,8 @@ def discover(*, once: bool, as_json: bool) -> None:
 
     Looks below discovery.scan_paths for files that are new, changed, without a summary, or gone. Without --once nothing
     is changed. While `intern run` works on the same data folder, it does the work, and this command waits for it.
-    What cannot be looked at is named. Exit code 3 where files could not be summarised, and where not one of the scan
-    paths could be looked at.
+    What cannot be looked at is named. Exit code 0: done. 3: files could not be summarised, or none of the
+    scan paths could be looked at.
     """
     settings = options.settings_of_folder()
 
@@ -168,8 +171,8 @@ def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json
     posted, and an answer from history never makes a newer one obsolete. Importing the same again changes nothing.
 
     Export only what everybody may read: what a file holds is taken to be public. While `intern run` works on the same
-    data folder, it files what this command brings. Exit code 2 for a file that is no such export; 3 where a pair is
-    parked.
+    data folder, it files what this command brings. Exit code 0: done. 2: a file is no such export. 3: a
+    pair is parked.
     """
     settings = options.settings_of(options.in_folder(data) if data else None)
     from intern.service.importing import Wanted, import_history
@@ -213,8 +216,8 @@ def import_notes(*, folder: Path, dry_run: bool, data: str | None, as_json: bool
     """Learn nuggets and facts from a folder of notes (*.md).
 
     Each file counts as a conversation in which the team speaks. Importing the same again costs nothing; a file that
-    changed takes the place of what it said before, and what a deleted one taught is withdrawn. Exit code 3 where a file
-    could not be read or taught nothing for a failure.
+    changed takes the place of what it said before, and what a deleted one taught is withdrawn. Exit code 0: done.
+    3: a file could not be read, or taught nothing for a failure.
     """
     settings = options.settings_of(options.in_folder(data) if data else None)
     from intern.service.importing import import_notes

@@ -56,7 +56,8 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
 def facts() -> None:
     """Read what is known as facts; retire what is no longer true.
 
-    Secret ones are shown with --secret only. Without a command: the list. The beginning of an id is enough.
+    Secret ones are shown with --secret only. Without a command: the list, with its options. The beginning of an id
+    is enough.
 
     Exit code 0; 1 where a search found nothing; 2 for an id that is unknown, or the beginning of several; 3 where
     something cannot be read or written.
@@ -151,8 +152,8 @@ def _whole_fact(link: Link) -> str:
 def nuggets() -> None:
     """Read what was distilled from conversations.
 
-    Without a command: the list. The beginning of an id is enough. Exit code 0; 2 for an id that is unknown, or the
-    beginning of several; 3 where something cannot be read.
+    Without a command: the list, with its options. The beginning of an id is enough. Exit code 0; 2 for an id that
+    is unknown, or the beginning of several; 3 where something cannot be read.
     """
 
 

@@ -157,7 +157,8 @@ _WRITTEN = click.Path(dir_okay=False, path_type=Path)
 @click.option("--no-documents", is_flag=True, help="Answer from what the team said only.")
 @click.option("--concurrency", type=click.IntRange(min=1), help="Questions at the same time; else 4, offline 1.")
 @click.option("--dry-run", is_flag=True, help="Say how many questions there are, and what asking them would cost.")
-@click.option("--json", "json_file", type=_WRITTEN, help=f"Write the result there; else to {_JSON}.")
+@click.option("--json", "as_json", is_flag=True, help="The whole result as one JSON object on stdout, too.")
+@click.option("--result", "json_file", type=_WRITTEN, help=f"Write the result there as JSON; else to {_JSON}.")
 @click.option("--html", "html_file", type=_WRITTEN, help=f"Write a report to read there; else to {_HTML}.")
 def backtest(
     *,
@@ -165,6 +166,7 @@ def backtest(
     no_documents: bool,
     concurrency: int | None,
     dry_run: bool,
+    as_json: bool,
     json_file: Path | None,
     html_file: Path | None,
     **wanted: Any,
@@ -177,10 +179,11 @@ def backtest(
     whole daily budget of its own.
 
     The summary goes to stdout, a report to backtest.html and backtest.json in the current folder. Those that are there
-    already are not overwritten: it asks for another place before it starts; what --html and --json name is replaced.
+    already are not overwritten: it asks for another place before it starts; files named by --html and --result
+    are overwritten.
 
     Ctrl-C ends it early; what is written then says so. A model that is away is waited for; after some minutes it ends
-    early, too. Exit code 3: some questions could not be looked up; 130: stopped by Ctrl-C.
+    early, too. Exit code 0: done. 3: some questions could not be looked up. 130: stopped by Ctrl-C.
     """
     settings = settings_of()
     from intern.lab.backtest import Wanted
@@ -188,15 +191,18 @@ def backtest(
     at_once = concurrency or (1 if settings.llm.kind == "offline" else _AT_A_TIME)
     asked = Wanted(files=tuple(files_of(exports)), documents=not no_documents, concurrency=at_once, **wanted)
     if not dry_run:
-        for option, named, usual in (("--json", json_file, _JSON), ("--html", html_file, _HTML)):
+        for option, named, usual in (("--result", json_file, _JSON), ("--html", html_file, _HTML)):
             _check_writable(named or usual, option)
             if not named and usual.exists():
                 raise ConfigError(f"{usual} is there already: move it away, or name a place with {option}")
         _check_apart(json_file or _JSON, html_file or _HTML, asked.files)
-    sys.exit(run_work(partial(_work, settings, asked, json_file or _JSON, html_file or _HTML, dry_run=dry_run)))
+    work = partial(_work, settings, asked, json_file or _JSON, html_file or _HTML, dry_run=dry_run, as_json=as_json)
+    sys.exit(run_work(work))
 
 
-async def _work(settings: Settings, wanted: Wanted, json_file: Path, html_file: Path, *, dry_run: bool) -> int:
+async def _work(
+    settings: Settings, wanted: Wanted, json_file: Path, html_file: Path, *, dry_run: bool, as_json: bool
+) -> int:
     from intern.lab.backtest import PAUSES, Replay, prepare
     from intern.lab.estimating import estimate_backtest
     from intern.lab.report import table_of
@@ -208,13 +214,14 @@ async def _work(settings: Settings, wanted: Wanted, json_file: Path, html_file: 
         say(f"there are no documents: {where} is not there, so answers come from what the team said only")
     say(f"read {exports.messages} messages in {len(exports.channels)} channels and threads")
     if dry_run:
-        show("\n".join(_told(estimate_backtest(settings, prepared.timeline))))
+        estimate = estimate_backtest(settings, prepared.timeline)
+        show_result(estimate, lambda estimate: show("\n".join(_told(estimate))), as_json=as_json)
         return 0
     replay = Replay(settings, prepared, tell=_asking(len(asked)), say=say, pauses=PAUSES)
     stopped = await _until_stopped(replay)
     done = replay.report()
     try:
-        show(table_of(done))
+        show_result(done, lambda done: show(table_of(done)), as_json=as_json)
         for line in _unlooked(done):
             say(line)
     finally:  # also where the reader of the summary closed the pipe
@@ -272,13 +279,15 @@ def _check_writable(file: Path, option: str) -> None:
 def _check_apart(json_file: Path, html_file: Path, exports: tuple[Path, ...]) -> None:
     """Check that no report replaces the other, or a file that is read. Raises ConfigError."""
     taken = {os.path.realpath(export) for export in exports}
-    for option, file in (("--json", json_file), ("--html", html_file)):
+    for option, file in (("--result", json_file), ("--html", html_file)):
         if os.path.realpath(file) in taken and (file.is_file() or not file.exists()):
             raise ConfigError(f"{file} is one of the exports that are read; name another place with {option}")
     # A pipe, or /dev/stdout, may well take both.
     files = [os.path.realpath(file) for file in (json_file, html_file) if file.is_file() or not file.exists()]
     if len(files) > len(set(files)):
-        raise ConfigError(f"{html_file}: both reports would be written there; name another place with --json or --html")
+        raise ConfigError(
+            f"{html_file}: both reports would be written there; name another place with --result or --html"
+        )
 
 
 def _unlooked(done: Backtest) -> Iterator[str]:

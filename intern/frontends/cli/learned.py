@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -19,7 +20,7 @@ from intern.frontends.words import ago, became, minute
 if TYPE_CHECKING:
     from intern.service.intern import Forgot, Progress, Regenerated
     from intern.service.models import Estimate
-    from intern.service.reading import PairText, TopicLine, WaitingPair
+    from intern.service.reading import PairLine, PairText, TopicLine, WaitingPair
     from intern.service.restoring import Adopted
 
 _LISTED = 50  # a screen or two; --all has the rest
@@ -33,8 +34,8 @@ _qa_ids = click.argument("qa_ids", metavar="QA_ID…", nargs=-1)
 def archive() -> None:
     """Read the captured pairs: list them, show one.
 
-    Reads only, and works beside a running bot. Without a command: the list. Exit code 0; 2 for a pair that there is
-    not; 3 where something cannot be read.
+    Reads only, and works beside a running bot. Without a command: the list, with its options. Exit code 0; 2 for a
+    pair that there is not; 3 where something cannot be read.
     """
 
 
@@ -44,12 +45,12 @@ def archive() -> None:
 def list_pairs(*, everything: bool, as_json: bool) -> None:
     """List archived pairs, oldest first, each with what became of it."""
     pairs = reading().pairs(newest=None if everything else _LISTED)
-    if as_json:
-        show_json(pairs)
-        return
-    for each in pairs:
-        what = each.decision.replace("_", " ") + (f" {each.topic}" if each.topic else "")
-        show(f"{each.qa_id}  answered {minute(each.answered_at)}  {what}: {each.question[:200]}")
+    show_each(pairs, _pair_line, "nothing was archived yet", as_json=as_json)
+
+
+def _pair_line(pair: PairLine) -> str:
+    what = pair.decision.replace("_", " ") + (f" {pair.topic}" if pair.topic else "")
+    return f"{pair.qa_id}  answered {minute(pair.answered_at)}  {what}: {pair.question[:200]}"
 
 
 @archive.command("show")
@@ -74,8 +75,8 @@ def _show_pair(found: PairText) -> None:
 def topics() -> None:
     """Read the topics: list them, show one, tell its history.
 
-    Reads only, and works beside a running bot. Without a command: the list. Exit code 0; 2 for a topic that there
-    is not; 3 where something cannot be read.
+    Reads only, and works beside a running bot. Without a command: the list, with its options. Exit code 0; 2 for a
+    topic that there is not; 3 where something cannot be read.
     """
 
 
@@ -83,14 +84,14 @@ def topics() -> None:
 @json_option
 def list_topics(*, as_json: bool) -> None:
     """List all topics, each with its pairs, its characters, its newest answer and what it covers."""
-    show_result(reading().topics(), _show_topics, as_json=as_json)
-
-
-def _show_topics(topics: tuple[TopicLine, ...]) -> None:
+    topics = reading().topics()
     width = max((len(each.name) for each in topics), default=0)
-    for each in topics:
-        newest = minute(each.answered_at) if each.answered_at else "-" * 16
-        show(f"{each.name:{width}}  {each.blocks:5} pairs  {each.chars:7} characters  {newest}  {each.description}")
+    show_each(topics, partial(_topic_line, width), "there is no topic yet: nothing was learned", as_json=as_json)
+
+
+def _topic_line(width: int, topic: TopicLine) -> str:
+    newest = minute(topic.answered_at) if topic.answered_at else "-" * 16
+    return f"{topic.name:{width}}  {topic.blocks:5} pairs  {topic.chars:7} characters  {newest}  {topic.description}"
 
 
 @topics.command("show")
@@ -116,7 +117,7 @@ def show_topic(name: str, *, removed: bool, as_json: bool) -> None:
 @json_option
 def history_of(name: str, *, as_json: bool) -> None:
     """Tell all that was decided about the pairs of a topic, oldest first."""
-    show_each(reading().history(name), _told, "", as_json=as_json)
+    show_each(reading().history(name), _told, "nothing was decided about its pairs", as_json=as_json)
 
 
 @topics.command("adopt")
@@ -213,8 +214,8 @@ def retry(*, qa_ids: tuple[str, ...], as_json: bool) -> None:
     """File parked pairs now: all of them, or those that you name.
 
     `intern status` lists them. While `intern run` works on the same data folder, it does the work, and this command
-    waits for it. Exit code 2 for a pair that is unknown or not parked; 3 where one is parked again, for the model gave
-    nothing usable, or where model or disk failed altogether: what was filed by then stays so.
+    waits for it. Exit code 0: done. 2: a pair is unknown or not parked. 3: one is parked again,
+    since the model gave nothing usable, or model or disk failed altogether; what was filed by then stays so.
     """
     decisions = ask_folder(lambda intern: intern.retry(tuple(map(QAId, qa_ids))))
     show_each(decisions, _told, "nothing is parked", as_json=as_json)
@@ -232,7 +233,7 @@ def forget(*, user: str | None, messages: tuple[str, ...], erase: bool, yes: boo
 
     Out of topics, index, caches and the database; it does not come back when a thread is read again, nor by a
     regeneration. The archive keeps it unless you --erase. While `intern run` works on the same data folder, it does the
-    work, and this command waits for it. Exit code 1 where nothing was held of it, 3 where that could not be looked up.
+    work, and this command waits for it. Exit code 0: done. 1: nothing was held of it. 3: that could not be looked up.
     """
     from intern.service.intern import Forget
 
@@ -273,8 +274,8 @@ def regenerate(*, dry_run: bool, as_json: bool) -> None:
     Useful after the prompts changed. The topics stay as they are until the new ones are complete. Stopped at any
     moment, it goes on where it was when it is called again, unless settings, prompts or the archive changed meanwhile.
 
-    While `intern run` works on the same data folder, it does the work, and this command waits for it. Exit code 3 where
-    a pair is parked.
+    While `intern run` works on the same data folder, it does the work, and this command waits for it. Exit code 0:
+    done. 3: a pair is parked, or something cannot be read or written.
     """
     if dry_run:
         settings = settings_of_folder()

@@ -32,7 +32,7 @@ def run() -> None:
     """Run the bot on Discord.
 
     Needs discord.token, discord.guild_ids and a model endpoint (or llm.provider = "offline"). Ends calmly on SIGINT
-    or SIGTERM.
+    or SIGTERM. Exit code 0: stopped. 2: a setting is missing or wrong. 3: Discord, the endpoint or the disk failed.
     """
     settings = settings_of(logs=True)
     settings.require_for_run()
@@ -57,7 +57,7 @@ _FOLDERS = ("knowledge-base/sources", "team-knowledge/raw", "team-knowledge/topi
 def init(folder: Path) -> None:
     """Write a commented intern.toml and the data folders.
 
-    Overwrites nothing: what is there already stays as it is.
+    Overwrites nothing: what is there already stays as it is. Exit code 0: done. 3: the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -222,7 +222,7 @@ def status(*, as_json: bool, sources: bool) -> None:
 
     if sources:
         each_source = sources_of(settings, clock=SystemClock())
-        show_result(each_source, lambda known: show("\n".join(_source_lines(known))), as_json=as_json)
+        show_result(each_source, _show_sources, as_json=as_json)
     else:
         found = status_of(settings, clock=SystemClock())
         show_result(found, lambda found: show("\n".join(_lines(found))), as_json=as_json)
@@ -288,11 +288,16 @@ def _searched(status: Status) -> str:
     return f"search: {status.documents} documents, by words and {status.embeddings}{lacking}{engine}"
 
 
+def _show_sources(known: Sequence[SourceStatus]) -> None:
+    if all(each.state == "left_out" for each in known):
+        say("no sources: `intern index` lists them")
+    if known:
+        show("\n".join(_source_lines(known)))
+
+
 def _source_lines(known: Sequence[SourceStatus]) -> Iterator[str]:
     """Yield a line for each source, then the files that are none."""
     left_out = [each for each in known if each.state == "left_out"]
-    if len(left_out) == len(known):
-        yield "no sources: `intern index` lists them"
     yield from (_source_line(each) for each in known if each.state != "left_out")
     if left_out:
         yield f"left out, as of the last look: {len(left_out)}"

@@ -41,15 +41,25 @@ UTC_DATES = UtcTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 
 class Listing(click.Group):
-    """A group that runs `list` where no command is named."""
+    """A group that runs `list`, with its options, where no command is named."""
 
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes, invoke_without_command=True)
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command, whose exit codes are those of the group."""
+        cmd.epilog = "".join((self.help or "").partition("Exit code")[1:])
+        super().add_command(cmd, name)
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Invoke the named command, or `list`."""
-        done = super().invoke(ctx)
-        return ctx.invoke(self.commands["list"]) if ctx.invoked_subcommand is None else done
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; an option in the first place is the list's."""
+        names_none = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        # A shell that completes a name has none yet.
+        return super().parse_args(ctx, ["list", *args] if names_none and not ctx.resilient_parsing else args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those of the list first."""
+        with formatter.section("Options of the list"):
+            records = (option.get_help_record(ctx) for option in self.commands["list"].params)
+            formatter.write_dl([record for record in records if record])
+        super().format_options(ctx, formatter)
 
 
 def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = False) -> Settings:

@@ -22,7 +22,8 @@ def prompts() -> None:
     """Read and check the wording of prompts and messages.
 
     To change one, copy it (`intern prompts show NAME --source`) into a folder of your own, name that folder in
-    prompts.dir, and edit the copy. Without a command: the list. Exit code 0; 2 where something is wrong.
+    prompts.dir, and edit the copy. Without a command: the list, with its options. Exit code 0; 2 where something is
+    wrong.
     """
 
 

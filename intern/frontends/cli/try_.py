@@ -46,6 +46,9 @@ def try_(docs: Path | None, *, play: bool, data: Path | None) -> None:
     DOCS is a folder with your documents; without it, those in the --data folder serve, or else a bundled sample.
     Without an endpoint in the settings, no model is used: answers are quotes. Type `alice: how do I …?` as a member,
     `@mira: …` as the team (a reply to the last question), /topics, /why, /quit.
+
+    Exit code 0: done. 1: the scene of --play did not go as it should. 2: a setting is wrong. 3: the folder of --data is
+    in use. 130: stopped by Ctrl-C.
     """
     with _folders(docs, data) as (sources, folder):
         settings = settings_of(_overrides(sources, folder, play=play), logs=True)

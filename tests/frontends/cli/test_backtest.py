@@ -28,7 +28,7 @@ def exported(folder: Path) -> Path:
 def test_it_replays_a_file_and_writes_both_reports(intern: Intern, folder: Path) -> None:
     path = exported(folder)
     code, out, err = intern(
-        "backtest", str(path), "--team-id", MAYA, "--json", "done.json", "--html", "done.html", "--no-documents"
+        "backtest", str(path), "--team-id", MAYA, "--result", "done.json", "--html", "done.html", "--no-documents"
     )
     assert (code, err) == (0, "read 3 messages in 1 channels and threads\nwrote done.json\nwrote done.html\n")
     lines = [" ".join(line.split()) for line in out.splitlines()]
@@ -52,7 +52,7 @@ def test_it_writes_both_reports_where_nobody_names_a_place_and_says_where(intern
 
 def test_a_report_of_before_is_replaced_only_where_its_place_is_named(intern: Intern, folder: Path) -> None:
     arguments = ["backtest", str(exported(folder)), "--team-id", MAYA]
-    for name, option in (("backtest.json", "--json"), ("backtest.html", "--html")):
+    for name, option in (("backtest.json", "--result"), ("backtest.html", "--html")):
         (folder / name).write_text("of last week")
         code, out, err = intern(*arguments)
         assert (code, out) == (2, "")
@@ -82,7 +82,7 @@ def test_reports_are_written_though_nobody_reads_the_summary(folder: Path) -> No
 
 def test_a_folder_stands_for_its_files_and_a_dry_run_asks_nobody(intern: Intern, folder: Path) -> None:
     path = exported(folder)
-    code, out, _ = intern("backtest", str(path.parent), "--team-id", MAYA, "--dry-run", "--json", "done.json")
+    code, out, _ = intern("backtest", str(path.parent), "--team-id", MAYA, "--dry-run", "--result", "done.json")
     assert code == 0
     assert out.splitlines() == [
         "questions to ask: 2; the team answered 1 of them",
@@ -114,12 +114,12 @@ def test_no_report_takes_the_place_of_the_other_or_of_what_is_read(intern: Inter
     history = path.read_text()
     (folder / "link.json").symlink_to(path)
     for arguments, said in (
-        (["--json", "same", "--html", "exports/../same"], "exports/../same: both reports would be written there"),
+        (["--result", "same", "--html", "exports/../same"], "exports/../same: both reports would be written there"),
         (["--html", "backtest.json"], "backtest.json: both reports would be written there"),
-        (["--json", str(path)], f"{path} is one of the exports that are read; name another place with --json"),
+        (["--result", str(path)], f"{path} is one of the exports that are read; name another place with --result"),
         (["--html", str(path)], f"{path} is one of the exports that are read; name another place with --html"),
-        (["--json", "link.json"], "link.json is one of the exports that are read; name another place with --json"),
-        (["--json", str(path.parent / ".." / "exports" / path.name)], "is one of the exports that are read"),
+        (["--result", "link.json"], "link.json is one of the exports that are read; name another place with --result"),
+        (["--result", str(path.parent / ".." / "exports" / path.name)], "is one of the exports that are read"),
     ):
         for export in (path, path.parent, "link.json"):
             code, out, err = intern("backtest", str(export), "--team-id", MAYA, *arguments)
@@ -133,7 +133,7 @@ def test_no_report_takes_the_place_of_the_other_or_of_what_is_read(intern: Inter
 def test_both_reports_may_go_into_one_pipe(folder: Path) -> None:
     code, out, err = process(
         *("backtest", str(exported(folder)), "--team-id", MAYA, "--no-documents"),
-        *("--json", "/dev/stdout", "--html", "/dev/stdout"),
+        *("--result", "/dev/stdout", "--html", "/dev/stdout"),
         env={"INTERN__LLM__PROVIDER": "offline"},
     )
     assert code == 0, err
@@ -163,7 +163,7 @@ def test_an_interrupt_leaves_a_report_that_says_so(folder: Path) -> None:
             "INTERN__LLM__MODEL": "m",
             "INTERN__LLM__KB__PROVIDER": "offline",
         }
-        arguments = ["backtest", str(path), "--team-id", MAYA, "--json", "done.json", "--html", "done.html"]
+        arguments = ["backtest", str(path), "--team-id", MAYA, "--result", "done.json", "--html", "done.html"]
         with subprocess.Popen(
             command(*arguments), env=environment(**settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as running:

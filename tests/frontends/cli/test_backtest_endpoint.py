@@ -67,7 +67,7 @@ def exported(folder: Path, questions: int) -> Path:
 
 
 def arguments(path: Path) -> list[str]:
-    reports = ["--json", "done.json", "--html", "done.html"]
+    reports = ["--result", "done.json", "--html", "done.html"]
     return ["backtest", str(path), "--team-id", MAYA, "--concurrency", "2", *reports]
 
 

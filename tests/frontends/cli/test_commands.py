@@ -72,6 +72,12 @@ def test_the_version_is_told(intern: Intern) -> None:
     ("arguments", "said"),
     [
         (["frob"], "No such command 'frob'"),
+        (["serach"], "No such command 'serach'. Did you mean 'search'?"),
+        (["init_team_kb"], "No such command 'init_team_kb'. Here it is: intern regenerate"),
+        (["topics", "lst"], "No such command 'lst'. Did you mean 'list'?"),
+        (["help", "serach"], "Did you mean 'search'?"),
+        (["help", "index", "list"], "intern index has no commands of its own"),
+        (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
         (["--frob"], "No such option"),
         (["ask"], "Missing argument 'QUESTION'"),
         (["ask", "  "], "the question is empty"),
@@ -87,6 +93,44 @@ def test_wrong_use_ends_with_2(intern: Intern, arguments: list[str], said: str) 
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("names", [(), ("search",), ("topics", "show")], ids=" ".join)
+def test_help_is_a_command_too(intern: Intern, names: tuple[str, ...]) -> None:
+    assert intern("help", *names) == intern(*names, "--help")
+
+
+def test_a_part_of_a_group_names_the_exit_codes_of_its_group(intern: Intern) -> None:
+    told = " ".join(intern("facts", "list", "--help").out.split())
+    assert told.endswith("or the beginning of several; 3 where something cannot be read or written.")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_help_tells_the_exit_codes(intern: Intern, name: str) -> None:
+    assert "Exit code 0" in " ".join(intern(name, "--help").out.split())
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize("group", ["topics", "archive", "facts", "nuggets", "review"])
+def test_a_group_lists_by_default_and_says_on_stderr_that_its_list_is_empty(intern: Intern, group: str) -> None:
+    code, out, err = intern(group)
+    assert (code, out, err.count("\n")) == (0, "", 1)
+    assert intern(group, "--json") == intern(group, "list", "--json") == (0, "[]\n", "")
+
+
+def test_python_runs_the_package() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "intern", "--version"], capture_output=True, env=environment(), timeout=60, check=True
+    )
+    assert done.stdout.decode() == f"intern, version {__version__}\n"
+
+
+def test_a_shell_completes_commands_by_what_completion_prints(intern: Intern, monkeypatch: pytest.MonkeyPatch) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert f"_INTERN_COMPLETE={shell}_complete" in intern("completion", shell).out
+    for name, value in (("_INTERN_COMPLETE", "bash_complete"), ("COMP_WORDS", "intern topics h"), ("COMP_CWORD", "2")):
+        monkeypatch.setenv(name, value)
+    assert intern() == (0, "plain,history\n", "")
+
+
 @pytest.mark.parametrize("arguments", [["run"], ["index"], ["ask", "How?"], ["regenerate"], ["try", "--play"]])
 def test_a_wrong_setting_ends_with_2_and_one_line(intern: Intern, arguments: list[str]) -> None:
     Path("intern.toml").write_text("[llm]\nmax_retries = -1\n")
@@ -96,7 +140,7 @@ def test_a_wrong_setting_ends_with_2_and_one_line(intern: Intern, arguments: lis
 
 _MADE_BY = {"run", "try", "init", "index", "import", "import-notes", "restore"}
 """Commands that make a data folder."""
-_WITHOUT = {"doctor", "prompts", "backtest"}
+_WITHOUT = {"doctor", "prompts", "backtest", "completion", "help"}
 """Commands that work without one: to tell that there is none, or because they want none."""
 
 

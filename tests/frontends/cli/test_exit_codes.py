@@ -61,8 +61,24 @@ ENDS: Mapping[tuple[str, int], tuple[list[str], Trouble]] = {
     ("ask", 0): ([PORT], fine),
     ("ask", 1): ([CHESS], fine),
     ("ask", 3): ([PORT], no_sources),
+    ("search", 0): (["port"], fine),
     ("search", 1): (["xylophone"], fine),
     ("search", 3): (["port"], no_database),
+    ("try", 0): (["--play"], fine),
+    ("try", 2): (["nowhere"], fine),
+    ("index", 0): ([], fine),
+    ("index", 2): (["more"], fine),
+    ("init", 0): ([], fine),
+    ("completion", 0): (["bash"], fine),
+    ("completion", 2): (["tcsh"], fine),
+    ("help", 0): (["topics", "show"], fine),
+    ("help", 2): (["frob"], fine),
+    ("regenerate", 0): ([], fine),
+    ("retry", 0): ([], fine),
+    ("forget", 0): (["--user", "21"], fine),
+    ("import-notes", 0): (["no-notes"], fine),
+    ("import", 0): (["general.json", "--team-id", "21"], fine),
+    ("discover", 0): ([], fine),
     ("discover", 3): ([], no_scan_path),
     ("import", 2): (["questions.jsonl", "--team-id", "21"], fine),
     ("import-notes", 3): (["notes"], fine),
@@ -107,10 +123,22 @@ ENDS: Mapping[tuple[str, int], tuple[list[str], Trouble]] = {
     ("forget", 3): (["--user", "7"], instead_of("decisions.jsonl")),
 }
 ELSEWHERE: Mapping[tuple[str, int], str] = {
+    ("run", 0): (
+        "../../process/test_ending.py"
+        "::test_sigterm_leaves_an_open_batch_to_discord_s_history_and_the_next_start_captures_it"
+    ),
+    ("run", 2): "test_commands.py::test_a_run_asks_for_what_it_cannot_guess",
+    ("run", 3): "../../process/test_bad_start.py::test_a_second_bot_on_the_same_folder_is_refused",
+    ("try", 1): "test_try.py::test_a_scene_that_goes_wrong_ends_with_1",
+    ("try", 3): "test_try.py::test_a_folder_that_somebody_else_holds_is_refused",
+    ("try", 130): "test_commands.py::test_ctrl_c_at_the_prompt_ends_at_once_with_130",
+    ("index", 3): "test_ask_and_index.py::test_an_endpoint_that_refuses_ends_with_3",
+    ("init", 3): "test_init.py::test_where_nothing_can_be_written_it_says_so",
     ("import", 3): "test_exit_codes.py::test_an_import_of_which_a_pair_is_parked_ends_with_3",
     ("regenerate", 3): "test_regenerate.py::test_a_refusing_model_keeps_the_old_library_and_says_what_to_do",
     ("doctor", 0): "test_doctor.py::test_the_command_ends_with_0_where_all_is_well_and_with_1_where_something_is_to_do",
     ("doctor", 3): "test_doctor.py::test_a_discord_that_is_away_is_no_finding",
+    ("backtest", 0): "test_backtest.py::test_it_replays_a_file_and_writes_both_reports",
     (
         "backtest",
         3,
@@ -139,6 +167,7 @@ def prepared(world: Path, folder: Path, intern: Intern) -> None:
         (folder / "intern.toml").write_text(SETTINGS)
         (folder / "questions.jsonl").write_text(f'{{"question": "{PORT}"}}\n')
         (folder / "notes").mkdir()
+        (folder / "no-notes").mkdir()
         (folder / "notes" / "latin.md").write_bytes(b"Gr\xfc\xdfe")
         assert intern("import", str(export(folder)), "--team-id", "21").code == 0
         assert intern("index").code == 0

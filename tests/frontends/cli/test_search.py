@@ -240,7 +240,7 @@ def test_a_scan_path_that_cannot_be_looked_at_is_named_and_no_found_nothing(inte
 
 
 def test_each_source_is_told_of(intern: Intern, sources: Path) -> None:
-    assert "no sources" in intern("status", "--sources").out
+    assert "no sources" in intern("status", "--sources").err
     intern("index")
     code, out, _ = intern("status", "--sources")
     assert code == 0

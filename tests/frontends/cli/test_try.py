@@ -53,6 +53,13 @@ def _after(out: str, *marks: str) -> list[str]:
     return [out[start:end] for start, end in zip(starts, [*starts[1:], len(out)], strict=True)]
 
 
+def test_a_scene_that_goes_wrong_ends_with_1(intern: Intern) -> None:
+    Path("docs").mkdir()
+    Path("docs/tea.md").write_text("# Tea\n\nGreen tea is brewed at 75 degrees.\n")
+    code, _, err = intern("try", "docs", "--play")
+    assert (code, "the scene did not go as it should" in err) == (1, True)
+
+
 def test_the_scene_leaves_nothing_behind(intern: Intern, folder: Path, temporary: Path) -> None:
     assert intern("try", "--play").code == 0
     assert list(temporary.iterdir()) == []
