@@ -35,7 +35,8 @@ def why(*, id: str, full: bool, as_json: bool) -> None:  # noqa: A002 what peopl
 
     What was heard, searched, shown, said and checked, and why there was silence. ID is a message of the question or of
     the reply, or its link; or a captured pair (qa_…) or a source (kb:…, team:…), for the calls that filed or described
-    it. Without it, the newest recordings are listed. Works beside a running bot. Exit code 2: nothing is recorded.
+    it. Without it, the newest recordings are listed. Works beside a running bot. Exit code 0: done.
+    2: nothing is recorded.
     """
     found = ask_folder(lambda intern: intern.why(id))
     if id:
