@@ -1,4 +1,4 @@
-"""How often the right source is among the first five, in six languages: over the sample in English, and in each of them.
+"""How often the right source is among the first five, in six languages, over the sample in English and in each of them.
 
 The questions and the translations are in `languages`.
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -43,7 +43,7 @@ def own_model(
     if path not in files:
         raise ConfigError(f"embeddings.model: there is no {path}")
     name = f"{path.name} {hashlib.sha256(b''.join(marks)).hexdigest()[:12]}"
-    load = partial(_load, path, tokenizer, pooling == "cls", prefixes)
+    load = partial(_load, name, path, tokenizer, pooling == "cls", prefixes)
     return LocalModel(name, load, _PACKAGES, "onnx")
 
 
@@ -56,7 +56,8 @@ def _mark(path: Path) -> bytes:
         return hashlib.sha256(b"%d" % size + begin + file.read(_READ)).digest()
 
 
-def _load(path: Path, tokenizer: Path, first: bool, prefixes: tuple[str, str]) -> Loaded:  # noqa: FBT001
+@cache  # by the name: another file has another one
+def _load(_name: str, path: Path, tokenizer: Path, first: bool, prefixes: tuple[str, str]) -> Loaded:  # noqa: FBT001
     tokenize = _tokenizer(tokenizer)
     run = _runner(path, first=first)
     np: Any = import_module("numpy")

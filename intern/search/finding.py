@@ -19,7 +19,8 @@ from intern.core.errors import KnowledgeError, ModelError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.records import Hit, Scored, SearchDocument, SearchFilter, SearchKind
-from intern.core.text.words import STOP_WORDS, plain_words, unspaced_runs, word_set
+from intern.core.text.language import language_of
+from intern.core.text.words import STOP_WORDS, plain_words, stems_of, unspaced_runs, word_set
 from intern.search.embedding_local import ENGLISH, MULTILINGUAL, knows_any
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
@@ -49,6 +50,8 @@ class Terms(Struct, frozen=True):
     """Trigrams: pieces of scripts without spaces, and words that may stand among them."""
     short: tuple[str, ...] = ()
     """Runs of such scripts that are too short for trigrams."""
+    stems: tuple[str, ...] = ()
+    """Of words in German, French, Spanish or Portuguese, where they differ from these."""
 
 
 def terms_of(text: str) -> Terms:
@@ -59,10 +62,12 @@ def terms_of(text: str) -> Terms:
     runs = list(dict.fromkeys(run for word in telling for run in unspaced_runs(word)))
     grams = [word for word in spaced if len(word) >= _GRAM]
     grams += [run[n : n + _GRAM] for run in runs for n in range(len(run) - _GRAM + 1)]
+    stems = dict.fromkeys(stems_of(" ".join(spaced[:MOST_TERMS]), language_of(text)))
     return Terms(
         words=tuple(spaced[:MOST_TERMS]),
         grams=tuple(dict.fromkeys(grams))[:MOST_TERMS],
         short=tuple(run for run in runs if len(run) < _GRAM)[:MOST_TERMS],
+        stems=tuple(stem for stem in stems if stem not in spaced),
     )
 
 
@@ -317,7 +322,7 @@ class Finder:
         """Return the best sources that contain a word, in order."""
         if terms == Terms():
             return {}
-        rankings = await self._store.by_words(terms.words, terms.grams, terms.short, wanted, limit)
+        rankings = await self._store.by_words((*terms.words, *terms.stems), terms.grams, terms.short, wanted, limit)
         hits = {hit.source_id: hit for ranking in reversed(rankings) for hit in ranking}
         shares = _best_shares([{hit.source_id: hit.score for hit in ranking} for ranking in rankings])
         order = fused(*([hit.source_id for hit in ranking] for ranking in rankings))

@@ -89,7 +89,9 @@ async def open_models(
 
         async def model(options: LlmOptions, section: str) -> EndpointModel | OfflineModel:
             if options.kind == "offline":
-                return OfflineModel(offline_rules(bundled))
+                # What is sure enough to be posted was measured with the English model.
+                is_measured = bundled is not None and bundled.model == ENGLISH.name
+                return OfflineModel(offline_rules(bundled if is_measured else None))
             templates.check(PROMPTS)
             form = await _remembered(forms, options)
             remember, made = remembering(forms, options), partial(EndpointModel, templates=templates, usage=usage)

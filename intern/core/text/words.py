@@ -15,6 +15,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set as AbstractSet
 from functools import cache, lru_cache
+from importlib import import_module
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar, cast
 
@@ -163,6 +164,23 @@ def _unspaced(run: str) -> Iterable[str]:
         at = match.end()
     if at < len(run):
         yield run[at:]
+
+
+_STEMMED = {"de": "german", "fr": "french", "es": "spanish", "pt": "portuguese"}
+
+
+def stems_of(text: str, language: str | None) -> list[str]:
+    """Return the stems of a text in German, French, Spanish or Portuguese, in order; none for another language."""
+    name = _STEMMED.get(language or "")
+    if name is None:
+        return []
+    return [_snowball(name, word) for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold())]
+
+
+@lru_cache(maxsize=65536)
+def _snowball(language: str, word: str) -> str:
+    stemmers = import_module(f"snowballstemmer.{language}_stemmer")  # lazily, as below
+    return cast("str", getattr(stemmers, f"{language.title()}Stemmer")().stemWord(word))
 
 
 @lru_cache(maxsize=65536)

@@ -22,6 +22,7 @@ create table search_documents (
     title text not null,
     text text not null,
     unspaced text not null,
+    stems text not null,
     meta text not null,
     stamp text not null,
     at text not null,
@@ -31,10 +32,11 @@ create table search_documents (
 create index documents_by_id on search_documents (id);
 create index documents_of_source on search_documents (source_id);
 
+-- `stems` are those of a text in German, French, Spanish or Portuguese; the tokenizer stems all words as English ones.
 -- The full-text tables hold no text of their own: triggers keep them in step with the documents. With `secure-delete`,
 -- their pages keep nothing of a deleted document.
 create virtual table search_words using fts5 (
-    title, path, text, content = 'search_documents', content_rowid = 'rid',
+    title, path, text, stems, content = 'search_documents', content_rowid = 'rid',
     tokenize = 'porter unicode61 remove_diacritics 2'
 );
 create virtual table search_trigrams using fts5 (
@@ -43,20 +45,23 @@ create virtual table search_trigrams using fts5 (
 insert into search_words (search_words, rank) values ('secure-delete', 1);
 insert into search_trigrams (search_trigrams, rank) values ('secure-delete', 1);
 create trigger document_added after insert on search_documents begin
-    insert into search_words (rowid, title, path, text) values (new.rid, new.title, new.path, new.text);
+    insert into search_words (rowid, title, path, text, stems)
+        values (new.rid, new.title, new.path, new.text, new.stems);
     insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
 end;
 create trigger document_removed after delete on search_documents begin
-    insert into search_words (search_words, rowid, title, path, text)
-        values ('delete', old.rid, old.title, old.path, old.text);
+    insert into search_words (search_words, rowid, title, path, text, stems)
+        values ('delete', old.rid, old.title, old.path, old.text, old.stems);
     insert into search_trigrams (search_trigrams, rowid, unspaced) values ('delete', old.rid, old.unspaced);
 end;
 -- A topic that grew is put whole; the documents in it that stayed the same are not indexed again.
 create trigger document_changed after update on search_documents
-    when (old.title, old.path, old.text, old.unspaced) is not (new.title, new.path, new.text, new.unspaced) begin
-    insert into search_words (search_words, rowid, title, path, text)
-        values ('delete', old.rid, old.title, old.path, old.text);
-    insert into search_words (rowid, title, path, text) values (new.rid, new.title, new.path, new.text);
+    when (old.title, old.path, old.text, old.unspaced, old.stems)
+        is not (new.title, new.path, new.text, new.unspaced, new.stems) begin
+    insert into search_words (search_words, rowid, title, path, text, stems)
+        values ('delete', old.rid, old.title, old.path, old.text, old.stems);
+    insert into search_words (rowid, title, path, text, stems)
+        values (new.rid, new.title, new.path, new.text, new.stems);
     insert into search_trigrams (search_trigrams, rowid, unspaced) values ('delete', old.rid, old.unspaced);
     insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
 end;
