@@ -5,6 +5,7 @@ The findings come in the order in which to correct them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -20,21 +21,23 @@ from intern.core import errors
 from intern.core.clock import SystemClock
 from intern.core.messages import Channel
 from intern.core.progress import tell
+from intern.core.text.language import language_of
 from intern.models.endpoint import STREAMING, EndpointModel, Form
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage
 from intern.platforms.discord import audience
+from intern.search.embedding_local import ENGLISH
 from intern.service.databases import Server, at_rest, examined, is_made, open_database
-from intern.service.models import kept, remembering, templates_of
+from intern.service.models import embeddings_kind, kept, local_model, remembering, templates_of
 from intern.service.searching import never_discovered
-from intern.service.status import lost_folders, outdated_answers, vectors_told
+from intern.service.status import lost_folders, outdated_answers, vectors_of_others, vectors_told
 from intern.service.stores import engine_told
 from intern.settings.loading import NO_PRICE, Settings
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Archive
 from intern.stores.database import Database
 from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.maintenance import problems, unsearchable
+from intern.stores.sqlite.maintenance import newest_texts, problems, unsearchable
 from intern.stores.sqlite.usage import FormLog, UsageLog
 
 NAMED_AT_MOST: Final = 5
@@ -73,17 +76,53 @@ def _model(settings: Settings) -> Finding:
     return good("a model is chosen")
 
 
-def _embeddings(settings: Settings) -> Finding:
+def _embeddings(settings: Settings) -> Iterator[Finding]:
     try:
         model, documents, lacking = vectors_told(settings)
+        others = vectors_of_others(settings)
+    except errors.ConfigError as error:
+        yield _todo("the embedding model cannot be used", str(error))
+        return
     except errors.KnowledgeError as error:
-        return _todo(f"the search could not be looked at: {error}", str(error))
+        yield _todo(f"the search could not be looked at: {error}", str(error))
+        return
     if model is None and settings.embeddings.provider == "none":
-        return good("search uses words alone, as embeddings.provider says")
-    if model is None:
-        return _note('search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]')
-    vectors = "all" if not lacking else f"{documents - lacking}"
-    return good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
+        yield good("search uses words alone, as embeddings.provider says")
+    elif model is None:
+        yield _note('search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]')
+    else:
+        vectors = "all" if not lacking else f"{documents - lacking}"
+        yield good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
+        if others:
+            yield _note(f"{others} documents have a vector of another model, and get new ones once the bot runs")
+        yield from _own_model(settings)
+        if model == ENGLISH.name:
+            yield from _languages(settings)
+
+
+def _own_model(settings: Settings) -> Iterator[Finding]:
+    """Whether the operator's own file can be loaded."""
+    if embeddings_kind(settings) == "local" and settings.embeddings.is_own:
+        try:
+            local_model(settings).load()
+        except errors.ModelAccessError as error:
+            yield _todo("the embedding model cannot be loaded", str(error))
+
+
+def _languages(settings: Settings) -> Iterator[Finding]:
+    """Whether most documents or questions are in a language that the English model does not know."""
+    try:
+        documents, questions = newest_texts(at_rest(settings))
+    except errors.KnowledgeError:
+        return  # the check of the database reports that
+    for what, texts in (("documents", documents), ("questions", questions)):
+        found = Counter(filter(None, map(language_of, texts)))
+        foreign = [language for language, _ in found.most_common() if language != "en"]
+        if sum(found[each] for each in foreign) > found["en"]:
+            told = f"most {what} whose language can be told are not in English ({', '.join(foreign)}), which the model"
+            yield _note(
+                f'{told} knows best; set embeddings.model = "multilingual" and pip install "intern[multilingual]"'
+            )
 
 
 def folder_findings(settings: Settings) -> list[Finding]:
@@ -136,15 +175,15 @@ def _stored(settings: Settings) -> list[Finding]:
     path = settings.paths.database
     try:
         if (server := examined(settings)) is not None:
-            return [*_server(server), *_searchable(settings.paths.search), _embeddings(settings)]
+            return [*_server(server), *_searchable(settings.paths.search), *_embeddings(settings)]
         if not settings.paths.is_made():
             what = f"there is no data folder {path.parent.absolute()}, and so no database yet"
-            return [good(f"{what}; `intern init` or the first start makes them"), _embeddings(settings)]
+            return [good(f"{what}; `intern init` or the first start makes them"), *_embeddings(settings)]
         if not path.exists():
-            return [good("there is no database yet; the first start makes it"), _embeddings(settings)]
+            return [good("there is no database yet; the first start makes it"), *_embeddings(settings)]
         if not is_made(settings):
-            return [good("the database is empty; the next start makes its tables"), _embeddings(settings)]
-        return [_sound(path), *_searchable(settings.paths.search), _embeddings(settings)]
+            return [good("the database is empty; the next start makes its tables"), *_embeddings(settings)]
+        return [_sound(path), *_searchable(settings.paths.search), *_embeddings(settings)]
     except errors.KnowledgeError as error:
         return [_todo(f"the database could not be looked at: {error}", str(error))]
 

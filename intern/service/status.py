@@ -234,6 +234,12 @@ def vectors_told(settings: Settings) -> tuple[str | None, int, int]:
     return embedding_model(settings), figures.documents, _unembedded(settings, figures)
 
 
+def vectors_of_others(settings: Settings) -> int:
+    """Return how many documents have a vector of another model. Raises KnowledgeError and ConfigError. Blocks."""
+    model = embedding_model(settings)
+    return sum(number for name, number in figures_of(at_rest(settings)).vectors if name != model)
+
+
 def outdated_answers(settings: Settings) -> int:
     """How many posted answers cite what is not there any more. Raises KnowledgeError. Blocks."""
     return figures_of(at_rest(settings)).outdated_answers

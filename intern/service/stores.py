@@ -65,7 +65,8 @@ def search_of(settings: Settings, db: Database) -> SqliteSearchStore:
 def vector_copy_of(settings: Settings, db: Database) -> VectorCopy | None:
     """Return what follows the database in the vector engine of the settings; None where vectors are local."""
     engines = {"qdrant": Qdrant, "chroma": Chroma}
-    engine, model = engines.get(settings.search.vectors), embedding_model(settings)
+    engine = engines.get(settings.search.vectors)
+    model = None if engine is None else embedding_model(settings)
     return None if engine is None or model is None else VectorCopy(db, engine(settings.search), model)
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
 from intern.core.records import SearchFilter
-from intern.search.finding import Finder
+from intern.search.finding import Finder, terms_of
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.search.documents import Directions, document, opened, ranked
 
@@ -42,6 +42,25 @@ async def test_other_scripts_are_found_by_a_part_and_by_two_characters(tmp_path:
                 [hit] = await Finder(store).find(asked)
                 assert hit.document.source_id == "kb:zh"
                 assert hit.matched
+
+
+async def test_another_form_of_a_word_is_found_in_the_language_of_text_and_question(tmp_path: Path) -> None:
+    texts = {
+        "kb:de": ("Die Verbindungen sind mit einem Zertifikat gesichert.", "Wie wird die Verbindung geschützt?"),
+        "kb:fr": ("Les sauvegardes sont gardées pendant une semaine.", "Où est la sauvegarde de mes données ?"),
+        "kb:es": ("Los agentes están conectados con el servidor.", "¿Por qué mi agente no se conecta?"),
+        "kb:pt": ("As configurações ficam guardadas em um arquivo.", "Onde eu mudo a configuração do meu programa?"),
+    }
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            await store.put([document(name, text) for name, (text, _) in texts.items()])
+            for name, (_, question) in texts.items():
+                hits, _ = await store.by_words(terms_of(question).stems, (), (), SearchFilter(), 5)
+                assert [hit.source_id for hit in hits] == [name]
+                assert await ranked(Finder(store), question, 1) == [name]
+            await store.put([document("kb:de", "Nothing of that is left.")])
+            asked = terms_of(texts["kb:de"][1])
+            assert await store.by_words(asked.stems, (), (), SearchFilter(), 5) == [(), ()]
 
 
 async def test_the_best_come_first_and_filters_hold(tmp_path: Path) -> None:

@@ -49,6 +49,15 @@ def test_scripts_without_spaces_are_taken_in_pieces() -> None:
     assert terms.short == ("驱动",)
 
 
+def test_words_in_a_language_that_is_known_have_its_stems_too() -> None:
+    terms = terms_of("Wie kann ich die Verbindungen der Agenten prüfen?")
+    assert {"verbindungen", "agenten", "prüfen"} <= set(terms.words)
+    assert {"verbind", "agent", "pruf"} <= set(terms.stems)
+    assert not set(terms.stems) & set(terms.words)
+    assert terms_of("How can I check the connections of the agents?").stems == ()
+    assert len(terms_of("Wie kann ich die prüfen? " + " ".join(f"wort{n}" for n in range(500))).stems) <= MOST_TERMS
+
+
 @settings(max_examples=examples(300))
 @given(st.text(max_size=60) | st.text(st.sampled_from('"*:-^()+ NEARORANDab{}\0\u0e01\u4e00'), max_size=40))
 def test_no_text_is_an_error_to_the_engine(text: str) -> None:

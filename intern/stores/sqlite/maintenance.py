@@ -190,6 +190,20 @@ def figures_of(database: Database) -> Figures:
     return database.look(look)
 
 
+_LOOKED_AT = 500  # texts, and characters of each
+_TEXTS = f"select substr(text, 1, {_LOOKED_AT}) from documents where community = :community order by rid desc limit ?"
+_QUESTIONS = (
+    "select text from (select text, at from unanswered where community = :community"
+    " union all select asked as text, at from posted_answers where community = :community) as asked_for"
+    " order by at desc limit ?"
+)
+
+
+def newest_texts(database: Database) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the beginnings of the newest documents, and the newest questions. Blocks; raises KnowledgeError."""
+    return database.look(lambda db: (db.texts(_TEXTS, (_LOOKED_AT,)), db.texts(_QUESTIONS, (_LOOKED_AT,))))
+
+
 class DiscoveredFile(NamedTuple):
     """A discovered file, as it can be searched."""
 

@@ -532,6 +532,50 @@ def test_damage_of_the_archive_and_scan_paths_that_cannot_be_looked_at_are_to_do
     assert unseen["what"] == f"discovery cannot look at {gone} (No such file or directory)"
 
 
+async def test_texts_that_the_english_model_does_not_know_are_told_with_the_setting_to_change(
+    discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = settings_for(discord)
+    local = structs.replace(settings, embeddings=EmbeddingOptions(provider="local"))
+    german, english = "Wie kann ich den Port ändern, auf dem der Dienst läuft?", "How can I change the port of this?"
+    async with await Database.open(settings.paths.database) as db:
+        store = SqliteSearchStore(db, settings.paths.search)
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        texts = [german, english, "0x80070057", german]
+        documents = [
+            SearchDocument(id=f"kb:{n}#0", source_id=SourceId(f"kb:{n}"), kind="source", text=text, at=at)
+            for n, text in enumerate(texts)
+        ]
+        await store.put(documents[:3])
+        assert not [each for each in (await examine(local)).findings if "not in English" in each.what]
+        await store.put(documents[3:])
+        [note] = [each for each in (await examine(local)).findings if "not in English" in each.what]
+        await db.run(
+            "insert into unanswered (community, question_id, message_ids, author_id, channel_id, at, reason, text)"
+            " values (:community, 'q', '[]', '1', '2', '2026-01-01', 'no_sources', ?)",
+            (german,),
+        )
+        both = [each.what for each in (await examine(local)).findings if "not in English" in each.what]
+    assert note.level == "note"
+    assert note.what.startswith("most documents whose language can be told are not in English (de)")
+    assert 'embeddings.model = "multilingual"' in note.what
+    assert [each.split()[1] for each in both] == ["documents", "questions"]
+    other = structs.replace(settings, embeddings=EmbeddingOptions(provider="none"))
+    assert not [each for each in (await examine(other)).findings if "not in English" in each.what]
+
+
+async def test_a_model_of_ones_own_that_cannot_be_used_is_named(
+    discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = EmbeddingOptions(provider="local", model=str(tmp_path / "model.onnx"))
+    report = await examine(structs.replace(settings_for(discord), embeddings=options))
+    [todo] = [each for each in report.findings if each.level == "todo"]
+    assert todo.what == "the embedding model cannot be used"
+    assert "tokenizer.json" in todo.do
+
+
 async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_made(
     discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,6 +594,7 @@ async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_ma
         await store.put_vectors("another", [(documents[1], struct.pack("<2f", 0, 1))])
     said = [finding.what for finding in (await examine(local)).findings]
     assert f"embeddings: {LOCAL_MODEL}; 1 of 3 documents have a vector" in said
+    assert "1 documents have a vector of another model, and get new ones once the bot runs" in said
     unset = structs.replace(settings, embeddings=EmbeddingOptions())
     assert [each.what for each in (await examine(unset)).findings if each.level == "note"] == [
         'search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]'
