@@ -56,7 +56,7 @@ _BARE = re.compile(
 )
 _SITES = frozenset({"com", "org", "gg", "dev", "info", "xyz"})
 _SITES_WITH_A_PATH = _SITES | frozenset(
-    "net io co ai me app biz link site online store tech cloud wiki ly ru cn de uk fr eu ch at nl es pl se".split()  # noqa: SIM905
+    "net io co ai me app biz link site online store tech cloud wiki ly ru cn de uk fr eu ch at nl es pl se".split()
 )
 _PLACEHOLDERS = ("example.com", "example.org", "example.net", ".example", ".test", ".invalid")
 MAX_QUOTE = 200

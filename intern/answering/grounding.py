@@ -22,13 +22,14 @@ _FENCED = re.compile(
 _SPAN = re.compile(r"(?P<ticks>`{1,2})(?!`)(?P<code>(?:[^`\n]|\n(?![ \t]*\n))+)(?P=ticks)")
 _URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://\S+", re.IGNORECASE)
 
-_SHELLS = set("sh bash shell zsh fish ksh csh tcsh nu nushell powershell ps1 pwsh cmd bat batch dos".split())  # noqa: SIM905
+_SHELLS = frozenset("sh bash shell zsh fish ksh csh tcsh nu nushell powershell ps1 pwsh cmd bat batch dos".split())
 # What a model may call a block that is no program of any language.
-_SESSION_WORDS = """
-console terminal term shell-session sh-session shellsession text txt plain plaintext none nohighlight ansi log output
-cli command commandline command-line linux unix ubuntu debian macos mac windows
-"""
-_SESSIONS = {"", *_SESSION_WORDS.split()}
+_SESSIONS = frozenset(
+    (
+        "console terminal term shell-session sh-session shellsession text txt plain plaintext none nohighlight ansi log"
+        " output cli command commandline command-line linux unix ubuntu debian macos mac windows"
+    ).split()
+) | {""}
 _PROMPT = re.compile(r"\A\s*(?:[$>%]|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]{1,40}@[\w.-]{1,40}:[^\s$#]{0,80}[$#])\s+")
 # A line that begins with a shell's prompt, also outside of any code.
 _PROMPTED = re.compile(r"(?:\$|PS [^>\n]*>|[A-Z]:\\[^>\n]*>)[ \t]+[A-Za-z./~]")

@@ -28,7 +28,7 @@ from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, Nugget
 from intern.learning import prompts
 from intern.models.prompt import Model
 from intern.stores.blocks import parse_blocks, time_of, times_of
-from intern.stores.library import parse_index
+from intern.stores.library import parse_index, topic_id
 
 _log = get_logger(__name__)
 
@@ -99,7 +99,7 @@ async def choose_topic(
     choice = _choice(await model.ask(prompts.CLASSIFY, given))
     topic: dict[str, object] = {}
     if isinstance(choice, Topic):
-        topic = {"topic_name": choice.name, "is_new": f"team:{choice.name}.txt" not in entries}
+        topic = {"topic_name": choice.name, "is_new": topic_id(choice.name) not in entries}
     _log.info("topic_classified", qa_id=pair.qa_id, skip=not topic, **topic)
     return choice
 

@@ -34,7 +34,7 @@ from intern.core.errors import (
     ModelUnavailableError,
 )
 from intern.core.flow import Filing, Skip, Topic
-from intern.core.ids import QAId, SourceId, TopicName
+from intern.core.ids import QAId, TopicName
 from intern.core.log import get_logger
 from intern.core.messages import Image
 from intern.core.records import (
@@ -68,6 +68,7 @@ from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import metered
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
+from intern.stores.library import topic_id
 from intern.stores.sqlite.knowledge import Change, Draft, Knowledge
 
 _log = get_logger(__name__)
@@ -290,7 +291,7 @@ class Regeneration:
         self._entries = {name: self._entries[name] for name in names}
 
     def _entry(self, name: TopicName, blocks: Sequence[TopicBlock]) -> IndexEntry:
-        return IndexEntry(SourceId(f"team:{name}.txt"), self.describe(blocks))
+        return IndexEntry(topic_id(name), self.describe(blocks))
 
     async def _choices(self, number: int, pairs: Sequence[CapturedPair]) -> Mapping[QAId, Choice]:
         journal = self._journal

@@ -28,11 +28,9 @@ from intern.settings.loading import Settings
 __all__ = ["Events", "Sandbox", "open_sandbox"]
 
 
-async def run_on_discord(
-    settings: Settings, *, stop: Event, clock: Clock | None = None, beside: Beside | None = None
-) -> None:
+async def run_on_discord(settings: Settings, *, stop: Event, beside: Beside | None = None) -> None:
     """Run the bot on real Discord until `stop` is set. asyncio only, for hikari is."""
-    async with parts_on_discord(settings, events=Events(), clock=clock or SystemClock(), beside=beside) as parts:
+    async with parts_on_discord(settings, events=Events(), clock=SystemClock(), beside=beside) as parts:
         with set_aside():
             await run_pipeline(parts, stop=stop)
 

@@ -20,7 +20,7 @@ from intern.answering.nearest import Nearest
 from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERIFY
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
-from intern.core.ids import QAId, SourceId, TopicName
+from intern.core.ids import QAId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair, IndexEntry
 from intern.facts.prompts import EXTRACT
@@ -43,6 +43,7 @@ from intern.sources import descriptions as offline_indexing
 from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, describe_by_rules
 from intern.stores.archive import Archive
 from intern.stores.database import Database
+from intern.stores.library import topic_id
 from intern.stores.sqlite.knowledge import Draft, Knowledge
 from intern.stores.sqlite.usage import FormLog, UsageLog, VectorMemory
 
@@ -284,7 +285,7 @@ class _Measured:
     def __init__(self, of: Knowledge, describe: Describe, count: TokensOf, options: prompts.LearningOptions) -> None:
         self._topics, self._tokens_of, self._options = of, count, options
         names = of.names()
-        self._entries = [IndexEntry(SourceId(f"team:{name}.txt"), describe(of.read(name))) for name in names]
+        self._entries = [IndexEntry(topic_id(name), describe(of.read(name))) for name in names]
 
     def classify(self, pair: CapturedPair) -> int:
         """Tokens of the call that chooses its topic."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 from intern.core import records
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
-from intern.core.ids import ChannelId, ConversationId, QAId, SourceId, TopicName
+from intern.core.ids import ChannelId, ConversationId, QAId, TopicName
 from intern.core.text.words import topic_name
 from intern.learning.prompts import block_of, left_of
 from intern.search.finding import terms_of
@@ -28,6 +28,7 @@ from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.database import Database
+from intern.stores.library import topic_id
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore, Link
 from intern.stores.sqlite.knowledge import Knowledge
@@ -198,7 +199,7 @@ class Reading:
         )
 
     def _described(self, name: TopicName) -> str:
-        entry = self._index.get(SourceId(f"team:{name}.txt"))
+        entry = self._index.get(topic_id(name))
         return entry.description if entry else ""
 
     def _line_of(self, name: TopicName) -> TopicLine:

@@ -25,12 +25,12 @@ from intern.learning.prompts import block_of, left_of
 from intern.service.projection import FILES_OF, TextFiles
 from intern.service.stores import ARCHIVE
 from intern.settings.loading import Paths
-from intern.sources.refresh import describe_provisionally, topic_id
+from intern.sources.refresh import describe_provisionally
 from intern.stores.archive import Archive, parse_decisions
 from intern.stores.blocks import BlockWarning, Parsed, bare, parse_blocks, qa_id_of, time_of
 from intern.stores.database import Database
 from intern.stores.files import FileLayer, unreadable
-from intern.stores.library import CachedSource, Index, IndexCache, content_hash, is_slug
+from intern.stores.library import CachedSource, Index, IndexCache, content_hash, is_slug, topic_id
 from intern.stores.sqlite.extractions import move_to
 from intern.stores.sqlite.knowledge import Change, Knowledge, next_position, note_written
 
@@ -47,9 +47,7 @@ class Restored(Struct, frozen=True, kw_only=True):
     """What was passed over."""
 
 
-async def restore(
-    db: Database, paths: Paths, folder: Paths, clock: Clock, *, follower: str, disk: FileLayer | None = None
-) -> Restored:
+async def restore(db: Database, paths: Paths, folder: Paths, clock: Clock, *, follower: str) -> Restored:
     """Make the knowledge of an empty database from the text files of a folder, be it its own; ask no model.
 
     All of it is one transaction: killed before, asking again does it. The `follower` of the decisions has seen them all
@@ -62,7 +60,7 @@ async def restore(
     if folder.raw != paths.raw:
         await run_sync(_copy_archive, folder.raw, paths.raw)
     archive = await run_sync(partial(Archive, paths.raw, clock=clock))
-    files = TextFiles(knowledge, paths, disk, traces=partial(traces_of, archive, knowledge.is_withdrawn))
+    files = TextFiles(knowledge, paths, traces=partial(traces_of, archive, knowledge.is_withdrawn))
     read = await run_sync(_read, folder, paths, files.layer)
     whole = [name for name, parsed in read.topics.items() if not parsed.warnings]
     # What is in this folder and was not read, or not all of it, may be a person's: it is kept beside.

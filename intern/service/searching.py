@@ -37,7 +37,7 @@ from intern.sources.pages import OpenWeb, refresh_pages
 from intern.sources.refresh import Refreshed, describe_provisionally, refresh_sources, refresh_topics
 from intern.sources.scanning import Scanner, UnreadError, names_of, read_file
 from intern.stores.archive import Archive
-from intern.stores.library import CachedFile, CachedSource, is_source_id
+from intern.stores.library import CachedFile, CachedSource, is_source_id, topic_id
 from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -359,7 +359,7 @@ class Indexing:
         now = self._stores.clock.now()
         await self._stores.knowledge.change(lambda change: describe_provisionally(change, topics, now))
         # What stands in them now can be found again once they are described.
-        await self._stores.search.drop([SourceId(f"team:{name}.txt") for name in sorted(topics)])
+        await self._stores.search.drop([topic_id(name) for name in sorted(topics)])
 
     async def take_over_vectors(self, other: Settings) -> None:
         """Use the vectors that another folder's database has of the same documents, where there are such."""

@@ -29,7 +29,7 @@ from intern.sources.files import SourceFolder
 from intern.stores.archive import Archive
 from intern.stores.blocks import bare
 from intern.stores.files import FileLayer
-from intern.stores.library import CachedPage, folded, is_url
+from intern.stores.library import CachedPage, folded, is_url, topic_of
 from intern.stores.sqlite.knowledge import Knowledge
 
 _log = get_logger(__name__)
@@ -283,7 +283,7 @@ class Library:
         try:
             # Once: each look asks the database.
             listed = self._listed_among(source_ids)
-            topics = self.topics.texts([_topic(each) for each in listed if is_team(each)])
+            topics = self.topics.texts([topic_of(each) for each in listed if is_team(each)])
         except KnowledgeError as error:
             return [error for _ in source_ids]
         for source_id in source_ids:
@@ -303,7 +303,7 @@ class Library:
         if is_url(source_id):
             return self._page(source_id)
         if is_team(source_id):
-            topic = _topic(source_id)
+            topic = topic_of(source_id)
             if topic not in topics:
                 raise SourceError(f"there is no topic {topic}")
             return SourceText(source_id=source_id, text=topics[topic], title=topic.replace("-", " "))
@@ -329,14 +329,10 @@ class Library:
             return source_id.removeprefix("kb:") if self._listed_among([source_id]) else None
         if not qa_id or not self._listed_among([SourceId(listed)]):
             return None
-        if self.topics.topic_of(QAId(qa_id)) != _topic(listed):
+        if self.topics.topic_of(QAId(qa_id)) != topic_of(listed):
             return None
         pair = self.archive.get(QAId(qa_id))
         return None if pair is None else jump_link(pair, self.site)
-
-
-def _topic(source_id: str) -> TopicName:
-    return TopicName(source_id.removeprefix("team:").removesuffix(".txt"))
 
 
 async def _of_more(more: MoreSources, source_ids: Sequence[SourceId]) -> dict[SourceId, SourceText | KnowledgeError]:

@@ -65,7 +65,7 @@ _RST_OPTION = re.compile(r"[ \t]+:[\w-]{1,60}:(?:[ \t][^\n]*)?")
 _RST_CODE = frozenset({"code-block", "code", "sourcecode", "parsed-literal", "prompt"})
 _RST_REMARKS = {
     name: "" if name in {"admonition", "rubric", "topic"} else f"{name.capitalize()}:"
-    for name in "note tip hint warning important caution danger attention error admonition rubric topic".split()  # noqa: SIM905
+    for name in "note tip hint warning important caution danger attention error admonition rubric topic".split()
 } | {
     "seealso": "See also:",
     "versionadded": "Added in",
@@ -73,7 +73,7 @@ _RST_REMARKS = {
     "deprecated": "Deprecated since",
 }
 _RST_LEFT_OUT = frozenset(
-    (  # noqa: SIM905
+    (
         "image figure include literalinclude index toctree contents raw only highlight default-role meta module"
         " currentmodule sectionauthor moduleauthor testsetup testcleanup tabularcolumns centered"
     ).split()

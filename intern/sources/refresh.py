@@ -36,7 +36,7 @@ from intern.sources.descriptions import (
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.sources.options import IndexingOptions
 from intern.sources.scanning import is_below
-from intern.stores.library import CachedFile, CachedSource, content_hash, is_source_id
+from intern.stores.library import CachedFile, CachedSource, content_hash, is_source_id, topic_id
 from intern.stores.sqlite.knowledge import Change, Knowledge
 
 _log = get_logger(__name__)
@@ -308,11 +308,6 @@ def describe_provisionally(change: Change, outdated: Collection[TopicName], now:
     listed = [name for name in outdated if change.lists("team", topic_id(name))]
     put = {topic_id(name): _entry(change, name, now) for name in listed if name in there}
     change.put_sources("team", put, [topic_id(name) for name in listed if name not in there])
-
-
-def topic_id(name: TopicName) -> SourceId:
-    """Return the id of a topic in the team's index."""
-    return SourceId(f"team:{name}.txt")
 
 
 def _entry(change: Change, name: TopicName, now: datetime) -> CachedFile:

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from intern.core.ids import SourceId
+from intern.core.ids import SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import IndexEntry
 from intern.stores.files import FileLayer
@@ -38,6 +38,16 @@ _URLS = ("kb:http://", "kb:https://")
 
 # Control characters, halves of surrogate pairs, line and paragraph separators: no id of ours needs them.
 _NO_ID_CHARACTERS = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+def topic_id(name: TopicName) -> SourceId:
+    """Return the id of a topic in the team's index."""
+    return SourceId(f"team:{name}.txt")
+
+
+def topic_of(source_id: str) -> TopicName:
+    """Return the topic of such an id."""
+    return TopicName(source_id.removeprefix("team:").removesuffix(".txt"))
 
 
 def is_url(source_id: SourceId) -> bool:

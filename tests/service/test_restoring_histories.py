@@ -20,9 +20,9 @@ from intern.service.projection import TextFiles, edited_files
 from intern.service.restoring import export, restore
 from intern.service.writer import FOLLOWER
 from intern.settings.loading import Paths
-from intern.sources.refresh import describe_provisionally, topic_id
+from intern.sources.refresh import describe_provisionally
 from intern.stores.archive import Archive
-from intern.stores.library import CachedFile, content_hash
+from intern.stores.library import CachedFile, content_hash, topic_id
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.knowledge import Change, Draft, Knowledge
 from tests import samples

@@ -15,7 +15,7 @@ from typing import cast
 
 from anyio import Lock, current_time
 
-from intern.core.clock import Clock, Wakeup
+from intern.core.clock import Wakeup
 from intern.core.errors import VectorEngineError
 from intern.core.log import get_logger
 from intern.core.records import SearchFilter
@@ -48,8 +48,8 @@ _VECTOR = "select vector from document_vectors where community = :community and 
 class VectorCopy(Store, Wakeup):
     """The vectors of one model in an engine. Only the process that holds the folder's lock writes there."""
 
-    def __init__(self, db: Database, engine: VectorEngine, model: str, *, clock: Clock | None = None) -> None:
-        Store.__init__(self, db, clock=clock)
+    def __init__(self, db: Database, engine: VectorEngine, model: str) -> None:
+        Store.__init__(self, db)
         Wakeup.__init__(self)
         self.engine = engine
         self._model = model
