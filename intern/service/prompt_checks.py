@@ -290,7 +290,7 @@ class Prompting:
             used_by=by,
             fields=tuple(fields),
             constants=tuple(f"ai.{each}" for each in uses),
-            file=str(self._override(name) or self._shipped_file(name)),
+            file=str(self._used_file(name)),
             overridden=self._override(name) is not None,
             unused=unused,
         )
@@ -332,6 +332,12 @@ class Prompting:
             self._prompt_of(name)
         file = self._dir / f"{name}{_SUFFIX}" if self._dir else None
         return file if file and file.is_file() else None
+
+    def _used_file(self, name: str) -> Path:
+        """Find the file that decides; in another language, that may be the operator's English one."""
+        if message := self._message_of(name):
+            return Path(str(wording_file(message, self._dir)))
+        return self._override(name) or self._shipped_file(name)
 
     def _shipped_file(self, name: str) -> Path:
         if message := self._message_of(name):

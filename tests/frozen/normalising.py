@@ -45,7 +45,7 @@ _SUBSTITUTIONS: Final[tuple[tuple[str, str, str], ...]] = (
 )
 
 # A prompt that the program brings, wherever it keeps them.
-_SHIPPED: Final = re.compile(rf"{re.escape(str(SOURCE_TREE))}/(?:[\w.-]+/)*?((?:messages/)?[\w-]+\.md\.j2)")
+_SHIPPED: Final = re.compile(rf"{re.escape(str(SOURCE_TREE))}/(?:[\w.-]+/)*?((?:messages/(?:\w\w/)?)?[\w-]+\.md\.j2)")
 _DIGEST: Final = r"\b[0-9a-f]{64}\b"
 _IDS: Final[tuple[tuple[str, str], ...]] = (
     ("qa", r"qa_(?!2024)\d{8}_\d{6}\.\d{6}"),
