@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 
 from anyio import CancelScope, Lock, to_thread
 from msgspec.structs import replace
+from structlog.contextvars import bound_contextvars
 
 from intern.core.clock import Clock
 from intern.core.errors import ModelError, ModelUnavailableError
@@ -122,7 +123,8 @@ class Extractor:
         segment = await named(segment, self.names)
         pseudonyms, known = segment.pseudonyms(), await self._known(segment)
         try:
-            reply = await self.model.ask(EXTRACT, await to_thread.run_sync(given, segment, pseudonyms, known))
+            with bound_contextvars(conversation_id=segment.id):
+                reply = await self.model.ask(EXTRACT, await to_thread.run_sync(given, segment, pseudonyms, known))
         except ModelUnavailableError:
             raise
         except ModelError as error:

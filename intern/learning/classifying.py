@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import anyio.to_thread
+from structlog.contextvars import bound_contextvars
 
 from intern.core import errors
 from intern.core.flow import Failed, Skip, Topic
@@ -96,7 +97,8 @@ async def choose_topic(
     query = prompts.text_of(pair.turns)
     index = await anyio.to_thread.run_sync(prompts.index_material, topics, query, options.max_index_chars)
     given = prompts.ClassifyIn(index=index, pair=prompts.block_material(prompts.block_of(pair), options.max_pair_chars))
-    choice = _choice(await model.ask(prompts.CLASSIFY, given))
+    with bound_contextvars(qa_id=pair.qa_id):
+        choice = _choice(await model.ask(prompts.CLASSIFY, given))
     topic: dict[str, object] = {}
     if isinstance(choice, Topic):
         topic = {"topic_name": choice.name, "is_new": topic_id(choice.name) not in entries}

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 from anyio import CancelScope, get_cancelled_exc_class
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
+from structlog.contextvars import bound_contextvars
 
 from intern.core import errors, flow, records
 from intern.core.clock import Clock
@@ -144,7 +145,8 @@ class Filer:
         shown = await run_sync(prompts.blocks_material, blocks, prompts.text_of(pair.turns), bounds.max_blocks_chars)
         material = prompts.block_material(prompts.block_of(pair), bounds.max_pair_chars)
         given = prompts.IntegrateIn(topic=topic, blocks=shown, pair=material)
-        verdict = await self.model.ask(prompts.INTEGRATE, given)
+        with bound_contextvars(qa_id=pair.qa_id):
+            verdict = await self.model.ask(prompts.INTEGRATE, given)
         if verdict.contradiction:
             raise errors.ModelReplyError(f"integrate contradicts itself: {verdict.contradiction}")
         return verdict

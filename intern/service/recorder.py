@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Any, cast
 
 import msgspec
 from anyio import Lock
@@ -19,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from structlog.contextvars import get_contextvars
 
-from intern.answering.recording import ANYONE, Answered, Tape, taped, texts_of
+from intern.answering.recording import ANYONE, Tape, taped, texts_of
 from intern.answering.workflow import Answerer
 from intern.core.clock import Clock
 from intern.core.ids import MessageId, TopicName, UserId
@@ -29,6 +30,7 @@ from intern.core.text.masking import encoded, mask_secrets, whole
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.recording import Call, Made, TapedModel, digest_of
 from intern.models.templates import Templates
+from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE
 from intern.stores.database import Database
 from intern.stores.options import RecorderOptions
 from intern.stores.sqlite.recordings import ROW, Recorded, Recording, RecordingStore, packed
@@ -38,8 +40,11 @@ _log = get_logger(__name__)
 ANSWER = "answer"
 """The kind of a recorded answer; that of another call is the name of its prompt."""
 
+_OF_DOCUMENTS = (SUMMARIZE_SOURCE, SUMMARIZE_FILE)
+
 _MOST_WAITING = 256  # recordings that the disk has not taken yet; what comes then is lost
 _MOST_KNOWN = 20_000  # digests of texts that are on disk already
+_MOST_DELETED = 1_000  # messages that answers in work may still hold
 _MASKED = "secrets in it were masked"
 
 
@@ -49,16 +54,6 @@ class Noted(Struct, frozen=True, kw_only=True):
     call: Call
     material: Any
     """The input of its prompt, as JSON has it."""
-
-
-class _Waiting(Protocol):
-    """A recording in memory."""
-
-    at: datetime
-
-    def recording(self, recorder: Recorder) -> Recording:
-        """Return it as it is to be kept. Blocks."""
-        ...
 
 
 class Recorder:
@@ -77,8 +72,9 @@ class Recorder:
         self._keeps = RecordingStore(db, clock=clock)
         self._options, self._clock, self._emails, self._open = options, clock, emails, templates
         self._templates: Templates | None = None
-        self._waiting: deque[_Waiting] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[Callable[[], Recording]] = deque(maxlen=_MOST_WAITING)
         self._gone: set[MessageId] = set()
+        self._deleted: deque[MessageId] = deque(maxlen=_MOST_DELETED)
         self._known: dict[str, str] = {}
         self._turn = Lock()
         self._failed = False
@@ -93,10 +89,10 @@ class Recorder:
         """Record each call of a model for capture and indexing."""
         return _TapedLearning(model, self, name) if self._options.enabled else model
 
-    def record(self, waiting: _Waiting, begun: int) -> None:
-        """Take a recording, unless something was forgotten since it was begun; never waits."""
+    def record(self, recording: Callable[[], Recording], begun: int) -> None:
+        """Take a recording, to be made in a thread, unless something was forgotten since it was begun; never waits."""
         if begun == self._forgets:
-            self._waiting.append(waiting)
+            self._waiting.append(recording)
 
     @property
     def forgets(self) -> int:
@@ -110,6 +106,7 @@ class Recorder:
     def drop(self, message_ids: Collection[MessageId]) -> None:
         """Delete the recordings that hold any of these messages, with the next `store`; never waits."""
         self._gone.update(message_ids)
+        self._deleted.extend(message_ids)
 
     async def make_room(self) -> None:
         """Store what waits, where that is much."""
@@ -169,15 +166,46 @@ class Recorder:
 
     # From here on: worker threads.
 
-    def _packed(self, waiting: Sequence[_Waiting]) -> tuple[list[Recording], dict[str, bytes]]:
+    def _packed(self, waiting: Sequence[Callable[[], Recording]]) -> tuple[list[Recording], dict[str, bytes]]:
         self._templates = self._templates or self._open()
         self._fresh: dict[str, bytes] = {}
-        recordings = [each.recording(self) for each in waiting]
+        deleted = set(self._deleted)
+        recordings = [each for each in (make() for make in waiting) if deleted.isdisjoint(each.heard)]
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         return recordings, self._fresh
 
-    def filled(self, row: Recorded, value: Struct, said: Iterable[str], shelf: Shelf) -> Recorded:
+    def answer(self, tape: Tape) -> Recording:
+        """Make the recording of an answer."""
+        shelf = Shelf(self)
+        answered = tape.answered(self.templates, shelf)
+        row = Recorded(
+            kind=ANSWER,
+            subject=tape.context.message_id or "",
+            at=tape.at.isoformat(),
+            outcome="answered" if tape.result.should_reply else tape.result.reason,
+            unfit=tape.unfit,
+            about=tuple(sorted(answered.named)),
+        )
+        filled = self._filled(row, answered, texts_of(answered), shelf)
+        return Recording(row=filled, asked=answered.asked, heard=answered.heard)
+
+    def call(self, made: Made, subject: str, at: datetime) -> Recording:
+        """Make the recording of a call for a capture or a description."""
+        shelf = Shelf(self)
+        noted = Noted(call=made.call(self.templates, shelf), material=msgspec.to_builtins(made.given))
+        row = Recorded(
+            kind=made.prompt.name,
+            subject=subject,
+            at=at.isoformat(),
+            outcome="failed" if made.error else "done",
+            unfit="the call failed" if made.error else "it had pictures, which are not kept" if made.images else "",
+            # A prompt about a capture also shows descriptions of other topics.
+            about=() if made.prompt in _OF_DOCUMENTS else (ANYONE, subject),
+        )
+        return Recording(row=self._filled(row, noted, (noted.call.user, noted.call.reply), shelf))
+
+    def _filled(self, row: Recorded, value: Struct, said: Iterable[str], shelf: Shelf) -> Recorded:
         """Return a row with its recording, secrets masked. All texts in it come from `said` and from the shelf."""
         if shelf.masked or self.mask("\n\0\n".join(said))[1]:
             row = replace(row, unfit=row.unfit or _MASKED)
@@ -247,7 +275,7 @@ class TapedAnswers:
         begun = self._recorder.forgets
         tape = Tape(at=self._recorder.now(), conversation=conversation, context=context, addressed=addressed)
         tape.result = await taped(self._answerer, tape, self._model).answer(conversation, context, addressed=addressed)
-        self._recorder.record(_Answer(tape), begun)
+        self._recorder.record(partial(self._recorder.answer, tape), begun)
         return tape.result
 
 
@@ -259,67 +287,21 @@ class _TapedLearning:
 
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """Ask the model. Raises the ModelError family."""
-        recorder, begun = self._recorder, self._recorder.forgets
+        recorder, begun, subject = self._recorder, self._recorder.forgets, _subject_of(given)
         await recorder.make_room()
-        taped = TapedModel(self._model, self._name, lambda made: recorder.record(_Noted(made, recorder.now()), begun))
-        return await taped.ask(prompt, given, images=images)
+
+        def note(made: Made) -> None:
+            recorder.record(partial(recorder.call, made, subject, recorder.now()), begun)
+
+        return await TapedModel(self._model, self._name, note).ask(prompt, given, images=images)
 
 
-class _Answer:
-    """A tape that is full."""
-
-    def __init__(self, tape: Tape) -> None:
-        self._tape, self.at = tape, tape.at
-
-    def recording(self, recorder: Recorder) -> Recording:
-        tape, shelf = self._tape, Shelf(recorder)
-        answered = tape.answered(recorder.templates, shelf)
-        row = Recorded(
-            kind=ANSWER,
-            subject=tape.context.message_id or "",
-            at=tape.at.isoformat(),
-            outcome="answered" if tape.result.should_reply else tape.result.reason,
-            unfit=tape.unfit,
-            about=tuple(sorted(answered.named)),
-        )
-        filled = recorder.filled(row, answered, texts_of(answered), shelf)
-        return Recording(row=filled, asked=answered.asked, heard=answered.heard)
-
-
-class _Noted:
-    """A call for a capture or a description."""
-
-    def __init__(self, made: Made, at: datetime) -> None:
-        self._made, self.at = made, at
-        around = get_contextvars()
-        self._subject = str(getattr(made.given, "source_id", "") or around.get("qa_id") or around.get("trace_id") or "")
-        self._unfit = "the call failed" if made.error else "it had pictures, which are not kept" if made.images else ""
-
-    def recording(self, recorder: Recorder) -> Recording:
-        made, shelf = self._made, Shelf(recorder)
-        noted = Noted(call=made.call(recorder.templates, shelf), material=msgspec.to_builtins(made.given))
-        # A prompt about a capture also shows descriptions of other topics.
-        about = () if self._subject.startswith(("kb:", "file:")) else (ANYONE, self._subject)
-        row = Recorded(
-            kind=made.prompt.name,
-            subject=self._subject,
-            at=self.at.isoformat(),
-            outcome="failed" if made.error else "done",
-            unfit=self._unfit,
-            about=about,
-        )
-        return Recording(row=recorder.filled(row, noted, (noted.call.user, noted.call.reply), shelf))
+def _subject_of(given: Any) -> str:
+    """Return what a call is about: a source, a pair, a conversation, a message, or a topic."""
+    around = get_contextvars()
+    named = (getattr(given, "source_id", ""), *(around.get(name) for name in ("qa_id", "conversation_id", "trace_id")))
+    return str(next(filter(None, (*named, getattr(given, "file_path", ""), getattr(given, "topic", ""))), ""))
 
 
 def _topics(names: Collection[TopicName]) -> list[str]:
     return [f"team:{name}.txt" for name in names]
-
-
-def answered_of(recorded: Recorded) -> Answered:
-    """Return the answer that was recorded. Raises KnowledgeError where it cannot be read."""
-    return recorded.read(Answered)
-
-
-def noted_of(recorded: Recorded) -> Noted:
-    """Return the call that was recorded. Raises KnowledgeError where it cannot be read."""
-    return recorded.read(Noted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,21 @@ from anyio import fail_after
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from intern.answering.prompts import AnsweringOptions
+from intern.answering.workflow import Answerer
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
-from intern.core.messages import AIResult
-from intern.core.records import CapturedPair, Filed
+from intern.core.ids import MessageId, UserId
+from intern.core.messages import AIResult, Conversation, Message, RequestContext
+from intern.core.records import CapturedPair, Filed, IndexEntry
 from intern.learning.forgetting import Forget
+from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
 from intern.service.intern import Intern, open_intern
+from intern.service.models import offline_rules
 from intern.settings.loading import Settings
 from intern.sources.refresh import Refreshed
+from tests.answering.shelf import Shelf
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.fakes import HandClock
@@ -89,9 +95,10 @@ async def test_a_capture_and_a_document_are_recorded_by_call_and_replay(bot: Bot
         pair = await bot.seen.one_of(CapturedPair)
         await bot.seen.one_of(Filed)
     async with bot.looked_into() as intern:
-        (classified, *_) = await intern.why(pair.qa_id)
+        (classified,) = await intern.why(pair.qa_id)
         assert classified.kind == "classify"
         assert "7480" in classified.said[0].shown
+        assert [each.kind for each in await intern.why(pair.conversation_id)] == ["extract"]
         (described,) = await intern.why("kb:ports.md")
         assert described.kind == "summarize_source"
         for each in (*await intern.replay(pair.qa_id, offline=True), *await intern.replay("kb:ports.md", offline=True)):
@@ -145,6 +152,38 @@ async def test_a_deleted_message_takes_its_recording_with_it(bot: Bot) -> None:
     async with bot.looked_into() as intern:
         with pytest.raises(ConfigError, match="nothing is recorded of"):
             await intern.why(asked.id)
+
+
+class Meanwhile(Shelf):
+    """Knowledge that lets something happen while it is asked."""
+
+    def __init__(self, happens: Callable[[], Awaitable[object]]) -> None:
+        super().__init__({"kb:ports.md": "# Ports"})
+        self._happens = happens
+
+    async def entries(self) -> Sequence[IndexEntry]:
+        await self._happens()
+        return await super().entries()
+
+
+@pytest.mark.parametrize("what", ["it is forgotten", "it is deleted", "nothing"])
+async def test_words_that_go_while_they_are_answered_are_not_recorded(bot: Bot, what: str) -> None:
+    asked = Message(role="user", text="zebrafish?", author_id=UserId("5"), id=MessageId("7"))
+    async with bot.looked_into() as intern:
+        recorder = (await intern.writer()).stores.recorder
+
+        async def happen() -> None:
+            if what == "it is forgotten":
+                await recorder.forget([MessageId("7")])
+            elif what == "it is deleted":
+                recorder.drop([MessageId("7")])
+                await recorder.store()
+
+        model = OfflineModel(offline_rules())
+        answers = recorder.answers(Answerer(model, Meanwhile(happen), AnsweringOptions()), "m")
+        await answers.answer(Conversation((asked,)), RequestContext(message_id=asked.id))
+        await recorder.store()
+    assert ("zebrafish" in words_of(bot.settings)) == (what == "nothing")
 
 
 async def test_nothing_is_recorded_where_the_operator_wants_that(bot: Bot) -> None:
