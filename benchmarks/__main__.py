@@ -35,7 +35,7 @@ BENCHMARKS = {
     "filing": 1800,
     "engines": 1800,
     "answering": 900,
-    "recording": 600,
+    "recording": 1800,
     "archive": 600,
     "indexing": 900,
     "searching": 1800,
