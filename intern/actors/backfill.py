@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 
 from intern.actors.loops import REFUSED_FOR_SECONDS, Backoff, exponential_backoff, listen_beside, surviving, wake
 from intern.chat.checkpoints import Checkpoints, Listing
-from intern.chat.platform import Deliver, Gateway, Pages
+from intern.chat.platform import PAGE, Deliver, Gateway, Pages
 from intern.core import flow
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
@@ -27,7 +27,6 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger
 
 AT_ONCE = 4  # pages asked for or held; Discord allows 50 requests a second over all, and live work needs its share
-_PAGE = 100  # messages; what Discord gives at most
 
 _log = get_logger(__name__)
 
@@ -128,7 +127,7 @@ class Backfill:
             return 0
         count = 0
         with self.checkpoints.reading(channel_id) as reading:
-            page = await self.pages.page(channel_id, reading.after, limit=_PAGE)
+            page = await self.pages.page(channel_id, reading.after, limit=PAGE)
             reading.received(page)
             for message in page.messages:
                 if reading.is_stale(message):

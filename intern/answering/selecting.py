@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from intern.answering.prompts import ALIASES, MOST_SHOWN, Shown, ShownSource
 from intern.core.ids import SourceId
-from intern.core.messages import block_ids, is_team
+from intern.core.messages import MARKER, block_ids, is_team
 from intern.core.records import Hit, IndexEntry, SourceText
 from intern.core.text.passages import best_passages, even_share
 from intern.core.text.words import Remembering, one_line, weight_of, word_set, words
@@ -218,10 +218,9 @@ _WHOLE = 1200  # a source as short as this is shown whole
 _NEAR_BEST = 0.75
 _LEAST_SHOWN = 3
 
-_MARKER = "--- QA ---"
 # Characters at the end of a topic, the newest, where its blocks are not those that were indexed.
 _MOST_SEARCHED = 30_000
-_BLOCK = re.compile(r"^--- QA ---[ \t]*$", re.MULTILINE)
+_BLOCK = re.compile(rf"^{MARKER}[ \t]*$", re.MULTILINE)
 _HEADER = re.compile(r"\A\s*(?:[a-z_]+:[^\n]*\n)+\n?")
 # When it was archived, and behind that when it was answered: an import has years between them.
 _ANSWERED = re.compile(r"^(?:answered_at|timestamp):[ \t]*(\d{4}-\d\d-\d\d)", re.MULTILINE)
@@ -350,7 +349,7 @@ def _around(text: str, hit: Hit) -> str:
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
     """Each QA block's id and what follows it."""
     for part in _BLOCK.split(text)[1:]:
-        yield from ((qa_id, part) for qa_id in islice(block_ids(f"{_MARKER}{part}"), 1))
+        yield from ((qa_id, part) for qa_id in islice(block_ids(f"{MARKER}{part}"), 1))
 
 
 def _said_by_whom(block: str) -> str:

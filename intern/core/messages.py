@@ -264,10 +264,11 @@ class AIResult(Struct, frozen=True, kw_only=True):
     """Per step: decision, seconds, tokens. Never posted."""
 
 
-_BLOCK = "--- QA ---"
+MARKER = "--- QA ---"
+"""The line that a block of a topic begins with."""
 _TEAM = "Team: "
 _ID = re.compile(r"id:[ \t]*(\S+)[ \t]*$")
-_HEADER = re.compile(rf"^{_BLOCK}[^\S\n]*\n{_ID.pattern}", re.MULTILINE)
+_HEADER = re.compile(rf"^{MARKER}[^\S\n]*\n{_ID.pattern}", re.MULTILINE)
 
 
 def is_team(source_id: str) -> bool:
@@ -286,7 +287,7 @@ def block_lines(text: str, qa_id: str) -> Iterator[str]:
     """Yield the lines of the team in the QA block with that id; in all blocks if the id is empty."""
     block, of_team = "", False
     for line in text.split("\n"):
-        if line.rstrip() == _BLOCK:
+        if line.rstrip() == MARKER:
             block, of_team = "", False
         elif not block and (match := _ID.match(line)):
             block = match[1]

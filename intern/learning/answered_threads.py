@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from intern.chat.context import in_order
 from intern.chat.conversations import text_of
-from intern.chat.platform import History
+from intern.chat.platform import PAGE, History
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.flow import Batch
@@ -36,7 +36,6 @@ from intern.stores.sqlite.work import PendingCaptures
 _log = get_logger(__name__)
 
 
-_PAGE = 100  # what Discord gives at most
 _MOST_MESSAGES = 200  # of a thread, its newest; as many as a capture takes
 _MOST_ASKED = 10  # messages of the channel that the thread answers: a question, and what was written with it
 _MOST_LOOKUPS = 10  # further calls to identify authors
@@ -82,10 +81,10 @@ class ThreadReader:
         lookups = Lookups(_MOST_LOOKUPS)
         while len(said) < _MOST_MESSAGES:
             before = said[0].id if said else None
-            page = await self.history.before(thread_id, before, limit=_PAGE, lookups=lookups)
+            page = await self.history.before(thread_id, before, limit=PAGE, lookups=lookups)
             said = [*page, *said]
             # A page leaves out system messages, so even the last page but one may be less than full.
-            if len(page) < _PAGE // 2:
+            if len(page) < PAGE // 2:
                 break
         return said[-_MOST_MESSAGES:]
 

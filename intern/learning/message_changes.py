@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeVar
 from anyio import sleep, to_thread
 from msgspec import Struct, structs
 
-from intern.chat.platform import ChatPlatform
+from intern.chat.platform import PAGE, ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, CaptureRequest, LateChange, MessageEdited, MessagesDeleted
 from intern.core.ids import FIRST, ChannelId, ConversationId, GuildId, MessageId, Position, position_at, position_of
@@ -47,7 +47,6 @@ REQUESTS = 300
 PACE = 0.5
 """Seconds between two requests: Discord allows 50 a second over all, and live work comes first."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0  # seconds, while Discord is away
-_PAGE = 100  # messages; the most that Discord returns
 _VERSIONS = 100  # of a conversation; the most that are searched for the channels of its messages
 
 _AUTHORS: dict[Speaker, AuthorType] = {"User": "community_user", "Team": "team_member"}
@@ -316,12 +315,12 @@ class MissedChanges:
         if not page and not await asking.ask(partial(self._page, channel_id, None)):
             raise ChatRefusedError(f"channel {channel_id} shows no history")
         # A page leaves out system messages, so even the last page but one may be less than full.
-        down_to = position_of(page[0].id) if len(page) >= _PAGE // 2 else FIRST
+        down_to = position_of(page[0].id) if len(page) >= PAGE // 2 else FIRST
         return {position_of(message.id): message for message in page}, down_to
 
     async def _page(self, channel_id: ChannelId, before: MessageId | None) -> Sequence[ChatMessage]:
         # The archive knows the authors.
-        return await self.shown.before(channel_id, before, limit=_PAGE, lookups=Lookups(0))
+        return await self.shown.before(channel_id, before, limit=PAGE, lookups=Lookups(0))
 
     async def _search(
         self, position: Position, pair: CapturedPair, asking: _Asking

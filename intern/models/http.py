@@ -43,13 +43,18 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attemp
 _TELLING_SHARE = 0.25
 _LONGEST_RETRY_AFTER = 60.0  # seconds; a later answer is useless, and background work is tried again
 _SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
-_PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
+_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 _BUSY = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 # These refuse this one request; any other status would meet the next request, too.
 _OF_ONE_REQUEST = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _HOST = re.compile(rb"[A-Za-z0-9._:-]+")
 _KEY = re.compile(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
+
+
+def may_pass(status: int) -> bool:
+    """Return whether the same request may succeed later."""
+    return status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class EndpointUnavailableError(errors.ModelUnavailableError):
@@ -257,7 +262,7 @@ class Endpoint:
         if status == HTTPStatus.OK:
             return
         says = f"{call.what} answered {status}"
-        if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if may_pass(status):
             quoted = self._quoted(answer)
             named = retry_after(answer.retry_after, datetime.now(UTC))
             raise EndpointUnavailableError(says + quoted, named, busy=status in _BUSY)

@@ -35,7 +35,7 @@ from msgspec import Struct
 
 from intern import __version__
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
-from intern.models.http import retry_after
+from intern.models.http import may_pass, retry_after
 from intern.sources.addresses import GuardedBackend, Policy, port_of
 from intern.sources.options import WebOptions
 
@@ -166,7 +166,6 @@ async def _ended(process: Process) -> None:
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 5
 _GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
-_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
 _HTML = ("text/html", "application/xhtml+xml")
 _READABLE = (*_HTML, "text/plain", "text/markdown", "text/x-markdown")
 # Pages in a row that a site may leave without any answer; the others are not waited for in this round.
@@ -294,7 +293,7 @@ class PageFetcher:
             return error
         if answer.status == HTTPStatus.OK:
             return Robots.parse(answer.body.decode("utf-8-sig", "replace"))
-        if answer.status in _PASSING or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if may_pass(answer.status):
             # The standard takes such a site for one that allows nothing, for the time being.
             return PageUnavailableError(f"{url.host}/robots.txt cannot be fetched: it answered {answer.status}")
         # Any other answer, "not found" for the most part, means that there are no rules.
@@ -375,7 +374,7 @@ def _check_status(answer: _Answer) -> None:
         return
     if status in _GONE:
         raise PageGoneError(f"{host} answered {status}: there is no such page")
-    if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if may_pass(status):
         wait = retry_after(answer.headers.get("Retry-After"), datetime.now(UTC), longest=_LONGEST_RETRY_AFTER)
         raise PageUnavailableError(f"{host} answered {status}", wait)
     raise PageRefusedError(f"{host} answered {status} instead of a page")

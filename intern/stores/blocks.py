@@ -31,9 +31,9 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId
+from intern.core.messages import MARKER
 from intern.core.records import Capture, CapturedPair, Speaker, TopicBlock, Turn
 
-_MARKER = "--- QA ---"
 _INDENT = "  "
 _SPEAKERS: dict[str, Speaker] = {"User:": "User", "Team:": "Team"}
 _TOPIC_HEADERS = frozenset({"id", "timestamp", "conversation_id", "answered_at"})
@@ -272,7 +272,7 @@ def _format(
 ) -> str:
     if not turns:
         raise ValueError("a block needs a turn")
-    lines = [_MARKER]
+    lines = [MARKER]
     for key, value in headers:
         if value is not None:
             if value != value.strip() or "\n" in value:
@@ -303,7 +303,7 @@ def _lines(data: bytes) -> Iterator[bytes]:
 
 
 def _chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
-    markers = {f"{_MARKER}{end}".encode() for end in ("", "\n", "\r\n")}
+    markers = {f"{MARKER}{end}".encode() for end in ("", "\n", "\r\n")}
     held: list[bytes] = []
     start = at = 0
     first = number = 1
@@ -331,9 +331,9 @@ def _chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
 def _parse(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Block:
     """Read a chunk. Raises _DamagedError."""
     lines = _decoded(chunk.data).split("\n")
-    if lines[0] == f"{_MARKER}\r":  # never ours, so an editor has changed every line
+    if lines[0] == f"{MARKER}\r":  # never ours, so an editor has changed every line
         lines = [line.removesuffix("\r") for line in lines]
-    if lines[0] != _MARKER:
+    if lines[0] != MARKER:
         raise _DamagedError(0, "text that belongs to no block")
     ended = not lines[-1]
     if ended:

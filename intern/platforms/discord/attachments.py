@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from intern.core.errors import ChatUnavailableError, LinkExpiredError, UnusableImageError
 from intern.core.messages import Attachment, Image
+from intern.models.http import may_pass
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
@@ -133,8 +134,6 @@ def _webp(data: bytes) -> tuple[int, int]:
 
 DISCORD_HOSTS = ("https://cdn.discordapp.com", "https://media.discordapp.net")
 
-_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
-
 
 class ImageLimits(Struct, frozen=True, kw_only=True):
     """Limits that bound the cost of fetching and decoding one image."""
@@ -222,7 +221,7 @@ class AttachedImages:
         status, host = response.status_code, response.url.host
         if status == HTTPStatus.OK:
             return
-        if status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if may_pass(status):
             raise ChatUnavailableError(f"{host} answered {status} for an image")
         # A redirect is one of these: it may lead anywhere, so it is not followed.
         raise LinkExpiredError(f"{host} does not serve the image under its link: it answered {status}")
