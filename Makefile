@@ -63,7 +63,7 @@ soak: .venv/installed-dev ## the process at 20 messages a second, with faults an
 soak-simulation: .venv/installed-dev ## simulated communities for SOAK_MINUTES (10)
 	SOAK_MINUTES=$${SOAK_MINUTES:-10} $(BIN)/pytest -m long tests/simulation
 
-soak-kills: .venv/installed-dev ## ten thousand deaths by SIGKILL while it learns (an hour)
+soak-kills: .venv/installed-dev ## ten thousand deaths by SIGKILL while it learns, on each engine (hours)
 	INTERN_KILL_MOMENTS=10000 $(BIN)/pytest tests/process/test_kill.py
 
 bench: binary ## what it costs and how good it is; kept in benchmarks/results (half an hour)
