@@ -40,6 +40,7 @@ _log = get_logger(__name__)
 
 _FOLDER = "messages"
 _SUFFIX = ".md.j2"
+_JINJA: Final = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
 _MAX_CHARS = 1900  # with the mention of a role, one message of Discord's
 
 _VOTES = {"up": "👍", "down": "👎"}
@@ -106,9 +107,8 @@ def template_name(name: str, language: str) -> str:
 def worded(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) -> str:
     """Render one of the texts. Raises ConfigError as `load_wordings` does, with file and line."""
     file = wording_file(name, prompts_dir)
-    jinja = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False)
     try:
-        text = jinja.from_string(file.read_text(encoding="utf-8")).render(constants).strip()
+        text = _JINJA.from_string(file.read_text(encoding="utf-8")).render(constants).strip()
     except (OSError, UnicodeError, *MISTAKES) as error:
         raise ConfigError(f"{file}{_line_of(error)}: {error}") from error
     if not text or len(text) > _MAX_CHARS:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -211,6 +212,7 @@ class Templates:
         return self._jinja.parse(source, template.name, path)
 
 
+@cache
 def shipped() -> tuple[Traversable, ...]:
     """Return the folder in the wheel, or else the one in the source tree."""
     package = files("intern")

@@ -66,6 +66,14 @@ def test_each_reason_has_words_of_its_own_and_no_promise() -> None:
     assert not any("been told" in each for each in words)
 
 
+def test_the_words_are_in_the_language_of_the_question() -> None:
+    desk = Desk()
+    asked = structs.replace(answer_request(message("wo finde ich die Logs?")), called=True)
+    told = [desk.declining.word(Declined(request=asked, reason=reason)) for reason in REASONS]
+    german = load_wordings()["de"]
+    assert {each.text for each in told if each} == {german.limit, german.late, german.busy}
+
+
 @pytest.mark.parametrize("reason", REASONS)
 def test_who_did_not_call_the_bot_is_told_nothing(reason: DeclineReason) -> None:
     desk = Desk()

@@ -278,9 +278,14 @@ async def test_an_answer_is_edited_once_with_all_its_parts_and_buttons(world: Wo
 
 async def test_the_note_is_in_the_language_of_the_answer(world: World) -> None:
     await changed(world, text="Das Relay hört auf Port 7480. " + "Mehr steht dazu nicht in den Quellen. " * 80)
-    assert len(world.said()) > 1
+    parts = len(world.said())
+    assert parts > 1
+    world.discord.fail("rewrite", ChatUnavailableError("down"), done=True)
+    with pytest.raises(ChatUnavailableError):
+        await world.retractions.retract()
     await world.retractions.retract()
     assert set(world.said()) == {GERMAN_NOTE}
+    assert world.discord.calls["rewrite"] == parts
 
 
 @pytest.mark.parametrize("done", [False, True])
