@@ -6,7 +6,7 @@ import ast
 import importlib
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from types import ModuleType
@@ -16,13 +16,16 @@ import anyio
 import apsw
 import msgspec
 import pytest
+from anyio.to_thread import run_sync
 
 import intern.stores
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, TopicName
 from intern.core.messages import Citation, MemberRoles
 from intern.models.usage import Meter
+from intern.stores.database import Row, Value
 from intern.stores.sqlite import chat, outbox, traces, usage
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.store import Store
 from tests import samples
 from tests.fakes import HandClock
@@ -319,6 +322,23 @@ async def test_rows_are_found_by_their_key_and_not_by_their_community_alone(tmp_
         async with await Database.open(tmp_path / "intern.db") as db:
             plan = await db.rows(f"explain query plan delete {found}", ("[]",))
             assert "thread_messages_by_id (community=? AND message_id=?)" in repr(plan)
+
+
+class Planned(Knowledge):
+    """Keeps how SQLite would find what is asked for."""
+
+    def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        self.plan = repr(super()._rows(f"explain query plan {statement}", values))
+        return []
+
+
+@pytest.mark.anyio
+async def test_the_topics_of_an_answer_are_found_by_their_names(tmp_path: Path) -> None:
+    with anyio.fail_after(5):
+        async with await Database.open(tmp_path / "intern.db") as db:
+            knowledge = await run_sync(Planned, db)
+            await run_sync(knowledge.texts, [TopicName("gpu"), TopicName("node")])
+            assert "blocks_of_topic (community=? AND generation=? AND topic=?)" in knowledge.plan
 
 
 async def everything(db: Database) -> dict[str, object]:

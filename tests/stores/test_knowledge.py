@@ -271,6 +271,14 @@ async def test_blocks_stand_in_the_order_in_which_they_were_answered(knowledge: 
     assert knowledge.read(GPU) == (imported, plain, newest, twin)
 
 
+async def test_several_topics_are_read_at_once_and_one_that_is_gone_is_not_among_them(knowledge: Knowledge) -> None:
+    await put(knowledge, GPU, block(5, answered=4), block(6, answered=-100))
+    await put(knowledge, NODE, block(0))
+    found = knowledge.texts([NODE, GPU, TopicName("gone")])
+    assert found == {GPU: knowledge.text(GPU), NODE: knowledge.text(NODE)}
+    assert found[GPU].index(qa(6)) < found[GPU].index(qa(5))
+
+
 async def test_a_block_stands_once_where_it_was_put_last(knowledge: Knowledge) -> None:
     await put(knowledge, GPU, block(0), block(1))
     await put(knowledge, GPU, block(0, conversation=THREAD))
