@@ -1,4 +1,4 @@
-"""The embedding model of this machine: what its first text costs, and what many do. Nothing where it is not installed.
+"""The embedding models of this machine: what the first text costs, and what many do.
 
 In a process of its own, so that only the model's memory is counted, on top of what intern has imported by then.
 """
@@ -19,38 +19,44 @@ from anyio.to_thread import run_sync
 from benchmarks.documents import document
 from benchmarks.figures import Figure
 from benchmarks.memory import peak, resident
-from intern.search.embedding_local import LocalEmbedder, installed
+from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder, LocalModel
 
 QUESTION = "Agents are rejected since the clock of the machine is wrong. What can I do?"
 TEXTS = 200
 CHARACTERS = 1000
 
 
+MODELS = {"embedding model": (ENGLISH, 200), "multilingual embedding model": (MULTILINGUAL, 250)}
+"""By its name here: each model, and the megabytes that it may take."""
+
+
 def measure() -> Iterator[Figure]:
     """Embed a question first, as in a bot that was just started; then the passages of a knowledge base."""
-    if not installed():
-        return
-    command = [sys.executable, "-m", "benchmarks.embedding"]
-    said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    yield Figure("embedding model, the first question", said["first"], "s", math.inf)
-    yield Figure("embedding model, memory after the first question", said["memory"], "MB", 200)
-    yield Figure("embedding model, memory at most while it is loaded", said["peak"], "MB", math.inf)
-    yield Figure("embedding model, a question (CPU)", said["question"] * 1000, "ms", math.inf)
-    name = f"embedding model, {TEXTS} texts of {CHARACTERS:,} characters"
-    yield Figure(f"{name}, CPU of one", said["text"] * 1000, "ms", math.inf)
-    yield Figure(f"{name}, memory after them", said["after"], "MB", math.inf)
-    yield Figure(f"{name}, memory at most", said["most"], "MB", math.inf)
+    for model, (local, most) in MODELS.items():
+        if not local.is_installed:
+            print(f"the {model} is not measured: it needs intern[{local.extra}]", file=sys.stderr)
+            continue
+        command = [sys.executable, "-m", "benchmarks.embedding", model]
+        said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        yield Figure(f"{model}, the first question", said["first"], "s", math.inf)
+        yield Figure(f"{model}, memory after the first question", said["memory"], "MB", most)
+        yield Figure(f"{model}, memory at most while it is loaded", said["peak"], "MB", math.inf)
+        yield Figure(f"{model}, a question (CPU)", said["question"] * 1000, "ms", math.inf)
+        name = f"{model}, {TEXTS} texts of {CHARACTERS:,} characters"
+        yield Figure(f"{name}, CPU of one", said["text"] * 1000, "ms", math.inf)
+        yield Figure(f"{name}, memory after them", said["after"], "MB", math.inf)
+        yield Figure(f"{name}, memory at most", said["most"], "MB", math.inf)
 
 
-async def _cost() -> dict[str, float]:
+async def _cost(model: LocalModel) -> dict[str, float]:
     import_module("intern.service")  # whatever a command has loaded by then is not the model's
     before, began = await run_sync(resident), perf_counter()
-    embedder = LocalEmbedder()
-    await embedder.embed([QUESTION])
+    embedder = LocalEmbedder(model)
+    await embedder.embed([QUESTION], asked=True)
     first, memory, loading = perf_counter() - began, await run_sync(resident) - before, await run_sync(peak) - before
     spent = process_time()
     for n in range(20):
-        await embedder.embed([f"{QUESTION} {n}"])
+        await embedder.embed([f"{QUESTION} {n}"], asked=True)
     question = (process_time() - spent) / 20
     spent = process_time()
     await embedder.embed([document(n)[:CHARACTERS] for n in range(TEXTS)])
@@ -68,4 +74,4 @@ async def _cost() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(anyio.run(_cost)))
+    print(json.dumps(anyio.run(_cost, MODELS[sys.argv[1]][0])))

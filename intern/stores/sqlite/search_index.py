@@ -59,6 +59,7 @@ _PUT_VECTOR = (
 )
 
 _TELLING = 500  # characters of a text, which tell its language
+_FEW = 8  # words, which do not: a heading like "Disk partition configuration" is French as well
 _PAGES = 64  # of 4 kB, merged in one go: some ms
 _CHANGES = "select total_changes()"
 
@@ -471,7 +472,8 @@ def _unspaced(text: str) -> str:
 
 
 def _stemmed(text: str) -> str:
-    return " ".join(stems_of(text, language_of(text[:_TELLING])))
+    begin = text[:_TELLING]
+    return " ".join(stems_of(text, language_of(begin))) if len(begin.split()) >= _FEW else ""
 
 
 def _scored(row: Sequence[Any]) -> Scored:
