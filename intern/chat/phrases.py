@@ -24,6 +24,11 @@ ENGLISH: Final = "en"
 class Phrases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The phrases in one language; in braces stands what each is filled with."""
 
+    # Commands, as Discord lists them.
+    ask_command: str
+    ask_question: str
+    answer_this: str
+
     # Under an answer.
     why: str
     share: str

@@ -266,6 +266,8 @@ def test_phrases_have_the_same_parts_in_each_language_and_fit_into_discord() -> 
             assert len(text) < 200, (language, name)
         assert len(words["why"]) <= 80
         assert len(words["share"]) <= 80
+        assert max(len(words["ask_command"]), len(words["ask_question"])) <= 100
+        assert len(words["answer_this"]) <= 32
 
 
 GERMAN_WHY = (

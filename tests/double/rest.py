@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias, cast
@@ -342,7 +342,14 @@ def _reactors(acts: Acts, call: Call) -> Reply:
 @_route("GET", "/applications/{application_id}/commands")
 @_route("GET", "/applications/{application_id}/guilds/{guild_id}/commands")
 def _commands(acts: Acts, call: Call) -> Reply:
-    return Reply(body=[c for c in acts.world.application.commands if c.get("guild_id") == call.ids.get("guild_id")])
+    here = [c for c in acts.world.application.commands if c.get("guild_id") == call.ids.get("guild_id")]
+    whole = call.query.get("with_localizations") == "true"
+    return Reply(body=here if whole else [_without_localizations(command) for command in here])
+
+
+def _without_localizations(command: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {name: value for name, value in command.items() if not name.endswith("_localizations")}
+    return shown | ({"options": [*map(_without_localizations, shown["options"])]} if "options" in shown else {})
 
 
 @_route("PUT", "/applications/{application_id}/commands")

@@ -384,6 +384,9 @@ async def test_commands_are_registered_once_and_again_only_when_they_differ() ->
         await commands.register()
         (put,) = discord.requests_to("PUT", GUILD_COMMANDS)
         assert put.body == list(COMMANDS)
+        ask, answer_this, *_ = put.body
+        assert ask["description_localizations"]["es-419"] == phrases("es").ask_command
+        assert answer_this["name_localizations"]["pt-BR"] == phrases("pt").answer_this
         assert {command["name"] for command in discord.world.application.commands} == {
             "ask",
             "Answer this",

@@ -16,6 +16,7 @@ import msgspec
 from hikari.internal import routes
 from msgspec import Struct
 
+from intern.chat.phrases import phrases
 from intern.core import flow
 from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.ids import ChannelId, GuildId
@@ -61,11 +62,24 @@ def _named(name: str, kind: int, description: str, *options: Mapping[str, Any], 
     return {"name": name, "type": kind, "description": description, **inside, **more}
 
 
-_WANTED = _named(_QUESTION, _STRING, "What do you want to know?", required=True, max_length=2000)
+# Discord shows these by the locale of the member's client.
+_LOCALES: Final = {"de": ("de",), "fr": ("fr",), "es": ("es-ES", "es-419"), "pt": ("pt-BR",), "ja": ("ja",)}
+
+
+def _localized(phrase: str) -> Mapping[str, str]:
+    return {locale: getattr(phrases(language), phrase) for language, locales in _LOCALES.items() for locale in locales}
+
+
+_WANTED = _named(
+    *(_QUESTION, _STRING, phrases().ask_question),
+    required=True,
+    max_length=2000,
+    description_localizations=_localized("ask_question"),
+)
 _ABOUT = _named(_MESSAGE, _STRING, "A link to a message, or its id; without it, the newest question here")
 COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
-    _named(_ASK, _SLASH, "Ask; only you see the answer, and you may share it", _WANTED),
-    {"name": _ANSWER_THIS, "type": _ON_MESSAGE},
+    _named(*(_ASK, _SLASH, phrases().ask_command, _WANTED), description_localizations=_localized("ask_command")),
+    {"name": _ANSWER_THIS, "type": _ON_MESSAGE, "name_localizations": _localized("answer_this")},
     {"name": _LEARN_FROM_THIS, "type": _ON_MESSAGE},
     _named(
         *(_INTERN, _SLASH, "For the team: what intern did, and why"),
@@ -118,7 +132,12 @@ class HikariCommands:
         for guild_id in self.guild_ids:
             where = ids(application=application, guild=guild_id)
             route = routes.GET_APPLICATION_GUILD_COMMANDS.compile(**where)
-            there = await self.rest.get(f"read the commands of server {guild_id}", route, list[dict[str, Any]])
+            there = await self.rest.get(
+                f"read the commands of server {guild_id}",
+                route,
+                list[dict[str, Any]],
+                query={"with_localizations": "true"},
+            )
             if same_commands(there, COMMANDS):
                 continue
             route = routes.PUT_APPLICATION_GUILD_COMMANDS.compile(**where)
