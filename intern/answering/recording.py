@@ -95,7 +95,8 @@ class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def named(self) -> frozenset[str]:
         """Whose words it holds: `user:<id>`, topics by their source ids, and ANYONE."""
-        ids = [each.source_id for each in (*self.sources, *self.index)]
+        ids = [source.source_id for source in self.sources]
+        ids += [entry.source_id for entry in self.index]
         ids += [hit.source_id for each in self.searched for hit in each.hits or ()]
         ids += [nugget.source_id for each in self.recalled for nugget in each.learned.nuggets]
         ids += [fact.source_id for each in self.recalled for fact in each.learned.facts]

@@ -175,7 +175,8 @@ class Recordings:
         return await _each(found, again)
 
     async def _of(self, name: str) -> tuple[Recorded, ...]:
-        found = await self._store.of(name.rstrip("/").rpartition("/")[2] if "://" in name else name)
+        # A link to a message ends with its id; a page's source id holds an address, too.
+        found = await self._store.of(name.rpartition("/")[2] if "/channels/" in name else name)
         if not found:
             raise ConfigError(
                 f"nothing is recorded of {name[:80]!a}: name a message, its link, a captured pair or a source of the"
@@ -193,7 +194,8 @@ class Recordings:
         steps = {step: cast("dict[str, Any]", fields) for step, fields in debug.items() if isinstance(fields, dict)}
         search = next(iter(answered.searched), None)
         hits = () if search is None else search.hits
-        learned = chain.from_iterable((*e.learned.nuggets, *e.learned.facts) for e in answered.recalled)
+        nuggets = chain.from_iterable(each.learned.nuggets for each in answered.recalled)
+        facts = chain.from_iterable(each.learned.facts for each in answered.recalled)
         return Why(
             **head,
             heard=tuple(_lines(answered)),
@@ -201,7 +203,7 @@ class Recordings:
             entries=answered.entries,
             searched=None if search is None else search.query,
             hits=None if hits is None else tuple(_hit(hit, texts) for hit in hits),
-            learned=tuple(each.source_id for each in learned),
+            learned=(*(nugget.source_id for nugget in nuggets), *(fact.source_id for fact in facts)),
             read=tuple(each.source_id for each in answered.sources),
             unreadable=answered.unreadable,
             said=tuple(_said(call, texts) for call in answered.calls),

@@ -257,7 +257,8 @@ async def test_a_recording_names_all_whose_words_it_holds() -> None:
     conversation = Conversation((said, *asked(QUESTION, id=MessageId("9")).messages))
     answered, _ = await Recorder(known, fused()).recorded(conversation)
     assert answered.named == {"user:5", "user:7", "team:keys.txt"}
-    assert (answered.asked, answered.heard) == ({"9"}, {"9", "70"})
+    assert answered.asked == {MessageId("9")}
+    assert answered.heard == {MessageId("9"), MessageId("70")}
     bot = Message(role="assistant", text="They rotate.", author_id=UserId("1"))
     answered, _ = await Recorder(known, fused()).recorded(Conversation((bot, *asked(QUESTION).messages)))
     assert "anyone" in answered.named

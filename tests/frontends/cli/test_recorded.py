@@ -88,12 +88,8 @@ def test_what_is_not_recorded_is_said_in_a_line(intern: Intern, asked: tuple[str
     for command in (("why", "12"), ("replay", "12", "--offline"), ("replay", "--since", "2030-01-01", "--offline")):
         code, out, err = intern(*command)
         assert (code, out, err.count("\n")) == (2, "", 1)
-    for command in (
-        ("replay",),
-        ("replay", "12", "--since", "2026-01-01"),
-        ("replay", "12", "--model", "n", "--offline"),
-    ):
-        assert intern(*command).code == 2
+    for wrong in ([], ["12", "--since", "2026-01-01"], ["12", "--model", "n", "--offline"]):
+        assert intern("replay", *wrong).code == 2
 
 
 def test_a_replay_makes_no_call_where_nothing_changed(
