@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 
 import anyio.to_thread
 from msgspec import Struct, structs
 
 from intern.answering import prompts
-from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence
+from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence, source_of
+from intern.answering.confidence import signs_of, unless_unsure
 from intern.answering.nearest import Near, apart, unnamed, without_mentions
 from intern.answering.offline import WORTH_A_CALL, is_chatter, worth
 from intern.answering.selecting import distinct, listed, near_best, shown_passages, whole_sources
@@ -50,6 +52,8 @@ class Selected(Struct, frozen=True, kw_only=True):
     """These are all sources that there are."""
     facts: tuple[SourceText, ...] = ()
     """Known facts that fit, read already."""
+    likenesses: tuple[float, ...] = ()
+    """Of the question and each source that was found, as far as they were compared."""
     worth: float | None = None
     """The score by `triage.worth`; None where a model is asked in any case."""
 
@@ -69,7 +73,17 @@ async def worked_out(work: Work) -> AIResult:
         return silence(draft.reason or "rejected")
     quotes = {passage.source_id: line for passage, line in reversed(draft.quotes)}
     citations = [await citation(work, SourceId(id_ := each.source_id), each, quotes.get(id_)) for each in draft.cited]
-    return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
+    answer = AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
+    confirmed = work.trace.steps["verification"]["by"] == "model"
+    sign = partial(signs_of, wanted(work), draft, shown, selected.likenesses, confirmed=confirmed)
+    return await unless_unsure(work, answer, await anyio.to_thread.run_sync(sign), _best_first(draft, selected, shown))
+
+
+def _best_first(draft: Drafted, selected: Selected, shown: Sequence[prompts.Shown]) -> list[prompts.ShownSource]:
+    """Order passages: those that the answer cites, then as the search ranks their sources."""
+    places = {hit.source_id: place for place, hit in enumerate(selected.hits)}
+    others = [each for each in shown if each not in draft.cited]
+    return [*draft.cited, *sorted(others, key=lambda each: places.get(source_of(each.source_id), len(places)))]
 
 
 def gate(work: Work) -> bool:
@@ -110,6 +124,7 @@ async def select(work: Work) -> Selected:
             others=tuple(entry.source_id for entry in few if entry.source_id not in known),
             is_all=bool(few),
             facts=learned.facts,
+            likenesses=tuple(hit.likeness for hit in hits if hit.likeness is not None),
             worth=worth(work.asked.question, query, (*told, *hits)) if judged else None,
         )
         fields.update(
@@ -117,7 +132,7 @@ async def select(work: Work) -> Selected:
             source_ids=tuple(hit.source_id for hit in selected.hits),
             entries_count=len(entries),
             searched=by_text,
-            likeness=max((hit.likeness for hit in hits if hit.likeness is not None), default=None),
+            likeness=max(selected.likenesses, default=None),
             facts=tuple(fact.source_id for fact in selected.facts),
         )
         return selected
@@ -209,7 +224,9 @@ def drafted(work: Work, decision: prompts.Decision, shown: Sequence[prompts.Show
     of_quotes = {passage.alias for passage, _ in quotes}
     cited = tuple(passage for passage in shown if passage.alias in of_quotes or passage.alias in named)
     check = checked(work, answer_text(decision.answer), cited, is_cited=bool(quotes))
-    return structs.replace(check, quotes=quotes, unnamed=tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES]))
+    quoted = len(quotes) / max(len(decision.quotes), 1)
+    strange = tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES])
+    return structs.replace(check, quotes=quotes, quoted=quoted, unnamed=strange)
 
 
 def _held(decision: prompts.Decision, shown: Sequence[prompts.Shown]) -> list[tuple[prompts.Shown, str]]:

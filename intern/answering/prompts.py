@@ -292,6 +292,10 @@ class AnsweringOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """For all loaded sources of one question together. Of `separate` only."""
     repeat: bool = True
     """Reuse the model's reply to the very same request, for a week at most."""
+    max_wrong: Annotated[float, Meta(ge=0, le=0.5)] = 0.05
+    """The largest share of answers that may be wrong; `intern calibrate` finds the score that keeps to it. 0: none."""
+    unsure: Literal["silent", "links"] = "silent"
+    """Below that score: silence; `links`: an addressed question gets the best sources to look at, if they come near."""
     retract: bool = False
     """Edit a posted answer to a note once a source that it cites has changed or was withdrawn."""
     project_introduction: str = ""

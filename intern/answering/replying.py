@@ -63,6 +63,8 @@ class Wording(Struct, frozen=True, kw_only=True):
     """Nothing was asked."""
     limit: str
     """Asked too much."""
+    links: str
+    """Not sure of an answer; the sources that may hold it follow."""
     busy: str
     """There was no room for the question."""
     late: str
@@ -151,11 +153,13 @@ class Replying:
         if not request.called and (nothing_to_look_for or not request.addressed):
             return None
         wording = in_language(self.wordings, language_of_question(request))
+        links = wording.links if result.citations else ""
         if result.reason in COULD_NOT_LOOK or nothing_to_look_for or self.handoff_role_id is None:
-            return notice(request, wording.instead(result.reason, wording.unknown))
+            text = links or wording.instead(result.reason, wording.unknown)
+            return _reply(request, text, notice=True, citations=result.citations)
         # The team has been told by this very message, or not at all.
-        text = f"{wording.handoff} <@&{self.handoff_role_id}>"
-        return _reply(request, text, notice=True, mention_role=self.handoff_role_id)
+        text = f"{links}\n{wording.handoff} <@&{self.handoff_role_id}>".lstrip()
+        return _reply(request, text, notice=True, citations=result.citations, mention_role=self.handoff_role_id)
 
 
 def answer_buttons(question_id: MessageId, language: str = ENGLISH) -> tuple[Button, ...]:

@@ -53,6 +53,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "ungrounded": "The answer did not stand on the sources.",
     "too_long": "The answer was longer than allowed.",
     "rejected": "The answer did not pass the check that every answer goes through.",
+    "unsure": "The answer was not sure enough: its score is below the calibrated one.",
     "timeout": "It took longer than allowed.",
     "over_budget": "What may be spent in a day was spent; it starts anew at 00:00 UTC.",
     "model_unavailable": "The model could not be reached.",
@@ -169,7 +170,8 @@ class Commands:
         await self._note(command, result)
         if result.should_reply and result.reply_text:
             return self._answered(command, question, result.reply_text, result.citations, language)
-        return said(wording.instead(result.reason, words.not_known))
+        text = wording.links if result.citations else wording.instead(result.reason, words.not_known)
+        return Said(parts=tuple(parts_of(text, result.citations, language=language)))
 
     async def _note(self, command: flow.AskCommand, result: AIResult) -> None:
         self.count(result)

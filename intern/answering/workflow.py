@@ -19,6 +19,7 @@ from structlog.contextvars import bound_contextvars
 
 from intern.answering import fused, prompts, working
 from intern.answering.citing import answer_text, cited, quote_of, source_of
+from intern.answering.confidence import signs_of, unless_unsure
 from intern.answering.nearest import Nearest
 from intern.answering.prompts import AnsweringOptions
 from intern.answering.selecting import Chosen, chosen, distinct, listable, listed, shown_sources, size
@@ -39,6 +40,7 @@ from intern.core.messages import (
 from intern.core.records import SourceText
 from intern.learning.archiving import Images
 from intern.models.prompt import Model
+from intern.stores.sqlite.judgements import Calibration, JudgementStore
 
 _log = get_logger(__name__)
 
@@ -53,6 +55,10 @@ class Answerer:
     knowledge: working.Knowledge
     options: AnsweringOptions
     nearest: Nearest | None = None
+    judgements: JudgementStore | None = None
+    """Holds the calibrated score; without it, none counts."""
+    setup: str = ""
+    """What scores belong to: see `working.Work`."""
 
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
         """Return a verified answer with its citations, or silence with its reason, within `request_timeout_seconds`.
@@ -76,6 +82,8 @@ class Answerer:
                     asked=working.asked(conversation, addressed=addressed),
                     nearest=self.nearest,
                     trace=trace,
+                    calibration=await self._calibration(),
+                    setup=self.setup,
                 )
                 result = await worked_out(work)
         except InternError as error:
@@ -91,6 +99,13 @@ class Answerer:
             **failure,
         )
         return structs.replace(result, debug={**trace.debug(), **failure, "seconds": trace.seconds})
+
+    async def _calibration(self) -> Calibration | None:
+        """Return the calibration for these models and steps; it may change while the bot runs."""
+        if self.judgements is None or not self.options.max_wrong:
+            return None
+        found = await self.judgements.calibration()
+        return found if found is not None and found.setup == self.setup else None
 
 
 async def gate(work: working.Work) -> prompts.GateDecision:
@@ -238,7 +253,10 @@ async def _worked_out(work: working.Work) -> AIResult:
         source = next(each for each in draft.cited if each.source_id == source_of(source_id))
         quote = await anyio.to_thread.run_sync(quote_of, draft.text, source_id, source)
         citations.append(await working.citation(work, source_id, source, quote))
-    return AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
+    answer = AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
+    sign = partial(signs_of, query or work.asked.question, draft, shown, confirmed=True)
+    best = sorted(shown, key=lambda each: each not in draft.cited)
+    return await unless_unsure(work, answer, await anyio.to_thread.run_sync(sign), best)
 
 
 def refusal(decision: prompts.GateDecision) -> SilenceReason:

@@ -35,6 +35,7 @@ from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.templates import Templates
 from intern.models.usage import metered
+from intern.stores.sqlite.judgements import Calibration
 from intern.stores.sqlite.usage import Recalled, ReplyStore
 
 _log = get_logger(__name__)
@@ -233,6 +234,10 @@ class Work:
     nearest: Nearest | None
     """Points a model at pieces of the passages; None where rules answer, which do so by themselves."""
     trace: Trace
+    calibration: Calibration | None = None
+    """The score that an answer must reach; None where nothing is calibrated."""
+    setup: str = ""
+    """What a score belongs to: scores of other models or steps cannot be compared."""
 
 
 class Drafted(Struct, frozen=True, kw_only=True):
@@ -249,6 +254,8 @@ class Drafted(Struct, frozen=True, kw_only=True):
     """These, and numbers and other code, for the verifying model."""
     quotes: tuple[tuple[Shown, str], ...] = ()
     """Lines that it stands on, each with its passage. Of `fused`, as what follows."""
+    quoted: float = 1.0
+    """The share of the quotes that the passages hold."""
     unnamed: tuple[str, ...] = ()
     """What the question names and no passage does, for the second look."""
     is_near: bool = True

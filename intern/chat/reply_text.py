@@ -146,7 +146,7 @@ def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
 
 def reply_parts(reply: Reply, limit: int = _LIMITS.message_limit) -> list[str]:
     """Return the messages that a reply consists of."""
-    if reply.notice:
+    if reply.notice and not reply.citations:
         return split_message(reply.text, limit)
     return parts_of(reply.text, reply.citations, limit, reply.language)
 

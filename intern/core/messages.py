@@ -173,7 +173,15 @@ class Lookups:
 Role = Literal["user", "assistant"]
 
 FoundNothing = Literal[
-    "not_a_question", "not_answerable", "no_sources", "no_answer", "no_citations", "ungrounded", "too_long", "rejected"
+    "not_a_question",
+    "not_answerable",
+    "no_sources",
+    "no_answer",
+    "no_citations",
+    "ungrounded",
+    "too_long",
+    "rejected",
+    "unsure",
 ]
 CouldNotLook = Literal[
     "sources_unreadable",
@@ -259,6 +267,7 @@ class AIResult(Struct, frozen=True, kw_only=True):
     should_reply: bool
     reply_text: str | None = None
     citations: tuple[Citation, ...] = ()
+    """Of silence: sources to look at, with `ai.unsure = "links"`."""
     reason: SilenceReason = ""
     debug: dict[str, Any] | None = None
     """Per step: decision, seconds, tokens. Never posted."""

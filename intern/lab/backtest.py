@@ -258,6 +258,7 @@ class Replay:
                 untold=sum(len(taught.captures) for taught in self._pending),
             ),
             outcomes=outcomes,
+            max_wrong=settings.ai.max_wrong,
         )
 
     async def _begin(self, intern: Intern, writer: Writer) -> None:
@@ -423,6 +424,8 @@ def _with(outcome: Outcome, result: AIResult) -> Outcome:
         error=str(debug.get("error", "")) if could_not_look else "",
         reply=result.reply_text if result.should_reply else None,
         citations=tuple(str(citation.source_id) for citation in result.citations),
+        score=debug.get("confidence", {}).get("score"),
+        setup=debug.get("confidence", {}).get("setup", ""),
         tokens_by_prompt=tokens_by_prompt(debug),
     )
 

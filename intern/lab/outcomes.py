@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import fsum
 from typing import Literal
@@ -17,6 +17,7 @@ from msgspec import Struct
 from intern.core.ids import MessageId
 from intern.core.text.words import word_set
 from intern.lab.timeline import by_reason
+from intern.service.calibration import Judgement, backtested
 from intern.service.models import Meter
 
 
@@ -125,6 +126,10 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     team_after_seconds: float | None = None
     team_was_first: bool = False
     """The team had answered before the asker's pause was over: the bot would not have posted what it had to say."""
+    score: float | None = None
+    """How sure the answer was; None where there was none, or nothing to tell it by."""
+    setup: str = ""
+    """What the score belongs to."""
     likeness_words: float | None = None
     likeness_vectors: float | None = None
     knew: int = 0
@@ -218,6 +223,20 @@ class Backtest(Struct, frozen=True, kw_only=True):
     totals: Totals
     learned: Learned
     outcomes: tuple[Outcome, ...]
+    max_wrong: float = 0.0
+    """`ai.max_wrong`."""
+
+    @property
+    def judgements(self) -> tuple[Judgement, ...]:
+        """Whether each answer was wrong: where it could be compared, and had a score."""
+        return tuple(
+            backtested(each.message_id, setup=each.setup, score=each.score, wrong=wrong, at=self.made_at)
+            for each in self.outcomes
+            if (wrong := _WRONG.get(each.verdict)) is not None and each.score is not None
+        )
+
+
+_WRONG: Mapping[Verdict, bool] = {"agreed": False, "differed": True}
 
 
 def totals_of(outcomes: Sequence[Outcome], learning: Meter) -> Totals:

@@ -12,6 +12,8 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from msgspec import Struct
 
 from intern.lab.outcomes import VERDICTS, Backtest, Outcome
+from intern.lab.plot import plot_of
+from intern.service.calibration import stands_of
 
 _EXAMPLES = 10  # of each kind: few people read more
 
@@ -87,11 +89,15 @@ def page_of(done: Backtest) -> bytes:
     made = Environment(
         loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    style = texts["backtest.css"]
+    style, stands = texts["backtest.css"], stands_of(done.max_wrong, done.judgements)
     page = made.get_template("backtest.html").render(
         done=done,
         rows=list(rows_of(done)),
         examples=examples_of(done),
+        plot=plot_of(
+            stands.curve, judged=stands.judged, max_wrong=done.max_wrong, score=stands.found and stands.found.score
+        ),
+        missing=stands.missing,
         verdicts=VERDICTS,
         style=style,
         # The one style sheet, known by its hash; else nothing at all.

@@ -53,6 +53,7 @@ from intern.models.usage import Usage
 from intern.search.embedding_endpoint import EndpointEmbedder
 from intern.search.finding import Embedder
 from intern.service import monitoring
+from intern.service.calibration import setup_of
 from intern.service.databases import open_database
 from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.running import Running
@@ -127,7 +128,8 @@ async def parts_around(
             here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
             attended = min(here, default=clock.now())
             gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
-            drops = (writer.stores.unanswered.drop, writer.stores.recorder.drop)
+            stores = writer.stores
+            drops = (stores.unanswered.drop, stores.recorder.drop, stores.judgements.deleted)
             overheard = monitoring.Overheard(gateway, clock=clock, drops=drops)
             checkpoints = Checkpoints(marks, baseline=first)
             room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder)
@@ -150,7 +152,7 @@ class _Room(NamedTuple):
     embedder: Embedder | None
 
 
-_Around = tuple[Parts, PostedAnswers, Seeing, Waiting]
+_Around = tuple[Parts, PostedAnswers, Seeing, Waiting, monitoring.CalibrationWatch]
 
 
 async def _around(room: _Room) -> _Around:
@@ -175,7 +177,7 @@ async def _around(room: _Room) -> _Around:
     library = library_of(
         settings, archive, knowledge, search=stores.search, embedder=embedder, clock=clock, sources=stores.sources
     )
-    answerer = Answerer(models.answering, library, settings.ai, models.nearest)
+    answerer = Answerer(models.answering, library, settings.ai, models.nearest, stores.judgements, setup_of(settings))
     recorder = stores.recorder
     posts = Posting(
         chat,
@@ -217,7 +219,8 @@ async def _around(room: _Room) -> _Around:
         mask=settings.kb.mask_secrets,
     )
     retractions = Retractions(stores.cited, posts.retract, traces, clock)
-    posted_work = (posted.check, retractions.retract) if settings.ai.retract else (posted.check,)
+    calibration = monitoring.CalibrationWatch(stores.judgements, settings)
+    posted_work = (posted.check, *((retractions.retract,) if settings.ai.retract else ()), calibration.look)
     notes = PrivateNotes(chat, Greeted(db, clock=clock))
     dispatcher = Dispatcher(
         chat, ledger, options, guild_ids=chat.guild_ids, admits=chat.admits, clock=clock, allows=allows, private=notes
@@ -308,7 +311,8 @@ async def _around(room: _Room) -> _Around:
             shortest_wait=SHORTEST_WAIT,
         )
     keep = partial(_keep, room, CheckpointStore(db), counts)
-    return Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep), posted, answers, poster.waiting
+    parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep)
+    return parts, posted, answers, poster.waiting, calibration
 
 
 _TOLD_WITHIN = 5.0  # seconds
@@ -343,6 +347,7 @@ async def _keep(room: _Room, marks: CheckpointStore, counts: Counts, moved: Stor
         await usage.keep()
     await counts.store()
     await stores.unanswered.store()
+    await stores.judgements.store()
     await marks.keep(moved)
     await stores.recorder.store()
 
@@ -364,7 +369,7 @@ def _add(to: monitoring.Counters, chat: ChatPlatform, usage: Usage | None, event
 
 def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: monitoring.ModelWatch) -> Running:
     """Collect the data for the page and for a monitoring system."""
-    parts, posted, answers, waiting = around
+    parts, posted, answers, waiting, calibration = around
     db, clock = room.writer.stores.db, room.writer.stores.clock
     checks = monitoring.HealthChecks(
         db,
@@ -375,6 +380,7 @@ def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: monitor
             monitoring.posting_check(waiting.stuck(), clock),
             *watch.checks(),
             *monitoring.vector_checks(room.writer.stores.search.engine),
+            *calibration.checks(),
         ),
     )
     return Running(

@@ -35,6 +35,7 @@ from intern.learning.forgetting import Forget, Forgot
 from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.review import Review
 from intern.search.finding import Embedder, Finder, Found, best_found
+from intern.service.calibration import Calibrated, look, setup_of
 from intern.service.databases import at_rest, open_database
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models, templates_of
@@ -51,6 +52,7 @@ from intern.sources.refresh import Refreshed
 from intern.stores.archive import Archive
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
+from intern.stores.sqlite.judgements import Judgement, JudgementStore
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import LeftOutStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -280,6 +282,12 @@ class Intern:
         """Learn from notes, and withdraw what lost notes taught. Raises the KnowledgeError and ModelError families."""
         return await self._have_done("import_notes", job, gives=dict[Came, int])
 
+    async def calibrate(self, judged: Sequence[Judgement] = (), *, dry_run: bool = False) -> Calibrated:
+        """Keep judgements and calibrate by all; with `dry_run`, only say how that stands. Raises KnowledgeError."""
+        if dry_run:
+            return await look(JudgementStore(self._db), self._settings)
+        return await self._have_done("calibrate", judged, gives=Calibrated)
+
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
         """File parked pairs now, all or these, and return the last decision about each.
 
@@ -370,7 +378,9 @@ class Intern:
 
     @property
     def _answerer(self) -> Answerer:
-        return Answerer(self._models.answering, self._library, self._settings.ai, self._models.nearest)
+        judgements = None if isinstance(self._usable, KnowledgeError) else JudgementStore(self._usable)
+        models, setup = self._models, setup_of(self._settings)
+        return Answerer(models.answering, self._library, self._settings.ai, models.nearest, judgements, setup)
 
     @property
     def _recordings(self) -> Recordings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set as AbstractSet
 from functools import partial
 from itertools import chain, count, islice
 
@@ -11,6 +11,7 @@ from anyio import Lock
 from anyio.to_thread import run_sync
 
 from intern.actors.loops import Due
+from intern.answering.offline import is_chatter
 from intern.core import progress
 from intern.core.errors import ConfigError, KnowledgeError, ModelError
 from intern.core.flow import Failed, Filing, Skip, Topic
@@ -80,6 +81,7 @@ class Learning:
         try:
             # The team answered these questions, so nothing that was replied to them is repeated.
             await self._stores.replies.drop(capture.message_ids)
+            await self._stores.judgements.corrected(capture.message_ids, tuple(_said_by_team(capture)))
             await self._stores.counts.store()
         except KnowledgeError as error:
             # The capture is safe; the counts go with the next one.
@@ -291,6 +293,13 @@ class Learning:
             if self._knowledge.of(pair.qa_id) is None:
                 raise ConfigError(f"{pair.qa_id} is not parked: it was not looked at yet; intern files it by itself")
         return pairs
+
+
+def _said_by_team(capture: Capture) -> Iterator[MessageId]:
+    """Yield the messages in which the team says more than thanks or assent."""
+    for turn, message_id in zip(capture.turns, capture.message_ids, strict=False):
+        if turn.speaker == "Team" and not is_chatter(turn.text):
+            yield message_id
 
 
 def check_parked(settings: Settings, qa_ids: Sequence[QAId]) -> None:

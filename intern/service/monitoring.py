@@ -27,11 +27,14 @@ from intern.models.limits import Breaker, Held
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Usage
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedder
+from intern.service.calibration import look
 from intern.service.models import PROMPTS
 from intern.service.status import sources_of
 from intern.service.stores import Stores
+from intern.settings.loading import Settings
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
+from intern.stores.sqlite.judgements import JudgementStore
 from intern.stores.sqlite.maintenance import write_heartbeat
 from intern.stores.sqlite.vector_copy import VectorCopy
 
@@ -146,6 +149,22 @@ def vector_checks(copy: VectorCopy | None) -> Iterator[Check]:
         since = copy.away_since
         note = f"the vector engine fails since {since:{_SECOND}}; search compares local vectors" if since else ""
         yield Check(name="vectors", ok=True, note=note, detail=f"{note}. {copy.trouble}" if note else "")
+
+
+class CalibrationWatch:
+    """Remembers whether the calibration holds, as of the last look."""
+
+    def __init__(self, store: JudgementStore, settings: Settings) -> None:
+        self._store, self._settings, self._problem = store, settings, ""
+
+    async def look(self) -> None:
+        """Look again. Raises KnowledgeError."""
+        self._problem = (await look(self._store, self._settings)).problem
+
+    def checks(self) -> Iterator[Check]:
+        """Tell what is the matter; nothing while all is well, or nothing is calibrated."""
+        if self._problem:
+            yield Check(name="calibration", ok=True, note=self._problem, detail=self._problem)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message
 from intern.core.records import Fact, Nugget, Occurrence, PairDecision, Parked
 from intern.core.text.words import grouped
 from intern.learning.review import Review
+from intern.service.calibration import Calibrated, look
 from intern.service.monitoring import Health, HealthChecks, Standing
 from intern.service.reading import Reading, TopicLine, TopicText, WaitingPair
 from intern.service.status import SHED, SourceStatus, sources_of
@@ -316,6 +317,10 @@ class Running(Standing):
         servers = self.settings.discord.guild_ids
         server = servers[0] if len(servers) == 1 else None
         return message_link(server, channel_id, message_id, self.settings.discord.site) or ""
+
+    async def calibration(self) -> Calibrated:
+        """How sure an answer must be, and what that is based on."""
+        return await look(self.stores.judgements, self.settings)
 
     async def waiting(self) -> Waiting:
         """List captures that wait for the team."""

@@ -35,6 +35,7 @@ from intern.stores.files import FileLayer
 from intern.stores.qdrant import Qdrant
 from intern.stores.sqlite.chat import NameStore, RoleStore
 from intern.stores.sqlite.extractions import move_to, read_to
+from intern.stores.sqlite.judgements import JudgementStore
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains, copied, problems
 from intern.stores.sqlite.outbox import CitedStore, Outbox
@@ -113,6 +114,7 @@ class Stores:
         self.attempts = Attempts(db)
         self.pending = PendingCaptures(db, clock=clock, conversations_of=self.archive.conversations_of)
         self.counts = Counts(db, clock=clock)
+        self.judgements = JudgementStore(db, clock=clock)
         self.remains = Remains(db)
         self.left_out = LeftOutStore(db, clock=clock)
         self.names = NameStore(db)

@@ -33,6 +33,7 @@ from intern.learning.review import Review
 from intern.models.limits import Window
 from intern.models.prompt import Model
 from intern.search.finding import Embedder
+from intern.service.calibration import calibrate
 from intern.service.learning import Learning
 from intern.service.reading import named_topic
 from intern.service.restoring import Adopted, adopt
@@ -49,6 +50,7 @@ from intern.stores.files import FileLayer
 from intern.stores.sqlite.chat import AnsweredThreads
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactStore
+from intern.stores.sqlite.judgements import Judgement
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import VectorMemory
 from intern.stores.sqlite.work import Job, JobOutcome
@@ -307,6 +309,7 @@ class Writer:
             "import_notes": (NotesJob, self.extraction.read_notes),
             "retire_fact": (Retirement, self.extraction.retire),
             "adopt": (str, self.adopt),
+            "calibrate": (tuple[Judgement, ...], partial(calibrate, self.stores.judgements, self._settings)),
             "rebuild_search": (None, self._rebuild_search),
         }
 

@@ -27,6 +27,7 @@ from tests.samples import CHANNEL, GUILD, answer_request, author, message
 
 WORDING = Wording(
     unknown="unknown",
+    links="perhaps",
     handoff="handed off",
     refused="not mine",
     cannot_look="cannot look",

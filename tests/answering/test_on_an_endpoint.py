@@ -253,7 +253,7 @@ async def test_every_call_is_logged_with_its_time_and_the_message_that_it_is_for
     where = {"platform": "discord", "channel_id": "200", "thread_id": "250", "message_id": "300"}
     assert [{key: line[key] for key in where} for line in calls] == [where] * 4
     steps = [line for line in lines if line["event"] == "ai_step"]
-    assert sorted(line["step"] for line in steps) == sorted([*STEPS, "loading"])
+    assert sorted(line["step"] for line in steps) == sorted([*STEPS, "loading", "confidence"])
     assert all(line[f"{line['step']}.seconds"] >= 0 and line["message_id"] == "300" for line in steps)
     [whole] = [line for line in lines if line["event"] == "ai_request"]
     fields = {

@@ -41,6 +41,7 @@ from tests.samples import GUILD, answer_request, message
 TEAM = RoleId("42")
 WORDING = Wording(
     unknown="unknown",
+    links="perhaps",
     handoff="handed off",
     refused="not mine",
     cannot_look="cannot look",

@@ -38,6 +38,7 @@ WORDS = phrases()
 PORTS = Citation(source_id=SourceId("kb:ports.md"), title="Ports")
 WORDING = Wording(
     unknown="dunno",
+    links="perhaps",
     handoff="told",
     refused="not mine",
     cannot_look="cannot look",

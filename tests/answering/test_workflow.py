@@ -473,7 +473,7 @@ async def test_each_step_is_timed_and_told() -> None:
     with capture_logs() as logs:
         result = await answered(scripted())
     assert result.debug is not None
-    steps = ["gate", "selection", "loading", "generation", "verification"]
+    steps = ["gate", "selection", "loading", "generation", "verification", "confidence"]
     assert sorted(step for step in result.debug if isinstance(result.debug[step], dict)) == sorted(steps)
     assert all(result.debug[step]["seconds"] >= 0 for step in steps)
     (line,) = [log for log in logs if log["event"] == "ai_request"]

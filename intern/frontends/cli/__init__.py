@@ -45,6 +45,7 @@ COMMANDS = {
     "backtest": ("lab", "Replay exported history, and compare with the team's answers."),
     "why": ("recorded", "Say how an answer came about."),
     "replay": ("recorded", "Answer recorded questions again, with today's code, settings and templates."),
+    "calibrate": ("lab", "Set how sure an answer must be, by judged answers."),
     "review": ("learned", "Read, approve or reject captures that wait for the team."),
     "retry": ("learned", "File parked pairs now: all of them, or those that you name."),
     "forget": ("learned", "Take a member's or a message's text out of what was learned."),

@@ -54,6 +54,8 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
         say(f"intern: could not look: {f'{error} ({result.reason})' if error else in_words(result.reason)}")
     else:
         say(f"no answer: {in_words(result.reason)}")
+        for each in result.citations:
+            say(f"perhaps: {each.source_id}{f' <{each.url}>' if each.url else ''}")
         if not is_indexed:
             say(f"nothing is indexed yet: put documents into {settings.paths.sources}, then run: intern index")
     if trace and not as_json:

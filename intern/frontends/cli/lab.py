@@ -1,4 +1,4 @@
-"""Commands that measure answers: eval and backtest."""
+"""Commands that measure answers: eval, backtest and calibrate."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from intern.core.progress import tell
 from intern.core.records import IndexEntry
 from intern.frontends.cli.options import UTC_DATES, ask_folder, run_work, settings_of, settings_of_folder, team_options
 from intern.frontends.cli.output import INTERRUPTED, say, show, show_result
+from intern.frontends.words import calibration
 
 if TYPE_CHECKING:
     from intern.lab.backtest import Replay, Wanted
@@ -176,7 +177,8 @@ def backtest(
     An EXPORT is a file of DiscordChatExporter's (JSON), or a folder of such; name those of all channels and threads
     together. Each question is asked knowing only what was known before it. All is done in a temporary folder: of the
     data folder only the documents are read, and nothing is posted. What it takes is not counted there: each run has a
-    whole daily budget of its own.
+    whole daily budget of its own. At its end, the data folder gets which answers were unlike the team's, and is
+    calibrated by that (see `intern calibrate`).
 
     The summary goes to stdout, a report to backtest.html and backtest.json in the current folder. Those that are there
     already are not overwritten: it asks for another place before it starts; files named by --html and --result
@@ -198,6 +200,33 @@ def backtest(
         _check_apart(json_file or _JSON, html_file or _HTML, asked.files)
     work = partial(_work, settings, asked, json_file or _JSON, html_file or _HTML, dry_run=dry_run, as_json=as_json)
     sys.exit(run_work(work))
+
+
+@click.command("calibrate")
+@click.option("--dry-run", is_flag=True, help="Say what it would come to; change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def calibrate(*, dry_run: bool, as_json: bool) -> None:
+    """Set how sure an answer must be, by judged answers.
+
+    Answers are judged by backtests, votes, deletions, and the team's words after them. The least score is the lowest
+    one that keeps to ai.max_wrong with 90% confidence; a running bot uses it at once. Where none can be shown to keep
+    to it, nothing changes. A backtest calibrates by itself.
+    """
+    stands = ask_folder(lambda intern: intern.calibrate(dry_run=dry_run))
+    show_result(stands, lambda stands: show("\n".join(calibration(stands))), as_json=as_json)
+
+
+async def _calibrated(settings: Settings, done: Backtest) -> None:
+    """Keep what a backtest judged, and calibrate; a folder that is not made yet keeps nothing."""
+    from intern.service.calibration import stands_of
+    from intern.service.intern import open_intern
+
+    stands = stands_of(done.max_wrong, done.judgements)
+    if done.finished and done.judgements and settings.paths.is_made():
+        async with open_intern(settings) as intern:
+            stands = await intern.calibrate(done.judgements)
+    for line in calibration(stands):
+        say(line)
 
 
 async def _work(
@@ -226,6 +255,7 @@ async def _work(
             say(line)
     finally:  # also where the reader of the summary closed the pipe
         await anyio.to_thread.run_sync(_write_all, done, json_file, html_file)
+    await _calibrated(settings, done)
     if stopped:
         return INTERRUPTED
     return 3 if done.totals.could_not_look or done.stopped else 0

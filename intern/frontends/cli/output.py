@@ -161,6 +161,7 @@ _SILENCES = {
     "rejected": "the answer did not pass the check by the model",
     "images_unavailable": "its images could not be fetched",
     "timeout": "it took longer than ai.request_timeout_seconds",
+    "unsure": "the answer is not sure enough",
     "over_budget": "today's budget is spent",
     "model_unavailable": "the model cannot be asked now",
     "model_failed": "the model gave no usable reply",

@@ -10,9 +10,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
 from msgspec import Struct
 
-from intern.frontends.words import ago, became, long, minute
+from intern.frontends.words import ago, became, calibration, long, minute
+from intern.lab.plot import plot_of
+from intern.service.calibration import Calibrated
 from intern.service.running import Plot
 
 WIDTH, HEIGHT = 420, 120
@@ -105,7 +108,7 @@ class Templates:
             loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         filters: dict[str, Callable[..., Any]] = {"ago": self._ago}
-        for each in (minute, spoken, web_link, pretty, drawn, grouped_digits, became):
+        for each in (calibration, curve, minute, spoken, web_link, pretty, drawn, grouped_digits, became):
             filters[each.__name__] = each
         self._made.filters.update(filters)
 
@@ -117,6 +120,12 @@ class Templates:
     def _ago(self, moment: datetime) -> str:
         seconds = (self._now() - moment).total_seconds()
         return f"in {long(-seconds)}" if seconds < -1 else ago(seconds)
+
+
+def curve(stands: Calibrated) -> Markup:
+    """Draw the curve of a calibration, with the score in use."""
+    score = stands.current and stands.current.score
+    return plot_of(stands.curve, judged=stands.judged, max_wrong=stands.max_wrong, score=score)
 
 
 def spoken(word: str) -> str:

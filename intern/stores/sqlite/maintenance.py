@@ -382,6 +382,7 @@ _ENDED = "select question_id from posts where community = :community and state <
 
 
 _FORGETTING = (
+    f"delete from answer_judgements where community = :community and question_id {IN}",
     f"delete from traces where {_TRACES}",
     f"update posts set state = 'dropped', reason = 'forgotten' where state = 'open' and {_POSTS}",
     f"update post_parts set text = '' where community = :community and question_id in ({_ENDED})",

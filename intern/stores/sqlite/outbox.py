@@ -278,7 +278,7 @@ class Outbox(Store):
             ),
         )
         _add_parts(db, question_id, parts)
-        if reply.citations:
+        if reply.citations and not reply.notice:
             self._cite(db, reply)
         # Mostly the older reply was taken back. One that an earlier process left would be posted beside this one.
         db.run_each(_DROP_UNSEEN, [(each,) for each in reply.settles if each != question_id])

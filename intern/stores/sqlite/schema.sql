@@ -134,7 +134,8 @@ create table posted_citations (
 ) strict, without rowid;
 create index citations_of_source on posted_citations (community, source_id);
 
--- Accounts of questions, with a row for each message that an account covers; votes; counts by day.
+-- Accounts of questions, with a row for each message that an account covers; votes; judged answers, each with its
+-- score, and the score that answers must reach; counts by day.
 create table traces (
     rid integer primary key,
     community text not null,
@@ -163,6 +164,28 @@ create table feedback (
     vote text not null check (vote in ('up', 'down')),
     at text not null,
     primary key (community, question_id, user_id)
+) strict, without rowid;
+create table answer_judgements (
+    community text not null,
+    question_id text not null,
+    judge text not null check (judge in ('team', 'deletion', 'vote', 'backtest')),
+    setup text not null,
+    score real not null,
+    wrong integer not null,
+    at text not null,
+    primary key (community, question_id, judge)
+) strict, without rowid;
+create index judgements_by_age on answer_judgements (community, at, question_id, judge);
+create table calibrations (
+    community text primary key,
+    setup text not null,
+    max_wrong real not null,
+    score real not null,
+    links real,
+    judged integer not null,
+    answered integer not null,
+    wrong integer not null,
+    at text not null
 ) strict, without rowid;
 create table counts (
     community text not null,

@@ -25,6 +25,7 @@ from intern.core.messages import ChatMessage
 from intern.core.text.masking import mask_secrets, masked_start
 from intern.stores.blocks import bare
 from intern.stores.database import Database, Transaction
+from intern.stores.sqlite.judgements import judge
 from intern.stores.sqlite.store import IN, Store, Table, conditions, keep_first, keep_newest, listed, reads, writes
 from intern.stores.sqlite.usage import drop_replies
 
@@ -370,6 +371,12 @@ class FeedbackStore(Store):
         )
         if not up:
             drop_replies(db, [question_id])
+        down, votes = db.row(
+            "select sum(case vote when 'down' then 1 else 0 end), count(*) from feedback"
+            " where community = :community and question_id = ?",
+            (question_id,),
+        ) or (0, 0)
+        judge(db, question_id, "vote", wrong=2 * cast("int", down) >= cast("int", votes), at=self.clock.now())
 
     async def of(self, question_id: MessageId | None = None) -> Votes:
         """Return the votes on all answers, or on the answer to one question."""

@@ -1,0 +1,124 @@
+"""Calibration: the lowest score whose answers are wrong at most as often as wanted, as judged answers show. Pure.
+
+The method is Learn then Test with fixed-sequence testing (Angelopoulos, Bates, Candès, Jordan, Lei 2021,
+arXiv:2110.01052, sections 2 and 3.2). Thresholds are tested from the strictest down, each at the full level, and the
+first that fails ends it. Thus the threshold that comes out lets through too many wrong answers in at most one of ten
+histories (`DELTA`). The p-value is the binomial tail of the wrong answers among those at or above the threshold.
+
+It assumes that judged answers and later ones are exchangeable: the same kind of questions, sources and model. It
+believes the judgements. The tested thresholds are scores of judged answers, chosen by rank without a look at what was
+wrong; by Hoeffding (1956), the tail also holds where each answer has a chance of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+DELTA = 0.1
+"""The bound holds with a confidence of 1 - DELTA."""
+LINKS = 0.5
+"""The wrong share up to which links are worth a look: the answer behind them is right as often as not."""
+_GRID = 50  # thresholds that are tested, about; in a fixed sequence, more of them cost nothing
+_STRICTEST = 0.27  # of the judged answers, at most; of 100 to 1,500, the strictest test then seldom fails by bad luck
+_SHOWN = 60  # points of a curve
+_RUN = 1_000  # judged answers to the first false alarm, on average at least
+_WORSE = (2.0, 4.0, 8.0)  # times the bound: what drift is looked for
+
+
+class Judged(Struct, frozen=True):
+    """The score of an answer, and whether it was judged wrong."""
+
+    score: float
+    wrong: bool
+
+
+class Threshold(Struct, frozen=True, kw_only=True):
+    """A least score, and what the judged answers at or above it were."""
+
+    score: float
+    answered: int
+    wrong: int
+
+
+class Point(Struct, frozen=True, kw_only=True):
+    """What a least score comes to: shares of the judged answers, and of these."""
+
+    score: float
+    answered: float
+    wrong: float
+
+
+def tail(wrong: int, of: int, share: float) -> float:
+    """Return the probability of at most so many wrong among `of` answers, each wrong with this chance."""
+    if share >= 1:
+        return float(wrong >= of)
+    odds = math.log(share) - math.log1p(-share)
+    none = of * math.log1p(-share) + math.lgamma(of + 1)
+    parts = (math.exp(none + k * odds - math.lgamma(k + 1) - math.lgamma(of - k + 1)) for k in range(wrong + 1))
+    return min(1.0, math.fsum(parts))
+
+
+def least_answers(max_wrong: float, wrong: int = 0) -> int:
+    """Return how many answers it takes to show the bound, so many of them wrong; 45 right ones for 5%."""
+    enough = wrong + 1
+    while tail(wrong, enough, max_wrong) > DELTA:
+        enough += 1
+    return enough
+
+
+def threshold_for(judged: Sequence[Judged], max_wrong: float) -> Threshold | None:
+    """Return the lowest score for which the bound can be shown; None for none."""
+    tested = _ranked(judged)
+    start, forgiven = least_answers(max_wrong), 0
+    if start > len(judged):
+        return None
+    while (further := least_answers(max_wrong, forgiven + 1)) <= _STRICTEST * len(judged):
+        start, forgiven = further, forgiven + 1
+    found, step = None, max(1, len(judged) // _GRID)
+    for rank in (*range(start, len(judged), step), len(judged)):
+        at = tested[rank - 1]
+        if tail(at.wrong, at.answered, max_wrong) > DELTA:
+            break
+        found = at
+    return found
+
+
+def curve(judged: Sequence[Judged]) -> tuple[Point, ...]:
+    """Return what thresholds come to, the strictest first; without any judged answer, nothing."""
+    tested = list(dict.fromkeys(_ranked(judged)))
+    step = -(-len(tested) // _SHOWN) or 1
+    return tuple(
+        Point(score=each.score, answered=each.answered / len(judged), wrong=each.wrong / each.answered)
+        for each in (*tested[:-1:step], *tested[-1:])
+    )
+
+
+def drifted(wrongs: Iterable[bool], max_wrong: float) -> bool:
+    """Whether recent answers, oldest first, are wrong more often than the bound allows.
+
+    A Shiryaev-Roberts e-detector (Shin, Ramdas, Rinaldo 2022, arXiv:2203.03532): as long as the bound holds, false
+    alarms are `_RUN` judged answers apart on average, however often one looks. It forgets good times quickly.
+    """
+    worse = [min(0.9, max_wrong * times) for times in _WORSE]
+    evidence = [0.0] * len(worse)
+    for wrong in wrongs:
+        factors = [share / max_wrong if wrong else (1 - share) / (1 - max_wrong) for share in worse]
+        evidence = [(1 + each) * factor for each, factor in zip(evidence, factors, strict=True)]
+    return math.fsum(evidence) / len(evidence) >= _RUN
+
+
+def _ranked(judged: Sequence[Judged]) -> list[Threshold]:
+    """For each judged answer, best first, the threshold at its score; equal scores come together."""
+    order = sorted(judged, key=lambda each: -each.score)
+    ranked: list[Threshold] = []
+    wrong = 0
+    for rank, each in enumerate(order, 1):
+        wrong += each.wrong
+        ranked.append(Threshold(score=each.score, answered=rank, wrong=wrong))
+    for rank in range(len(ranked) - 2, -1, -1):
+        if ranked[rank].score == ranked[rank + 1].score:
+            ranked[rank] = ranked[rank + 1]
+    return ranked

@@ -1,0 +1,139 @@
+"""The calibration of a data folder: what was judged, the score that answers must reach, and whether it still holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern.answering.calibrating import LINKS, Judged, Point, Threshold, curve, drifted, least_answers, threshold_for
+from intern.core.ids import MessageId
+from intern.service.models import embedding_model
+from intern.settings.loading import Settings
+from intern.stores.sqlite.judgements import Calibration, Judgement, JudgementStore
+
+_SCORE = "score 1"  # changes with the signs and weights of `intern.answering.confidence`
+
+
+class Calibrated(Struct, frozen=True, kw_only=True):
+    """How the calibration stands."""
+
+    max_wrong: float
+    """`ai.max_wrong`; 0: no score decides."""
+    setup: str
+    """The models and steps that scores belong to; what was judged with others does not count."""
+    judged: int
+    wrong: int
+    judges: Mapping[str, int]
+    """The number of judged answers by who judged them."""
+    needed: int
+    """Right answers, and no wrong one, with which the bound can be shown at all."""
+    found: Threshold | None
+    """The least score that keeps to the bound by what is judged now; None where none can be shown to."""
+    links: float | None
+    """The least score for links by what is judged now."""
+    current: Calibration | None
+    """The score in use."""
+    other: bool
+    """A calibration is kept, for another setup or another bound."""
+    recent: int
+    """Answers judged since the calibration, but for those of backtests."""
+    recent_wrong: int
+    drifted: bool
+    """These are wrong more often than the bound allows."""
+    curve: tuple[Point, ...]
+
+    @property
+    def missing(self) -> int:
+        """Return how many more judged answers it takes at least."""
+        return max(0, self.needed - self.judged)
+
+    @property
+    def problem(self) -> str:
+        """Return what an operator should know, in one line; empty where there is nothing."""
+        if self.drifted:
+            wrong = f"{self.recent_wrong} of {self.recent} answers judged since the calibration were wrong"
+            return f"{wrong}, more than ai.max_wrong allows; run: intern backtest, then: intern calibrate"
+        if self.other:
+            return "the calibration is for another model, other steps or another ai.max_wrong; run: intern calibrate"
+        if self.max_wrong and not self.missing and self.found is None and self.current is None:
+            wrong = f"{self.wrong} of {self.judged} judged answers were wrong"
+            return f"{wrong}; no score can be shown to keep to ai.max_wrong = {self.max_wrong:g}"
+        return ""
+
+
+def setup_of(settings: Settings) -> str:
+    """Describe what scores belong to."""
+    llm, ai = settings.llm, settings.ai
+    model = "offline" if llm.kind == "offline" else llm.model
+    return ", ".join((_SCORE, ai.steps, f"verify {ai.verify}", model, embedding_model(settings) or "words alone"))
+
+
+def backtested(question_id: MessageId, *, setup: str, score: float, wrong: bool, at: datetime) -> Judgement:
+    """Return the judgement of a backtest."""
+    return Judgement(question_id=question_id, judge="backtest", setup=setup, score=score, wrong=wrong, at=at)
+
+
+def stands_of(max_wrong: float, judgements: Sequence[Judgement]) -> Calibrated:
+    """Say how a calibration by these judgements alone would stand, all of one setup. Blocks."""
+    return _calibrated(max_wrong, judgements[0].setup if judgements else "", judgements, None)
+
+
+async def look(store: JudgementStore, settings: Settings) -> Calibrated:
+    """Say how the calibration stands. Raises KnowledgeError."""
+    setup = setup_of(settings)
+    judged, kept = await store.judged(setup), await store.calibration()
+    return await run_sync(_calibrated, settings.ai.max_wrong, setup, judged, kept)
+
+
+async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Judgement] = ()) -> Calibrated:
+    """Keep more judgements, and the score that they call for. Raises KnowledgeError.
+
+    Where no score can be shown to keep to the bound, nothing changes.
+    """
+    await store.add(more)
+    stands = await look(store, settings)
+    if stands.found is not None:
+        kept = Calibration(
+            setup=stands.setup,
+            max_wrong=stands.max_wrong,
+            score=stands.found.score,
+            links=stands.links,
+            judged=stands.judged,
+            answered=stands.found.answered,
+            wrong=stands.found.wrong,
+            at=store.clock.now(),
+        )
+        await store.calibrate(kept)
+        return await look(store, settings)
+    return stands
+
+
+def _calibrated(bound: float, setup: str, judgements: Sequence[Judgement], kept: Calibration | None) -> Calibrated:
+    current = kept if bound and kept is not None and kept.setup == setup else None
+    later = [each for each in judgements if current is not None and each.at > current.at]
+    recent = [each.wrong for each in later if each.judge != "backtest" and current and each.score >= current.score]
+    has_drifted = current is not None and drifted(recent, current.max_wrong)
+    # What was right before says nothing of answers that are not as they were.
+    counting = later if has_drifted else judgements
+    judged = [Judged(score=each.score, wrong=each.wrong) for each in counting]
+    found, links = threshold_for(judged, bound) if bound else None, threshold_for(judged, LINKS)
+    return Calibrated(
+        max_wrong=bound,
+        setup=setup,
+        judged=len(judged),
+        wrong=sum(each.wrong for each in judged),
+        judges=Counter(each.judge for each in counting),
+        needed=least_answers(bound) if bound else 0,
+        found=found,
+        links=None if links is None else links.score,
+        current=current,
+        other=bool(bound) and kept is not None and (kept.setup != setup or kept.max_wrong != bound),
+        recent=len(recent),
+        recent_wrong=sum(recent),
+        drifted=has_drifted,
+        curve=curve(judged),
+    )

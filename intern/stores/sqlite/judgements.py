@@ -1,0 +1,160 @@
+"""Judged answers, each with the score that it had, and the score that was calibrated by them.
+
+A vote judges an answer, or its deletion, a word of the team's after it, or a backtest; the judgement is kept at once.
+Only an answer whose trace holds a score can be judged. Neither words nor people's ids are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Final, Literal, cast
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.clock import Clock
+from intern.core.errors import KnowledgeError
+from intern.core.ids import MessageId, Position, position_of
+from intern.stores.database import Database, Transaction
+from intern.stores.sqlite.store import IN, Store, Table, bare_ids, keep_first, reads, writes
+
+KEPT: Final = 5_000
+"""The newest judgements."""
+
+Judge = Literal["team", "deletion", "vote", "backtest"]
+"""Who judged; of several judges of one answer, the first in this order counts."""
+_ORDER: Final[Mapping[str, int]] = {"team": 0, "deletion": 1, "vote": 2, "backtest": 3}
+
+
+class Judgement(Struct, frozen=True, kw_only=True):
+    """Whether an answer was wrong, as far as one judge can tell."""
+
+    question_id: MessageId
+    judge: Judge
+    setup: str
+    """Scores of different setups cannot be compared."""
+    score: float
+    wrong: bool
+    at: datetime
+
+
+class Calibration(Struct, frozen=True, kw_only=True):
+    """The score that an answer must reach, and how it came about."""
+
+    setup: str
+    max_wrong: float
+    score: float
+    links: float | None
+    """The score from which on links are given; None where it could not be told."""
+    judged: int
+    """Answers that it was made from."""
+    answered: int
+    """Of these, those that reach the score."""
+    wrong: int
+    """Of those, the wrong ones."""
+    at: datetime
+
+
+_JUDGEMENTS = Table("answer_judgements", Judgement)
+_CALIBRATIONS = Table("calibrations", Calibration)
+
+
+class JudgementStore(Store):
+    """The newest KEPT judgements, and the calibration. `deleted` never waits."""
+
+    def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
+        super().__init__(db, clock=clock)
+        self._deleted: set[MessageId] = set()
+
+    @writes
+    def add(self, db: Transaction, judgements: Iterable[Judgement]) -> None:
+        """Keep judgements; one of the same judge on the same question is replaced."""
+        db.run_each(_JUDGEMENTS.upsert("question_id", "judge"), map(_JUDGEMENTS.row, judgements))
+        keep_first(db, "answer_judgements", "question_id, judge", "at desc, question_id desc, judge", KEPT)
+
+    @reads
+    def judged(self, db: Transaction, setup: str) -> tuple[Judgement, ...]:
+        """Return the judgement of each answer that was made with a setup, oldest first."""
+        rows = _JUDGEMENTS.all(db, "where community = :community and setup = ? order by at, question_id", (setup,))
+        best: dict[MessageId, Judgement] = {}
+        for each in rows:
+            known = best.get(each.question_id)
+            if known is None or _ORDER[each.judge] < _ORDER[known.judge]:
+                best[each.question_id] = each
+        return tuple(sorted(best.values(), key=lambda each: (each.at, each.question_id)))
+
+    @reads
+    def calibration(self, db: Transaction) -> Calibration | None:
+        """Return the calibration; None where there was none yet."""
+        return _CALIBRATIONS.first(db, "where community = :community")
+
+    @writes
+    def calibrate(self, db: Transaction, calibration: Calibration) -> None:
+        """Keep a calibration in place of the one before."""
+        db.run("delete from calibrations where community = :community")
+        db.run(_CALIBRATIONS.insert, _CALIBRATIONS.row(calibration))
+
+    async def corrected(self, message_ids: Collection[MessageId], by: Collection[MessageId]) -> None:
+        """Judge the answers to these messages that the team's messages `by` came after: the team corrected them."""
+        if by:
+            await self._correct(message_ids, max(map(position_of, by)))
+
+    @writes
+    def _correct(self, db: Transaction, message_ids: Collection[MessageId], last: Position) -> None:
+        rows = cast("list[tuple[str, str]]", db.rows(_PARTS_OF, (bare_ids(message_ids),)))
+        answered = {question: position_of(part) for question, part in rows}
+        for question, position in answered.items():
+            if position < last:
+                judge(db, MessageId(question), "team", wrong=True, at=self.clock.now())
+
+    def deleted(self, message_ids: Collection[MessageId]) -> None:
+        """Note deleted messages; `store` judges those that are parts of answers."""
+        self._deleted.update(message_ids)
+
+    async def store(self) -> None:
+        """Judge the answers that were deleted since the last time. Raises KnowledgeError; nothing is lost then."""
+        if gone := frozenset(self._deleted):
+            self._deleted -= gone
+            try:
+                await self._dismiss(gone)
+            except KnowledgeError:
+                self._deleted |= gone
+                raise
+
+    @writes
+    def _dismiss(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
+        for question in db.texts(_ANSWERED_BY, (bare_ids(message_ids),)):
+            judge(db, MessageId(question), "deletion", wrong=True, at=self.clock.now())
+
+
+def judge(db: Transaction, question_id: MessageId, by: Judge, *, wrong: bool, at: datetime) -> None:
+    """Judge the answer to a question, in the caller's own transaction, if an answer with a score is known."""
+    traced = db.row(
+        "select debug from traces where community = :community and question_id = ? and reason = ''", (question_id,)
+    )
+    scored = msgspec.json.decode(str(traced[0]), type=_Traced).confidence if traced else None
+    if scored is not None:
+        given = Judgement(question_id=question_id, judge=by, setup=scored.setup, score=scored.score, wrong=wrong, at=at)
+        db.run(_JUDGEMENTS.upsert("question_id", "judge"), _JUDGEMENTS.row(given))
+
+
+class _Scored(Struct, frozen=True):
+    score: float
+    setup: str
+
+
+class _Traced(Struct, frozen=True):
+    confidence: _Scored | None = None
+
+
+_FINISHED = "posts.state = 'finished' and posts.notice = 0"
+_PARTS_OF = (
+    "select posts.question_id, post_parts.message_id from posts join post_parts using (community, question_id)"
+    f" where community = :community and {_FINISHED} and post_parts.message_id is not null and posts.question_id in"
+    f" (select question_id from post_messages where community = :community and message_id {IN})"
+)
+_ANSWERED_BY = (
+    "select distinct posts.question_id from posts join post_parts using (community, question_id)"
+    f" where community = :community and {_FINISHED} and post_parts.message_id {IN}"
+)
