@@ -238,7 +238,7 @@ async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_ca
     server: Schemas | None, tmp_path: Path, *, rest: bool
 ) -> None:
     if server and rest and "INTERN_KILL_MOMENTS" not in os.environ:
-        pytest.skip("on PostgreSQL each twentieth step is enough, unless INTERN_KILL_MOMENTS is set")
+        pytest.skip("on PostgreSQL some of the steps are enough, unless INTERN_KILL_MOMENTS is set")
     clock = HandClock(position_of(MessageId("1467356551315456000")).time)
     acts = _acts()
     with server.emptied() if server else nullcontext("") as schema:
