@@ -79,8 +79,9 @@ docs: .venv/installed-dev ## docs/configuration.md, docs/commands.md and docs/im
 budgets: .venv/installed-dev ## lines of code, modules and Protocols of each package, beside their budgets
 	$(BIN)/python -m tests.budgets
 
-screenshots: .venv/installed-dev ## docs/images, from what the programs really show
+screenshots: .venv/installed-dev ## docs/images and docs/screens, from what the programs really show
 	$(BIN)/python -m docs.screenshots
+	$(BIN)/python -m docs.terminal
 
 newcomer: .venv/installed-dev ## all that the README tells people to type, in a clean clone
 	$(BIN)/python -m tests.newcomer

@@ -11,7 +11,7 @@ import tomli
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-MOST = 32  # with intern itself; hikari and aiohttp bring 12 of them, resiliparse 3
+MOST = 34  # with intern itself; hikari and aiohttp bring 12 of them, resiliparse 3, prompt-toolkit 1
 MODULES = {"python-dotenv": "dotenv"}
 
 

@@ -39,7 +39,7 @@ class ProgressLine:
         self, stream: TextIO, now: Callable[[], float] = monotonic, columns: Callable[[TextIO], int] | None = None
     ) -> None:
         self._stream, self._now = stream, now
-        self._columns = columns or _columns_of
+        self._columns = columns or columns_of
         self._on_terminal = stream.isatty()
         self._pace = Pace(now)
         self._guard = Lock()
@@ -118,7 +118,8 @@ class ProgressLine:
             self._ended = True
 
 
-def _columns_of(stream: TextIO) -> int:
+def columns_of(stream: TextIO) -> int:
+    """Return the width of the terminal behind a stream."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
     except (OSError, ValueError):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from difflib import get_close_matches
 from importlib.resources import as_file, files
-from io import TextIOWrapper
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import click
 from anyio import Event, move_on_after
-from anyio.to_thread import run_sync
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError
@@ -24,7 +24,8 @@ from intern.core.messages import AIResult, ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
 from intern.frontends.cli.options import in_folder, run_work, settings_of
-from intern.frontends.cli.output import ProgressLine, in_words, printable, say
+from intern.frontends.cli.output import INTERRUPTED, ProgressLine, in_words, printable, say
+from intern.frontends.cli.terminal import Keyboard, Typed, tell, write
 from intern.runtime.bot import Events, Sandbox, open_sandbox
 from intern.service import Settings
 from intern.service.intern import Refreshed
@@ -45,7 +46,7 @@ def try_(docs: Path | None, *, play: bool, data: Path | None) -> None:
 
     DOCS is a folder with your documents; without it, those in the --data folder serve, or else a bundled sample.
     Without an endpoint in the settings, no model is used: answers are quotes. Type `alice: how do I …?` as a member,
-    `@mira: …` as the team (a reply to the last question), /topics, /why, /quit.
+    `@mira: …` as the team (a reply to the last question), or /help.
 
     Exit code 0: done. 1: the scene of --play did not go as it should. 2: a setting is wrong. 3: the folder of --data is
     in use. 130: stopped by Ctrl-C.
@@ -203,32 +204,97 @@ async def _play(settings: Settings) -> int:
     return 1
 
 
+_HELP = f"""\
+alice: How do I …?   a member asks; a new name is a new member
+How do I …?          the member whose name the prompt shows (on a terminal)
+@{_TEAM_MEMBER}: …             the team replies to the last question, and the bot learns
+/topics              what was learned from the team
+/why                 why the last question was answered, or not
+/quit                end; Ctrl-D and Ctrl-C do that, too
+On a terminal, ↑ and ↓ recall what you typed. A pasted block is one message."""
+_COMMANDS = ("/help", "/topics", "/why", "/quit")
+_NAMED = re.compile(r"(@?[^\W\d][\w.-]{0,31}):(?:\s+|$)")
+# They begin lines of logs and compilers, and addresses.
+_NO_NAMES = (
+    *("caused", "critical", "debug", "error", "failed", "fatal", "file", "help", "hint", "http", "https", "info"),
+    *("note", "panic", "todo", "traceback", "warn", "warning"),
+)
+
+
 async def _interact(settings: Settings) -> int:
-    scene, sandbox = _Scene(), Sandbox(SystemClock(), team={_TEAM_MEMBER})
-    cast("TextIOWrapper", sys.stdin).reconfigure(errors="replace")  # a keyboard or a file may send invalid bytes
-    say(f"alice: …  asks as a member;  @{_TEAM_MEMBER}: …  replies as the team;  /topics  /why  /quit")
+    scene, sandbox, keyboard = _Scene(), Sandbox(SystemClock(), team={_TEAM_MEMBER}), Keyboard()
+    tell(f"alice: …  asks as a member;  @{_TEAM_MEMBER}: …  replies as the team;  /help")
     async with _opened(settings, sandbox, scene):
-        question: MessageId | None = None
-        while (typed := await _typed()) not in {None, "/quit"}:
-            speaker, _, text = (typed or "").partition(":")
-            if typed == "/why":
-                say(scene.why)
-            elif typed == "/topics":
-                _show_topics(settings)
-            elif not typed:
-                continue
-            elif not text.strip() or not speaker.strip("@ "):
-                say("write  NAME: what they say")
-            elif not speaker.startswith("@"):
-                await _ask(_Line(speaker.strip(), text.strip()), sandbox, scene, echo=False)
-                question = sandbox.messages(sandbox.general)[-1].id
-            elif speaker.strip("@ ") != _TEAM_MEMBER:
-                say(f"the team is @{_TEAM_MEMBER} here")
-            elif question is None:
-                say("there is no question that the team could reply to")
-            else:
-                await _teach(_Line(_TEAM_MEMBER, text.strip()), question, sandbox, scene, echo=False)
+        chat = _Chat(settings, sandbox, scene, keyboard)
+        try:
+            while (typed := await keyboard.read(chat.member)) is not None and typed.text != "/quit":
+                if typed.text:
+                    await chat.take(typed)
+        except KeyboardInterrupt:  # the key, at the prompt; elsewhere it is a signal
+            return INTERRUPTED
     return 0
+
+
+class _Chat:
+    """The people at one keyboard."""
+
+    def __init__(self, settings: Settings, sandbox: Sandbox, scene: _Scene, keyboard: Keyboard) -> None:
+        self._settings, self._sandbox, self._scene = settings, sandbox, scene
+        self._is_terminal = keyboard.is_terminal
+        self.member = "alice"
+        """Says what is typed without a name."""
+        self._members = {self.member}
+        self._question: MessageId | None = None
+
+    async def take(self, typed: Typed) -> None:
+        """Do or say what was typed."""
+        if re.fullmatch(r"/[A-Za-z]+", typed.text):
+            self._command(typed.text.lower())
+            return
+        speaker, text = self._spoken(typed)
+        if not text or not speaker.strip("@"):
+            if not self._is_terminal:
+                say("write  NAME: what they say")
+        elif not speaker.startswith("@"):
+            await _ask(_Line(speaker, text), self._sandbox, self._scene, echo=self._is_terminal)
+            self._question = self._sandbox.messages(self._sandbox.general)[-1].id
+        elif speaker.strip("@ ") != _TEAM_MEMBER:
+            say(f"the team is @{_TEAM_MEMBER} here")
+        elif self._question is None:
+            say("there is no question that the team could reply to")
+        else:
+            line = _Line(_TEAM_MEMBER, text)
+            await _teach(line, self._question, self._sandbox, self._scene, echo=self._is_terminal)
+
+    def _command(self, command: str) -> None:
+        match command:
+            case "/why":
+                say(self._scene.why)
+            case "/topics":
+                _show_topics(self._settings)
+            case "/help":
+                tell(_HELP)
+            case _:
+                near = get_close_matches(command, _COMMANDS, n=1)
+                say(f"there is no {command}; " + (f"did you mean {near[0]}?" if near else "/help lists the commands"))
+
+    def _spoken(self, typed: Typed) -> tuple[str, str]:
+        """Return who speaks, with an @ for the team, and what they say."""
+        if not self._is_terminal:
+            speaker, _, text = typed.text.partition(":")
+            return speaker.strip(), text.strip()
+        named = _NAMED.match(typed.text)
+        if named is None or not self._is_name(named[1], pasted=typed.pasted):
+            return self.member, typed.text
+        if not named[1].startswith("@"):
+            self.member = named[1]
+            self._members.add(self.member)
+        return named[1], typed.text[named.end() :]
+
+    def _is_name(self, name: str, *, pasted: bool) -> bool:
+        """Whether it is the name of a member or of the team. Pasted text introduces no new ones."""
+        known = name in self._members or name == f"@{_TEAM_MEMBER}"
+        return known or not (pasted or name.lower() in _NO_NAMES)
 
 
 @asynccontextmanager
@@ -274,12 +340,6 @@ async def _in_time(moment: Callable[[], Awaitable[object]]) -> None:
         say(f"intern: nothing came of it within {_PATIENCE:.0f} seconds")
 
 
-async def _typed() -> str | None:
-    """Read a line from the keyboard or a file; None at the end."""
-    line = await run_sync(sys.stdin.readline, abandon_on_cancel=True)
-    return line.strip() if line else None
-
-
 def _show_topics(settings: Settings) -> None:
     reading = Reading(settings)
     names = [each.name for each in reading.topics() if each.blocks]
@@ -293,16 +353,16 @@ def _show_topics(settings: Settings) -> None:
 
 
 def _say_aloud(line: _Line, note: str = "") -> None:
-    click.echo(click.style(line.speaker, fg="cyan", bold=True) + click.style(note, dim=True) + f": {line.text}")
+    styled = click.style(line.speaker, fg="yellow" if note else "cyan", bold=True) + click.style(note, dim=True)
+    write(f"{line.speaker}{note}: ", printable(line.text), shown=f"{styled}: ", below="  ")
 
 
 def _show_post(post: ChatMessage, sandbox: Sandbox) -> None:
     thread = next((place for place in sandbox.threads() if place.id == post.channel_id), None)
     if thread is not None:
-        click.secho(f"    in the thread “{printable(thread.name)}”", dim=True)
-    for line in post.text.splitlines():
-        click.echo(click.style("    intern │ ", fg="green") + printable(line))
+        write("    ", f"in the thread “{printable(thread.name)}”", dim=True)
+    write("    intern │ ", printable(post.text), fg="green")
 
 
 def _margin(note: str) -> None:
-    click.secho(f"    · {note}", dim=True)
+    write("    · ", note, below="      ", dim=True)

@@ -334,7 +334,7 @@ def test_ctrl_c_at_the_prompt_ends_at_once_with_130(inherited: signal.Handlers) 
         os.execve(sys.executable, command("try"), environment(TMPDIR=str(Path.cwd())))
     try:
         shown = b""
-        while b"/quit" not in shown:
+        while b"/help" not in shown:
             shown += os.read(terminal, 4096)
         os.write(terminal, b"/why\n")
         while b"there was no question yet" not in shown:
