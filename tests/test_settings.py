@@ -74,6 +74,15 @@ def test_without_a_file_everything_has_its_default() -> None:
     assert settings.paths.database == Path("data/intern.db")
 
 
+@pytest.mark.parametrize("told", ["", 'provider = "local"\n'])
+def test_a_model_on_this_machine_is_one_of_ours_or_a_file(told: str) -> None:
+    for name in ("", "english", "multilingual", "/srv/e5/model.onnx"):
+        assert loaded(f'[embeddings]\n{told}model = "{name}"').embeddings.model == name
+    said = refused(f'[embeddings]\n{told}model = "text-embedding-3-small"')
+    assert '"multilingual"' in said
+    assert 'embeddings.provider = "endpoint"' in said
+
+
 def test_a_file_sets_what_it_names_and_nothing_else() -> None:
     settings = loaded('[ai]\nmax_sources = 2\n[kb]\nteam_raw_dir = "/srv/raw"\n[data]\ndir = "elsewhere"')
     assert settings.ai == AnsweringOptions(max_sources=2)

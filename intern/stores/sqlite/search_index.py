@@ -364,14 +364,13 @@ def _in_blocks(source: Transaction, statement: str) -> Iterator[list[Row]]:
 
 
 def _put(tx: Transaction, rows: Sequence[Row]) -> None:
-    title, path, text = (DOCUMENTS.names.index(each) + 1 for each in ("title", "path", "text"))
-    tx.run_each(
-        _PUT,
-        (
-            (*row, _unspaced(f"{row[title]} {row[path]} {row[text]}"), _stemmed(f"{row[title]}\n{row[text]}"))
-            for row in rows
-        ),
-    )
+    places = [DOCUMENTS.names.index(each) + 1 for each in ("title", "path", "text")]
+
+    def with_terms(row: Row) -> Row:
+        title, path, text = (str(row[place]) for place in places)
+        return (*row, _unspaced(f"{title} {path} {text}"), _stemmed(f"{title}\n{text}"))
+
+    tx.run_each(_PUT, map(with_terms, rows))
 
 
 def _copy_documents(tx: Transaction, source: Transaction, rids: str) -> None:

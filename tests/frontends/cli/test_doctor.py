@@ -573,7 +573,7 @@ async def test_a_model_of_ones_own_that_cannot_be_used_is_named(
     report = await examine(structs.replace(settings_for(discord), embeddings=options))
     [todo] = [each for each in report.findings if each.level == "todo"]
     assert todo.what == "the embedding model cannot be used"
-    assert "tokenizer.json" in todo.do
+    assert todo.do == f"embeddings.model: there is no file {options.model}"
 
 
 async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_made(
