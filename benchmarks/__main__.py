@@ -44,6 +44,7 @@ BENCHMARKS = {
     "git_manual": 1800,
     "retrieval": 3600,
     "triage": 1800,
+    "calibration": 900,
     "quality": 1800,
     "conversations": 1800,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -12,7 +13,7 @@ from markupsafe import Markup
 from intern.service.calibration import Point
 
 _WIDTH, _HEIGHT = 480, 260
-_LEFT, _RIGHT, _TOP, _FLOOR = 44.0, _WIDTH - 12.0, 20.0, _HEIGHT - 40.0
+_LEFT, _RIGHT, _TOP, _FLOOR = 44.0, _WIDTH - 20.0, 20.0, _HEIGHT - 40.0
 _LEAST_TOP = 0.1  # of the wrong share: a curve along the floor looks like one
 
 
@@ -20,7 +21,8 @@ def plot_of(curve: Sequence[Point], *, judged: int, max_wrong: float, score: flo
     """Draw a curve with its table, and the point of a score; None: all answers are given. Empty without a curve."""
     if not curve:
         return Markup()
-    top = max(_LEAST_TOP, max_wrong * 1.5, *(point.wrong for point in curve))
+    most = max(_LEAST_TOP, max_wrong * 1.5, *(point.wrong for point in curve))
+    top = math.ceil(most * 25) / 25  # so that each quarter of it is a whole number
     now = next((point for point in reversed(curve) if score is None or point.score >= score), curve[0])
     shares = f"{100 * now.answered:.0f}% answered, {100 * now.wrong:.1f}% of these wrong"
     mark = f"With a score of {score:.3f}: {shares}." if score is not None else f"Without a least score: {shares}."

@@ -1,0 +1,111 @@
+"""Calibration: whether the least score keeps to its bound, how soon drift is noticed, and what real chat comes to.
+
+Histories are simulated: scores are even, and the chance to be wrong falls with them, along one of three lines. The
+truth is known there. In the real history of IRC logs, rules answer, and an answer unlike the team's counts as wrong;
+the score is calibrated on the first half of the questions, and held against the second.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from random import Random
+from statistics import mean, median
+
+import anyio
+
+from benchmarks.figures import Figure
+from intern.answering.calibrating import Judged, drifted, threshold_for
+from tests.eval import backtesting
+from tests.eval.chats import EVAL
+
+BOUND = 0.05
+HISTORIES = 200
+_STEPS = 200
+_LINES: tuple[Callable[[float], float], ...] = (
+    lambda score: 0.6 * (1 - score) ** 2,
+    lambda score: 0.01 + 0.4 * (1 - score),
+    lambda score: 0.9 * (1 - score) ** 4,
+)
+"""The chance to be wrong, by score."""
+
+
+def measure() -> Iterator[Figure]:
+    """Simulate, and replay the real history where it is at hand."""
+    yield from _without_drift()
+    yield from _with_drift()
+    if not EVAL.is_dir():
+        print(f"real chat is not measured: it needs {EVAL}", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _real(Path(folder))
+
+
+def _without_drift() -> Iterator[Figure]:
+    for answers in (200, 600):
+        kept, share, none = 0, list[float](), 0
+        for seed in range(HISTORIES):
+            line = _LINES[seed % len(_LINES)]
+            found = threshold_for(_history(Random(seed), answers, line), BOUND)
+            none += found is None
+            answered, wrong = _truth(line, found.score) if found else (0.0, 0.0)
+            kept += wrong <= BOUND
+            share.append(answered / _oracle(line))
+        name = f"{HISTORIES} histories of {answers} judged answers"
+        yield Figure(f"{name}: share that keeps to the bound", kept / HISTORIES, "", least=0.86)
+        yield Figure(f"{name}: answered, of an oracle's", mean(share), "", least=0.5 if answers > 200 else 0.0)
+        yield Figure(f"{name}: without a score", none, "")
+
+
+def _with_drift() -> Iterator[Figure]:
+    for share in (0.1, 0.15, 0.2, 0.3):
+        delays: list[int] = []
+        for seed in range(HISTORIES // 2):
+            random = Random(seed)
+            said = [random.random() < BOUND / 2 for _ in range(200)]
+            before = len(said)
+            while len(said) < before + 1_000 and not drifted(said, BOUND):
+                said.append(random.random() < share)
+            delays.append(len(said) - before)
+        yield Figure(f"drift to {share:.0%} wrong: judged answers to the note, median", median(delays), "")
+    alarms = 0
+    for seed in range(HISTORIES):
+        random = Random(seed)
+        alarms += drifted([random.random() < BOUND for _ in range(200)], BOUND)
+    yield Figure("no drift, at the bound: notes after 200 judged answers", alarms / HISTORIES, "", 0.1)
+
+
+def _real(folder: Path) -> Iterator[Figure]:
+    """Tell both shares for the later questions, as they are."""
+    done = anyio.run(backtesting.measure, folder).done
+    judged = [Judged(each.score, each.wrong) for each in done.judgements]
+    half = len(judged) // 2
+    early, late = judged[:half], judged[half:]
+    yield Figure("real history: judged answers", len(judged), "")
+    yield Figure("real history: wrong, of the later half without a score", mean(each.wrong for each in late), "")
+    for bound in (BOUND, 0.2, 0.3, 0.5):
+        found = threshold_for(early, bound)
+        given = [each.wrong for each in late if found is None or each.score >= found.score]
+        name = f"real history, bound {bound:.0%}{'' if found else ' (no score can be shown)'}"
+        yield Figure(f"{name}: answered, of the later half", len(given) / max(len(late), 1), "")
+        yield Figure(f"{name}: wrong, of these", mean(given) if given else 0.0, "")
+
+
+def _history(random: Random, answers: int, line: Callable[[float], float]) -> list[Judged]:
+    scores = [random.random() for _ in range(answers)]
+    return [Judged(score, random.random() < line(score)) for score in scores]
+
+
+def _truth(line: Callable[[float], float], score: float) -> tuple[float, float]:
+    """Return the shares of answered and wrong at a least score."""
+    steps = [score + (1 - score) * (n + 0.5) / _STEPS for n in range(_STEPS)]
+    return 1 - score, mean(map(line, steps))
+
+
+@cache
+def _oracle(line: Callable[[float], float]) -> float:
+    """Return the largest share that can be answered within the bound."""
+    return max(answered for n in range(101) for answered, wrong in [_truth(line, n / 101)] if wrong <= BOUND)
