@@ -165,6 +165,8 @@ class SearchResult(Struct, frozen=True, kw_only=True):
     title: str
     summary: str
     """Of a nugget and of a fact, what it says."""
+    text: str
+    """The passage that fits best, as it is indexed."""
     score: float
     """From words and likeness together; not comparable between questions."""
     matched: tuple[str, ...]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -12,8 +15,9 @@ from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message
 from intern.core.progress import tell
 from intern.core.records import FactCategory, FileType, SearchFilter, SearchKind, SearchStatus, SourceType
 from intern.core.text.masking import encoded
+from intern.core.text.words import word_set
 from intern.frontends.cli.options import UtcTime, ask_folder, settings_of_folder
-from intern.frontends.cli.output import in_words, say, show, show_json
+from intern.frontends.cli.output import in_words, painted, say, show, show_json, show_painted
 
 if TYPE_CHECKING:
     from intern.service.intern import Intern
@@ -64,6 +68,7 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
         sys.exit(3 if result.reason in COULD_NOT_LOOK else 1)
 
 
+_LINE = 96  # characters of a passage's line
 _UP_TO_1000 = click.IntRange(1, 1000)
 
 
@@ -92,16 +97,16 @@ def search(*, text: tuple[str, ...], top: int, as_json: bool, **wanted: Any) -> 
 
     Sources, discovered files, nuggets and facts; secret ones are never found, retired ones with `--status retired`.
 
-    Tells where it stands and what it says, best first, and why it was found: the words of TEXT that it holds, how like
-    TEXT it is, and its place among what each of both found. Of nuggets that fit as well, the more certain and the newer
-    come first. Documents that are new or changed are indexed by their words first; no model is asked to describe them.
-    Exit code 0: found. 1: nothing was found. 3: it could not be looked up.
+    Shows path, title and the two lines that hold most words of TEXT, best first; --json has all, also why each was
+    found. Of nuggets that fit as well, the more certain and the newer come first. Documents that are new or changed
+    are indexed by their words first; no model is asked to describe them. Exit code 0: found. 1: nothing was found.
+    3: it could not be looked up.
     """
     found = ask_folder(lambda intern: intern.search(" ".join(text), SearchFilter(**wanted), top))
     if as_json:
         show_json(found)
     elif found:
-        show("\n\n".join(map(_told, found)))
+        show_painted("\n\n".join(map(_told, found)))
     else:
         say("nothing was found")
     if any(each.words_only for each in found):
@@ -118,17 +123,21 @@ def _told(result: SearchResult) -> str:
         result.visibility if result.visibility != "shared" else "",
         "stale" if result.stale else "",
     )
-    lines = [f"{where}  ({', '.join(filter(None, said))})"]
-    if result.kind == "nugget" and result.title:
-        lines.append(f"  {result.title}")
-    if result.summary:
-        lines.append(f"  {result.summary}")
-    if result.matched:
-        lines.append(f"  holds: {', '.join(result.matched)}{_place(result.words_place)}")
-    if result.likeness is not None:
-        lines.append(f"  is like it: {result.likeness:.2f}{_place(result.likeness_place)}")
-    return "\n".join(lines)
+    title = f"  {painted(result.title, bold=True)}" if result.title and not where.endswith(result.title) else ""
+    begin = f"{painted(where)}{title}  ({painted(', '.join(filter(None, said)))})"
+    asked = word_set(" ".join(result.matched))
+    return "\n".join([begin, *(f"  {_marked(line, asked)}" for line in _excerpt(result.text, asked))])
 
 
-def _place(place: int | None) -> str:
-    return f" (no. {place})" if place is not None else ""
+def _excerpt(text: str, asked: frozenset[str]) -> Sequence[str]:
+    """Return the two lines that hold most of the words; of a description, not its list of key terms."""
+    said = text.partition("Key terms: ")[0]
+    lines = [part for line in said.splitlines() for part in wrap(line, _LINE, break_on_hyphens=False)]
+    pairs = [lines[n : n + 2] for n in range(max(len(lines) - 1, 1))]
+    return max(pairs, key=lambda pair: len(asked & word_set(" ".join(pair))))
+
+
+def _marked(line: str, asked: frozenset[str]) -> str:
+    """Paint the words of the question; elsewhere than on a terminal, nothing is painted."""
+    words = re.split(r"([^\W_]+)", line)
+    return "".join(painted(each, fg="green", bold=True) if asked & word_set(each) else painted(each) for each in words)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import EDQUOT, EIO, ENOSPC
 from threading import Lock
 from time import monotonic
-from typing import NoReturn, TextIO, TypeVar, cast
+from typing import Any, NoReturn, TextIO, TypeVar, cast
 
 import click
 
@@ -178,7 +178,18 @@ def say(text: str) -> None:
 
 def show(text: str) -> None:
     """Print a result for people."""
-    _write(printable(text).encode(sys.stdout.encoding, "backslashreplace"))
+    show_painted(printable(text))
+
+
+def painted(text: str, **style: Any) -> str:
+    """Return a text as `printable`, in colours where stdout is a terminal whose owner wants them."""
+    wants = style and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return click.style(printable(text), **style) if wants else printable(text)
+
+
+def show_painted(text: str) -> None:
+    """Print a result that `painted` made."""
+    _write(text.encode(sys.stdout.encoding, "backslashreplace"))
 
 
 def show_json(value: object) -> None:

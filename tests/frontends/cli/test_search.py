@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument
+from intern.frontends.cli.asking import _excerpt, _marked  # pyright: ignore[reportPrivateUsage]
 from intern.search.embedding_local import installed
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.documents import Documents
@@ -28,9 +30,20 @@ def test_a_search_tells_what_was_found_where_and_why(intern: Intern, sources: Pa
     intern("index")
     code, out, err = intern("search", "which", "port?")
     assert (code, err) == (0, "")
-    assert out.startswith("kb:ports.md  (document)\n  Ports.")
-    assert "\n  holds: port (no. 1)\n" in out
+    assert out.startswith("kb:ports.md  Ports  (document)\n  ")
+    assert "\n  The relay listens on port 7480. Set `listen` to change the port.\n" in out
+    assert "Key terms" not in out
     assert intern("search", "xylophone", "--kind", "fact") == (1, "", "nothing was found\n")
+
+
+def test_the_words_are_marked_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = _excerpt(
+        "Nothing here.\n\nNor here.\nThe relays listen.\nPorts: one \x1b[2J.\nEnd.", frozenset({"port", "relai"})
+    )
+    assert lines == ["The relays listen.", "Ports: one \x1b[2J."]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert _marked(lines[1], frozenset({"port"})) == "\x1b[32m\x1b[1mPorts\x1b[0m: one \\x1b[2J."
 
 
 def test_a_document_that_is_new_changed_or_gone_is_searched_as_it_is_now(intern: Intern, sources: Path) -> None:
@@ -106,8 +119,8 @@ def test_nuggets_and_facts_are_found_and_say_how_far_they_can_be_trusted(intern:
     put(folder, nugget, replace(fact, status="active", visibility="private", text="A xylophone weighs 4 kg."))
     code, out, err = intern("search", "xylophone", "--kind", "nugget", "--kind", "fact")
     assert (code, err) == (0, "")
-    assert "nugget:1  (nugget, SPECULATION)\n  Spools\n  The xylophone may clog the spool.\n  holds: xylophone" in out
-    assert "fact:1  (fact, technical, active, private)\n  A xylophone weighs 4 kg.\n  holds: xylophone" in out
+    assert "nugget:1  Spools  (nugget, SPECULATION)\n  The xylophone may clog the spool." in out
+    assert "fact:1  Spools  (fact, technical, active, private)\n  A xylophone weighs 4 kg." in out
     [found] = json.loads(
         intern("search", "xylophone", "--kind", "nugget", "--kind", "fact", "--guild", "7", "--json").out
     )
