@@ -44,7 +44,7 @@ COMMANDS = {
     "eval": ("lab", "Ask a file of questions, and say how well they were answered."),
     "backtest": ("lab", "Replay exported history, and compare with the team's answers."),
     "why": ("recorded", "Say how an answer came about."),
-    "replay": ("recorded", "Answer recorded questions again, with today's code, settings and templates."),
+    "replay": ("recorded", "Answer recorded questions again, with today's settings."),
     "calibrate": ("lab", "Set how sure an answer must be, by judged answers."),
     "review": ("learned", "Read, approve or reject captures that wait for the team."),
     "retry": ("learned", "File parked pairs now: all of them, or those that you name."),

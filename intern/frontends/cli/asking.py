@@ -132,7 +132,8 @@ def _told(result: SearchResult) -> str:
 def _excerpt(text: str, asked: frozenset[str]) -> Sequence[str]:
     """Return the two lines that hold most of the words; of a description, not its list of key terms."""
     said = text.partition("Key terms: ")[0]
-    lines = [part for line in said.splitlines() for part in wrap(line, _LINE, break_on_hyphens=False)]
+    written = [line for line in said.splitlines() if not line.lstrip().startswith("```")]
+    lines = [part for line in written for part in wrap(line, _LINE, break_on_hyphens=False)]
     pairs = [lines[n : n + 2] for n in range(max(len(lines) - 1, 1))]
     return max(pairs, key=lambda pair: len(asked & word_set(" ".join(pair))))
 

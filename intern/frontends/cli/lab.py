@@ -211,6 +211,8 @@ def calibrate(*, dry_run: bool, as_json: bool) -> None:
     Answers are judged by backtests, votes, deletions, and the team's words after them. The least score is the lowest
     one that keeps to ai.max_wrong with 90% confidence; a running bot uses it at once. Where none can be shown to keep
     to it, nothing changes. A backtest calibrates by itself.
+
+    Exit code 0: done.
     """
     stands = ask_folder(lambda intern: intern.calibrate(dry_run=dry_run))
     show_result(stands, lambda stands: show("\n".join(calibration(stands))), as_json=as_json)

@@ -162,7 +162,7 @@ def replay(
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Answer recorded questions again, with today's code, settings and templates.
+    """Answer recorded questions again, with today's settings.
 
     The conversation and all that the knowledge gave are taken from the recording. So is the model's reply where the
     prompt is the same to the byte; other prompts are asked anew, at a cost. With --model, replies of other models do

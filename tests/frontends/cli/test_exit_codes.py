@@ -75,6 +75,10 @@ ENDS: Mapping[tuple[str, int], tuple[list[str], Trouble]] = {
     ("help", 2): (["frob"], fine),
     ("regenerate", 0): ([], fine),
     ("retry", 0): ([], fine),
+    ("why", 0): ([], fine),
+    ("why", 2): (["qa_20000101_000000"], fine),
+    ("replay", 2): (["qa_20000101_000000"], fine),
+    ("calibrate", 0): ([], fine),
     ("forget", 0): (["--user", "21"], fine),
     ("import-notes", 0): (["no-notes"], fine),
     ("import", 0): (["general.json", "--team-id", "21"], fine),
@@ -127,6 +131,8 @@ ELSEWHERE: Mapping[tuple[str, int], str] = {
         "../../process/test_ending.py"
         "::test_sigterm_leaves_an_open_batch_to_discord_s_history_and_the_next_start_captures_it"
     ),
+    ("replay", 0): "test_recorded.py::test_a_replay_makes_no_call_where_nothing_changed",
+    ("replay", 1): "test_recorded.py::test_a_replay_with_other_templates_lists_or_asks_what_they_change",
     ("run", 2): "test_commands.py::test_a_run_asks_for_what_it_cannot_guess",
     ("run", 3): "../../process/test_bad_start.py::test_a_second_bot_on_the_same_folder_is_refused",
     ("try", 1): "test_try.py::test_a_scene_that_goes_wrong_ends_with_1",
