@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from difflib import get_close_matches
 from importlib.resources import as_file, files
 from pathlib import Path
+from shutil import which
 from typing import NamedTuple
 
 import click
@@ -198,7 +199,9 @@ async def _play(settings: Settings) -> int:
         second = await _ask(again, sandbox, scene)
     shown = ("kb:" in first, silent == "", "team:" in second)
     if all(shown):
-        say("\nThat was all of it. Now with your own documents: intern try FOLDER")
+        # `make demo` starts a program that is not on the PATH.
+        started = sys.argv[0] if sys.argv[0].endswith("/intern") and not which("intern") else "intern"
+        say(f"\nThat was all of it. Now with your own documents: {started} try FOLDER")
         return 0
     say("\nintern: the scene did not go as it should; with a model, try again or look at the settings")
     return 1

@@ -19,7 +19,7 @@ from intern.frontends.cli import COMMANDS, cli
 from intern.frontends.cli.output import printable
 from tests.frontends.cli.conftest import Intern, command, environment, process
 
-HEAVY = ("anyio", "hikari", "httpx", "msgspec", "jinja2", "structlog", "apsw", "aiohttp", "asyncio")
+HEAVY = ("anyio", "hikari", "httpx", "msgspec", "jinja2", "structlog", "apsw", "aiohttp", "asyncio", "prompt_toolkit")
 
 
 def test_help_lists_every_command_and_imports_none_of_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -51,6 +52,16 @@ def _after(out: str, *marks: str) -> list[str]:
     """What stands from each mark to the next one."""
     starts = [out.index(mark) for mark in marks]
     return [out[start:end] for start, end in zip(starts, [*starts[1:], len(out)], strict=True)]
+
+
+def test_the_scene_names_a_program_that_is_not_on_the_path_as_it_was_started(folder: Path) -> None:
+    program = folder / "bin" / "intern"
+    program.parent.mkdir()
+    program.write_text("from intern.frontends.cli import main; main()")
+    done = subprocess.run(
+        [sys.executable, program, "try", "--play"], capture_output=True, env=environment(), timeout=60, check=True
+    )
+    assert done.stderr.decode().endswith(f"documents: {program} try FOLDER\n")
 
 
 def test_a_scene_that_goes_wrong_ends_with_1(intern: Intern) -> None:
