@@ -1,0 +1,66 @@
+"""Below the calibrated score there is silence, or sources to look at; without a calibration, all is as before."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from intern.answering.offline import rules
+from intern.answering.prompts import AnsweringOptions
+from intern.answering.workflow import Answerer
+from intern.core.ids import UserId
+from intern.core.messages import AIResult, Conversation, Message, RequestContext
+from intern.models.prompt import OfflineModel
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.judgements import Calibration, JudgementStore
+from tests.answering.shelf import Shelf
+
+pytestmark = pytest.mark.anyio
+
+SOURCES = {"kb:relay.md": "# Relay port\n\nThe relay listens on port 7480.", "kb:keys.md": "# Keys\n\nRotate keys."}
+
+
+async def asked(folder: Path, calibration: Calibration | None, *, addressed: bool = True, **options: Any) -> AIResult:
+    async with await Database.open(folder / "intern.db") as db:
+        store = JudgementStore(db)
+        if calibration is not None:
+            await store.calibrate(calibration)
+        wanted = AnsweringOptions(**options)
+        answerer = Answerer(OfflineModel(rules()), Shelf(SOURCES), wanted, judgements=store, setup="here")
+        question = Message(role="user", text="Which port does the relay listen on?", author_id=UserId("1"))
+        return await answerer.answer(Conversation((question,)), RequestContext(), addressed=addressed)
+
+
+def calibrated(score: float, *, links: float | None = 0.0, setup: str = "here") -> Calibration:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return Calibration(setup=setup, max_wrong=0.05, score=score, links=links, judged=50, answered=45, wrong=0, at=at)
+
+
+@pytest.mark.parametrize("calibration", [None, calibrated(0.0), calibrated(1.0, setup="elsewhere")])
+async def test_an_answer_is_given_if_it_reaches_the_score_or_none_counts(
+    tmp_path: Path, calibration: Calibration | None
+) -> None:
+    result = await asked(tmp_path, calibration)
+    assert result.should_reply
+    assert result.debug is not None
+    assert 0 < result.debug["confidence"]["score"] < 1
+
+
+async def test_no_score_counts_where_max_wrong_is_0(tmp_path: Path) -> None:
+    assert (await asked(tmp_path, calibrated(1.0), max_wrong=0)).should_reply
+
+
+async def test_an_unsure_answer_is_silence(tmp_path: Path) -> None:
+    result = await asked(tmp_path, calibrated(1.0))
+    assert (result.should_reply, result.reason, result.citations) == (False, "unsure", ())
+
+
+async def test_an_addressed_question_gets_sources_without_the_answer(tmp_path: Path) -> None:
+    result = await asked(tmp_path, calibrated(1.0), unsure="links")
+    assert (result.should_reply, result.reason, result.reply_text) == (False, "unsure", None)
+    assert result.citations[0].source_id == "kb:relay.md"
+    assert all(each.quote is None for each in result.citations)
+    assert not (await asked(tmp_path, calibrated(1.0, links=1.0), unsure="links")).citations
+    assert not (await asked(tmp_path, calibrated(1.0), unsure="links", addressed=False)).citations
