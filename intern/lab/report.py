@@ -95,7 +95,10 @@ def page_of(done: Backtest) -> bytes:
         rows=list(rows_of(done)),
         examples=examples_of(done),
         plot=plot_of(
-            stands.curve, judged=stands.judged, max_wrong=done.max_wrong, score=stands.found and stands.found.score
+            stands.curve,
+            judged=stands.judged,
+            max_wrong=done.max_wrong,
+            score=None if stands.found is None else stands.found.score,
         ),
         missing=stands.missing,
         verdicts=VERDICTS,

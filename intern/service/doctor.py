@@ -5,11 +5,9 @@ The findings come in the order in which to correct them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
@@ -21,50 +19,25 @@ from intern.core import errors
 from intern.core.clock import SystemClock
 from intern.core.messages import Channel
 from intern.core.progress import tell
-from intern.core.text.language import language_of
 from intern.models.endpoint import STREAMING, EndpointModel, Form
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage
 from intern.platforms.discord import audience
-from intern.search.embedding_local import ENGLISH
-from intern.service.databases import Server, at_rest, examined, is_made, open_database
-from intern.service.models import embeddings_kind, kept, local_model, remembering, templates_of
-from intern.service.searching import never_discovered
-from intern.service.status import lost_folders, outdated_answers, vectors_of_others, vectors_told
+from intern.service.databases import is_made, open_database
+from intern.service.local_checks import NAMED_AT_MOST, Finding, folder_findings, good, note, todo
+from intern.service.models import kept, remembering, templates_of
 from intern.service.stores import engine_told
 from intern.settings.loading import NO_PRICE, Settings
-from intern.sources.scanning import Scanner
-from intern.stores.archive import Archive
 from intern.stores.database import Database
-from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.maintenance import newest_texts, problems, unsearchable
 from intern.stores.sqlite.usage import FormLog, UsageLog
 
-NAMED_AT_MOST: Final = 5
-"""Channels, or damaged pieces, in one line."""
 
-
-class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
-
-    level: Literal["ok", "note", "todo"]
-    """`todo`: intern cannot do all of its work. `note`: it can, but for a nicety."""
-    what: str
-    do: str = ""
-    """What mends it; empty where nothing needs to be."""
-
-
-def _todo(what: str, do: str) -> Finding:
-    return Finding(level="todo", what=what, do=do)
-
-
-def _note(what: str) -> Finding:
-    return Finding(level="note", what=what)
-
-
-def good(what: str) -> Finding:
-    """Return a finding without a problem."""
-    return Finding(level="ok", what=what)
+async def _engine(settings: Settings) -> Iterable[Finding]:
+    told, error = await engine_told(settings)
+    if error:
+        mend = "see that it runs, and check search.url and search.api_key; until then, search uses local vectors"
+        return [todo(f"the vector engine gave no answer: {error}", mend)]
+    return map(good, told)
 
 
 def _model(settings: Settings) -> Finding:
@@ -72,176 +45,14 @@ def _model(settings: Settings) -> Finding:
     try:
         settings.require_model()
     except errors.ConfigError as error:
-        return _todo("no model is chosen", str(error))
+        return todo("no model is chosen", str(error))
     return good("a model is chosen")
-
-
-def _embeddings(settings: Settings) -> Iterator[Finding]:
-    try:
-        model, documents, lacking = vectors_told(settings)
-        others = vectors_of_others(settings)
-    except errors.ConfigError as error:
-        yield _todo("the embedding model cannot be used", str(error))
-        return
-    except errors.KnowledgeError as error:
-        yield _todo(f"the search could not be looked at: {error}", str(error))
-        return
-    if model is None and settings.embeddings.provider == "none":
-        yield good("search uses words alone, as embeddings.provider says")
-    elif model is None:
-        yield _note('search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]')
-    else:
-        vectors = "all" if not lacking else f"{documents - lacking}"
-        yield good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
-        if others:
-            yield _note(f"{others} documents have a vector of another model, and get new ones once the bot runs")
-        yield from _own_model(settings)
-        if model == ENGLISH.name:
-            yield from _languages(settings)
-
-
-def _own_model(settings: Settings) -> Iterator[Finding]:
-    """Whether the operator's own file can be loaded."""
-    if embeddings_kind(settings) == "local" and settings.embeddings.is_own:
-        try:
-            local_model(settings).load()
-        except errors.ModelAccessError as error:
-            yield _todo("the embedding model cannot be loaded", str(error))
-
-
-def _languages(settings: Settings) -> Iterator[Finding]:
-    """Whether most documents or questions are in a language that the English model does not know."""
-    try:
-        documents, questions = newest_texts(at_rest(settings))
-    except errors.KnowledgeError:
-        return  # the check of the database reports that
-    for what, texts in (("documents", documents), ("questions", questions)):
-        found = Counter(filter(None, map(language_of, texts)))
-        foreign = [language for language, _ in found.most_common() if language != "en"]
-        if sum(found[each] for each in foreign) > found["en"]:
-            told = f"most {what} whose language can be told are not in English ({', '.join(foreign)}), which the model"
-            yield _note(
-                f'{told} knows best; set embeddings.model = "multilingual" and pip install "intern[multilingual]"'
-            )
-
-
-def folder_findings(settings: Settings) -> list[Finding]:
-    """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
-    return [*_stored(settings), *_outdated(settings), *_texts(settings), *_scan_paths(settings)]
-
-
-def _outdated(settings: Settings) -> Iterator[Finding]:
-    """Whether posted answers still stand on their sources."""
-    try:
-        number = outdated_answers(settings)
-    except errors.KnowledgeError:
-        return  # the check of the database reports that
-    if number:
-        some = "1 posted answer cites" if number == 1 else f"{number} posted answers cite"
-        yield _note(f"{some} what has changed or was withdrawn since; the status page lists them under Outdated")
-
-
-def _texts(settings: Settings) -> Iterator[Finding]:
-    """Find damaged or lost text files."""
-    paths = settings.paths
-    try:
-        for what in lost_folders(paths, Knowledge(at_rest(settings))):
-            yield _todo(what, what)
-        damaged = Archive(paths.raw).damaged
-    except errors.KnowledgeError as error:
-        yield _todo(f"archive or decisions could not be looked at: {error}", str(error))
-        return
-    if not damaged:
-        return
-    named = "; ".join(map(str, damaged[:NAMED_AT_MOST]))
-    more = f"; and {len(damaged) - NAMED_AT_MOST} more" if len(damaged) > NAMED_AT_MOST else ""
-    yield _todo(
-        f"{len(damaged)} damaged pieces of the archive are passed over: {named}{more}",
-        f"mend {paths.raw / damaged[0].file} at line {damaged[0].line} with a text editor, or put a backup in its "
-        "place; what a crash left half-written may be deleted",
-    )
-
-
-def _scan_paths(settings: Settings) -> Iterator[Finding]:
-    never = never_discovered(settings)
-    for path, reason in Scanner(settings.discovery, never=never).troubles().items():
-        yield _todo(
-            f"discovery cannot look at {path} ({reason})",
-            f"correct discovery.scan_paths, or let the user that intern runs as read {path}",
-        )
-
-
-def _stored(settings: Settings) -> list[Finding]:
-    path = settings.paths.database
-    try:
-        if (server := examined(settings)) is not None:
-            return [*_server(server), *_searchable(settings.paths.search), *_embeddings(settings)]
-        if not settings.paths.is_made():
-            what = f"there is no data folder {path.parent.absolute()}, and so no database yet"
-            return [good(f"{what}; `intern init` or the first start makes them"), *_embeddings(settings)]
-        if not path.exists():
-            return [good("there is no database yet; the first start makes it"), *_embeddings(settings)]
-        if not is_made(settings):
-            return [good("the database is empty; the next start makes its tables"), *_embeddings(settings)]
-        return [_sound(path), *_searchable(settings.paths.search), *_embeddings(settings)]
-    except errors.KnowledgeError as error:
-        return [_todo(f"the database could not be looked at: {error}", str(error))]
-
-
-def _server(server: Server) -> Iterator[Finding]:
-    if server.trouble:
-        yield _todo(*server.trouble)
-    elif server.found.is_made:
-        yield good(f"the database is {server.place} (PostgreSQL {server.found.version})")
-    else:
-        yield good(f"{server.place} (PostgreSQL {server.found.version}) is empty; the next start makes its tables")
-    if server.found.is_unguarded:
-        yield _note(
-            f"{server.found.role} is a superuser or may bypass row-level security, which keeps communities apart even"
-            " where a statement is wrong; better give intern a role of its own: create role intern login"
-        )
 
 
 def _prices(settings: Settings) -> Iterator[Finding]:
     """Whether each model that is asked has one, where any has."""
     for table in settings.without_price:
-        yield _note(NO_PRICE.format(table))
-
-
-def _sound(path: Path) -> Finding:
-    """Check pages and rows. Raises KnowledgeError."""
-    if wrong := problems(path, NAMED_AT_MOST):
-        return _todo(
-            f"the database is damaged: {'; '.join(wrong)}",
-            f"end the bot, move {path} away with its -wal and -shm files, and put a backup in its place, or make "
-            f"it anew from the text files: intern restore {path.parent}",
-        )
-    return good("the database is sound, and each row points to what is there")
-
-
-def _searchable(path: Path) -> Iterator[Finding]:
-    """Check the file of the search, where there is one."""
-    if not path.exists():
-        return
-    try:
-        wrong = problems(path, NAMED_AT_MOST) or unsearchable(path)
-    except (errors.KnowledgeError, OSError) as error:
-        wrong = (str(error),)
-    if wrong:
-        yield _todo(
-            f"the search file {path} is damaged: {'; '.join(wrong)}",
-            "run `intern index --rebuild-search`: the file is made anew from the database, without a model",
-        )
-    else:
-        yield good("the search file is sound")
-
-
-async def _engine(settings: Settings) -> Iterable[Finding]:
-    told, error = await engine_told(settings)
-    if error:
-        mend = "see that it runs, and check search.url and search.api_key; until then, search uses local vectors"
-        return [_todo(f"the vector engine gave no answer: {error}", mend)]
-    return map(good, told)
+        yield note(NO_PRICE.format(table))
 
 
 _QUESTION: Final = GateIn(question="How do I reset my password?", history="", addressed=True)
@@ -303,11 +114,11 @@ async def _ask(settings: Settings, section: str, options: LlmOptions, usage: Usa
                 await model.ask(GATE, _QUESTION)
     except TimeoutError:
         too_slow = f"no whole reply to one short question in {patience:g} s"
-        return _todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
+        return todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
     except errors.ModelBudgetError as error:
-        return _note(f"the model of [{section}] was not asked: {error}")
+        return note(f"the model of [{section}] was not asked: {error}")
     except (errors.ConfigError, errors.ModelError) as error:
-        return _todo(_silent(section, str(error)), _mend(section, error))
+        return todo(_silent(section, str(error)), _mend(section, error))
     by = "" if section == "llm" else f", for [{section}]"
     return good(f"the endpoint at {model.where} answers as {options.model}{by}{_without(model.form)}")
 
@@ -382,14 +193,14 @@ async def examine(settings: Settings) -> Report:
     if found is None:
         invite, mend = "", "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml"
         # Last: what is damaged is worse than what is not set up yet.
-        findings = [*here, _todo("Discord was not looked at, for there is no token", mend)]
+        findings = [*here, todo("Discord was not looked at, for there is no token", mend)]
     else:
         invite = invite_link(found.application_id, settings.discord.site)
         there = _Servers(settings, found, invite)
         findings = [*there.joined(), *here, *there.set_up()]
-    todo = next((finding.do for finding in findings if finding.level == "todo"), "")
-    following = todo or "nothing; `intern run` can do its work"
-    return Report(ok=not todo, next=following, invite=invite, findings=tuple(findings))
+    first = next((finding.do for finding in findings if finding.level == "todo"), "")
+    following = first or "nothing; `intern run` can do its work"
+    return Report(ok=not first, next=following, invite=invite, findings=tuple(findings))
 
 
 def invite_link(application_id: str, site: str) -> str:
@@ -417,24 +228,24 @@ class _Servers:
         if self._found.reads_messages:
             yield good("the Message Content Intent is on")
         else:
-            yield _todo(
+            yield todo(
                 "the bot may not read messages",
                 "switch on the Message Content Intent: https://discord.com/developers/applications/"
                 f"{self._found.application_id}/bot, Privileged Gateway Intents",
             )
         if not self._discord.guild_ids:
             mend = 'set discord.guild_ids to the ids of your servers, as in guild_ids = ["123…"]'
-            yield _todo("no server is named", mend)
+            yield todo("no server is named", mend)
         for guild_id, server in self._found.servers.items():
             if server is None:
-                yield _todo(f"the bot is not on server {guild_id}", f"open this link and choose it: {self._invite}")
+                yield todo(f"the bot is not on server {guild_id}", f"open this link and choose it: {self._invite}")
             else:
                 yield good(f"the bot is on {server.name or guild_id}")
 
     def _team(self, servers: Sequence[audience.Server]) -> list[Finding]:
         if not (self._discord.team_role_ids or self._discord.team_member_ids):
             what = "no team is set"
-            return [_todo(what, "set discord.team_role_ids or discord.team_member_ids, or nothing is ever learned")]
+            return [todo(what, "set discord.team_role_ids or discord.team_member_ids, or nothing is ever learned")]
         lost = [
             _lost("role", role_id, "discord.team_role_ids")
             for role_id in self._discord.team_role_ids
@@ -457,7 +268,7 @@ class _Servers:
             role = server.roles[role_id]
             mend = f"allow anyone to mention the role {role.name}, in the settings of {server.name}, Roles"
             may = role.mentionable or server.ours() & audience.MENTION_EVERYONE
-            yield good(f"{role.name} can be mentioned") if may else _todo(f"the bot may not mention {role.name}", mend)
+            yield good(f"{role.name} can be mentioned") if may else todo(f"the bot may not mention {role.name}", mend)
         elif role_id:
             yield _lost("role", role_id, "discord.handoff_role_id")
 
@@ -478,14 +289,14 @@ class _Servers:
             mend = f"open this link again, and choose {server.name}: {self._invite}"
             if not everywhere:
                 mend = f"allow it for the bot's role in the settings of {_named(channels)}"
-            yield _todo(f"{_words(missing)} is missing in {_named(channels)}", mend)
+            yield todo(f"{_words(missing)} is missing in {_named(channels)}", mend)
         if wishes:
-            yield _note(f"Send Messages is missing in {_named(wishes)}: answers to /ask cannot be shared there")
+            yield note(f"Send Messages is missing in {_named(wishes)}: answers to /ask cannot be shared there")
         if server.ours() & audience.ADMINISTRATOR:
-            yield _note(f"the bot is an administrator of {server.name}, and need not be")
+            yield note(f"the bot is an administrator of {server.name}, and need not be")
         if not seen:
             mend = "open a channel to everyone, or name private ones in discord.listed_channel_ids"
-            yield _todo(f"no channel of {server.name} is open to everyone and not off", mend)
+            yield todo(f"no channel of {server.name} is open to everyone and not off", mend)
         elif not lacking:
             yield good(f"permissions suffice in {seen} channel{'s' if seen > 1 else ''} of {server.name}")
 
@@ -506,7 +317,7 @@ class _Servers:
 
 
 def _lost(kind: str, lost_id: str, key: str) -> Finding:
-    return _todo(f"the bot finds no {kind} {lost_id} on its servers", f"correct or remove {lost_id} in {key}")
+    return todo(f"the bot finds no {kind} {lost_id} on its servers", f"correct or remove {lost_id} in {key}")
 
 
 def _named(channels: Sequence[audience.NamedChannel]) -> str:

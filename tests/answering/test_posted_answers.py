@@ -20,7 +20,7 @@ from intern.core.messages import ChatMessage, Citation
 from intern.core.records import CapturedPair, Hit, TopicBlock, Turn
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
-from intern.service.doctor import folder_findings
+from intern.service.local_checks import folder_findings
 from intern.service.models import offline_rules
 from intern.service.status import status_of
 from intern.service.writer import Writer

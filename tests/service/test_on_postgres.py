@@ -18,8 +18,8 @@ from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.core.records import CapturedPair
 from intern.learning.forgetting import Forget
 from intern.service.databases import move_database
-from intern.service.doctor import folder_findings
 from intern.service.intern import open_intern
+from intern.service.local_checks import folder_findings
 from intern.service.status import sources_of, status_of
 from intern.service.stores import back_up
 from intern.settings.loading import Settings

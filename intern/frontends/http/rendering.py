@@ -124,7 +124,7 @@ class Templates:
 
 def curve(stands: Calibrated) -> Markup:
     """Draw the curve of a calibration, with the score in use."""
-    score = stands.current and stands.current.score
+    score = None if stands.current is None else stands.current.score
     return plot_of(stands.curve, judged=stands.judged, max_wrong=stands.max_wrong, score=score)
 
 

@@ -1,0 +1,205 @@
+"""What a look at settings and data folder finds, without a network. It changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from intern.core import errors
+from intern.core.text.language import language_of
+from intern.search.embedding_local import ENGLISH
+from intern.service.databases import Server, at_rest, examined, is_made
+from intern.service.models import embeddings_kind, local_model
+from intern.service.searching import never_discovered
+from intern.service.status import lost_folders, outdated_answers, vectors_of_others, vectors_told
+from intern.settings.loading import Settings
+from intern.sources.scanning import Scanner
+from intern.stores.archive import Archive
+from intern.stores.sqlite.knowledge import Knowledge
+from intern.stores.sqlite.maintenance import newest_texts, problems, unsearchable
+
+NAMED_AT_MOST: Final = 5
+"""Channels, or damaged pieces, in one line."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that was looked at."""
+
+    level: Literal["ok", "note", "todo"]
+    """`todo`: intern cannot do all of its work. `note`: it can, but for a nicety."""
+    what: str
+    do: str = ""
+    """What mends it; empty where nothing needs to be."""
+
+
+def todo(what: str, do: str) -> Finding:
+    """Return a finding that keeps intern from some of its work, and what mends it."""
+    return Finding(level="todo", what=what, do=do)
+
+
+def note(what: str) -> Finding:
+    """Return a finding that costs a nicety at most."""
+    return Finding(level="note", what=what)
+
+
+def good(what: str) -> Finding:
+    """Return a finding without a problem."""
+    return Finding(level="ok", what=what)
+
+
+def _embeddings(settings: Settings) -> Iterator[Finding]:
+    try:
+        model, documents, lacking = vectors_told(settings)
+        others = vectors_of_others(settings)
+    except errors.ConfigError as error:
+        yield todo("the embedding model cannot be used", str(error))
+        return
+    except errors.KnowledgeError as error:
+        yield todo(f"the search could not be looked at: {error}", str(error))
+        return
+    if model is None and settings.embeddings.provider == "none":
+        yield good("search uses words alone, as embeddings.provider says")
+    elif model is None:
+        yield note('search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]')
+    else:
+        vectors = "all" if not lacking else f"{documents - lacking}"
+        yield good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
+        if others:
+            yield note(f"{others} documents have a vector of another model, and get new ones once the bot runs")
+        yield from _own_model(settings)
+        if model == ENGLISH.name:
+            yield from _languages(settings)
+
+
+def _own_model(settings: Settings) -> Iterator[Finding]:
+    """Whether the operator's own file can be loaded."""
+    if embeddings_kind(settings) == "local" and settings.embeddings.is_own:
+        try:
+            local_model(settings).load()
+        except errors.ModelAccessError as error:
+            yield todo("the embedding model cannot be loaded", str(error))
+
+
+def _languages(settings: Settings) -> Iterator[Finding]:
+    """Whether most documents or questions are in a language that the English model does not know."""
+    try:
+        documents, questions = newest_texts(at_rest(settings))
+    except errors.KnowledgeError:
+        return  # the check of the database reports that
+    for what, texts in (("documents", documents), ("questions", questions)):
+        found = Counter(filter(None, map(language_of, texts)))
+        foreign = [language for language, _ in found.most_common() if language != "en"]
+        if sum(found[each] for each in foreign) > found["en"]:
+            told = f"most {what} whose language can be told are not in English ({', '.join(foreign)}), which the model"
+            yield note(
+                f'{told} knows best; set embeddings.model = "multilingual" and pip install "intern[multilingual]"'
+            )
+
+
+def folder_findings(settings: Settings) -> list[Finding]:
+    """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
+    return [*_stored(settings), *_outdated(settings), *_texts(settings), *_scan_paths(settings)]
+
+
+def _outdated(settings: Settings) -> Iterator[Finding]:
+    """Whether posted answers still stand on their sources."""
+    try:
+        number = outdated_answers(settings)
+    except errors.KnowledgeError:
+        return  # the check of the database reports that
+    if number:
+        some = "1 posted answer cites" if number == 1 else f"{number} posted answers cite"
+        yield note(f"{some} what has changed or was withdrawn since; the status page lists them under Outdated")
+
+
+def _texts(settings: Settings) -> Iterator[Finding]:
+    """Find damaged or lost text files."""
+    paths = settings.paths
+    try:
+        for what in lost_folders(paths, Knowledge(at_rest(settings))):
+            yield todo(what, what)
+        damaged = Archive(paths.raw).damaged
+    except errors.KnowledgeError as error:
+        yield todo(f"archive or decisions could not be looked at: {error}", str(error))
+        return
+    if not damaged:
+        return
+    named = "; ".join(map(str, damaged[:NAMED_AT_MOST]))
+    more = f"; and {len(damaged) - NAMED_AT_MOST} more" if len(damaged) > NAMED_AT_MOST else ""
+    yield todo(
+        f"{len(damaged)} damaged pieces of the archive are passed over: {named}{more}",
+        f"mend {paths.raw / damaged[0].file} at line {damaged[0].line} with a text editor, or put a backup in its "
+        "place; what a crash left half-written may be deleted",
+    )
+
+
+def _scan_paths(settings: Settings) -> Iterator[Finding]:
+    never = never_discovered(settings)
+    for path, reason in Scanner(settings.discovery, never=never).troubles().items():
+        yield todo(
+            f"discovery cannot look at {path} ({reason})",
+            f"correct discovery.scan_paths, or let the user that intern runs as read {path}",
+        )
+
+
+def _stored(settings: Settings) -> list[Finding]:
+    path = settings.paths.database
+    try:
+        if (server := examined(settings)) is not None:
+            return [*_server(server), *_searchable(settings.paths.search), *_embeddings(settings)]
+        if not settings.paths.is_made():
+            what = f"there is no data folder {path.parent.absolute()}, and so no database yet"
+            return [good(f"{what}; `intern init` or the first start makes them"), *_embeddings(settings)]
+        if not path.exists():
+            return [good("there is no database yet; the first start makes it"), *_embeddings(settings)]
+        if not is_made(settings):
+            return [good("the database is empty; the next start makes its tables"), *_embeddings(settings)]
+        return [_sound(path), *_searchable(settings.paths.search), *_embeddings(settings)]
+    except errors.KnowledgeError as error:
+        return [todo(f"the database could not be looked at: {error}", str(error))]
+
+
+def _server(server: Server) -> Iterator[Finding]:
+    if server.trouble:
+        yield todo(*server.trouble)
+    elif server.found.is_made:
+        yield good(f"the database is {server.place} (PostgreSQL {server.found.version})")
+    else:
+        yield good(f"{server.place} (PostgreSQL {server.found.version}) is empty; the next start makes its tables")
+    if server.found.is_unguarded:
+        yield note(
+            f"{server.found.role} is a superuser or may bypass row-level security, which keeps communities apart even"
+            " where a statement is wrong; better give intern a role of its own: create role intern login"
+        )
+
+
+def _sound(path: Path) -> Finding:
+    """Check pages and rows. Raises KnowledgeError."""
+    if wrong := problems(path, NAMED_AT_MOST):
+        return todo(
+            f"the database is damaged: {'; '.join(wrong)}",
+            f"end the bot, move {path} away with its -wal and -shm files, and put a backup in its place, or make "
+            f"it anew from the text files: intern restore {path.parent}",
+        )
+    return good("the database is sound, and each row points to what is there")
+
+
+def _searchable(path: Path) -> Iterator[Finding]:
+    """Check the file of the search, where there is one."""
+    if not path.exists():
+        return
+    try:
+        wrong = problems(path, NAMED_AT_MOST) or unsearchable(path)
+    except (errors.KnowledgeError, OSError) as error:
+        wrong = (str(error),)
+    if wrong:
+        yield todo(
+            f"the search file {path} is damaged: {'; '.join(wrong)}",
+            "run `intern index --rebuild-search`: the file is made anew from the database, without a model",
+        )
+    else:
+        yield good("the search file is sound")
