@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -20,7 +20,7 @@ from intern.answering.offline import is_chatter
 from intern.answering.workflow import Answerer
 from intern.answering.working import Asked, asked, steps_of, tokens_by_prompt
 from intern.core.clock import Clock, SystemClock
-from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
+from intern.core.errors import FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
 from intern.core.ids import FactId, QAId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Conversation, RequestContext
@@ -35,6 +35,7 @@ from intern.learning.forgetting import Forget, Forgot
 from intern.learning.regenerating import Progress, Regenerated, progress_of
 from intern.learning.review import Review
 from intern.search.finding import Embedder, Finder, Found, best_found
+from intern.service import searching
 from intern.service.calibration import Calibrated, look, setup_of
 from intern.service.databases import at_rest, open_database
 from intern.service.learning import check_parked, check_waiting
@@ -254,13 +255,7 @@ class Intern:
         """
         return await (self._recordings.why(name) if name else self._recordings.newest(limit))
 
-    async def replay(
-        self,
-        wanted: str | datetime,
-        *,
-        offline: bool = False,
-        only: str = "",
-    ) -> tuple[Again, ...]:
+    async def replay(self, wanted: str | datetime, *, offline: bool = False, only: str = "") -> tuple[Again, ...]:
         """Work out again what was recorded about a name, or all answers since a time, with today's code and templates.
 
         See `Recordings.replay`. Raises ConfigError where nothing was recorded, and KnowledgeError.
@@ -303,11 +298,7 @@ class Intern:
         What changed since it was indexed is indexed anew first, as far as that can be; what is gone is left out.
         Raises ConfigError for a server that is neither configured nor the origin of anything.
         """
-        if wanted is not None and wanted.guild_id is not None:
-            known = {*self._settings.discord.guild_ids, *await self._search.guilds()}
-            if wanted.guild_id not in known:
-                named = ", ".join(sorted(known)) or "there is none"
-                raise ConfigError(f"{wanted.guild_id!a} is no known server: {named}")
+        await searching.check_server(wanted, self._settings, self._search)
         await self._look()
         finder, freshness = Finder(self._search, self._embedder), Freshness(self._settings, self._knowledge)
         find = partial(best_found, finder.find, text, wanted or SearchFilter(), limit, now=self._clock.now())
@@ -424,11 +415,10 @@ class Intern:
                 tell(f"{holder} works on this folder; waiting (Ctrl-C to stop)")
             outcome = await jobs.result(job_id)
             if outcome is not None:
-                given = given_by(outcome)
                 if self._writer is None:
                     # Another process has written what our stores have not seen.
                     await run_sync(self._read)
-                return msgspec.json.decode(given, type=gives or Any)
+                return msgspec.json.decode(given_by(outcome), type=gives or Any)
             if await self._holds_folder():
                 # The process that held the folder is gone: its jobs are ours now.
                 writer = await self._opened()
@@ -455,16 +445,15 @@ class Intern:
             raise
 
     async def _holds_folder(self) -> bool:
-        try:
+        with suppress(FolderBusyError):
             await self._acquire()
-        except FolderBusyError:
-            return False
-        return True
+            return True
+        return False
 
     async def _opened(self) -> Writer:
         if self._writer is None:
-            model = self._models.learning
-            make = partial(Writer, self._settings, self._db, model, self._clock, embedder=self._embedder)
+            learner = self._models.learning
+            make = partial(Writer, self._settings, self._db, learner, self._clock, embedder=self._embedder)
             self._writer = await run_sync(make)
             await run_sync(self._read)
         return self._writer

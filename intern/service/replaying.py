@@ -17,7 +17,7 @@ from intern.answering.workflow import Answerer
 from intern.core import records
 from intern.core.errors import ConfigError, InternError
 from intern.core.ids import MessageId, SourceId
-from intern.core.messages import AIResult, Citation
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Citation
 from intern.core.progress import tell
 from intern.core.text.masking import encoded
 from intern.models.prompt import Model
@@ -232,6 +232,8 @@ class Recordings:
         if recorded.unfit or len(texts) < len(recorded.texts):
             return msgspec.structs.replace(again, unfit=recorded.unfit or _FORGOTTEN)
         replayed = await replay.again(answered, texts)
+        if replay.model is not None and replayed.result.reason in COULD_NOT_LOOK:
+            return msgspec.structs.replace(again, unfit=f"it could not look ({replayed.result.reason})")
         return msgspec.structs.replace(
             again,
             # Without the reply to a changed prompt, there is no answer, and no silence either.

@@ -17,10 +17,10 @@ from msgspec.structs import asdict, replace
 
 from intern.answering.learned import LearnedSources
 from intern.core.clock import Clock
-from intern.core.errors import KnowledgeError, ModelError, SourceError
+from intern.core.errors import ConfigError, KnowledgeError, ModelError, SourceError
 from intern.core.ids import SourceId, TopicName
 from intern.core.log import get_logger
-from intern.core.records import Hit, IndexEntry, SearchDocument, SearchKind, SourceText
+from intern.core.records import Hit, IndexEntry, SearchDocument, SearchFilter, SearchKind, SourceText
 from intern.models.prompt import Model
 from intern.search.finding import Embedder, Finder, Found, LeastLikeness
 from intern.service.databases import is_made, open_database
@@ -279,6 +279,15 @@ def result_of(found: Found, outdated: Outdated) -> SearchResult:
         "stale": document.source_id in outdated,
     }
     return convert(told, SearchResult)
+
+
+async def check_server(wanted: SearchFilter | None, settings: Settings, search: SqliteSearchStore) -> None:
+    """Raise ConfigError where a search is for a server that is neither configured nor the origin of anything."""
+    if wanted is not None and wanted.guild_id is not None:
+        known = {*settings.discord.guild_ids, *await search.guilds()}
+        if wanted.guild_id not in known:
+            named = ", ".join(sorted(known)) or "there is none"
+            raise ConfigError(f"{wanted.guild_id!a} is no known server: {named}")
 
 
 def never_discovered(settings: Settings) -> tuple[Path, ...]:

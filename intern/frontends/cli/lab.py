@@ -219,12 +219,15 @@ def calibrate(*, dry_run: bool, as_json: bool) -> None:
 
 
 async def _calibrated(settings: Settings, done: Backtest) -> None:
-    """Keep what a backtest judged, and calibrate; a folder that is not made yet keeps nothing."""
+    """Keep what a whole backtest judged, and calibrate. Without a database, only say what it would come to."""
     from intern.service.calibration import stands_of
+    from intern.service.databases import is_made
     from intern.service.intern import open_intern
 
+    if not (done.finished and done.judgements):
+        return
     stands = stands_of(done.max_wrong, done.judgements)
-    if done.finished and done.judgements and settings.paths.is_made():
+    if await anyio.to_thread.run_sync(is_made, settings):
         async with open_intern(settings) as intern:
             stands = await intern.calibrate(done.judgements)
     for line in calibration(stands):

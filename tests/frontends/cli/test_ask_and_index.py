@@ -103,7 +103,7 @@ def test_the_trace_goes_to_stderr_step_by_step(intern: Intern, sources: Path) ->
     assert "7480" in out
     assert "gate" not in out
     steps = json.loads(err)
-    assert [*steps] == ["gate", "selection", "loading", "generation", "verification", "seconds"]
+    assert [*steps] == ["gate", "selection", "loading", "generation", "verification", "confidence", "seconds"]
     assert steps["gate"]["kind"] == "answer"
     assert steps["loading"]["shown"] == ["kb:logs.md", "kb:ports.md"]
     assert steps["generation"]["quotes"] == ["The relay listens on port 7480."]

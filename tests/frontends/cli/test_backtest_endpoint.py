@@ -228,7 +228,7 @@ def test_a_pipe_is_written_to_and_not_replaced(intern: Intern, folder: Path) -> 
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reading:
         try:
-            ended = intern("backtest", str(path), "--team-id", MAYA, "--json", str(pipe))
+            ended = intern("backtest", str(path), "--team-id", MAYA, "--result", str(pipe))
             assert ended.code == 0
             assert pipe.is_fifo()
             read, _ = reading.communicate(timeout=20)

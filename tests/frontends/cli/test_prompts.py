@@ -168,7 +168,7 @@ def test_what_intern_brings_is_sound(intern: Intern) -> None:
         ("{% include 'part.md.j2' %}", "mine/gate.md.j2, line 5: "),
         ("{{ 1 // addressed }}", "mine/gate.md.j2, line 5: integer division"),
         ("{% include 'gate.md.j2' %}", "mine/gate.md.j2, line "),
-        ("{{ self.user() }}", "mine/gate.md.j2, line 5: maximum recursion depth exceeded"),
+        ("{{ self.user() }}", "mine/gate.md.j2, line "),
         ("{{ cycler() }}", "mine/gate.md.j2, line 5: at least one item"),
         ("{{ addressed | fenced }}", "mine/gate.md.j2, line 5: fenced() missing"),
         ("{{ question.__class__ }}", "mine/gate.md.j2, line 5: access to attribute '__class__'"),

@@ -50,8 +50,8 @@ def listing() -> dict[str, bytes]:
 
 @pytest.mark.usefixtures("made")
 def test_an_empty_folder_lists_nothing_and_is_left_so(intern: Intern) -> None:
-    assert intern("topics") == (0, "", "")
-    assert intern("archive") == (0, "", "")
+    assert intern("topics") == (0, "", "there is no topic yet: nothing was learned\n")
+    assert intern("archive") == (0, "", "nothing was archived yet\n")
     assert intern("topics", "list", "--json") == (0, "[]\n", "")
     assert listing() == {}
 

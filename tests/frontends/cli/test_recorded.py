@@ -17,7 +17,7 @@ from intern.models.templates import Templates
 from intern.runtime.bot import open_sandbox
 from intern.sources.refresh import Refreshed
 from tests.at_work import Watching, settings_in
-from tests.endpoint_double import EndpointDouble, endpoint_double
+from tests.endpoint_double import EndpointDouble, endpoint_double, refuse
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Intern
 from tests.sandbox import Sandbox
@@ -124,3 +124,12 @@ def test_a_replay_with_another_model_asks_it_everything(
     assert code == 0
     assert json.loads(out)["calls"] == 2
     assert [request.body["model"] for request in endpoint.requests[-2:]] == ["n", "n"]
+
+
+def test_a_replay_without_the_model_ends_with_3(
+    intern: Intern, asked: tuple[str, str], endpoint: EndpointDouble
+) -> None:
+    endpoint.next(refuse(503, says="busy"), prompt="confirm")
+    code, out, err = intern("replay", asked[0], "--prompts", stricter())
+    assert code == 3
+    assert "it could not look (model_" in out + err

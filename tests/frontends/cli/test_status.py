@@ -277,7 +277,9 @@ def test_what_is_left_out_is_listed_after_the_sources(intern: Intern) -> None:
     assert (line["source_id"], line["type"]) == ("links.txt:1", "link")
     (folder / "ports.md").unlink()
     assert intern("index").code == 0
-    assert intern("status", "--sources").out.startswith("no sources: `intern index` lists them\nleft out")
+    ended = intern("status", "--sources")
+    assert ended.out.startswith("left out")
+    assert ended.err == "no sources: `intern index` lists them\n"
 
 
 @pytest.mark.usefixtures("made")
