@@ -103,7 +103,7 @@ async def _filed(url: str) -> tuple[float, list[int]]:
                 capture = samples.capture(f"How do I purge spool number {n}?", f"Purge it {n} times.", n=n + 1)
                 await writer.learning.keep(capture)
             before = _statements()
-            held: Any = vars(db)["_held"][DEFAULT_COMMUNITY]  # nobody else needs it
+            held: Any = vars(db)["_held"][DEFAULT_COMMUNITY]  # private: only this benchmark counts its round trips
             connection = held.connection.pgconn
             connection.trace(trace.fileno())
             connection.set_trace_flags(_WITHOUT_TIMES)

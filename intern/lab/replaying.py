@@ -27,7 +27,7 @@ VERDICTS: Mapping[Verdict, str] = {
 """In words."""
 
 
-class Judged(Struct, frozen=True, kw_only=True):
+class Compared(Struct, frozen=True, kw_only=True):
     """A replayed answer and what became of it."""
 
     again: Again
@@ -36,39 +36,39 @@ class Judged(Struct, frozen=True, kw_only=True):
     """What tells better from worse."""
 
 
-class Judgement(Struct, frozen=True, kw_only=True):
+class Comparison(Struct, frozen=True, kw_only=True):
     """All that were replayed."""
 
-    answers: tuple[Judged, ...]
+    answers: tuple[Compared, ...]
     verdicts: Mapping[str, int]
     calls: int
     """Made anew."""
 
 
-def judgement_of(replayed: Sequence[Again]) -> Judgement:
+def comparison_of(replayed: Sequence[Again]) -> Comparison:
     """Judge each answer, and count."""
-    judged = tuple(map(judged_of, replayed))
+    judged = tuple(map(compared, replayed))
     counts = Counter(each.verdict for each in judged)
-    return Judgement(
+    return Comparison(
         answers=judged,
         verdicts={verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]},
         calls=sum(each.calls for each in replayed),
     )
 
 
-def judged_of(again: Again) -> Judged:
+def compared(again: Again) -> Compared:
     """Compare an answer with the one that was recorded; what the team answered tells more than votes do."""
     if again.unfit:
-        return Judged(again=again, verdict="left_out")
+        return Compared(again=again, verdict="left_out")
     if not again.now:
-        return Judged(again=again, verdict="prompt_changed")
+        return Compared(again=again, verdict="prompt_changed")
     if again.is_same:
-        return Judged(again=again, verdict="same")
+        return Compared(again=again, verdict="same")
     if gained := _by_team(again):
-        return Judged(again=again, verdict="better" if gained > 0 else "worse", by="team")
+        return Compared(again=again, verdict="better" if gained > 0 else "worse", by="team")
     if gained := _by_votes(again):
-        return Judged(again=again, verdict="better" if gained > 0 else "worse", by="votes")
-    return Judged(again=again, verdict="changed")
+        return Compared(again=again, verdict="better" if gained > 0 else "worse", by="votes")
+    return Compared(again=again, verdict="changed")
 
 
 def _by_team(again: Again) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from intern.lab.replaying import Verdict, judged_of, judgement_of
+from intern.lab.replaying import Verdict, compared, comparison_of
 from intern.service.replaying import Again
 from intern.stores.sqlite.traces import Votes
 
@@ -50,10 +50,10 @@ def again(then: str, now: str, **fields: Any) -> Again:
     ],
 )
 def test_a_replayed_answer_is_judged(replayed: Again, verdict: Verdict, by: str) -> None:
-    judged = judged_of(replayed)
+    judged = compared(replayed)
     assert (judged.verdict, judged.by) == (verdict, by)
 
 
 def test_a_judgement_counts_verdicts_and_calls() -> None:
-    found = judgement_of([again(PORT, PORT), again(PORT, WRONG, calls=2), again(PORT, PORT, calls=1)])
+    found = comparison_of([again(PORT, PORT), again(PORT, WRONG, calls=2), again(PORT, PORT, calls=1)])
     assert (found.verdicts, found.calls) == ({"same": 2, "changed": 1}, 3)

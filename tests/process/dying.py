@@ -56,7 +56,7 @@ LOOK_AGAIN = 0.002  # seconds, until a job is done
 LIFE = 0.12  # seconds of work, on average
 NOTHING = 0.002  # seconds of work
 IDLE = 1.0  # seconds of waiting for a model that never answers
-PATIENCE = 60.0  # seconds of waiting in a life that nobody kills
+PATIENCE = 60.0  # seconds; how long a life that is not killed may wait
 ACKNOWLEDGED = b"."
 
 

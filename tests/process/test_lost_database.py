@@ -1,4 +1,4 @@
-"""The bot names a damaged or lost database. After a restore it reads new messages, or older ones if it is told to."""
+"""The bot names a damaged or lost database. After a restore it reads new messages, and older ones only by a setting."""
 
 from __future__ import annotations
 

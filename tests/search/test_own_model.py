@@ -1,4 +1,4 @@
-"""The operator's own model: what it is told from, how its vectors are made, and what is said of a wrong file."""
+"""The operator's own model: its files, its vectors, and the errors for wrong files."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ async def test_secrets_are_masked_and_the_recording_says_that_it_cannot_be_repla
 
 
 async def test_what_a_member_wrote_is_in_no_recording_once_they_are_forgotten(bot: Bot) -> None:
-    """Their question, the capture of it, and an answer to somebody else that was shown the capture."""
+    """Record a member's question, its capture, and another member's answer that was shown the capture."""
     async with bot.at_work():
         place, other, elsewhere = bot.places
         plain = bot.sandbox.say("ann", QUESTION, channel_id=elsewhere)

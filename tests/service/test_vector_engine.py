@@ -1,4 +1,4 @@
-"""A data folder with a copy of its vectors in an engine: what people are told of it, and how it forgets."""
+"""A data folder with a copy of its vectors in an engine: status, search and forgetting."""
 
 from __future__ import annotations
 

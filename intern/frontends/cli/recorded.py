@@ -18,7 +18,7 @@ from intern.frontends.cli.output import in_words, show, show_each, show_result
 from intern.frontends.words import minute
 
 if TYPE_CHECKING:
-    from intern.lab.replaying import Judged, Judgement
+    from intern.lab.replaying import Compared, Comparison
     from intern.service.replaying import Said, Why
 
 _WIDEST = 100  # columns; longer lines are hard to read
@@ -181,17 +181,17 @@ def replay(
     check_folder(settings)
     if model and settings.llm.kind == "offline":
         raise ConfigError("--model names a model of an endpoint, and llm.base_url names none")
-    from intern.lab.replaying import judgement_of
+    from intern.lab.replaying import comparison_of
 
     wanted = since or id
     replayed = ask_folder(lambda intern: intern.replay(wanted, offline=offline, only=model or ""), settings)
-    done = judgement_of(replayed)
+    done = comparison_of(replayed)
     show_result(done, lambda done: show("\n".join(_table(done))), as_json=as_json)
     changed = {"worse", "changed", "prompt_changed"} & done.verdicts.keys()
     sys.exit(3 if "left_out" in done.verdicts else 1 if changed else 0)
 
 
-def _table(done: Judgement) -> Iterator[str]:
+def _table(done: Comparison) -> Iterator[str]:
     from intern.lab.replaying import VERDICTS
 
     for each in done.answers:
@@ -205,7 +205,7 @@ def _table(done: Judgement) -> Iterator[str]:
     yield f"model calls made anew: {done.calls}"
 
 
-def _row(judged: Judged) -> Iterator[str]:
+def _row(judged: Compared) -> Iterator[str]:
     again = judged.again
     by = f" by {judged.by}" if judged.by else ""
     why = again.unfit or (f"changed: {', '.join(again.changed)}" if again.changed else "")

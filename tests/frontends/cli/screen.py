@@ -76,7 +76,7 @@ class Terminal:
             ready, _, _ = select.select([self._fd], [], [], left)
             data = b""
             if ready:
-                with suppress(OSError):  # that is how a terminal says that nobody is there any more
+                with suppress(OSError):  # a terminal whose other end is closed raises this
                     data = os.read(self._fd, 65_536)
                 if not data:
                     self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])

@@ -343,7 +343,7 @@ def test_ctrl_c_at_the_prompt_ends_at_once_with_130(inherited: signal.Handlers) 
         while b"there was no question yet" not in shown:
             shown += os.read(terminal, 4096)
         os.write(terminal, b"\x03")
-        with suppress(OSError):  # that is how a terminal says that nobody is there any more
+        with suppress(OSError):  # a terminal whose other end is closed raises this
             while more := os.read(terminal, 4096):
                 shown += more
         _, status = os.waitpid(child, 0)

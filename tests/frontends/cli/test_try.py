@@ -225,7 +225,7 @@ def test_colours_are_for_terminals_whose_owner_wants_them(colour: str) -> None:
     )
     os.close(theirs)
     shown = b""
-    with suppress(OSError):  # that is how a terminal says that nobody is there any more
+    with suppress(OSError):  # a terminal whose other end is closed raises this
         while more := os.read(ours, 4096):
             shown += more
     os.close(ours)
