@@ -24,6 +24,7 @@ from intern.chat.conversations import answer_request, capture_of, capture_reques
 from intern.chat.dispatching import addressed, asks, teaches, worth_gathering
 from intern.chat.options import ConversationOptions
 from intern.chat.platform import History
+from intern.chat.reply_text import plain_line
 from intern.core import progress
 from intern.core.errors import ConfigError
 from intern.core.flow import AnswerRequest, Batch, ChannelRead, MessageRead
@@ -37,7 +38,14 @@ from intern.facts.prompts import EXTRACT, MAX_CONVERSATION_CHARS, given
 from intern.facts.segments import Segment
 from intern.learning.archiving import Archivist, Kept, Rehearsal, Rehearsed, rehearse
 from intern.learning.filing import Tally
-from intern.platforms.discord.exports import ExportedChannel, ExportedHistory, ExportedTeam, Exports, read_exports
+from intern.platforms.discord.exports import (
+    ExportedChannel,
+    ExportedHistory,
+    ExportedTeam,
+    Exports,
+    read_exports,
+    roles_in,
+)
 from intern.service.databases import at_rest, is_made
 from intern.service.intern import open_intern
 from intern.service.models import measure
@@ -56,6 +64,7 @@ Tell = Callable[[str], None]
 # A job lies in the database and is done between others: none of them should take long.
 _JOB_CAPTURES = 25
 _JOB_BYTES = 256 * 1024
+_ROLES_SAID = 10
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -185,9 +194,17 @@ def team_of(settings: Settings, wanted: Wanted) -> ExportedTeam:
     if not team.member_ids and not team.role_ids:
         raise ConfigError(
             "no team is set, so there is nothing to learn: name its members with --team-id or --team-role-id, "
-            "or set discord.team_member_ids or discord.team_role_ids"
+            f"or set discord.team_member_ids or discord.team_role_ids. {_roles_said(wanted.files)}"
         )
     return team
+
+
+def _roles_said(files: Sequence[Path]) -> str:
+    roles = [
+        f"{role.id} {plain_line(role.name)} (members: {role.members}, messages: {role.messages})"
+        for role in roles_in(files)[:_ROLES_SAID]
+    ]
+    return f"Roles in the export: {', '.join(roles)}" if roles else "The export names no roles"
 
 
 async def find_captures(exports: Exports, settings: Settings, *, since: datetime | None = None) -> Found:

@@ -14,7 +14,14 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from intern.core.errors import ChatRefusedError, ConfigError
 from intern.core.ids import ChannelId, MessageId, RoleId, UserId
-from intern.platforms.discord.exports import ExportedHistory, ExportedTeam, Exports, read_exports
+from intern.platforms.discord.exports import (
+    ExportedHistory,
+    ExportedRole,
+    ExportedTeam,
+    Exports,
+    read_exports,
+    roles_in,
+)
 from tests.examples import examples
 
 NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
@@ -100,6 +107,19 @@ def test_a_role_makes_a_team_member_in_every_file(tmp_path: Path) -> None:
     with_role["author"]["roles"] = [{"id": "77", "name": "Support"}, "strange"]
     exports = read(tmp_path, export(message(2)), export(with_role, channel="11"))
     assert {each.author.type for place in exports.channels for each in place.messages} == {"team_member"}
+
+
+def test_roles_are_listed_with_the_most_talkative_first_and_without_those_of_bots(tmp_path: Path) -> None:
+    def said(number: int, author: str, *roles: Any) -> dict[str, Any]:
+        told = message(number, author)
+        return told | {"author": told["author"] | {"roles": list(roles)}}
+
+    member, team = {"id": "70", "name": "Member"}, {"id": "77", "name": "Team"}
+    odd = [{"id": "drop table", "name": "x"}, "no role", {"name": "no id"}]
+    path = tmp_path / "0.json"
+    spoken = [said(1, "1", member), said(2, "2", member), said(3, "3", member, team), said(4, "3", member, team, *odd)]
+    path.write_text(json.dumps(export(*spoken, said(5, "9", {"id": "99"}), "no message")))
+    assert roles_in([path]) == [ExportedRole(RoleId("77"), "Team", 1, 2), ExportedRole(RoleId("70"), "Member", 3, 4)]
 
 
 def test_a_thread_hangs_in_its_category_and_a_forum_post_holds_its_own_opening(tmp_path: Path) -> None:

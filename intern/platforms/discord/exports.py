@@ -46,8 +46,18 @@ class ExportedTeam(Struct, frozen=True, kw_only=True):
     """intern's own account, if it is known: what corrects its answers teaches."""
 
 
+class ExportedRole(Struct, frozen=True):
+    """A role of people in the files."""
+
+    id: RoleId
+    name: str
+    members: int
+    messages: int
+
+
 class _Role(Struct, frozen=True):
     id: str
+    name: str | None = None
 
 
 class _Author(Struct, frozen=True, rename="camel"):
@@ -87,6 +97,12 @@ class _Head(Struct, frozen=True):
 
     id: str
     type: str | None = None
+
+
+class _Written(Struct, frozen=True):
+    """What is needed of a message to count it for its author's roles."""
+
+    author: _Author
 
 
 class _Guild(Struct, frozen=True):
@@ -144,6 +160,30 @@ def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
         tell("Reading {total} files", n, len(paths))
         reading.add(path)
     return reading.done()
+
+
+def roles_in(paths: Sequence[Path]) -> list[ExportedRole]:
+    """List the roles of people in the files, those with the most messages a member first. Blocks.
+
+    Raises ConfigError for a file that cannot be read, or that is no such export.
+    """
+    names: dict[str, str] = {}
+    members: dict[str, set[str]] = {}
+    messages: Counter[str] = Counter()
+    for path in paths:
+        for raw in _decoded(path).messages:
+            try:
+                author = fitted(_payload(raw), _Written).author
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue  # the import counts it
+            for role in () if author.is_bot else readable(author.roles, _Role):
+                if not _is_snowflake(role.id):
+                    continue
+                names[role.id] = role.name or ""
+                members.setdefault(role.id, set()).add(author.id)
+                messages[role.id] += 1
+    found = [ExportedRole(RoleId(role), name, len(members[role]), messages[role]) for role, name in names.items()]
+    return sorted(found, key=lambda role: role.messages / role.members, reverse=True)
 
 
 class ExportedHistory(MemoryHistory):

@@ -20,7 +20,7 @@ def export(folder: Path, *, guild: str = "5") -> Path:
             "id": answer,
             "timestamp": at,
             "content": "In the portal.",
-            "author": {"id": "21", "name": "maya", "roles": [{"id": "77"}]},
+            "author": {"id": "21", "name": "maya", "roles": [{"id": "77", "name": "Helpers"}]},
             "reference": {"messageId": asked},
         },
     ]
@@ -63,6 +63,7 @@ def test_mistakes_are_one_line_and_code_2(intern: Intern, folder: Path) -> None:
     code, out, err = intern("import", str(path))
     assert (code, out) == (2, "")
     assert err.startswith("intern: no team is set")
+    assert err.endswith("Roles in the export: 77 Helpers (members: 1, messages: 1)\n")
     for option in ("--team-id", "--team-role-id"):
         code, out, err = intern("import", str(path), "--team-id", "21", option, "@tess")
         assert (code, out, err.count("\n")) == (2, "", 1)
