@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "images"
 PLAY = FOLDER / "play.svg"
-PAGES = {"/": ("page-overview.png", 990), "/unanswered": ("page-unanswered.png", 530)}
+PAGES = {"/": ("page-overview.png", 990), "/gaps": ("page-unanswered.png", 530)}
 """Of the status page: what is shown, where, and how much of it."""
 PAGE_WIDTH = 1000
 INTERN = Path(sys.executable).parent / "intern"

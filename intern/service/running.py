@@ -272,10 +272,10 @@ class Running(Standing):
         stale = len(states) - states.count("ok") - left_out
         return (
             Number(label="Captures archived", value=len(stores.archive)),
-            Number(label="Topics", value=len(topics), href="/topics"),
+            Number(label="Topics", value=len(topics), href="/knowledge"),
             Number(label="Wait for review", value=len(stores.knowledge.awaiting()), href="/review"),
             Number(label="Parked", value=len(stores.knowledge.parked()), href="/parked"),
-            Number(label="Open questions", value=len(await self.stores.unanswered.all()), href="/unanswered"),
+            Number(label="Open questions", value=len(await self.stores.unanswered.all()), href="/gaps"),
             Number(label="Outdated answers", value=await self.stores.cited.count(), href="/outdated"),
             Number(label="Questions shed today", value=today.get(SHED, 0)),
             Number(label="Stale sources", value=stale, href="/sources"),

@@ -115,7 +115,7 @@ class Templates:
     def render(self, name: str, **values: Any) -> bytes:
         """Return a page as bytes."""
         # A text from a log may hold half a character.
-        return self._made.get_template(f"{name}.html").render(values).encode("utf-8", "replace")
+        return self._made.get_template(f"{name}.html").render(now=self._now(), **values).encode("utf-8", "replace")
 
     def _ago(self, moment: datetime) -> str:
         seconds = (self._now() - moment).total_seconds()

@@ -72,7 +72,7 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
                     assert (await client.get("/readyz")).json()["ready"] is True
                     await discord.say(discord.alice, UNKNOWN)
                     await seen.one_of(AIResult)
-                    while UNKNOWN not in (await client.get("/unanswered")).text:
+                    while UNKNOWN not in (await client.get("/gaps")).text:
                         pass  # it is written down with the marks, once a second
                     text = (await client.get("/")).text
                     assert all(stream.name in text for stream in STREAMS)

@@ -184,11 +184,15 @@ def test_texts_stand_out_from_their_ground_in_both_schemes() -> None:
     schemes = [dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6});", part)) for part in STYLE.split("prefers-color")[:2]]
     assert len(schemes) == 2
     for colours in schemes:
-        for ground in ("ground", "raised"):
-            for ink in ("ink", "quiet", "link", "good", "bad"):
+        for ground in ("ground", "raised", "sunken"):
+            for ink in ("ink", "quiet", "accent", "good", "warn", "bad"):
                 assert _contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
-        assert _contrast(colours["bar-0"], colours["ground"]) >= 3
-        assert _contrast(colours["bar-1"], colours["ground"]) >= 3
+        for kind in ("accent", "good", "warn", "bad"):
+            for ink in (kind, "ink"):
+                assert _contrast(colours[ink], colours[f"{kind}-soft"]) >= 4.5, (ink, kind)
+        assert _contrast(colours["on-accent"], colours["accent"]) >= 4.5
+        for shape in ("series-0", "series-1", "edge"):
+            assert _contrast(colours[shape], colours["raised"]) >= 3, shape
 
 
 def _contrast(one: str, other: str) -> float:

@@ -14,7 +14,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from intern.core.records import Filed
-from intern.frontends.http.server import PAGES
+from intern.frontends.http.shell import PAGES
 from tests.eval.hostile import STRINGS, strings
 from tests.frontends.http.chromium import CHROMIUM, WANTED, chromium
 from tests.frontends.http.site import QUESTIONS, Site, site
@@ -79,7 +79,7 @@ async def opened(
 async def shown_pages(page: Page) -> list[str]:
     """The addresses of all pages, one topic, one fact and one trace among them."""
     paths = [path for path, _ in PAGES] + ["/nuggets"]
-    for listing in ("/topics", "/answers", "/facts"):
+    for listing in ("/knowledge", "/questions", "/facts"):
         await page.goto(listing)
         first = page.locator(f'main a[href^="{listing}/"]').first
         if await first.count():
@@ -109,7 +109,7 @@ async def test_every_page_fits_its_window_and_complains_of_nothing(
             name = path.strip("/").split("/")[0] + ("-one" if path.count("/") > 1 else "")
             await page.screenshot(path=SCREENSHOTS / f"{name or 'overview'}-{scheme}-{width}.png", full_page=True)
         ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (ground == "rgb(255, 255, 255)") is (scheme == "light")
+        assert (ground == "rgb(245, 247, 249)") is (scheme == "light")
 
 
 async def pressed_until(page: Page, selector: str, *, key: str = "Tab", most: int = 60) -> None:
@@ -160,12 +160,12 @@ async def test_it_works_without_scripts_and_behind_a_token(browser: Browser, tmp
         site(tmp_path, token="a-token-of-the-operator") as made,
         opened(browser, made, scripts=False) as page,
     ):
-        await page.goto("/topics")
-        assert page.url.endswith("/login")
+        await page.goto("/knowledge")
+        assert page.url.endswith("/login?next=/knowledge")
         await page.screenshot(path=SCREENSHOTS / "login-light-1280.png")
         await page.get_by_label("token").fill("a-token-of-the-operator")
         await page.get_by_role("button", name="Log in").click()
-        await page.wait_for_url(made.address)
+        await page.wait_for_url("**/knowledge")
         await page.goto("/parked")
         await page.get_by_role("button", name="Try").click()
         await page.wait_for_url("**/parked?done=done")
@@ -182,5 +182,5 @@ async def test_hostile_texts_neither_run_nor_reach_out_nor_break_the_page(browse
             await page.goto(path)
             assert await page.locator("footer").last.inner_text(), path
             assert (path, await overflow(page)) == (path, 0)
-        await page.goto("/topics")
+        await page.goto("/knowledge")
         assert QUESTIONS[0] not in page.url

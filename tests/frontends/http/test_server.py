@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from intern.core.messages import AIResult, Citation, Conversation
 from intern.core.records import AwaitingReview, Filed, Parked, Rejected
 from intern.core.text.masking import Secret
 from intern.frontends.http.metrics import Metrics
-from intern.frontends.http.server import HEADERS, MAX_QUESTION_CHARS, PAGES, serving
+from intern.frontends.http.questions import MAX_QUESTION_CHARS
+from intern.frontends.http.server import serving
+from intern.frontends.http.shell import HEADERS, PAGES, STATIC
 from intern.service.monitoring import Check
 from intern.settings.loading import PageOptions
 from intern.stores.sqlite.traces import TraceStore
@@ -89,21 +92,24 @@ async def test_an_outdated_answer_is_shown_with_what_it_stood_on_and_what_its_so
     assert re.search(r'(?s)href="/outdated">Outdated answers</a></dt><dd>1<', (await get(own, "/")).text)
 
 
-async def test_every_page_is_served_with_all_headers_and_without_scripts(page: Site) -> None:
+async def test_every_page_is_served_with_all_headers_and_one_script_of_our_own(page: Site) -> None:
     paths = [path for path, _ in PAGES]
-    paths += ["/nuggets", "/healthz", "/readyz", "/static/style.css", "/static/icon.svg"]
+    paths += ["/nuggets", "/healthz", "/readyz", *(f"/static/{name}" for name in STATIC)]
     for path in paths:
         shown = await get(page, path)
         assert (path, shown.status_code) == (path, 200)
         assert HEADERS.items() <= dict(shown.headers).items() or all(
             shown.headers[name] == value for name, value in HEADERS.items()
         )
-        assert "<script" not in shown.text
+        scripts = re.findall(r"<script[^>]*>", shown.text)
+        assert scripts == ['<script src="/static/page.js" defer>'] * shown.headers["Content-Type"].startswith(
+            "text/html"
+        )
         assert " style=" not in shown.text
         assert " onclick" not in shown.text
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/topics/no-such-topic", "/answers/1", "/facts/no-such", "/metrics"])
+@pytest.mark.parametrize("path", ["/nowhere", "/topics/no-such-topic", "/questions/1", "/facts/no-such", "/metrics"])
 async def test_what_is_not_there_is_404_with_the_same_headers(page: Site, path: str) -> None:
     shown = await get(page, path)
     assert shown.status_code == 404
@@ -158,13 +164,13 @@ async def test_what_passes_the_gateway_is_noted_and_a_deleted_question_is_not_sh
     await own.writer.stores.unanswered.store()
     assert len(passed) == 2
     assert "none since the start" not in (await get(own, "/")).text
-    text = (await get(own, "/unanswered")).text
+    text = (await get(own, "/gaps")).text
     assert OPEN[2] not in text
     assert OPEN[1] in text
 
 
 async def test_open_questions_that_ask_the_same_stand_together_the_most_frequent_first(page: Site) -> None:
-    text = (await get(page, "/unanswered")).text
+    text = (await get(page, "/gaps")).text
     often, once = text.index("2 times"), text.index("1 time,")
     assert often < text.index(OPEN[1]) < once < text.index(OPEN[2])
     assert "no sources" in text
@@ -172,20 +178,20 @@ async def test_open_questions_that_ask_the_same_stand_together_the_most_frequent
 
 async def test_an_open_question_leads_to_its_trace_only_where_one_is_kept(own: Site) -> None:
     first, second, third = (samples.message(text, n=10_000 + n) for n, text in enumerate(OPEN))
-    text = (await get(own, "/unanswered")).text
-    assert set(re.findall(r'href="/answers/(\d+)"', text)) == {first.id, second.id, third.id}
+    text = (await get(own, "/gaps")).text
+    assert set(re.findall(r'href="/questions/(\d+)"', text)) == {first.id, second.id, third.id}
     await own.db.write(lambda db: db.run("delete from traces where question_id <> ?", (third.id,)))
     newer = samples.message("And a light one?", n=10_100)
     await TraceStore(own.db, clock=own.clock).keep([third.id, newer.id], third.channel_id, outcome="silent")
-    text = (await get(own, "/unanswered")).text
+    text = (await get(own, "/gaps")).text
     assert all(each in text for each in OPEN)
-    assert re.findall(r'href="/answers/(\d+)"', text) == [third.id]
-    assert (await get(own, f"/answers/{third.id}")).status_code == 200
-    assert (await get(own, f"/answers/{first.id}")).status_code == 404
+    assert re.findall(r'href="/questions/(\d+)"', text) == [third.id]
+    assert (await get(own, f"/questions/{third.id}")).status_code == 200
+    assert (await get(own, f"/questions/{first.id}")).status_code == 404
 
 
 async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
-    for path in ("/unanswered", "/parked"):
+    for path in ("/gaps", "/parked"):
         assert "the first" not in (await get(own, path)).text
     for n in range(120):
         own.writer.stores.unanswered.add([samples.message(f"what about zork{n}q{n}", n=20_000 + n)], "no_sources")
@@ -193,7 +199,7 @@ async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
     at = own.clock.now()
     parked = [Parked(qa_id=QAId(f"qa_20250101_000000.{n:06}"), at=at, reason="no topic") for n in range(1_200)]
     await own.writer.stores.knowledge.change(lambda db: db.decide(*parked))
-    text = (await get(own, "/unanswered")).text
+    text = (await get(own, "/gaps")).text
     assert "These are the first 100 of 122 groups, which hold 123 questions in all." in text
     assert text.count("<article") == 100
     text = (await get(own, "/parked")).text
@@ -205,7 +211,7 @@ async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
 
 
 async def test_topics_show_their_pairs_and_history(page: Site) -> None:
-    topics = (await get(page, "/topics")).text
+    topics = (await get(page, "/knowledge")).text
     names = re.findall(r'href="/topics/([a-z0-9-]+)"', topics)
     assert names
     shown = [(await get(page, f"/topics/{name}")).text for name in names]
@@ -284,10 +290,10 @@ async def test_nothing_is_told_to_wait_where_all_that_was_seen_is_handled(own: S
 
 
 async def test_the_trace_of_an_answer_and_of_a_silence_is_shown_step_by_step(page: Site) -> None:
-    listed = (await get(page, "/answers")).text
-    ids = re.findall(r'href="/answers/(\d+)"', listed)
+    listed = (await get(page, "/questions")).text
+    ids = re.findall(r'href="/questions/(\d+)"', listed)
     assert len(ids) == 4
-    texts = [(await get(page, f"/answers/{each}")).text for each in ids]
+    texts = [(await get(page, f"/questions/{each}")).text for each in ids]
     assert any(
         "silent</b>: <span" in text and OPEN[0] in text and "&#34;kind&#34;: &#34;question&#34;" in text
         for text in texts
@@ -314,7 +320,7 @@ async def test_a_question_that_no_message_asked_is_not_looked_for_on_discord(
 ) -> None:
     asked, where = MessageId("1330000000000000000"), ChannelId("200")
     await TraceStore(own.db, clock=own.clock).keep([asked], where, outcome=outcome, reason=reason)
-    text = (await get(own, f"/answers/{asked}")).text
+    text = (await get(own, f"/questions/{asked}")).text
     assert outcome in text
     assert (f'href="https://discord.com/channels/100/200/{asked}"' in text) is is_on_discord
 
@@ -486,7 +492,8 @@ async def test_a_form_beyond_its_bound_is_not_read(page: Site) -> None:
 async def test_without_the_token_only_the_door_and_health_are_there(guarded: Site) -> None:
     for path in [path for path, _ in PAGES] + ["/nuggets", "/topics/x", "/nowhere"]:
         shown = await get(guarded, path)
-        assert (path, shown.status_code, shown.headers["Location"]) == (path, 303, "/login")
+        login = "/login" if path == "/" else f"/login?next={path}"
+        assert (path, shown.status_code, shown.headers["Location"]) == (path, 303, login)
     assert (await get(guarded, "/metrics")).status_code == 401
     assert (await get(guarded, "/metrics", Authorization="Bearer wrong")).status_code == 401
     assert (await get(guarded, "/healthz")).json()["live"] is True
@@ -542,6 +549,28 @@ async def test_who_guesses_tokens_is_made_to_wait(guarded: Site) -> None:
             assert (await operator.get("/metrics", headers=bearer)).status_code == 200
             login = {"form_token": form_token(await operator.get("/login")), "token": TOKEN}
             assert (await operator.post("/login", data=login)).status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("wanted", "leads"),
+    [
+        ("/review", "/review"),
+        ("/questions?offset=100&why=no_sources", "/questions?offset=100&why=no_sources"),
+        *(
+            (each, "/")
+            for each in ("", "review", "//evil.example", "/\\evil.example", "/\t/evil.example", "https://evil.example")
+        ),
+    ],
+)
+async def test_a_login_leads_to_the_page_that_was_wanted_and_to_no_other_site(
+    guarded: Site, wanted: str, leads: str
+) -> None:
+    async with guarded.client() as client:
+        login = await client.get("/login", params={"next": wanted})
+        fields = {"form_token": form_token(login), "token": TOKEN, "next": wanted}
+        assert f'name="next" value="{escape(leads)}"' in login.text
+        assert (await client.post("/login", data=fields)).headers["Location"] == leads
+        assert (await client.get("/login", params={"next": wanted})).headers["Location"] == leads
 
 
 async def test_who_guesses_tokens_as_a_program_is_made_to_wait_too(guarded: Site) -> None:
@@ -635,7 +664,7 @@ async def test_a_database_that_takes_nothing_makes_it_not_ready_and_a_page_says_
         made.db.write = made.db.read = full  # type: ignore[method-assign,assignment]
         ready = await get(made, "/readyz")
         assert (ready.status_code, ready.json()["checks"]["database"]) == (503, False)
-        shown = await get(made, "/answers")
+        shown = await get(made, "/questions")
         assert (shown.status_code, "the disk is full" in shown.text) == (503, True)
         del made.db.write, made.db.read
 
@@ -645,10 +674,10 @@ async def test_a_page_with_a_bug_costs_the_bot_nothing(own: Site) -> None:
         raise ZeroDivisionError
 
     own.writer.stores.unanswered.all = bug  # type: ignore[method-assign,assignment]
-    shown = await get(own, "/unanswered")
+    shown = await get(own, "/gaps")
     assert shown.status_code == 500
     assert "ZeroDivision" not in shown.text
-    assert (await get(own, "/topics")).status_code == 200
+    assert (await get(own, "/knowledge")).status_code == 200
 
 
 # Where it is served.
@@ -691,10 +720,10 @@ async def test_no_stranger_s_text_becomes_part_of_a_page(tmp_path: Path) -> None
 
     async with site(tmp_path, texts=texts, answers=echo) as made, made.client() as client:
         plain = [
-            tags((await client.get(path)).text) for path in ("/unanswered", "/review", "/topics", "/facts", "/nuggets")
+            tags((await client.get(path)).text) for path in ("/gaps", "/review", "/knowledge", "/facts", "/nuggets")
         ]
-        names = re.findall(r'href="(/topics/[^"]+)"', (await client.get("/topics")).text)
-        ids = re.findall(r'href="(/answers/\d+)"', (await client.get("/answers")).text)
+        names = re.findall(r'href="(/topics/[^"]+)"', (await client.get("/knowledge")).text)
+        ids = re.findall(r'href="(/questions/\d+)"', (await client.get("/questions")).text)
         plain += [tags((await client.get(path)).text) for path in [*names, *ids[:15]]]
         token = form_token(await client.get("/ask"))
         for text in texts[:20]:
