@@ -1,29 +1,44 @@
-"""The bot on Discord until a signal ends it; the bot on a chat in memory, for `intern try` and tests."""
+"""The bot on Discord until a signal ends it, or on a chat in memory (`intern try`, tests); the page without a bot."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NoReturn
 
 import anyio
-from anyio import Event, create_task_group, open_signal_receiver
+from anyio import Event, create_task_group, open_signal_receiver, sleep
+from anyio.to_thread import run_sync
 
 from intern.actors.events import Events
-from intern.actors.pipeline import Parts, run_pipeline
+from intern.actors.job_worker import POLL_SECONDS
+from intern.actors.loops import surviving
+from intern.actors.pipeline import Fill, Parts, run_pipeline
+from intern.answering.posted_answers import PostedAnswers
+from intern.chat.checkpoints import Checkpoints
 from intern.chat.platform import Interactions
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import UnusableImageError
+from intern.core.ids import MessageId
 from intern.core.memory import giving_back, set_aside
-from intern.core.messages import Attachment
+from intern.core.messages import AIResult, Attachment, Conversation, RequestContext
 from intern.learning.archiving import Images
 from intern.platforms.discord.attachments import AttachedImages
 from intern.platforms.memory import Sandbox
-from intern.runtime.parts import Beside, OpenModels, Platform, parts_around
+from intern.runtime.parts import Beside, OpenModels, Platform, Serving, parts_around
+from intern.service.databases import open_database
+from intern.service.intern import open_intern
 from intern.service.models import open_models
+from intern.service.monitoring import Check, HealthChecks, Overheard
+from intern.service.running import Running
+from intern.service.searching import library_of
+from intern.service.status import holder_of
+from intern.service.stores import Stores
 from intern.settings.loading import Settings
+from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.stores.sqlite.work import Jobs
 
 __all__ = ["Events", "Sandbox", "open_sandbox"]
 
@@ -58,10 +73,15 @@ async def parts_on_discord(
 
 def run(settings: Settings, beside: Beside | None = None) -> None:
     """`intern run`: until SIGINT or SIGTERM. Raises ConfigError, KnowledgeError or ChatError, maybe in a group."""
-    anyio.run(_until_told, settings, beside)
+    anyio.run(_until_told, partial(run_on_discord, settings, beside=beside))
 
 
-async def _until_told(settings: Settings, beside: Beside | None) -> None:
+def show_page(settings: Settings, serving: Serving) -> None:
+    """`intern page`: until SIGINT or SIGTERM. Raises ConfigError or KnowledgeError, maybe in a group."""
+    anyio.run(_until_told, partial(run_page, settings, serving))
+
+
+async def _until_told(work: Callable[..., Awaitable[None]]) -> None:
     stop = Event()
 
     async def wait_for_signal() -> None:
@@ -72,8 +92,70 @@ async def _until_told(settings: Settings, beside: Beside | None) -> None:
     async with create_task_group() as tg:
         tg.start_soon(wait_for_signal)
         tg.start_soon(giving_back)
-        await run_on_discord(settings, stop=stop, beside=beside)
+        await work(stop=stop)
         tg.cancel_scope.cancel()
+
+
+_NO_BOT = Check(name="bot", ok=True, note="`intern page` shows this; `intern status` says whether a bot runs")
+
+
+async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None:
+    """Serve the page of a data folder, and do its jobs while no other process holds the folder."""
+    clock = SystemClock()
+    async with await open_database(settings) as db, create_task_group() as tg:
+        stores = await run_sync(partial(Stores, settings, db, clock, holds=False))
+        page = _Looking(
+            stores=stores,
+            answerer=_Asked(settings),
+            posted=_posted(stores),
+            overheard=Overheard(Sandbox(clock), clock=clock, drops=()),
+            checkpoints=Checkpoints(StoredCheckpoints(), baseline=MessageId("0")),
+            fill=Fill(),
+            checks=HealthChecks(db, None, clock=clock, is_open=None, elsewhere=lambda: (_NO_BOT,)),
+            usage=None,
+            breakers={},
+        )
+        async with serving(page):
+            tg.start_soon(_do_jobs, settings, stores.jobs)
+            await stop.wait()
+        tg.cancel_scope.cancel()
+
+
+class _Looking(Running):
+    """A data folder that this process does not hold: another one may change it at any time."""
+
+    async def renew(self) -> None:
+        if await run_sync(self.stores.renew):
+            self.posted = _posted(self.stores)
+
+
+class _Asked:
+    """Answers as `intern ask` does, with what is known at the time of the question."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
+        async with open_intern(self._settings) as intern:
+            return await intern.answer(conversation, context, addressed=addressed)
+
+
+def _posted(stores: Stores) -> PostedAnswers:
+    settings, knowledge = stores.settings, stores.knowledge
+    library = library_of(
+        settings, stores.archive, knowledge, search=None, embedder=None, clock=stores.clock, sources=stores.sources
+    )
+    return PostedAnswers(stores.cited, library, knowledge, emails=settings.kb.mask_emails)
+
+
+async def _do_jobs(settings: Settings, jobs: Jobs) -> None:
+    """Do jobs until cancelled. The folder is held only meanwhile, so that a bot can be started."""
+    while True:
+        with surviving("page"):
+            if await jobs.count_waiting() and not (await run_sync(holder_of, settings.data.dir))[1]:
+                async with open_intern(settings) as intern:
+                    await intern.do_jobs()
+        await sleep(POLL_SECONDS)
 
 
 class _NoImages:
@@ -101,14 +183,12 @@ async def open_sandbox(
     responses: Interactions | None = None,
     images: Images | None = None,
     models: OpenModels = open_models,
+    beside: Beside | None = None,
 ) -> AsyncGenerator[None]:
     """Run the whole bot on a chat in memory; leaving the block finishes all work."""
     platform = Platform(sandbox, responses or _NoCommands(), images or _NoImages())
-    stop = Event()
-    async with (
-        parts_around(settings, platform, events=events, clock=clock or SystemClock(), models=models) as parts,
-        create_task_group() as tg,
-    ):
+    put, stop = partial(parts_around, clock=clock or SystemClock(), models=models, beside=beside), Event()
+    async with put(settings, platform, events=events) as parts, create_task_group() as tg:
         tg.start_soon(partial(run_pipeline, parts, stop=stop, drain=True))
         await sandbox.wait_ready()
         try:

@@ -78,12 +78,16 @@ class Platform(NamedTuple):
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
 
 
+Serving = Callable[[Running], AbstractAsyncContextManager[object]]
+"""Serves the page until the block is left."""
+
+
 class Beside(NamedTuple):
     """What a front end runs beside the bot, such as the status page."""
 
     counters: monitoring.Counters
-    serving: Callable[[Running], AbstractAsyncContextManager[object]]
-    """Serves for as long as the bot is at work and until it has left."""
+    serving: Serving
+    """Is entered for as long as the bot is at work and until it has left."""
 
 
 @asynccontextmanager

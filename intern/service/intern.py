@@ -411,23 +411,27 @@ class Intern:
         said_after = current_time() + _SAID_AFTER
         while True:
             if current_time() >= said_after and not self._lock.held:
-                holder = await run_sync(self._lock.holder)
-                tell(f"{holder} works on this folder; waiting (Ctrl-C to stop)")
+                tell(f"{await run_sync(self._lock.holder)} works on this folder; waiting (Ctrl-C to stop)")
             outcome = await jobs.result(job_id)
             if outcome is not None:
                 if self._writer is None:
                     # Another process has written what our stores have not seen.
                     await run_sync(self._read)
                 return msgspec.json.decode(given_by(outcome), type=gives or Any)
-            if await self._holds_folder():
-                # The process that held the folder is gone: its jobs are ours now.
-                writer = await self._opened()
-                await jobs.reclaim()
-                await do_all(jobs, writer.do)
-                await self.write_files()
-            elif meanwhile is not None:
+            # Where the process that held the folder is gone, its jobs are ours now.
+            if not await self.do_jobs() and meanwhile is not None:
                 await meanwhile()
             await sleep(_POLL_SECONDS)
+
+    async def do_jobs(self) -> bool:
+        """Do the waiting jobs and return True; False where another process holds the folder. Raises KnowledgeError."""
+        if not await self._holds_folder():
+            return False
+        writer, jobs = await self._opened(), Jobs(self._db)
+        await jobs.reclaim()
+        await do_all(jobs, writer.do)
+        await self.write_files()
+        return True
 
     async def writer(self) -> Writer:
         """Return the writer of a folder that no other process uses. Raises FolderBusyError and KnowledgeError."""
@@ -452,9 +456,8 @@ class Intern:
 
     async def _opened(self) -> Writer:
         if self._writer is None:
-            learner = self._models.learning
-            make = partial(Writer, self._settings, self._db, learner, self._clock, embedder=self._embedder)
-            self._writer = await run_sync(make)
+            make, learning = partial(Writer, embedder=self._embedder), self._models.learning
+            self._writer = await run_sync(make, self._settings, self._db, learning, self._clock)
             await run_sync(self._read)
         return self._writer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol
@@ -194,10 +195,12 @@ class HealthChecks:
     """Asks each part how it is."""
 
     db: Database
-    lock: FolderLock
+    lock: FolderLock | None
+    """None where this process does not hold the folder."""
     _: KW_ONLY
     clock: Clock
-    is_open: Callable[[], bool]
+    is_open: Callable[[], bool] | None
+    """Whether a session with Discord is open; None where there is no Discord."""
     elsewhere: Callable[[], Sequence[Check]]
     """Tells of what is looked at elsewhere."""
     within: float = _LOOKED_WITHIN
@@ -217,18 +220,22 @@ class HealthChecks:
         """How all of it is; never waits longer than a probe does, and raises nothing."""
         async with create_task_group() as tg:
             tg.start_soon(self._look_at, "database", self._disk)
-            tg.start_soon(self._look_at, "folder", self._lock_file)
+            if self.lock is not None:
+                tg.start_soon(self._look_at, "folder", partial(self._lock_file, self.lock))
         self._looked_at = current_time()
         return self.known()
 
     def known(self) -> Health:
         """Return the health of all parts, with the disk as of the last look. Does not wait."""
-        is_open = self.is_open()
-        away = "no session with Discord is open: see what the log says of discord_connection_lost"
-        discord = Check(name="discord", ok=is_open, detail="" if is_open else away)
         disk = (self._looked[name] for name in ("database", "folder") if name in self._looked)
         looked = None if self._looked_at is None else current_time() - self._looked_at
-        return Health(checks=(discord, *disk, *self.elsewhere()), looked_seconds_ago=looked)
+        return Health(checks=(*self._discord(), *disk, *self.elsewhere()), looked_seconds_ago=looked)
+
+    def _discord(self) -> Iterator[Check]:
+        if self.is_open is not None:
+            is_open = self.is_open()
+            away = "no session with Discord is open: see what the log says of discord_connection_lost"
+            yield Check(name="discord", ok=is_open, detail="" if is_open else away)
 
     async def _look_at(self, name: str, look: Callable[[], Awaitable[Check]]) -> None:
         found = self._late(name)
@@ -240,19 +247,19 @@ class HealthChecks:
         note = f"it could not be looked at within {self.within:g} seconds"
         return Check(name=name, ok=False, note=note, detail=f"{note}; see how busy the disk is")
 
-    async def _lock_file(self) -> Check:
+    async def _lock_file(self, lock: FolderLock) -> Check:
         async with self._looking:
             if self._hangs:
                 return self._late("folder")
-            stands = await run_sync(self._stands, abandon_on_cancel=True, limiter=self._one_thread)
+            stands = await run_sync(self._stands, lock, abandon_on_cancel=True, limiter=self._one_thread)
         taken = "its lock file is gone or another: was the folder moved away under the running bot?"
         return Check(name="folder", ok=stands, detail="" if stands else taken)
 
-    def _stands(self) -> bool:
+    def _stands(self, lock: FolderLock) -> bool:
         """Run on a worker thread, which may outlive the caller."""
         self._hangs = True
         try:
-            return self.lock.stands
+            return lock.stands
         finally:
             self._hangs = False
 

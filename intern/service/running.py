@@ -231,6 +231,9 @@ class Running(Standing):
         self._counts, self._usage = Counts(db, clock=clock), UsageLog(db)
         self._facts, self._nuggets = FactStore(db, clock=clock), NuggetStore(db)
 
+    async def renew(self) -> None:
+        """Read again what another process may have changed. A running bot knows of every change."""
+
     async def overview(self) -> Overview:
         """Return the data of the front page."""
         today = self.clock.now().date()
@@ -418,6 +421,7 @@ class Running(Standing):
             while (outcome := await jobs.result(job_id)) is None:  # noqa: ASYNC110 another process may have done it
                 await sleep(_POLL_SECONDS)
             given_by(outcome)
+            await self.renew()
             return "done"
         return "waiting"
 

@@ -139,7 +139,7 @@ class Status(Struct, frozen=True, kw_only=True):
 def status_of(settings: Settings, *, clock: Clock) -> Status:
     """Read the folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
     paths = settings.paths
-    pid, running = _holder(settings.data.dir)
+    pid, running = holder_of(settings.data.dir)
     # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
     db = at_rest(settings)
     knowledge, copy = Knowledge(db), vector_copy_of(settings, db)
@@ -260,7 +260,7 @@ def lost_folders(paths: Paths, knowledge: Knowledge) -> Iterator[str]:
         yield f"{name} was edited by hand, which changes nothing; the edit is kept as {edited}: {adopt}delete it"
 
 
-def _holder(data_dir: Path) -> tuple[int | None, bool]:
+def holder_of(data_dir: Path) -> tuple[int | None, bool]:
     """Return the process that holds the folder, and whether one does. Reads the lock's file, to disturb no process.
 
     Only where a process died and left its id behind, the lock is tried, for an instant.

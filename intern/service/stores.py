@@ -85,25 +85,28 @@ async def engine_told(settings: Settings) -> tuple[Sequence[str], str]:
 
 
 class Stores:
-    """All stores of a data folder, for the process that holds the folder's lock."""
+    """All stores of a data folder, for the process that holds the folder's lock, or for one that only reads."""
 
-    def __init__(self, settings: Settings, db: Database, clock: Clock, files: FileLayer | None = None) -> None:
-        """Open the stores, and finish what a killed process left half done. Blocks.
+    def __init__(
+        self, settings: Settings, db: Database, clock: Clock, files: FileLayer | None = None, *, holds: bool = True
+    ) -> None:
+        """Open the stores, and finish what a killed process left half done, if this process `holds` the folder. Blocks.
 
         Raises KnowledgeError, and ConfigError where the setting of what is passed over would swallow what is to come.
         """
         self.settings, self.db, self.clock = settings, db, clock
         paths = settings.paths
         self.archive = Archive(paths.raw, clock=clock, files=files)
-        latest = max(clock.now(), self.archive.newest() or clock.now())
-        _check_passed_over(settings, latest)
-        _sweep(paths)
+        if holds:
+            _check_passed_over(settings, max(clock.now(), self.archive.newest() or clock.now()))
+            _sweep(paths)
         self.knowledge = Knowledge(db, clock=clock)
         if (cursor := self.knowledge.cursor()) is not None:
             self.archive.rise_above(cursor)
         traces = partial(traces_of, self.archive, self.knowledge.is_withdrawn)
         self.files = TextFiles(self.knowledge, paths, files, traces=traces)
-        _check_not_lost(paths, self.knowledge, self.files)
+        if holds:
+            _check_not_lost(paths, self.knowledge, self.files)
         self.knowledge.changed = self.files.wake
         self.passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
         self.sources = SourceFolder(paths.sources, settings.kb.max_source_bytes)
@@ -123,6 +126,7 @@ class Stores:
         self.search = search_of(settings, db)
         opened = partial(templates_of, settings)
         self.recorder = Recorder(db, settings.recorder, opened, clock=clock, emails=settings.kb.mask_emails)
+        self._version: object = None
 
     async def settle_vectors(self) -> str:
         """Bring the vector engine up to date; return why that was not possible, or nothing."""
@@ -133,6 +137,15 @@ class Stores:
         except (TimeoutError, KnowledgeError) as error:
             return str(error) or f"it takes longer than {_COPIED_WITHIN:g} seconds"
         return ""
+
+    def renew(self) -> bool:
+        """Read archive and decisions again if another process changed them. Return whether it did. Blocks."""
+        before, self._version = self._version, (self.knowledge.position(), self.archive.sizes())
+        if self._version == before:
+            return False
+        self.knowledge = Knowledge(self.db, clock=self.clock)
+        self.archive = Archive(self.settings.paths.raw, clock=self.clock)
+        return True
 
     async def begin(self) -> None:
         """Have the database know, before the first pair is archived, that the archive is its own."""

@@ -101,6 +101,17 @@ class Archive:
         """Return how many pairs there are."""
         return len(self._rows.times)
 
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Return size and time of each file: they change with each append and erasure. Raises KnowledgeError."""
+        sizes: dict[str, tuple[int, int]] = {}
+        for week in self._week_files():
+            try:
+                found = (self._dir / week).stat()
+            except OSError as error:
+                raise unreadable(self._dir / week, error) from error
+            sizes[week] = found.st_size, found.st_mtime_ns
+        return sizes
+
     def append(self, capture: Capture) -> CapturedPair:
         """Archive a capture; when this returns, it is on disk.
 

@@ -23,6 +23,7 @@ from intern.frontends.cli.output import ProgressLine, ReaderGoneError, ending_we
 COMMANDS = {
     "run": ("operating", "Run the bot on Discord."),
     "try": ("try_", "Try the whole bot in the terminal, without Discord."),
+    "page": ("operating", "Serve the status page without the bot."),
     "index": ("intake", "Bring the index of the knowledge base up to date."),
     "ask": ("asking", "Ask a question, as a community member would."),
     "search": ("asking", "Search all that is known."),

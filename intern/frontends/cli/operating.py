@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.frontends.cli.options import ask_folder, run_work, settings_of, settings_of_folder
+from intern.frontends.cli.options import ask_folder, check_folder, run_work, settings_of, settings_of_folder
 from intern.frontends.cli.output import say, show, show_result
 from intern.frontends.words import ago
 from intern.service import CONFIG_FILE
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from intern.service.databases import Moved
     from intern.service.doctor import Report
     from intern.service.restoring import Restored
+    from intern.service.running import Running
     from intern.service.status import Attended, ParkedPair, SourceStatus, Status
     from intern.service.stores import BackedUp
 
@@ -47,6 +49,31 @@ def run() -> None:
         beside = page_beside(settings)
     with heard_by(LogProgress()):  # its output is a log, on a terminal, too
         run(settings, beside)
+
+
+@click.command("page")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Else page.port; 0: any free port.")
+def page(*, port: int | None) -> None:
+    """Serve the status page without the bot.
+
+    For a look at a data folder without Discord, or beside a running bot. Approving, filing and the like are done here,
+    or by the bot if it runs; the folder is locked only meanwhile. The address is printed. Ends on SIGINT or SIGTERM.
+    Exit code 0: stopped. 2: a setting is missing or wrong, or there is no data folder. 3: the disk failed.
+    """
+    settings = settings_of({"page": {"enabled": True, **({} if port is None else {"port": port})}})
+    check_folder(settings)
+    settings.require_model()
+    from intern.frontends.http.server import serving
+    from intern.runtime.bot import show_page
+
+    @asynccontextmanager
+    async def served(running: Running) -> AsyncGenerator[None]:
+        async with serving(settings.page, running) as address:
+            show(address)
+            say("Ctrl-C ends this")
+            yield
+
+    show_page(settings, served)
 
 
 _FOLDERS = ("knowledge-base/sources", "team-knowledge/raw", "team-knowledge/topics")

@@ -41,8 +41,9 @@ _PATIENCE = 120.0  # seconds; a model on a slow machine takes its time
 @click.command("try")
 @click.argument("docs", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--play", is_flag=True, help="Play a short scene and end.")
+@click.option("--page", is_flag=True, help="Serve the status page, too; the first line says where.")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep what is learned in this folder.")
-def try_(docs: Path | None, *, play: bool, data: Path | None) -> None:
+def try_(docs: Path | None, *, play: bool, page: bool, data: Path | None) -> None:
     """Try the whole bot in the terminal, without Discord.
 
     DOCS is a folder with your documents; without it, those in the --data folder serve, or else a bundled sample.
@@ -53,7 +54,7 @@ def try_(docs: Path | None, *, play: bool, data: Path | None) -> None:
     in use. 130: stopped by Ctrl-C.
     """
     with _folders(docs, data) as (sources, folder):
-        settings = settings_of(_overrides(sources, folder, play=play), logs=True)
+        settings = settings_of(_overrides(sources, folder, play=play, page=page), logs=True)
         if settings.llm.kind == "endpoint":
             settings.require_model()
         with _logged_apart(settings, folder / "try.log", kept=data is not None):
@@ -96,7 +97,7 @@ def _folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path
         yield in_tree, folder
 
 
-def _overrides(sources: Path, folder: Path, *, play: bool) -> dict[str, dict[str, object]]:
+def _overrides(sources: Path, folder: Path, *, play: bool, page: bool) -> dict[str, dict[str, object]]:
     return {
         **in_folder(str(folder)),
         # People in a terminal do not wait for a quiet window.
@@ -104,6 +105,7 @@ def _overrides(sources: Path, folder: Path, *, play: bool) -> dict[str, dict[str
         # No other setting may write outside of the folder.
         "kb": {**_IN_FOLDER, "sources_dir": str(sources), "settle_seconds": 0.1},
         "log": {"level": "warning"},
+        "page": {"enabled": page},
     }
 
 
@@ -202,6 +204,7 @@ async def _play(settings: Settings) -> int:
         # `make demo` starts a program that is not on the PATH.
         started = sys.argv[0] if sys.argv[0].endswith("/intern") and not which("intern") else "intern"
         say(f"\nThat was all of it. Now with your own documents: {started} try FOLDER")
+        say("Add --page to see the status page beside it.")
         return 0
     say("\nintern: the scene did not go as it should; with a model, try again or look at the settings")
     return 1
@@ -304,8 +307,13 @@ class _Chat:
 async def _opened(settings: Settings, sandbox: Sandbox, scene: _Scene) -> AsyncGenerator[None]:
     """Run the bot, and yield once its documents are indexed. No progress is shown after that."""
     line = ProgressLine(sys.stderr)
+    beside = None
+    if settings.page.enabled:
+        from intern.frontends.http.server import page_beside  # aiohttp.web and Prometheus cost half a second
+
+        beside = page_beside(settings, tell=lambda address: tell(f"the page: {address}"))
     with scene.expecting("indexed") as indexed, heard_by(line):
-        async with open_sandbox(settings, sandbox, events=scene):
+        async with open_sandbox(settings, sandbox, events=scene, beside=beside):
             await indexed()
             line.end()
             yield

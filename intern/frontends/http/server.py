@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from errno import EADDRNOTAVAIL, errorcode
 from socket import gaierror
@@ -147,6 +147,8 @@ class _Pages:
             session = shell.session(request)
             if not isinstance(token, str) or not self._gate.is_own_form(session, token, request.headers):
                 raise web.HTTPForbidden(reason="This form is too old, or not ours; load the page again")
+        if request.path not in _OPEN:
+            await self._running.renew()
         return await handler(request)
 
     # What is shown.
@@ -229,13 +231,14 @@ def metrics_of(settings: Settings) -> Metrics:
     return Metrics(prompts=CALLED, version=__version__, currency=settings.llm.currency)
 
 
-def page_beside(settings: Settings) -> Beside:
-    """Return the page that the settings ask for."""
+def page_beside(settings: Settings, tell: Callable[[str], object] = lambda _: None) -> Beside:
+    """Return the page that the settings ask for; `tell` gets its address."""
     metrics = metrics_of(settings)
 
     @asynccontextmanager
     async def served(running: Running) -> AsyncGenerator[None]:
-        async with serving(settings.page, running, metrics=metrics):
+        async with serving(settings.page, running, metrics=metrics) as address:
+            tell(address)
             yield
 
     return Beside(metrics, served)

@@ -77,6 +77,10 @@ class Jobs(Store):
             (kind, key, payload),
         )
 
+    async def count_waiting(self) -> int:
+        """Return how many jobs wait."""
+        return await self.db.number("select count(*) from jobs where community = :community and state = 'waiting'")
+
     @writes
     def claim(self, db: Transaction, *, but: Collection[str] = ()) -> Job | None:
         """Take the oldest waiting job that is of none of the kinds `but`, or None. No two claims ever get the same."""

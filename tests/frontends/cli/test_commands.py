@@ -177,6 +177,7 @@ _WITHOUT = {"doctor", "prompts", "backtest", "completion", "help"}
         ["retry"],
         ["forget", "--user", "7"],
         ["index"],
+        ["page"],
     ],
     ids=" ".join,
 )

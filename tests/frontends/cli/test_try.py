@@ -17,6 +17,7 @@ from tests.endpoint_double import endpoint_double, refuse
 from tests.frontends.cli.conftest import Intern, command, environment, process
 
 ESCAPE = "\x1b"
+WITH_PAGE = "Add --page to see the status page beside it.\n"
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,7 @@ def temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_scene_shows_the_main_job_on_stdout(intern: Intern) -> None:
     code, out, err = intern("try", "--play")
     assert code == 0, err
-    assert err == "\nThat was all of it. Now with your own documents: intern try FOLDER\n"
+    assert err == f"\nThat was all of it. Now with your own documents: intern try FOLDER\n{WITH_PAGE}"
     documented, unknown, lesson, again = out.split("\n\n")[1:2] + _after(out, "bob: ", "mira (team", "carol: ")
     assert documented.startswith("alice: How do I change the port")
     assert "stays silent: its sources do not answer that (no_answer)" in unknown
@@ -61,7 +62,7 @@ def test_the_scene_names_a_program_that_is_not_on_the_path_as_it_was_started(fol
     done = subprocess.run(
         [sys.executable, program, "try", "--play"], capture_output=True, env=environment(), timeout=60, check=True
     )
-    assert done.stderr.decode().endswith(f"documents: {program} try FOLDER\n")
+    assert done.stderr.decode().endswith(f"documents: {program} try FOLDER\n{WITH_PAGE}")
 
 
 def test_a_scene_that_goes_wrong_ends_with_1(intern: Intern) -> None:

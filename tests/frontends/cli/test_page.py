@@ -1,0 +1,45 @@
+"""The page without Discord: beside `intern try`, and `intern page` on a data folder."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import IO
+
+import httpx
+import pytest
+
+from tests.frontends.cli.conftest import command, environment
+
+pytestmark = pytest.mark.rest
+
+
+@contextmanager
+def started(*arguments: str) -> Generator[subprocess.Popen[str]]:
+    place = environment(INTERN__LLM__PROVIDER="offline", INTERN__PAGE__PORT="0")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command(*arguments), text=True, env=place, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def address(lines: IO[str] | None) -> str:
+    assert lines is not None
+    return next(found[0] for line in lines if (found := re.search(r"http://127\.0\.0\.1:\d+/", line)))
+
+
+def test_the_page_stands_beside_the_sandbox_and_alone_on_its_folder() -> None:
+    with started("try", "--page", "--data", "data") as sandbox:
+        assert "Topics" in httpx.get(address(sandbox.stderr)).text
+        sandbox.communicate("/quit\n", timeout=60)
+        assert sandbox.returncode == 0
+    with started("page") as page:
+        where = address(page.stdout)
+        assert "kb:reference/configuration.md" in httpx.get(f"{where}sources").text
+        page.send_signal(signal.SIGINT)
+        assert page.wait(60) == 0
