@@ -110,7 +110,9 @@ def worded(name: str, prompts_dir: Path | None, constants: Mapping[str, str]) ->
     """Render one of the texts. Raises ConfigError as `load_wordings` does, with file and line."""
     file = wording_file(name, prompts_dir)
     try:
-        text = _JINJA.from_string(file.read_text(encoding="utf-8")).render(constants).strip()
+        text = file.read_text(encoding="utf-8")
+        # Most have nothing to render, and compiling one takes 3 ms.
+        text = (_JINJA.from_string(text).render(constants) if "{" in text else text).strip()
     except (OSError, UnicodeError, *MISTAKES) as error:
         raise ConfigError(f"{file}{_line_of(error)}: {error}") from error
     if not text or len(text) > _MAX_CHARS:

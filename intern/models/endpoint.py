@@ -18,7 +18,7 @@ import structlog
 from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError, ModelSchemaError
 from intern.core.log import get_logger
 from intern.core.messages import Image
-from intern.models.http import Call, Endpoint, FieldRefusedError
+from intern.models.http import Call, Endpoint, FieldRefusedError, Line
 from intern.models.limits import Limits
 from intern.models.options import LlmOptions, StructuredOutput
 from intern.models.prompt import InT, Model, OutT, Prompt, Schema, narrowed, reply_schema
@@ -156,8 +156,11 @@ class EndpointModel(Endpoint):
         section: str = "llm",
         form: Form | None = None,
         remember: Callable[[Form], Awaitable[object]] | None = None,
+        line: Line | None = None,
+        party: str = "",
     ) -> None:
-        super().__init__(options, path="/chat/completions", usage=usage, client=client, section=section)
+        path = "/chat/completions"
+        super().__init__(options, path=path, usage=usage, client=client, section=section, line=line, party=party)
         self._templates = templates
         self.form = form or Form()
         """The parts of requests that this endpoint accepts, learned from its refusals."""

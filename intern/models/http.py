@@ -26,7 +26,7 @@ import httpx
 
 from intern.core import errors
 from intern.core.log import get_logger
-from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits
+from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, Turns
 from intern.models.options import LlmOptions
 from intern.models.replies import TooLong, excerpt, has_ended, is_stream, joined, refusal_of
 from intern.models.usage import Usage
@@ -79,15 +79,41 @@ class FieldRefusedError(errors.ModelRefusedError):
 Client = httpx.AsyncClient
 
 
-class Endpoint:
-    """The connection, limits and errors of an endpoint. Close it with `aclose`, or use it as an async context manager.
+class Line:
+    """An endpoint as all communities of a process share it: its connections, their turns and its circuit breaker."""
 
-    A client that is handed in stays the caller's to close. Without one, httpx's defaults hold, so calls go through the
-    proxies that the environment names. Raises `ConfigError` for a missing or malformed `base_url`,
-    `api_key` or `model`; `section` is the table that the message names.
+    def __init__(self, options: LlmOptions, client: Client | None = None) -> None:
+        """Without a client, httpx's defaults hold: calls go through the proxies that the environment names."""
+        self.client = client or _client(options)
+        self._owned = None if client else self.client
+        self.turns, self.breaker = Turns(options), Breaker()
+
+    async def aclose(self) -> None:
+        """Close the connections, also when cancelled. A client that was handed in stays the caller's to close."""
+        with anyio.move_on_after(2, shield=True):
+            if self._owned is not None:
+                await self._owned.aclose()
+
+
+class Endpoint:
+    """The calls of one community to an endpoint, with their limits and errors.
+
+    Close it with `aclose`, or use it as an async context manager; a `client` or a `line` that is handed in stays the
+    caller's to close. On a line, the calls take turns with those of other parties. Raises `ConfigError` for a missing
+    or malformed `base_url`, `api_key` or `model`; `section` is the table that the message names.
     """
 
-    def __init__(self, options: LlmOptions, *, path: str, usage: Usage, client: Client | None, section: str) -> None:
+    def __init__(
+        self,
+        options: LlmOptions,
+        *,
+        path: str,
+        usage: Usage,
+        section: str,
+        client: Client | None = None,
+        line: Line | None = None,
+        party: str = "",
+    ) -> None:
         self._url = _url_of(options.base_url, path, section)
         self._key = _checked_key(options, section)
         if not options.model:
@@ -95,17 +121,15 @@ class Endpoint:
         self.where = _shown(self._url)
         """Its address, for messages."""
         self._options, self._section, self._usage = options, section, usage
-        self._limits = Limits(options, usage)
-        self.breaker = Breaker()
-        """The circuit breaker, also for health checks."""
+        self._is_shared, self._line = line is not None, line or Line(options, client)
+        self._client, self.breaker = self._line.client, self._line.breaker
+        self._limits = Limits(options, usage, turns=self._line.turns, party=party)
         self._headers = {
             "Content-Type": "application/json",
             "Accept": "text/event-stream, application/json",
             "Accept-Encoding": "identity",  # nothing that grows while it is read
             **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
         }
-        self._client = client or _client(options)
-        self._owned = None if client else self._client
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,10 +138,9 @@ class Endpoint:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections, also when cancelled."""
-        with anyio.move_on_after(2, shield=True):
-            if self._owned is not None:
-                await self._owned.aclose()
+        """Close what is its own, also when cancelled."""
+        if not self._is_shared:
+            await self._line.aclose()
 
     async def answered(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
         """Return the final answer of the endpoint, after retries. Raises the `ModelError` family."""

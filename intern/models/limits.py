@@ -1,6 +1,6 @@
 """How much of an endpoint we use: calls in flight, calls a minute, tokens and money a day; and its circuit breaker.
 
-Calls wait for the first two, in order of arrival. A budget that is used up is an error at once: tomorrow is far.
+Calls wait for the first two, communities in turn. A budget that is used up is an error at once: tomorrow is far.
 
 The circuit breaker leaves an endpoint that keeps failing alone for a while, then tries it with one call. While the
 circuit is closed, every call passes. FAILURES attempts in a row that fail open it, and every call is refused at once
@@ -11,14 +11,14 @@ the circuit; a probe that fails opens it again, for twice as long.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
+from math import inf
 from typing import NamedTuple
 
 import anyio
-from msgspec.structs import replace
 
 from intern.core.errors import ModelBudgetError, ModelBudgetTooSmallError
 from intern.models.options import BACKGROUND_SHARE, LlmOptions
@@ -63,61 +63,152 @@ def _too_much(takes: str, left: str, never: str) -> ModelBudgetError | ModelBudg
     return ModelBudgetError(f"{says}; it starts anew at 00:00 UTC")
 
 
-class _Gate:
-    """Calls in flight and calls a minute, for all that share it."""
+class _Turn:
+    """A call that waits for its place."""
 
-    def __init__(self, in_flight: int, per_minute: int) -> None:
-        self._slots = anyio.CapacityLimiter(in_flight)
-        self._window = Window(per_minute) if per_minute else None
-        self._next_in_line = anyio.Lock(fast_acquire=True)
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.given = False
+        self.woken = anyio.Event()
+
+
+_Kind = tuple[str, bool]
+"""The calls of a party, either its background work or the others."""
+
+
+class Turns:
+    """Calls in flight and calls a minute at one endpoint, for all that share it. Parties take turns.
+
+    The next place goes to the party with the fewest calls in flight, and of these to the one that began a call longest
+    ago. So a party that floods delays another one until one of its own calls ends, and no longer. Calls of one party
+    are served in order. Background work never has more than half of the places, and 80% of the minute.
+    """
+
+    def __init__(self, options: LlmOptions) -> None:
+        calls = options.calls_per_minute
+        self._free = {False: options.max_in_flight, True: max(1, options.max_in_flight // 2)}
+        """Places for all calls, and among these for background work."""
+        self._windows = {False: Window(calls), True: Window(max(1, int(calls * BACKGROUND_SHARE)))} if calls else {}
+        self._waiting: dict[_Kind, deque[_Turn]] = {}
+        self._busy: Counter[str] = Counter()
+        self._began: dict[str, int] = {}
+        """The number of the last call of each party that is busy."""
+        self._calls = 0
 
     @asynccontextmanager
-    async def passed(self) -> AsyncGenerator[None]:
-        async with self._slots:
-            if self._window:
-                async with self._next_in_line:
-                    # Only the next in line takes a start, so one wait is enough.
-                    if wait := self._window.wait(anyio.current_time()):
-                        await anyio.sleep(wait)
-                    self._window.start(anyio.current_time())
+    async def place(self, party: str, *, background: bool) -> AsyncGenerator[None]:
+        """Wait for a place, and hold it."""
+        kind = (party, background)
+        await self._wait(kind)
+        try:
             yield
+        finally:
+            self._leave(kind)
+
+    async def _wait(self, kind: _Kind) -> None:
+        self._calls += 1
+        turn = _Turn(self._calls)
+        self._waiting.setdefault(kind, deque()).append(turn)
+        try:
+            while True:
+                turn.woken = anyio.Event()
+                pause = self._give(anyio.current_time())
+                if turn.given:
+                    break
+                with anyio.move_on_after(pause):
+                    await turn.woken.wait()
+        except BaseException:
+            if turn.given:
+                self._leave(kind)
+            else:
+                self._take_out(kind, turn)
+            raise
+        finally:
+            self._look()
+
+    def _give(self, now: float) -> float:
+        """Give free places to calls that wait. Return the seconds until the minute has room for more."""
+        while ready := [kind for kind in self._waiting if not self._pause(kind, now)]:
+            kind = min(ready, key=self._order)
+            (party, background), turn = kind, self._waiting[kind][0]
+            self._take_out(kind, turn)
+            for each in {False, background}:
+                self._free[each] -= 1
+                if self._windows:
+                    self._windows[each].start(now)
+            self._calls += 1
+            self._busy[party] += 1
+            self._began[party] = self._calls
+            turn.given = True
+            turn.woken.set()
+        return min((self._pause(kind, now) for kind in self._waiting), default=inf)
+
+    def _pause(self, kind: _Kind, now: float) -> float:
+        """Return the seconds until a call of this kind may begin; infinite where a place must become free first."""
+        lanes = {False, kind[1]}
+        if not all(self._free[each] for each in lanes):
+            return inf
+        return max(self._windows[each].wait(now) for each in lanes) if self._windows else 0.0
+
+    def _order(self, kind: _Kind) -> tuple[int, int, int]:
+        party, _ = kind
+        return self._busy[party], self._began.get(party, 0), self._waiting[kind][0].number
+
+    def _look(self) -> None:
+        """Give free places; where the minute has no room, wake a call that waits, so that it looks again in time."""
+        now = anyio.current_time()
+        if self._give(now) < inf:
+            next(turns[0] for kind, turns in self._waiting.items() if self._pause(kind, now) < inf).woken.set()
+
+    def _leave(self, kind: _Kind) -> None:
+        party, background = kind
+        for each in {False, background}:
+            self._free[each] += 1
+        self._busy[party] -= 1
+        if not self._busy[party]:
+            del self._busy[party]
+            if not any((party, each) in self._waiting for each in (False, True)):
+                self._began.pop(party, None)
+        self._look()
+
+    def _take_out(self, kind: _Kind, turn: _Turn) -> None:
+        self._waiting[kind].remove(turn)
+        if not self._waiting[kind]:
+            del self._waiting[kind]
 
 
 class Limits:
     """The limits of one endpoint: calls in flight, calls a minute, and its budget of a UTC day.
 
-    What is spent and held back stands in `usage`, so endpoints that share it see each other's calls.
+    What is spent and held back stands in `usage`, so endpoints that share it see each other's calls. Those that
+    share `turns` are served in turn there, each under the name of its `party`.
     """
 
-    def __init__(self, options: LlmOptions, usage: Usage, share: float = 1.0, shared: tuple[_Gate, ...] = ()) -> None:
-        self._options, self._usage, self._share = options, usage, share
-        self._gates = (_Gate(options.max_in_flight, options.calls_per_minute), *shared)
+    def __init__(
+        self,
+        options: LlmOptions,
+        usage: Usage,
+        *,
+        turns: Turns | None = None,
+        party: str = "",
+        background: bool = False,
+    ) -> None:
+        self._options, self._usage, self._turns, self._party = options, usage, turns or Turns(options), party
+        self.is_background = background
+        """Whether these are the limits of background work."""
+        self._share = BACKGROUND_SHARE if background else 1.0
 
     def background(self) -> Limits:
         """Return these limits for work that must never starve answers: half in flight, 80% of the rest.
 
-        Such a call passes a narrower gate before the shared one, so it waits without holding up answers. All
-        background work should go through one such view, since each has a narrower gate of its own.
+        It waits without holding up answers.
         """
-        calls = self._options.calls_per_minute
-        narrower = replace(
-            self._options,
-            max_in_flight=max(1, self._options.max_in_flight // 2),
-            calls_per_minute=max(1, int(calls * BACKGROUND_SHARE)) if calls else 0,
-        )
-        return Limits(narrower, self._usage, share=BACKGROUND_SHARE, shared=self._gates)
-
-    @property
-    def is_background(self) -> bool:
-        """Whether these are the limits of background work."""
-        return len(self._gates) > 1
+        return Limits(self._options, self._usage, turns=self._turns, party=self._party, background=True)
 
     @asynccontextmanager
     async def attempt(self) -> AsyncGenerator[None]:
         """Wait for a slot and for the minute, around each attempt."""
-        async with AsyncExitStack() as stack:
-            for gate in self._gates:
-                await stack.enter_async_context(gate.passed())
+        async with self._turns.place(self._party, background=self.is_background):
             yield
 
     @asynccontextmanager

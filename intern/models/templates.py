@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -76,6 +77,12 @@ class Templates:
         self._turns: dict[str, tuple[Example, ...]] = {}
         filters = cast("dict[str, Callable[..., Any]]", self._jinja.filters)
         filters["fenced"] = fenced
+
+    def having(self, globals: Mapping[str, str]) -> Templates:  # noqa: A002 Jinja's own word
+        """Return the same compiled templates with other constants."""
+        other = copy(self)
+        other._constants, other._turns = {**_NO_CONSTANTS, **globals}, {}  # noqa: SLF001 - the same class
+        return other
 
     def check(self, prompts: Iterable[Prompt[Any, Any]]) -> None:
         """Find faults at start-up: missing templates, bad syntax, unknown variables."""

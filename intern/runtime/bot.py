@@ -30,7 +30,6 @@ from intern.platforms.memory import Sandbox
 from intern.runtime.parts import Beside, OpenModels, Platform, Serving, parts_around
 from intern.service.databases import open_database
 from intern.service.intern import open_intern
-from intern.service.models import open_models
 from intern.service.monitoring import Check, HealthChecks, Overheard
 from intern.service.running import Running
 from intern.service.searching import library_of
@@ -182,7 +181,7 @@ async def open_sandbox(
     clock: Clock | None = None,
     responses: Interactions | None = None,
     images: Images | None = None,
-    models: OpenModels = open_models,
+    models: OpenModels | None = None,
     beside: Beside | None = None,
 ) -> AsyncGenerator[None]:
     """Run the whole bot on a chat in memory; leaving the block finishes all work."""

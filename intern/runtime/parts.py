@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from anyio import move_on_after
@@ -28,7 +27,7 @@ from intern.actors.responder import Responder
 from intern.actors.router import Requests, Router
 from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, fetch, indexer, regularly, scout
 from intern.answering.posted_answers import PostedAnswers, Retractions
-from intern.answering.replying import Declining, Replying, load_wordings
+from intern.answering.replying import Declining, Replying
 from intern.answering.slash_commands import Commands
 from intern.answering.workflow import Answerer, Seeing
 from intern.answering.working import RepeatingModel, request_key
@@ -55,12 +54,13 @@ from intern.search.finding import Embedder
 from intern.service import monitoring
 from intern.service.calibration import setup_of
 from intern.service.databases import open_database
-from intern.service.models import Models, open_embedder, open_models, templates_of
+from intern.service.models import Models, Shared, open_embedder, open_models
 from intern.service.running import Running
 from intern.service.searching import library_of, never_discovered
 from intern.service.writer import Writer
 from intern.settings.loading import Settings
 from intern.sources.scanning import Changes
+from intern.stores.database import DEFAULT_COMMUNITY, Database
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.chat import CheckpointStore, Greeted, StoredCheckpoints
 from intern.stores.sqlite.traces import Counts, FeedbackStore, TraceStore, Unanswered
@@ -90,6 +90,23 @@ class Beside(NamedTuple):
     """Is entered for as long as the bot is at work and until it has left."""
 
 
+class Host(NamedTuple):
+    """What a process opens once, for all of its communities."""
+
+    lock: FolderLock
+    db: Database
+    shared: Shared
+    clock: Clock
+
+
+@asynccontextmanager
+async def open_host(settings: Settings, clock: Clock) -> AsyncGenerator[Host]:
+    """Hold the data folder, and open what communities share there."""
+    with FolderLock(settings.data.dir) as lock:
+        async with await open_database(settings) as db, Shared() as shared:
+            yield Host(lock, db, shared, clock)
+
+
 @asynccontextmanager
 async def parts_around(
     settings: Settings,
@@ -97,52 +114,73 @@ async def parts_around(
     *,
     events: Events,
     clock: Clock,
-    models: OpenModels = open_models,
+    models: OpenModels | None = None,
     beside: Beside | None = None,
 ) -> AsyncGenerator[Parts]:
-    """Put the bot together around a chat platform; hold the data folder meanwhile."""
-    with FolderLock(settings.data.dir) as lock:
-        async with (
-            await open_database(settings) as db,
-            models(settings, UsageLog(db), clock) as opened,
-            open_embedder(settings, db, clock, opened.usage) as embedder,
-        ):
-            await db.hold()
-            if beside is not None:
-                _add(beside.counters, platform.chat, opened.usage, events, embedder)
-            watch = monitoring.ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)
-            section = "llm" if settings.llm_kb is None else "llm.kb"
-            learning = watch.over(opened.learning, work="learning", section=section)
-            watched = opened._replace(answering=watch.over(opened.answering), learning=learning)
-            writer = await run_sync(partial(Writer, settings, db, watched.learning, clock, embedder=embedder))
-            await writer.stores.check_own()
-            if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
-                # With the writer's own store, which repeats nothing after a drop that failed.
-                key_of = request_key(settings.llm, templates_of(settings))
-                watched = watched._replace(answering=RepeatingModel(watched.answering, writer.stores.replies, key_of))
-            await writer.stores.jobs.reclaim()
-            await writer.stores.pending.load()
-            await writer.extraction.extractor.mend()
-            # A server that we never attended is looked back at as far as the operator wants.
-            first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
-            marks = await CheckpointStore(db).open(platform.chat.guild_ids, first)
-            audience = _Audience(platform.chat, settings.conversations)
-            archive, gone = writer.stores.archive, writer.stores.knowledge.is_withdrawn
-            missed = MissedChanges(archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id)
-            here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
-            attended = min(here, default=clock.now())
-            gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
-            stores = writer.stores
-            drops = (stores.unanswered.drop, stores.recorder.drop, stores.judgements.deleted)
-            overheard = monitoring.Overheard(gateway, clock=clock, drops=drops)
-            checkpoints = Checkpoints(marks, baseline=first)
-            room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder)
-            around = await _around(room)
-            running = _looked_at(room, around, lock=lock, watch=watch)
-            async with beside.serving(running) if beside else nullcontext():
-                yield around[0]
-            with surviving("projector"):
-                await writer.stores.files.catch_up()
+    """Put the bot of one community together around a chat platform; hold the data folder meanwhile."""
+    async with (
+        open_host(settings, clock) as host,
+        parts_of(host, DEFAULT_COMMUNITY, settings, platform, events=events, models=models, beside=beside) as parts,
+    ):
+        yield parts
+
+
+@asynccontextmanager
+async def parts_of(
+    host: Host,
+    community: str,
+    settings: Settings,
+    platform: Platform,
+    *,
+    events: Events,
+    models: OpenModels | None = None,
+    beside: Beside | None = None,
+) -> AsyncGenerator[Parts]:
+    """Put the bot of a community together: its stores, models and actors, within what the process shares."""
+    lock, _, shared, clock = host
+    models = models or partial(open_models, shared=shared, party=community)
+    async with (
+        host.db.lent(community) as db,
+        models(settings, UsageLog(db), clock) as opened,
+        open_embedder(settings, db, clock, opened.usage, shared=shared, party=community) as embedder,
+    ):
+        await db.hold()
+        if beside is not None:
+            _add(beside.counters, platform.chat, opened.usage, events, embedder)
+        watch = monitoring.ModelWatch(clock, _breakers(opened, embedder), beside and beside.counters)
+        section = "llm" if settings.llm_kb is None else "llm.kb"
+        learning = watch.over(opened.learning, work="learning", section=section)
+        watched = opened._replace(answering=watch.over(opened.answering), learning=learning)
+        opening = partial(Writer, embedder=embedder, templates=shared.templates)
+        writer = await run_sync(opening, settings, db, watched.learning, clock)
+        await writer.stores.check_own()
+        if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing
+            # With the writer's own store, which repeats nothing after a drop that failed.
+            key_of = request_key(settings.llm, shared.templates(settings))
+            watched = watched._replace(answering=RepeatingModel(watched.answering, writer.stores.replies, key_of))
+        await writer.stores.jobs.reclaim()
+        await writer.stores.pending.load()
+        await writer.extraction.extractor.mend()
+        # A server that we never attended is looked back at as far as the operator wants.
+        first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
+        marks = await CheckpointStore(db).open(platform.chat.guild_ids, first)
+        audience = _Audience(platform.chat, settings.conversations)
+        archive, gone = writer.stores.archive, writer.stores.knowledge.is_withdrawn
+        missed = MissedChanges(archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id)
+        here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
+        attended = min(here, default=clock.now())
+        gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
+        stores = writer.stores
+        drops = (stores.unanswered.drop, stores.recorder.drop, stores.judgements.deleted)
+        overheard = monitoring.Overheard(gateway, clock=clock, drops=drops)
+        checkpoints = Checkpoints(marks, baseline=first)
+        room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder, shared)
+        around = await _around(room)
+        running = _looked_at(room, around, lock=lock, watch=watch)
+        async with beside.serving(running) if beside else nullcontext():
+            yield around[0]
+        with surviving("projector"):
+            await writer.stores.files.catch_up()
 
 
 class _Room(NamedTuple):
@@ -154,13 +192,14 @@ class _Room(NamedTuple):
     models: Models
     writer: Writer
     embedder: Embedder | None
+    shared: Shared
 
 
 _Around = tuple[Parts, PostedAnswers, Seeing, Waiting, monitoring.CalibrationWatch]
 
 
 async def _around(room: _Room) -> _Around:
-    platform, overheard, audience, checkpoints, events, models, writer, embedder = room
+    platform, overheard, audience, checkpoints, events, models, writer, embedder, shared = room
     chat, stores, learning = platform.chat, writer.stores, writer.learning
     settings, db, clock = stores.settings, stores.db, stores.clock
     archive, knowledge, ledger = stores.archive, stores.knowledge, stores.posts
@@ -171,8 +210,7 @@ async def _around(room: _Room) -> _Around:
     events.count = counts.add
     events.unanswered = partial(_leave_open, stores.unanswered)
     allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
-    folder, introduction = settings.prompts.dir, {"project_introduction": settings.ai.project_introduction}
-    wordings = load_wordings(Path(folder) if folder else None, introduction)
+    wordings = shared.wordings(settings)
     handoff = settings.discord.handoff_role_id
     pending, attempts, indexing = stores.pending, stores.attempts, writer.indexing
     extraction, answered = writer.extraction, writer.extraction.answered

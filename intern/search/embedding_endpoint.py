@@ -20,7 +20,7 @@ from msgspec import Meta, Struct
 
 from intern.core.errors import KnowledgeError, ModelPromptTooLongError, ModelRefusedError, ModelReplyError
 from intern.core.log import get_logger
-from intern.models.http import Call, Endpoint, Reply
+from intern.models.http import Call, Endpoint, Line, Reply
 from intern.models.limits import Limits
 from intern.models.options import LlmOptions
 from intern.models.replies import TooLong, refusal_of
@@ -56,9 +56,17 @@ class EndpointEmbedder(Endpoint):
     """An embedder at an endpoint. `options` are those of `[llm]`, overridden by `[embeddings]`."""
 
     def __init__(
-        self, options: LlmOptions, *, usage: Usage, memory: VectorMemory | None = None, client: Client | None = None
+        self,
+        options: LlmOptions,
+        *,
+        usage: Usage,
+        memory: VectorMemory | None = None,
+        client: Client | None = None,
+        line: Line | None = None,
+        party: str = "",
     ) -> None:
-        super().__init__(options, path="/embeddings", usage=usage, client=client, section="embeddings")
+        path = "/embeddings"
+        super().__init__(options, path=path, usage=usage, client=client, section=USAGE, line=line, party=party)
         self.model = vectors_of(options)
         self.dimensions = 0
         """The length of the first vector that came; 0 before."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from itertools import chain
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from anyio import CancelScope
 from msgspec import Struct
@@ -18,6 +17,7 @@ from msgspec.structs import replace
 from intern.answering import offline as offline_answering
 from intern.answering.nearest import Nearest
 from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERIFY
+from intern.answering.replying import Wordings, load_wordings
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, TopicName
@@ -28,6 +28,7 @@ from intern.learning import classifying, prompts
 from intern.learning.draft import Journal, awaiting_review, planned, still_begins_with
 from intern.learning.regenerating import Describe, fingerprint
 from intern.models.endpoint import EndpointModel, Form, chat_request
+from intern.models.http import Line
 from intern.models.limits import Breaker
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
@@ -74,18 +75,72 @@ class Models(NamedTuple):
     """Points the answering model at what comes nearest to a question."""
 
 
+class Shared:
+    """What the communities of a process share: connections to endpoints, and the templates of prompts and messages.
+
+    Everything is opened at first use. Leaving the block closes it.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, ...], Line] = {}
+        self._templates: dict[str, Templates] = {}
+        self._wordings: dict[tuple[str, ...], Wordings] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for line in self._lines.values():
+            await line.aclose()
+
+    def line(self, options: LlmOptions, section: str) -> Line:
+        """Return the line to an endpoint. Its limits are those of the options that opened it."""
+        key = (section, options.base_url, options.api_key.reveal())
+        return self._lines.get(key) or self._lines.setdefault(key, Line(options))
+
+    def templates(self, settings: Settings) -> Templates:
+        """Return the templates of prompts, compiled once and checked once. Raises ConfigError."""
+        known = self._templates.get(settings.prompts.dir)
+        if known is None:
+            known = templates_of(settings)
+            known.check(PROMPTS)
+            self._templates[settings.prompts.dir] = known
+        return known.having(constants_of(settings))
+
+    def wordings(self, settings: Settings) -> Wordings:
+        """Return the messages to members, in all languages. Raises ConfigError."""
+        folder, introduction = settings.prompts.dir, settings.ai.project_introduction
+        if (known := self._wordings.get((folder, introduction))) is None:
+            known = load_wordings(Path(folder) if folder else None, {"project_introduction": introduction})
+            if len(self._wordings) < _MOST_WORDINGS:
+                self._wordings[folder, introduction] = known
+        return known
+
+
+_MOST_WORDINGS = 64  # 25 kB each; communities that say nothing of their project share one
+
+
 @asynccontextmanager
 async def open_models(
-    settings: Settings, log: UsageLog | None, clock: Clock, *, forms: FormLog | None = None
+    settings: Settings,
+    log: UsageLog | None,
+    clock: Clock,
+    *,
+    forms: FormLog | None = None,
+    shared: Shared | None = None,
+    party: str = "",
 ) -> AsyncGenerator[Models]:
     """Open the models. Raises ConfigError.
 
-    What they cost is kept in `log`, and what their endpoints refuse in `forms`, where there are such.
+    What they cost is kept in `log`, and what their endpoints refuse in `forms`, where there are such. What is `shared`
+    with other communities stays open; calls take turns there under the name of the `party`.
     """
     usage = Usage(log, clock=clock)
-    templates = templates_of(settings)
+    own = shared or Shared()
     bundled = LocalEmbedder(local_model(settings)) if embeddings_kind(settings) == "local" else None
     async with AsyncExitStack() as stack:
+        if shared is None:
+            await stack.enter_async_context(own)
         stack.push_async_callback(kept, usage)
 
         async def model(options: LlmOptions, section: str) -> EndpointModel | OfflineModel:
@@ -93,10 +148,16 @@ async def open_models(
                 # What is sure enough to be posted was measured with the English model.
                 is_measured = bundled is not None and bundled.model == ENGLISH.name
                 return OfflineModel(offline_rules(bundled if is_measured else None))
-            templates.check(PROMPTS)
-            form = await _remembered(forms, options)
-            remember, made = remembering(forms, options), partial(EndpointModel, templates=templates, usage=usage)
-            return await stack.enter_async_context(made(options, section=section, form=form, remember=remember))
+            return EndpointModel(
+                options,
+                templates=own.templates(settings),
+                usage=usage,
+                section=section,
+                form=await _remembered(forms, options),
+                remember=remembering(forms, options),
+                line=own.line(options, section),
+                party=party,
+            )
 
         answering = await model(settings.llm, "llm")
         learning = answering if settings.llm_kb is None else await model(settings.llm_kb, "llm.kb")
@@ -166,12 +227,18 @@ def embedding_model(settings: Settings) -> str | None:
 
 @asynccontextmanager
 async def open_embedder(
-    settings: Settings, db: Database | None, clock: Clock, usage: Usage | None = None
+    settings: Settings,
+    db: Database | None,
+    clock: Clock,
+    usage: Usage | None = None,
+    *,
+    shared: Shared | None = None,
+    party: str = "",
 ) -> AsyncGenerator[Embedder | None]:
     """Open what turns texts into vectors; None where search uses words alone. Raises ConfigError.
 
     Without a database, what was embedded before is not remembered, and calls are counted in `usage` alone, which
-    stays its owner's to keep.
+    stays its owner's to keep. What is `shared` is so as with models.
     """
     match embeddings_kind(settings):
         case "none":
@@ -184,7 +251,9 @@ async def open_embedder(
             options = settings.embeddings.over(settings.llm)
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(kept, counts)
-                yield await stack.enter_async_context(EndpointEmbedder(options, usage=counts, memory=memory))
+                line = shared.line(options, "embeddings") if shared else None
+                embedder = EndpointEmbedder(options, usage=counts, memory=memory, line=line, party=party)
+                yield await stack.enter_async_context(embedder)
 
 
 async def kept(usage: Usage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from functools import partial
@@ -20,6 +20,7 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.learning.forgetting import traces_of
+from intern.models.templates import Templates
 from intern.service.databases import at_rest
 from intern.service.models import embedding_model, templates_of
 from intern.service.projection import TextFiles
@@ -84,11 +85,21 @@ async def engine_told(settings: Settings) -> tuple[Sequence[str], str]:
     return (f"the vector engine answers ({engine.where}); it holds {held} of {there} vectors",), ""
 
 
+OpenTemplates = Callable[[Settings], Templates]
+
+
 class Stores:
     """All stores of a data folder, for the process that holds the folder's lock, or for one that only reads."""
 
     def __init__(
-        self, settings: Settings, db: Database, clock: Clock, files: FileLayer | None = None, *, holds: bool = True
+        self,
+        settings: Settings,
+        db: Database,
+        clock: Clock,
+        files: FileLayer | None = None,
+        *,
+        holds: bool = True,
+        templates: OpenTemplates = templates_of,
     ) -> None:
         """Open the stores, and finish what a killed process left half done, if this process `holds` the folder. Blocks.
 
@@ -124,7 +135,7 @@ class Stores:
         self.roles = RoleStore(db, clock=clock)
         self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
         self.search = search_of(settings, db)
-        opened = partial(templates_of, settings)
+        opened = partial(templates, settings)
         self.recorder = Recorder(db, settings.recorder, opened, clock=clock, emails=settings.kb.mask_emails)
         self._version: object = None
 

@@ -35,10 +35,11 @@ from intern.models.prompt import Model
 from intern.search.finding import Embedder
 from intern.service.calibration import calibrate
 from intern.service.learning import Learning
+from intern.service.models import templates_of
 from intern.service.reading import named_topic
 from intern.service.restoring import Adopted, adopt
 from intern.service.searching import Indexing, joined, never_discovered
-from intern.service.stores import Stores
+from intern.service.stores import OpenTemplates, Stores
 from intern.settings.loading import Settings
 from intern.sources.catalogue import unasked
 from intern.sources.discovery import Discovered, Discovery
@@ -276,6 +277,7 @@ class Writer:
         files: FileLayer | None = None,
         *,
         embedder: Embedder | None = None,
+        templates: OpenTemplates = templates_of,
     ) -> None:
         """Open the stores, and finish what a killed process left half done. Blocks.
 
@@ -283,7 +285,7 @@ class Writer:
         `web` fetches pages and `policy` says which; both are for tests.
         """
         self._settings, self._clock = settings, clock
-        self.stores = stores = Stores(settings, db, clock, files)
+        self.stores = stores = Stores(settings, db, clock, files, templates=templates)
         model = stores.recorder.over(model, settings.kb_model.known_as)
         self.indexing = Indexing(stores, model, embedder)
         self.learning = Learning(stores, model, self.indexing)

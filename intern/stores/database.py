@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from copy import copy
 from functools import lru_cache
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar, cast
 
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 
 from intern.core.errors import KnowledgeError
 
@@ -108,6 +109,24 @@ class Database(ABC):
         other = copy(self)
         other.community = community
         return other
+
+    @asynccontextmanager
+    async def lent(self, community: str) -> AsyncGenerator[Self]:
+        """Bind the database to a community for a while.
+
+        At the end, the community is held no more, and all is closed that was opened with it; the database stays open.
+        """
+        other = self.of(community)
+        other._others = []  # noqa: SLF001 - the same class
+        try:
+            yield other
+        finally:
+            with CancelScope(shield=True):
+                await other._close_others()  # noqa: SLF001
+                await other.let_go()
+
+    async def let_go(self) -> None:  # noqa: B027 most engines need nothing
+        """Hold the community no more."""
 
     async def hold(self) -> None:  # noqa: B027 most engines need nothing
         """Let no other process hold the community's database until this one is closed; holding it already is fine.

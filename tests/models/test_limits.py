@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
 import pytest
 from anyio import wait_all_tasks_blocked
@@ -10,7 +12,7 @@ from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
 from intern.core.errors import ModelBudgetError, ModelBudgetTooSmallError
-from intern.models.limits import Limits, Window
+from intern.models.limits import Limits, Turns, Window
 from intern.models.options import LlmOptions, Price
 from intern.models.usage import Usage
 from tests.fakes import HandClock
@@ -241,7 +243,7 @@ def virtual_time() -> pytest.MarkDecorator:
 
 @virtual_time()
 async def test_calls_a_minute_are_spread_in_order_of_arrival() -> None:
-    shared, starts = limits(in_flight=10, per_minute=2), list[tuple[int, float]]()
+    shared, starts = limits(in_flight=10, per_minute=1), list[tuple[int, float]]()
     begun = anyio.current_time()
 
     async def call(n: int) -> None:
@@ -252,7 +254,7 @@ async def test_calls_a_minute_are_spread_in_order_of_arrival() -> None:
         for n in range(5):
             tg.start_soon(call, n)
             await wait_all_tasks_blocked()
-    assert starts == [(0, 0), (1, 0), (2, 60), (3, 60), (4, 120)]
+    assert starts == [(0, 0), (1, 60), (2, 120), (3, 180), (4, 240)]
 
 
 @virtual_time()
@@ -270,3 +272,74 @@ async def test_a_burst_of_background_work_does_not_hold_up_an_answer() -> None:
             tg.start_soon(call, background)
         await wait_all_tasks_blocked()
         assert await call(shared) == pytest.approx(0)
+
+
+class Parties:
+    """Calls of ten seconds each, under trio's clock; `waited` has how long each party's calls waited."""
+
+    def __init__(self, in_flight: int, per_minute: int = 0) -> None:
+        options = LlmOptions(max_in_flight=in_flight, calls_per_minute=per_minute)
+        self._options, self.turns = options, Turns(options)
+        self.waited: dict[str, list[float]] = {}
+
+    async def call(self, party: str, *, background: bool = False) -> None:
+        limits = Limits(self._options, Usage(clock=HandClock()), turns=self.turns, party=party)
+        asked = anyio.current_time()
+        async with (limits.background() if background else limits).attempt():
+            self.waited.setdefault(party, []).append(anyio.current_time() - asked)
+            await anyio.sleep(10)
+
+
+def test_a_community_that_floods_delays_another_by_one_of_its_own_calls_at_most() -> None:
+    parties = Parties(in_flight=4)
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tg:
+            for n in range(100):
+                tg.start_soon(partial(parties.call, "floods", background=n % 2 == 0))
+            for n in range(20):
+                await anyio.sleep(20)
+                tg.start_soon(partial(parties.call, "asks", background=n % 2 == 0))
+
+    anyio.run(main, backend="trio", backend_options={"clock": MockClock(autojump_threshold=0)})
+    assert max(parties.waited["asks"]) <= 10
+    assert len(parties.waited["floods"]) == 100
+
+
+def test_a_minute_is_shared_fairly_too() -> None:
+    parties = Parties(in_flight=50, per_minute=6)
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tg:
+            for _ in range(30):
+                tg.start_soon(parties.call, "floods")
+            await anyio.sleep(1)
+            for _ in range(3):
+                tg.start_soon(parties.call, "asks")
+
+    anyio.run(main, backend="trio", backend_options={"clock": MockClock(autojump_threshold=0)})
+    # The first minute was taken before it asked; of the next one it gets its half.
+    assert parties.waited["asks"] == [59, 59, 59]
+    assert max(parties.waited["floods"]) == 300
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 40)), max_size=30), st.integers(0, 3))
+def test_every_call_gets_its_place_whoever_gives_up_meanwhile(calls: list[tuple[str, bool, int]], minute: int) -> None:
+    parties, served = Parties(in_flight=2, per_minute=minute), list[int]()
+
+    async def one(n: int, party: str, background: bool, begins: int) -> None:  # noqa: FBT001
+        await anyio.sleep(begins)
+        # Each third one gives up, waiting or in work.
+        with anyio.move_on_after(5 if n % 3 == 0 else 10_000):
+            await parties.call(party, background=background)
+            served.append(n)
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tg:
+            for n, call in enumerate(calls):
+                tg.start_soon(one, n, *call)
+
+    anyio.run(main, backend="trio", backend_options={"clock": MockClock(autojump_threshold=0)})
+    assert {n for n in range(len(calls)) if n % 3} <= set(served)
+    assert parties.turns._free == {False: 2, True: 1}
+    assert not parties.turns._busy

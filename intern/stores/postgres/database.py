@@ -173,6 +173,11 @@ class Database(database.Database):
             if self.community not in self._held:
                 await self._in_thread(self._take, self._writers)
 
+    async def let_go(self) -> None:
+        async with self._turns[self.community]:
+            if (held := self._held.pop(self.community, None)) is not None:
+                await to_thread.run_sync(held.connection.close)
+
     async def write(self, work: Callable[[Transaction], T]) -> T:
         async with self._turns[self.community]:
             return await self._in_thread(
