@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from intern.core.flow import DECLINED, AnswerRequest, Batch, Declined, DeclineReason, Filing, Reply
 from intern.core.ids import ChannelId, ConversationId, MessageId
@@ -44,8 +44,10 @@ class Events:
     def __init__(self) -> None:
         self.count: Callable[[str], object] = lambda _: None
         """Counts an event of that name, by the day."""
-        self.unanswered: Callable[[AnswerRequest, str], object] = lambda _request, _reason: None
-        """Hears of a question without an answer, and why; it must neither wait nor raise."""
+        self.question: Callable[[AnswerRequest, str, Mapping[str, Any]], object] = lambda _request, _reason, _debug: (
+            None
+        )
+        """Hears of a question, why there is no answer (or ""), and the steps; it must neither wait nor raise."""
         self.tally: Tally | None = None
         """The counters of `/metrics`, if that is served."""
 
@@ -56,11 +58,10 @@ class Events:
     def answered(self, request: AnswerRequest, result: AIResult) -> None:
         """Report the answer to a question, or silence with a reason."""
         self.asked(result)
-        if not result.should_reply:
-            self.unanswered(request, result.reason)
+        self.question(request, result.reason, result.debug or {})
 
     def asked(self, result: AIResult) -> None:
-        """Report the same for a question that only its asker sees, as with `/ask`: it is never listed as unanswered."""
+        """Report the same for a question that only its asker sees, as with `/ask`: its words are never kept."""
         self.count("questions_answered" if result.should_reply else "questions_silent")
         if self.tally:
             self.tally.answered(result)
@@ -69,7 +70,7 @@ class Events:
         """Report a declined question: too many wait already, its asker asked too much, or it is too old."""
         batch = declined.request.batch
         self.turned_away(declined.reason)
-        self.unanswered(declined.request, declined.reason)
+        self.question(declined.request, declined.reason, {})
         _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
 
     def turned_away(self, reason: DeclineReason) -> None:

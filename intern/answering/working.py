@@ -129,7 +129,7 @@ class Trace:
 
     @contextmanager
     def step(self, name: str, prompt: Prompt[Any, Any] | None = None) -> Generator[dict[str, Any]]:
-        """Take the step's fields; add `seconds`, and `tokens`, `cached_tokens` and `prompt` if one was asked.
+        """Take the step's fields; add `seconds`, and `tokens`, `cached_tokens`, `cost` and `prompt` if one was asked.
 
         Add `error` if it failed, and `unfinished` if it was given up.
         """
@@ -148,6 +148,8 @@ class Trace:
                 if meter.calls:
                     fields["tokens"] = meter.tokens
                     fields.update({} if prompt is None else {"prompt": prompt.name})
+                if meter.cost:
+                    fields["cost"] = round(meter.cost, 9)
                 if meter.cached_tokens:
                     fields["cached_tokens"] = meter.cached_tokens
                 if self._log.isEnabledFor(DEBUG):

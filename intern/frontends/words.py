@@ -1,10 +1,10 @@
-"""Times and decisions in words, for every front end."""
+"""Times, decisions, reasons and steps in words, for every front end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from intern.core.records import Decision, Filed, Moved, Replaced
 
@@ -76,3 +76,147 @@ def long(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(seconds, 0):.0f} seconds"
+
+
+SILENCES: Final[Mapping[str, str]] = {
+    "not_a_question": "not taken for a question",
+    "not_answerable": "not for the bot to answer",
+    "no_sources": "no source fits",
+    "sources_unreadable": "the sources that fit cannot be read",
+    "no_answer": "the sources do not answer it",
+    "no_citations": "the answer named no source",
+    "ungrounded": "the answer did not stand on the sources",
+    "too_long": "the answer was too long",
+    "rejected": "the answer failed its check",
+    "unsure": "the answer was not sure enough",
+    "timeout": "it took too long",
+    "over_budget": "the day's budget was spent",
+    "model_unavailable": "the model was away",
+    "model_failed": "the model gave no usable reply",
+    "knowledge_failed": "the knowledge could not be read",
+    "images_unavailable": "its images could not be loaded",
+    "asked too much": "its asker was over the hourly limit",
+    "shed": "too many questions waited",
+    "too old": "too old when it was read",
+    "too_old": "Discord was away until it was too old",
+    "question_deleted": "the question was deleted",
+    "team_answered": "the team answered first",
+    "not_public": "not everyone can read the channel",
+    "refused": "Discord refused the reply",
+    "no_thread": "Discord refused a thread",
+    "source_changed": "retracted, as its source changed",
+}
+"""Why a question has no answer, in a few words."""
+
+
+def silence(reason: str) -> str:
+    """Say why there is no answer; "answered" where there is one."""
+    return SILENCES.get(reason, reason.replace("_", " ")) if reason else "answered"
+
+
+def source(source_id: str, title: str = "") -> str:
+    """Name a source as people do, without its id where that tells them nothing."""
+    kind, _, name = source_id.partition(":")
+    match kind:
+        case "team":
+            return f"team answer in {name.partition('#')[0].removesuffix('.txt')}"
+        case "nugget":
+            return "summary of a conversation"
+        case "fact":
+            return "known fact"
+        case _:
+            return title or name or source_id
+
+
+class Step(NamedTuple):
+    """A step on the way to an answer, in words."""
+
+    name: str
+    lines: tuple[str, ...]
+    seconds: float | None
+    tokens: int
+    cost: float
+
+
+def steps(debug: Mapping[str, Any]) -> list[Step]:
+    """Say what each step of an answer decided, from its trace."""
+    return [_step(name, cast("_Fields", each)) for name, each in debug.items() if isinstance(each, Mapping)]
+
+
+_Fields = Mapping[str, Any]
+
+_KINDS: Final[Mapping[str, str]] = {
+    "answer": "A question that the sources may answer.",
+    "question": "A question.",
+    "chatter": "No question.",
+    "out_of_scope": "A question that is not for the bot.",
+    "unclear": "Not clear enough to answer.",
+    "not_covered": "A question that no source covers.",
+}
+
+
+def _step(name: str, step: _Fields) -> Step:
+    title, say = _STEPS.get(name, (name.replace("_", " "), lambda _: ()))
+    lines = [*filter(None, say(step))]
+    if error := step.get("error"):
+        lines.append(f"It failed: {error}")
+    if step.get("unfinished"):
+        lines.append("It was given up before its end.")
+    return Step(title, tuple(lines), step.get("seconds"), int(step.get("tokens", 0)), float(step.get("cost", 0.0)))
+
+
+def _gated(step: _Fields) -> Iterator[str]:
+    yield _KINDS.get(str(step.get("kind")), "")
+    yield str(step.get("reason", ""))
+
+
+def _searched(step: _Fields) -> Iterator[str]:
+    found, of = step.get("selected_sources_count", 0), step.get("entries_count", 0)
+    yield f"{_count(found, 'source')} of {of} may hold the answer." if found else f"None of {of} sources fits."
+    if step.get("searched") is False:
+        yield "The search could not tell, so descriptions decided."
+    if likeness := step.get("likeness"):
+        yield f"The nearest passage is like the question by {likeness:.2f} of 1."
+
+
+def _read(step: _Fields) -> Iterator[str]:
+    read, chars = step.get("loaded_sources_count", 0), step.get("shown_chars", 0)
+    yield f"{_count(read, 'source')} read, {_count(chars, 'character')} shown."
+    if unreadable := step.get("unreadable_sources_count"):
+        yield f"{_count(unreadable, 'source')} could not be read."
+
+
+def _written(step: _Fields) -> Iterator[str]:
+    chars, quotes = step.get("answer_chars", 0), step.get("quotes_count")
+    based = "" if quotes is None else f", based on {_count(quotes, 'quote')}"
+    yield f"{_count(chars, 'character')} written{based}." if chars else "No answer was written."
+    if strange := step.get("strange_quotes_count"):
+        yield f"{_count(strange, 'quote')} of the model stood in no passage."
+    yield from (f"Not in the sources: {each}" for each in step.get("strange", ()))
+
+
+def _checked(step: _Fields) -> Iterator[str]:
+    by = "By code" if step.get("by") == "code" else "By the model"
+    yield f"{by}: the answer {'holds' if step.get('is_good_enough') else 'does not hold'}."
+    yield str(step.get("reason", ""))
+    yield from (f"Not backed: {each}" for each in step.get("issues", ()))
+
+
+def _scored(step: _Fields) -> Iterator[str]:
+    bar = step.get("threshold")
+    needed = "nothing is calibrated" if bar is None else f"{bar:.2f} is needed"
+    yield f"A score of {step.get('score', 0.0):.2f}; {needed}."
+
+
+_STEPS: Final[Mapping[str, tuple[str, Callable[[_Fields], Iterable[str]]]]] = {
+    "gate": ("Is it a question?", _gated),
+    "selection": ("Search", _searched),
+    "loading": ("Read", _read),
+    "generation": ("Answer", _written),
+    "verification": ("Check", _checked),
+    "confidence": ("How sure", _scored),
+}
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NoReturn
@@ -31,6 +31,7 @@ from intern.runtime.parts import Beside, OpenModels, Platform, Serving, parts_ar
 from intern.service.databases import open_database
 from intern.service.intern import open_intern
 from intern.service.monitoring import Check, HealthChecks, Overheard
+from intern.service.replaying import Again
 from intern.service.running import Running
 from intern.service.searching import library_of
 from intern.service.status import holder_of
@@ -111,6 +112,7 @@ async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None
             checkpoints=Checkpoints(StoredCheckpoints(), baseline=MessageId("0")),
             fill=Fill(),
             checks=HealthChecks(db, None, clock=clock, is_open=None, elsewhere=lambda: (_NO_BOT,)),
+            replay=partial(_replayed, settings),
             usage=None,
             breakers={},
         )
@@ -137,6 +139,11 @@ class _Asked:
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
         async with open_intern(self._settings) as intern:
             return await intern.answer(conversation, context, addressed=addressed)
+
+
+async def _replayed(settings: Settings, name: str) -> Sequence[Again]:
+    async with open_intern(settings) as intern:
+        return await intern.replay(name)
 
 
 def _posted(stores: Stores) -> PostedAnswers:

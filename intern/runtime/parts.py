@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from anyio import move_on_after
 from anyio.to_thread import run_sync
@@ -26,11 +26,12 @@ from intern.actors.poster import Poster, Waiting
 from intern.actors.responder import Responder
 from intern.actors.router import Requests, Router
 from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, fetch, indexer, regularly, scout
+from intern.answering.offline import is_chatter
 from intern.answering.posted_answers import PostedAnswers, Retractions
 from intern.answering.replying import Declining, Replying
 from intern.answering.slash_commands import Commands
 from intern.answering.workflow import Answerer, Seeing
-from intern.answering.working import RepeatingModel, request_key
+from intern.answering.working import RepeatingModel, request_key, steps_of
 from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
@@ -55,6 +56,7 @@ from intern.service import monitoring
 from intern.service.calibration import setup_of
 from intern.service.databases import open_database
 from intern.service.models import Models, Shared, open_embedder, open_models
+from intern.service.replaying import Again, Recordings
 from intern.service.running import Running
 from intern.service.searching import library_of, never_discovered
 from intern.service.writer import Writer
@@ -63,7 +65,8 @@ from intern.sources.scanning import Changes
 from intern.stores.database import DEFAULT_COMMUNITY, Database
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.chat import CheckpointStore, Greeted, StoredCheckpoints
-from intern.stores.sqlite.traces import Counts, FeedbackStore, TraceStore, Unanswered
+from intern.stores.sqlite.questions import NOT_ASKED, Questions
+from intern.stores.sqlite.traces import Counts, FeedbackStore, TraceStore
 from intern.stores.sqlite.usage import UsageLog
 
 
@@ -171,7 +174,7 @@ async def parts_of(
         attended = min(here, default=clock.now())
         gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
         stores = writer.stores
-        drops = (stores.unanswered.drop, stores.recorder.drop, stores.judgements.deleted)
+        drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.deleted)
         overheard = monitoring.Overheard(gateway, clock=clock, drops=drops)
         checkpoints = Checkpoints(marks, baseline=first)
         room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder, shared)
@@ -195,7 +198,8 @@ class _Room(NamedTuple):
     shared: Shared
 
 
-_Around = tuple[Parts, PostedAnswers, Seeing, Waiting, monitoring.CalibrationWatch]
+_Replay = Callable[[str], Awaitable[Sequence[Again]]]
+_Around = tuple[Parts, PostedAnswers, Seeing, Waiting, monitoring.CalibrationWatch, _Replay]
 
 
 async def _around(room: _Room) -> _Around:
@@ -208,7 +212,7 @@ async def _around(room: _Room) -> _Around:
     chat.recall_roles(await stores.roles.known())
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     events.count = counts.add
-    events.unanswered = partial(_leave_open, stores.unanswered)
+    events.question = partial(_note, stores.questions)
     allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
     wordings = shared.wordings(settings)
     handoff = settings.discord.handoff_role_id
@@ -354,7 +358,14 @@ async def _around(room: _Room) -> _Around:
         )
     keep = partial(_keep, room, CheckpointStore(db), counts)
     parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep)
-    return parts, posted, answers, poster.waiting, calibration
+    return parts, posted, answers, poster.waiting, calibration, partial(_replayed, room, answerer)
+
+
+async def _replayed(room: _Room, answerer: Answerer, name: str) -> Sequence[Again]:
+    stores = room.writer.stores
+    recordings = Recordings(stores.db, stores.archive, stores.knowledge)
+    learning, templates = room.models.learning, await run_sync(room.shared.templates, stores.settings)
+    return await recordings.replay(name, answerer=answerer, learning=learning, templates=templates, offline=False)
 
 
 _TOLD_WITHIN = 5.0  # seconds
@@ -381,22 +392,26 @@ class _Audience:
 
 
 async def _keep(room: _Room, marks: CheckpointStore, counts: Counts, moved: StoredCheckpoints) -> None:
-    """Store each second how far channels are settled, and what was counted, left open, spent and seen."""
+    """Store each second how far channels are settled, and what was counted, asked, spent and seen."""
     stores, usage = room.writer.stores, room.models.usage
     # Before the marks: what is not read again shall not have been forgotten.
     await stores.roles.keep(room.platform.chat.noted_roles())
     if usage is not None:
         await usage.keep()
     await counts.store()
-    await stores.unanswered.store()
+    await stores.questions.store()
     await stores.judgements.store()
     await marks.keep(moved)
     await stores.recorder.store()
 
 
-def _leave_open(unanswered: Unanswered, request: AnswerRequest, reason: str) -> None:
-    if reason != "not_a_question":  # then there is nothing to answer
-        unanswered.add(request.batch.messages, reason)
+def _note(questions: Questions, request: AnswerRequest, reason: str, debug: Mapping[str, Any]) -> None:
+    """Keep the words of a question, but none of chatter."""
+    messages, steps, seconds = request.batch.messages, steps_of(debug), debug.get("seconds", 0.0)
+    if reason == NOT_ASKED and (not request.called or is_chatter("\n".join(each.text for each in messages))):
+        return
+    tokens, cost = (sum(step.get(name, 0) for step in steps) for name in ("tokens", "cost"))
+    questions.add(messages, reason, request.channel, seconds=seconds, tokens=tokens, cost=cost)
 
 
 def _add(to: monitoring.Counters, chat: ChatPlatform, usage: Usage | None, events: Events, by: Embedder | None) -> None:
@@ -411,7 +426,7 @@ def _add(to: monitoring.Counters, chat: ChatPlatform, usage: Usage | None, event
 
 def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: monitoring.ModelWatch) -> Running:
     """Collect the data for the page and for a monitoring system."""
-    parts, posted, answers, waiting, calibration = around
+    parts, posted, answers, waiting, calibration, replay = around
     db, clock = room.writer.stores.db, room.writer.stores.clock
     checks = monitoring.HealthChecks(
         db,
@@ -433,6 +448,7 @@ def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: monitor
         checkpoints=parts.checkpoints,
         fill=parts.fill,
         checks=checks,
+        replay=replay,
         usage=room.models.usage,
         breakers=_breakers(room.models, room.embedder),
     )

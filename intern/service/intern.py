@@ -40,6 +40,7 @@ from intern.service.calibration import Calibrated, look, setup_of
 from intern.service.databases import at_rest, open_database
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models, templates_of
+from intern.service.questions import AskedQuestions
 from intern.service.reading import Known
 from intern.service.replaying import Again, Recordings, Why
 from intern.service.restoring import Adopted, Restored, export, restore
@@ -255,18 +256,16 @@ class Intern:
         """
         return await (self._recordings.why(name) if name else self._recordings.newest(limit))
 
-    async def replay(self, wanted: str | datetime, *, offline: bool = False, only: str = "") -> tuple[Again, ...]:
-        """Work out again what was recorded about a name, or all answers since a time, with today's code and templates.
+    @property
+    def questions(self) -> AskedQuestions:
+        """What members asked, and the gaps that are left. Raises KnowledgeError."""
+        return AskedQuestions(self._settings, self._db, self._recordings, self._have_done, self._clock)
 
-        See `Recordings.replay`. Raises ConfigError where nothing was recorded, and KnowledgeError.
-        """
+    async def replay(self, wanted: str | datetime, *, offline: bool = False, only: str = "") -> tuple[Again, ...]:
+        """Work out again what was recorded about a name, or all answers since a time, as `Recordings.replay` does."""
+        learning, templates = self._models.learning, await run_sync(templates_of, self._settings)
         return await self._recordings.replay(
-            wanted,
-            answerer=self._answerer,
-            learning=self._models.learning,
-            templates=await run_sync(templates_of, self._settings),
-            offline=offline,
-            only=only,
+            wanted, answerer=self._answerer, learning=learning, templates=templates, offline=offline, only=only
         )
 
     async def retire_fact(self, fact_id: FactId, why: str) -> Retirement:

@@ -81,6 +81,7 @@ class Learning:
         try:
             # The team answered these questions, so nothing that was replied to them is repeated.
             await self._stores.replies.drop(capture.message_ids)
+            await self._stores.questions.settle(capture.message_ids, "answered")
             await self._stores.judgements.corrected(capture.message_ids, tuple(_said_by_team(capture)))
             await self._stores.counts.store()
         except KnowledgeError as error:
@@ -170,7 +171,7 @@ class Learning:
         withdrawn = await withdraw(self._knowledge, self._archive, message_ids, self._clock.now())
         await self._stores.files.clear_edited()
         await self._stores.pending.forget(message_ids)
-        await self._stores.unanswered.forget(message_ids)
+        await self._stores.questions.forget(message_ids)
         await self._stores.cited.drop(message_ids)
         await self._stores.replies.drop(message_ids)
         await self._stores.recorder.withdraw(message_ids, withdrawn.topics if withdrawn else ())

@@ -140,6 +140,11 @@ class Recordings:
         """
         return tuple([await self._told(each) for each in await self._of(name)])
 
+    async def of_question(self, question_id: MessageId) -> Why | None:
+        """Return the newest recording of an answer, or of the silence, to a question."""
+        found = [each for each in await self._store.of(question_id) if each.kind == ANSWER]
+        return await self._told(found[-1]) if found else None
+
     async def newest(self, limit: int) -> tuple[Why, ...]:
         """Return the newest recordings, newest first."""
         return tuple([await self._told(each) for each in await self._store.newest(limit)])

@@ -6,7 +6,7 @@ Reads the stores that the process holds; opens none anew, and delays no actor.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import sha256
@@ -27,17 +27,19 @@ from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext
 from intern.core.records import Fact, Nugget, Occurrence, PairDecision, Parked
-from intern.core.text.words import grouped
+from intern.core.text.masking import encoded
 from intern.learning.review import Review
 from intern.service.calibration import Calibrated, look
 from intern.service.monitoring import Health, HealthChecks, Standing
+from intern.service.questions import AskedQuestions
 from intern.service.reading import Reading, TopicLine, TopicText, WaitingPair
+from intern.service.replaying import Again, Recordings
 from intern.service.status import SHED, SourceStatus, sources_of
 from intern.service.writer import given_by
 from intern.sources.library import message_link
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.traces import Counts, FeedbackStore, Trace, TraceStore, UnansweredQuestion
+from intern.stores.sqlite.traces import Counts, FeedbackStore
 from intern.stores.sqlite.usage import PromptUsage, UsageLog
 from intern.stores.sqlite.work import Retry, retry_of
 
@@ -123,18 +125,6 @@ class Listed(Struct, Generic[T], frozen=True, kw_only=True):
     offset: int = 0
 
 
-class OpenQuestions(Struct, frozen=True, kw_only=True):
-    """Questions without an answer, grouped by what they ask, the most frequent groups first."""
-
-    groups: tuple[tuple[UnansweredQuestion, ...], ...]
-    traced: Collection[MessageId]
-    """The ids of questions that have a trace: traces do not last as long as questions may."""
-    total: int
-    """All groups."""
-    questions: int
-    """All questions in them."""
-
-
 class Waiting(Struct, frozen=True, kw_only=True):
     """The oldest captures that wait, and how many there are in all."""
 
@@ -178,16 +168,6 @@ class OutdatedAnswers(Struct, frozen=True, kw_only=True):
     """`ai.retract` is on."""
 
 
-class AnswerPage(Struct, frozen=True, kw_only=True):
-    """The trace of a question."""
-
-    trace: Trace
-    question: str
-    """In its own words, where they are kept."""
-    link: str
-    """To the message on Discord; empty where there is none, as for a command, or it is unknown."""
-
-
 class Answered(Struct, frozen=True, kw_only=True):
     """What the box to ask gave."""
 
@@ -222,12 +202,16 @@ class Running(Standing):
     posted: PostedAnswers
     checkpoints: Checkpoints
     checks: HealthChecks
+    replay: Callable[[str], Awaitable[Sequence[Again]]]
+    """Works out again what was recorded about a name; also raises the ModelError family."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         db, clock = self.stores.db, self.clock
         self._began = clock.now()
-        self._traces, self._votes = TraceStore(db, clock=clock), FeedbackStore(db, clock=clock)
+        self._votes = FeedbackStore(db, clock=clock)
+        recordings = Recordings(db, self.stores.archive, self.stores.knowledge)
+        self.asked = AskedQuestions(self.settings, db, recordings, self._job, clock)
         self._counts, self._usage = Counts(db, clock=clock), UsageLog(db)
         self._facts, self._nuggets = FactStore(db, clock=clock), NuggetStore(db)
 
@@ -278,7 +262,7 @@ class Running(Standing):
             Number(label="Topics", value=len(topics), href="/knowledge"),
             Number(label="Wait for review", value=len(stores.knowledge.awaiting()), href="/review"),
             Number(label="Parked", value=len(stores.knowledge.parked()), href="/parked"),
-            Number(label="Open questions", value=len(await self.stores.unanswered.all()), href="/gaps"),
+            Number(label="Open questions", value=len(await self.stores.questions.open()), href="/gaps"),
             Number(label="Outdated answers", value=await self.stores.cited.count(), href="/outdated"),
             Number(label="Questions shed today", value=today.get(SHED, 0)),
             Number(label="Stale sources", value=stale, href="/sources"),
@@ -298,14 +282,6 @@ class Running(Standing):
             cost_budget=options.daily_cost_budget,
             currency=options.currency,
         )
-
-    async def unanswered(self) -> OpenQuestions:
-        """Questions without an answer, the most frequent first."""
-        questions = await self.stores.unanswered.all()
-        groups = await run_sync(grouped, [each.text for each in questions])
-        traced = await self._traces.having([each.question_id for each in questions])
-        shown = tuple(tuple(questions[place] for place in places) for places in groups[:_ROWS])
-        return OpenQuestions(groups=shown, traced=traced, total=len(groups), questions=len(questions))
 
     async def outdated(self) -> OutdatedAnswers:
         """List posted answers that their sources do not support any more, newest first."""
@@ -332,7 +308,7 @@ class Running(Standing):
 
     async def review(self, action: Literal["approve", "reject"], qa_id: QAId) -> Done:
         """Approve or reject a capture, as `intern review` does it."""
-        return await self._have_done("review", msgspec.json.encode(Review(action=action, qa_ids=(qa_id,))))
+        return await self._have_done("review", Review(action=action, qa_ids=(qa_id,)))
 
     async def parked(self) -> Listed[ParkedCapture]:
         """Pairs that could not be filed, the newest first."""
@@ -346,7 +322,7 @@ class Running(Standing):
         decided = self.stores.knowledge.of(qa_id)
         if not isinstance(decided, Parked):
             raise ConfigError(f"{qa_id[:80]} is not parked any more")
-        done = await self._have_done("retry", msgspec.json.encode((qa_id,)))
+        done = await self._have_done("retry", (qa_id,))
         return "parked" if done == "done" and isinstance(self.stores.knowledge.of(qa_id), Parked) else done
 
     async def topics(self) -> Sequence[TopicLine]:
@@ -364,24 +340,6 @@ class Running(Standing):
         sources = [each for state in _STALE_FIRST for each in known if each.state == state]
         some, now = tuple(left_out[:_ROWS]), self.clock.now()
         return Sources(sources=tuple(sources), left_out=some, left_out_total=len(left_out), now=now)
-
-    async def answers(self, offset: int) -> Listed[Trace]:
-        """List the traces of questions, newest first."""
-        traces = await self._traces.newest(_ROWS, offset)
-        return Listed(rows=tuple(traces), total=await self._traces.count(), offset=offset)
-
-    async def answer(self, question_id: MessageId) -> AnswerPage:
-        """How that came about for one question, met by any of its messages."""
-        trace = await self._traces.of(question_id)
-        if trace is None:
-            raise ConfigError(f"nothing is kept of a question {question_id[:40]!r}")
-        texts = {each.question_id: each.text for each in await self.stores.unanswered.all()}
-        return AnswerPage(
-            trace=trace,
-            question=texts.get(trace.question_id, ""),
-            # What came by a command has the command's id, which leads nowhere.
-            link="" if trace.outcome.endswith("for one member") else self._link(trace.channel_id, trace.question_id),
-        )
 
     async def facts(self, offset: int) -> Listed[Fact]:
         """Facts but for the secret ones, newest first."""
@@ -413,16 +371,19 @@ class Running(Standing):
         seconds, unseen = current_time() - began, result.reason in COULD_NOT_LOOK
         return Answered(question=question, result=result, seconds=seconds, could_not_look=unseen)
 
-    async def _have_done(self, kind: str, payload: bytes) -> Done:
-        """Submit a job, as commands do, and wait for a while until it is done."""
-        jobs = self.stores.jobs
+    async def _have_done(self, kind: str, given: object) -> Done:
+        return "waiting" if await self._job(kind, given) == "waiting" else "done"
+
+    async def _job(self, kind: str, given: object) -> object:
+        """Submit a job, as commands do, and wait for a while; return its result, or "waiting" if it takes longer."""
+        jobs, payload = self.stores.jobs, encoded(given)
         job_id = await jobs.submit(kind, payload, key=sha256(payload).hexdigest())
         with move_on_after(_DONE_WITHIN):
             while (outcome := await jobs.result(job_id)) is None:  # noqa: ASYNC110 another process may have done it
                 await sleep(_POLL_SECONDS)
-            given_by(outcome)
+            done = msgspec.json.decode(given_by(outcome))
             await self.renew()
-            return "done"
+            return done
         return "waiting"
 
     async def _known_sources(self) -> tuple[SourceStatus, ...]:

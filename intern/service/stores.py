@@ -40,8 +40,9 @@ from intern.stores.sqlite.judgements import JudgementStore
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains, copied, problems
 from intern.stores.sqlite.outbox import CitedStore, Outbox
+from intern.stores.sqlite.questions import Questions
 from intern.stores.sqlite.search_index import SqliteSearchStore
-from intern.stores.sqlite.traces import Counts, Unanswered
+from intern.stores.sqlite.traces import Counts
 from intern.stores.sqlite.usage import ReplyStore
 from intern.stores.sqlite.vector_copy import VectorCopy
 from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
@@ -133,7 +134,7 @@ class Stores:
         self.left_out = LeftOutStore(db, clock=clock)
         self.names = NameStore(db)
         self.roles = RoleStore(db, clock=clock)
-        self.unanswered = Unanswered(db, clock=clock, emails=settings.kb.mask_emails)
+        self.questions = Questions(db, clock=clock, emails=settings.kb.mask_emails)
         self.search = search_of(settings, db)
         opened = partial(templates, settings)
         self.recorder = Recorder(db, settings.recorder, opened, clock=clock, emails=settings.kb.mask_emails)

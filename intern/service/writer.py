@@ -36,6 +36,7 @@ from intern.search.finding import Embedder
 from intern.service.calibration import calibrate
 from intern.service.learning import Learning
 from intern.service.models import templates_of
+from intern.service.questions import Settling
 from intern.service.reading import named_topic
 from intern.service.restoring import Adopted, adopt
 from intern.service.searching import Indexing, joined, never_discovered
@@ -291,7 +292,7 @@ class Writer:
         self.learning = Learning(stores, model, self.indexing)
         self.extraction = Extraction(stores, model)
         self._derived: tuple[Forgets, ...] = (
-            *(stores.pending, stores.remains, stores.unanswered, stores.cited, stores.replies),
+            *(stores.pending, stores.remains, stores.questions, stores.cited, stores.replies),
             *(self.extraction, VectorMemory(db, clock=clock)),
         )
         self._discovery = discovery_of(settings, stores.search, model, clock)
@@ -313,6 +314,7 @@ class Writer:
             "adopt": (str, self.adopt),
             "calibrate": (tuple[Judgement, ...], partial(calibrate, self.stores.judgements, self._settings)),
             "rebuild_search": (None, self._rebuild_search),
+            "settle": (Settling, self._settle),
         }
 
     async def adopt(self, label: str) -> Adopted:
@@ -384,7 +386,7 @@ class Writer:
 
     async def _written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Find a member's messages that are in no archive."""
-        kept = await self.stores.remains.written_by(user_id) | await self.stores.unanswered.written_by(user_id)
+        kept = await self.stores.remains.written_by(user_id) | await self.stores.questions.written_by(user_id)
         return kept | await self.extraction.written_by(user_id) | await self.stores.cited.written_by(user_id)
 
     async def _erase(self, found: Search) -> Erased:
@@ -418,6 +420,9 @@ class Writer:
     async def _refresh(self) -> Refreshed:
         with unasked():  # for a search, which makes no model call by itself
             return await self.indexing.refresh(describe=self._settings.kb_model.kind == "offline")
+
+    async def _settle(self, settling: Settling) -> None:
+        await self.stores.questions.settle(settling.question_ids, settling.how)
 
     async def _capture(self, capture: Capture) -> CapturedPair | None:
         pair = await self.learning.keep(capture)

@@ -160,6 +160,11 @@ async def everything(shop: Shop) -> None:
     await traces.keep([message(1)], ChannelId("7"), outcome="silent", reason=QUESTION[2])
     await traces.keep([message(11)], ChannelId("7"), outcome="answered")
     await FeedbackStore(shop.db, clock=shop.clock).vote(message(11), MIA, up=True)
+    hers = replace(samples.message(QUESTION[2]), id=message(1), author=samples.author("mia"))
+    hers = replace(hers, author=replace(hers.author, id=MIA))
+    shop.work.stores.questions.add([hers], "")
+    await shop.work.stores.questions.store()
+    shop.work.stores.questions.add([replace(hers, id=message(4))], "no_answer")
 
 
 async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -> None:
@@ -491,9 +496,9 @@ async def test_questions_that_nobody_could_answer_are_forgotten_with_their_membe
     shop = Shop(tmp_path)
     async with shop.open() as work:
         for each in asked:
-            work.stores.unanswered.add([each], "no_sources")
-        await work.stores.unanswered.store()
+            work.stores.questions.add([each], "no_sources")
+        await work.stores.questions.store()
         assert (await work.forget(Forget(user_id=MIA))).messages == 2
-        assert [each.text for each in await work.stores.unanswered.all()] == [f"Who is {TOM}?"]
+        assert [each.text for each in await work.stores.questions.open()] == [f"Who is {TOM}?"]
         await work.learning.withdraw([message(2)])
-        assert await work.stores.unanswered.all() == ()
+        assert await work.stores.questions.open() == ()

@@ -23,7 +23,7 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, Top
 from intern.core.messages import Citation, MemberRoles
 from intern.models.usage import Meter
 from intern.stores.database import Row, Value
-from intern.stores.sqlite import chat, outbox, traces, usage
+from intern.stores.sqlite import chat, outbox, questions, traces, usage
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.store import Store
@@ -217,6 +217,7 @@ READS: dict[str, Read] = {
     "NameStore.of": lambda db: chat.NameStore(db).of([MEMBER]),
     "NameStore.in_text": lambda db: chat.NameStore(db).in_text("Thanks, Alice Liddell."),
     "CitedStore.sources": lambda db: outbox.CitedStore(db).sources(),
+    "CitedStore.of": lambda db: outbox.CitedStore(db).of([ASKED.id]),
     "CitedStore.citing": lambda db: outbox.CitedStore(db).citing(SOURCE),
     "CitedStore.count": lambda db: outbox.CitedStore(db).count(),
     "CitedStore.outdated": lambda db: outbox.CitedStore(db).outdated(9),
@@ -231,13 +232,15 @@ READS: dict[str, Read] = {
     "Outbox.answered_in": lambda db: outbox.Outbox(db, clock=CLOCK).answered_in(THREAD),
     "TraceStore.of": lambda db: traces.TraceStore(db, clock=CLOCK).of(ASKED.id),
     "TraceStore.newest_in": lambda db: traces.TraceStore(db, clock=CLOCK).newest_in(CHANNEL),
-    "TraceStore.newest": lambda db: traces.TraceStore(db, clock=CLOCK).newest(9),
-    "TraceStore.count": lambda db: traces.TraceStore(db, clock=CLOCK).count(),
-    "TraceStore.having": lambda db: traces.TraceStore(db, clock=CLOCK).having([ASKED.id]),
     "Counts.of": lambda db: traces.Counts(db, clock=CLOCK).of(TODAY),
     "Counts.since": lambda db: traces.Counts(db, clock=CLOCK).since(date.min),
-    "Unanswered.all": lambda db: traces.Unanswered(db, clock=CLOCK).all(),
-    "Unanswered.written_by": lambda db: traces.Unanswered(db, clock=CLOCK).written_by(MEMBER),
+    "Questions.open": lambda db: questions.Questions(db, clock=CLOCK).open(),
+    "Questions.find": lambda db: questions.Questions(db, clock=CLOCK).find(questions.QuestionFilter(), 9),
+    "Questions.reasons": lambda db: questions.Questions(db, clock=CLOCK).reasons(),
+    "Questions.places": lambda db: questions.Questions(db, clock=CLOCK).places(),
+    "Questions.of": lambda db: questions.Questions(db, clock=CLOCK).of(ASKED.id),
+    "Questions.votes": lambda db: questions.Questions(db, clock=CLOCK).votes([ASKED.id]),
+    "Questions.written_by": lambda db: questions.Questions(db, clock=CLOCK).written_by(MEMBER),
     "FeedbackStore.of": lambda db: traces.FeedbackStore(db, clock=CLOCK).of(),
     "UsageLog.spent": lambda db: usage.UsageLog(db).spent(TODAY),
     "UsageLog.of": lambda db: usage.UsageLog(db).of(TODAY),
@@ -251,7 +254,14 @@ CHANGES = {
     *("CitedStore.compared", "CitedStore.retract", "CitedStore.drop", "CitedStore.forget"),
     *("Outbox.begin", "Outbox.replaced", "Outbox.thread_made", "Outbox.part_sent", "Outbox.finished"),
     *("Outbox.dropped", "Outbox.recalled", "TraceStore.keep", "TraceStore.ended", "Counts.store"),
-    *("Unanswered.store", "Unanswered.forget", "FeedbackStore.vote", "UsageLog.add", "VectorMemory.forget"),
+    *(
+        "Questions.store",
+        "Questions.settle",
+        "Questions.forget",
+        "FeedbackStore.vote",
+        "UsageLog.add",
+        "VectorMemory.forget",
+    ),
     *("VectorMemory.remember", "ReplyStore.keep", "ReplyStore.drop", "ReplyStore.forget"),
     *("FormLog.of", "FormLog.keep"),  # the same for all communities
 }
@@ -273,9 +283,9 @@ async def plant(db: Database, word: str) -> None:
     counts = traces.Counts(db, clock=CLOCK)
     counts.add(word)
     await counts.store()
-    unanswered = traces.Unanswered(db, clock=CLOCK)
-    unanswered.add([samples.message(word, n=1)], "no_sources")
-    await unanswered.store()
+    asked = questions.Questions(db, clock=CLOCK)
+    asked.add([samples.message(word, n=1)], "no_sources")
+    await asked.store()
     await traces.FeedbackStore(db, clock=CLOCK).vote(ASKED.id, MEMBER, up=True)
     await usage.UsageLog(db).add(TODAY, word, Meter(calls=1, prompt_tokens=2))
     await usage.VectorMemory(db, clock=CLOCK).remember({"text": word.encode()})
@@ -309,7 +319,7 @@ async def wipe(db: Database) -> None:
     for each in (ASKED.id, MessageId("12")):
         await outbox.Outbox(db, clock=CLOCK).recalled(each)
     await traces.TraceStore(db).keep([ASKED.id], ChannelId("0"), outcome="silent")
-    await traces.Unanswered(db, clock=CLOCK).forget([ASKED.id])
+    await questions.Questions(db, clock=CLOCK).forget([ASKED.id])
     await traces.FeedbackStore(db).vote(ASKED.id, MEMBER, up=False)
     await usage.VectorMemory(db).forget([ASKED.id])
     await usage.ReplyStore(db, clock=CLOCK).forget([ASKED.id])
@@ -348,7 +358,7 @@ async def everything(db: Database) -> dict[str, object]:
 def test_each_method_of_these_stores_is_looked_at() -> None:
     methods = {
         f"{store.__name__}.{name}"
-        for module in (chat, outbox, traces, usage)
+        for module in (chat, outbox, questions, traces, usage)
         for store in vars(module).values()
         if inspect.isclass(store) and issubclass(store, Store) and store is not Store
         for name, method in vars(store).items()

@@ -113,7 +113,7 @@ class TestTraces:
                 (THIRD, "answer posted", ""),
                 (THIRD, "answer posted", ""),
             ]
-            assert await store.count() == 2
+            assert await store.db.number("select count(*) from traces where community = :community") == 2
 
     async def test_an_account_beside_others_leaves_them_as_they_are(self, store: TraceStore) -> None:
         with anyio.fail_after(5):

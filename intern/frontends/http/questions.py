@@ -1,45 +1,164 @@
-"""The sections Questions and Gaps: what was asked, what became of it, and what could not be answered."""
+"""The sections Questions and Gaps: what was asked, what came of it, and what could not be answered."""
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import Lock
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
 
 from aiohttp import web
 
-from intern.core.ids import MessageId
+from intern.core.errors import ConfigError, InternError
+from intern.core.ids import ChannelId, MessageId, UserId
 from intern.frontends.http.shell import Shell, offset, text
+from intern.service.questions import MAX_ANSWER_CHARS, PAGE, Place, QuestionFilter
 from intern.service.running import Running
 
 MAX_QUESTION_CHARS = 6_000
+DAYS: Final = (1, 7, 30)  # of 90, for which questions are kept
+GAPS = 30  # on the page; each has a form
+_MOST_WORDS = 100  # characters that are searched for
+_MOST_PLACES = 100  # channels to choose from
+
+_DONE: Final[Mapping[str, str]] = {
+    "answer": "Captured in the team's name. It is filed next; then questions like this are answered from it.",
+    "dismiss": "Dismissed. The gap comes back when the question is asked again.",
+}
+
+
+class Wanted:
+    """The filters of a list of questions, as its address has them. What makes no sense is left out."""
+
+    def __init__(self, request: web.Request) -> None:
+        query = request.query
+        self.words = query.get("q", "").strip()[:_MOST_WORDS]
+        self.outcome = query.get("outcome", "")[:40]
+        self.votes = "down" if query.get("votes") == "down" else ""
+        self.place = query.get("channel", "")[:40]
+        self.days = next((each for each in DAYS if query.get("days") == str(each)), 0)
+        self.offset = offset(request)
+
+    def href(self, start: int) -> str:
+        """Return the address of the list from another place on."""
+        given = {"q": self.words, "outcome": self.outcome, "votes": self.votes, "channel": self.place}
+        given |= {"days": str(self.days or ""), "offset": str(start or "")}
+        return f"/questions?{urlencode({name: value for name, value in given.items() if value})}"
+
+    @property
+    def is_any(self) -> bool:
+        """Whether any filter is set."""
+        return self.href(0) != "/questions?"
+
+
+class _Pages:
+    def __init__(self, shell: Shell, running: Running) -> None:
+        self._shell, self._running = shell, running
+        self._asking = Lock()
+
+    async def find(self, request: web.Request) -> web.Response:
+        wanted, answered = Wanted(request), {"answered": True, "silent": False}
+        named = wanted.words.rstrip("/").rpartition("/")[2]
+        if named.isascii() and named.isdigit() and len(named) > 15:  # a message, or the link to one
+            raise web.HTTPSeeOther(f"/questions/{named}")
+        asked_for = QuestionFilter(
+            answered=answered.get(wanted.outcome),
+            reason="" if wanted.outcome in answered else wanted.outcome,
+            disliked=bool(wanted.votes),
+            place_id=ChannelId(wanted.place) if wanted.place else None,
+            since=self._running.clock.now() - timedelta(days=wanted.days) if wanted.days else None,
+            words=wanted.words,
+        )
+        view = await self._running.asked.find(asked_for, offset=wanted.offset)
+        last = wanted.offset + len(view.rows)
+        more: dict[str, Any] = {
+            "places": [
+                ("", "All"),
+                *((each.id, f"{_named(each)} ({each.questions})") for each in view.places[:_MOST_PLACES]),
+            ],
+            "days": [(0, "90 days"), *((each, f"{each} days" if each > 1 else "Last day") for each in DAYS)],
+            "currency": self._running.settings.llm.currency,
+            "newer": wanted.href(max(wanted.offset - PAGE, 0)) if wanted.offset else "",
+            "older": wanted.href(last) if last < view.total else "",
+        }
+        return self._shell.page(request, "questions", "Questions", view=view, wanted=wanted, last=last, **more)
+
+    async def one(self, request: web.Request, **more: Any) -> web.Response:
+        currency = self._running.settings.llm.currency
+        view = await self._running.asked.one(MessageId(request.match_info["question_id"]))
+        return self._shell.page(
+            request, "question", "Question", view=view, **{"again": None, "currency": currency, **more}
+        )
+
+    async def replay(self, request: web.Request) -> web.Response:
+        try:
+            found = await self._running.replay(request.match_info["question_id"])
+        except InternError as error:
+            return await self.one(request, problem=f"{error}.")
+        return await self.one(request, again=found[-1])
+
+    async def gaps(self, request: web.Request, status: int = 200, **typed: str) -> web.Response:
+        given = {
+            "done": _DONE.get(request.query.get("done", ""), ""),
+            "question_id": "",
+            "answer": "",
+            "by": "",
+        } | typed
+        view = await self._running.asked.gaps(GAPS)
+        return self._shell.page(request, "gaps", "Gaps", status, view=view, most=MAX_ANSWER_CHARS, **given)
+
+    async def decide(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        action, question_id = text(form, "action"), MessageId(text(form, "question_id"))
+        answer, by = text(form, "answer"), text(form, "by")
+        try:
+            if action == "answer":
+                await self._running.asked.answer(question_id, answer, UserId(by))
+            elif action == "dismiss":
+                await self._running.asked.dismiss(question_id)
+            else:
+                raise web.HTTPBadRequest(reason="Say answer or dismiss")
+        except ConfigError as error:  # nothing that was typed is lost
+            problem = f"{error}."
+            return await self.gaps(request, 409, problem=problem, question_id=question_id, answer=answer, by=by)
+        raise web.HTTPSeeOther(f"/gaps?done={action}")
+
+    async def export(self, _: web.Request) -> web.Response:
+        body = await self._running.asked.gaps_as_markdown()
+        named = {"Content-Disposition": 'attachment; filename="gaps.md"'}
+        return web.Response(text=body, content_type="text/markdown", charset="utf-8", headers=named)
+
+    async def ask(self, request: web.Request) -> web.Response:
+        return self._shell.page(request, "ask", "Ask", view=None)
+
+    async def asked(self, request: web.Request) -> web.Response:
+        question = text(await request.post(), "question").strip()
+        if not question or len(question) > MAX_QUESTION_CHARS:
+            problem = f"Write a question of at most {MAX_QUESTION_CHARS} characters."
+            return self._shell.page(request, "ask", "Ask", 400, view=None, problem=problem)
+        if self._asking.locked():
+            problem = "Another question is in work here; ask again once it is answered."
+            return self._shell.page(request, "ask", "Ask", 429, view=None, problem=problem)
+        async with self._asking:
+            return self._shell.page(request, "ask", "Ask", view=await self._running.ask(question))
+
+
+def _named(place: Place) -> str:
+    return f"#{place.name}" if place.name else f"threads in {place.id}"
 
 
 def routes(shell: Shell, running: Running) -> list[web.RouteDef]:
     """Return the routes of both sections."""
-    show, asking = shell.shows, asyncio.Lock()
-
-    async def question(request: web.Request) -> web.Response:
-        view = await running.answer(MessageId(request.match_info["question_id"]))
-        return shell.page(request, "answer", f"Question {view.trace.question_id}", view=view)
-
-    async def ask(request: web.Request) -> web.Response:
-        return shell.page(request, "ask", "Ask", view=None)
-
-    async def asked(request: web.Request) -> web.Response:
-        question = text(await request.post(), "question").strip()
-        if not question or len(question) > MAX_QUESTION_CHARS:
-            problem = f"Write a question of at most {MAX_QUESTION_CHARS} characters."
-            return shell.page(request, "ask", "Ask", 400, view=None, problem=problem)
-        if asking.locked():
-            problem = "Another question is in work here; ask again once it is answered."
-            return shell.page(request, "ask", "Ask", 429, view=None, problem=problem)
-        async with asking:
-            return shell.page(request, "ask", "Ask", view=await running.ask(question))
-
+    pages = _Pages(shell, running)
     return [
-        web.get("/questions", show("answers", "Questions", lambda r: running.answers(offset(r)))),
-        web.get("/questions/{question_id}", question),
-        web.get("/gaps", show("unanswered", "Gaps", lambda _: running.unanswered())),
-        web.get("/outdated", show("outdated", "Outdated answers", lambda _: running.outdated())),
-        web.get("/ask", ask),
-        web.post("/ask", asked),
+        web.get("/questions", pages.find),
+        web.get("/questions/{question_id}", pages.one),
+        web.post("/questions/{question_id}", pages.replay),
+        web.get("/gaps", pages.gaps),
+        web.post("/gaps", pages.decide),
+        web.get("/gaps.md", pages.export),
+        web.get("/outdated", shell.shows("outdated", "Outdated answers", lambda _: running.outdated())),
+        web.get("/ask", pages.ask),
+        web.post("/ask", pages.asked),
     ]

@@ -13,7 +13,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 from msgspec import Struct
 
-from intern.frontends.words import ago, became, calibration, long, minute
+from intern.frontends.words import ago, became, calibration, long, minute, silence, source, steps
 from intern.lab.plot import plot_of
 from intern.service.calibration import Calibrated
 from intern.service.running import Plot
@@ -108,7 +108,8 @@ class Templates:
             loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         filters: dict[str, Callable[..., Any]] = {"ago": self._ago}
-        for each in (calibration, curve, minute, spoken, web_link, pretty, drawn, grouped_digits, became):
+        shown = (calibration, curve, minute, spoken, web_link, pretty, drawn, grouped_digits, became)
+        for each in (*shown, first_words, silence, source, steps):
             filters[each.__name__] = each
         self._made.filters.update(filters)
 
@@ -131,6 +132,12 @@ def curve(stands: Calibrated) -> Markup:
 def spoken(word: str) -> str:
     """Return a reason or an outcome as people write it."""
     return word.replace("_", " ")
+
+
+def first_words(said: str, most: int) -> str:
+    """Return the beginning of a text on one line, cut between words."""
+    line = " ".join(said.split())
+    return line if len(line) <= most else f"{line[:most].rpartition(' ')[0] or line[:most]} …"
 
 
 def web_link(url: str | None) -> str:

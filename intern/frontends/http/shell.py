@@ -39,7 +39,6 @@ PAGES: Final = (
 )
 
 SECTION_OF: Final = {
-    "/answers": "/questions",
     "/ask": "/questions",
     "/outdated": "/questions",
     "/parked": "/review",

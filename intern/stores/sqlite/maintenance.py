@@ -193,7 +193,7 @@ def figures_of(database: Database) -> Figures:
 _LOOKED_AT = 500  # texts, and characters of each
 _TEXTS = f"select substr(text, 1, {_LOOKED_AT}) from documents where community = :community order by rid desc limit ?"
 _QUESTIONS = (
-    "select text from (select text, at from unanswered where community = :community"
+    "select text from (select texts as text, at from questions where community = :community"
     " union all select asked as text, at from posted_answers where community = :community) as asked_for"
     " order by at desc limit ?"
 )

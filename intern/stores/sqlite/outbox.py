@@ -21,8 +21,8 @@ from intern.core.ids import ChannelId, MessageId, RoleId, SourceId, UserId
 from intern.core.messages import Button
 from intern.core.text.masking import mask_secrets
 from intern.stores.database import Database, Transaction, Value
-from intern.stores.sqlite.store import IN, Store, Table, as_json, bare_ids, keep_newest, reads, writes
-from intern.stores.sqlite.traces import presentable
+from intern.stores.sqlite.questions import presentable
+from intern.stores.sqlite.store import IN, Store, Table, as_json, bare_ids, keep_newest, listed, reads, writes
 
 KEPT = 5_000
 """The newest answers that are watched."""
@@ -90,6 +90,16 @@ class CitedStore(Store):
     def citing(self, db: Transaction, source_id: SourceId) -> tuple[Cited, ...]:
         """Return the citations of a source."""
         return _CITED.all(db, f"where {_POSTED} and source_id = ?", (source_id,))
+
+    @reads
+    def of(self, db: Transaction, question_ids: Collection[MessageId]) -> dict[MessageId, tuple[Cited, ...]]:
+        """Return what the posted answers to these questions cite; those that cite nothing are missing."""
+        cited: dict[MessageId, tuple[Cited, ...]] = {}
+        for each in _CITED.all(
+            db, f"where {_POSTED} and question_id {IN} order by question_id, n", (listed(question_ids),)
+        ):
+            cited[each.question_id] = (*cited.get(each.question_id, ()), each)
+        return cited
 
     @writes
     def compared(self, db: Transaction, results: Iterable[Cited]) -> None:

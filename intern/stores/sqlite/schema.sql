@@ -195,21 +195,29 @@ create table counts (
     primary key (community, day, name)
 ) strict, without rowid;
 
--- Questions without an answer, in their own words, for the operator.
-create table unanswered (
+-- Questions in their own words, for the operator. `place_id` is the channel, or the one that a thread hangs in.
+create table questions (
     rid integer primary key,
     community text not null,
     question_id text not null,
     message_ids text not null,
     author_id text not null,
+    guild_id text,
     channel_id text not null,
+    place_id text not null,
+    place text not null,
     at text not null,
     reason text not null,
-    text text not null,
+    texts text not null,
+    seconds real not null,
+    tokens integer not null,
+    cost real not null,
+    settled text not null check (settled in ('', 'answered', 'dismissed')),
     unique (community, rid),
     unique (community, question_id)
 ) strict;
-create index unanswered_of_author on unanswered (community, author_id);
+create index questions_of_author on questions (community, author_id);
+create index questions_by_age on questions (community, at);
 
 -- Replies of the model to whole requests, and the questions that they were used for.
 create table model_replies (

@@ -1,18 +1,15 @@
-"""What became of questions: an account of each, the questions without an answer, votes on answers, counts by day.
+"""What became of questions: an account of each, votes on answers, counts by day.
 
 A question may consist of several messages, and each of these belongs to one account. The newest message that is left
 names an account, so a later account replaces the older one for the messages that it names, and for no others. A trace
-holds ids, numbers and the steps' short reasons; no message and no answer.
-
-Secrets are masked and mentions taken out before a question without an answer is kept.
+holds ids, numbers and the steps' short reasons; no message and no answer. The words are in `questions`.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
 from typing import Any, cast
 
 import msgspec
@@ -21,12 +18,10 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId, UserId
-from intern.core.messages import ChatMessage
-from intern.core.text.masking import mask_secrets, masked_start
-from intern.stores.blocks import bare
+from intern.core.text.masking import masked_start
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.judgements import judge
-from intern.stores.sqlite.store import IN, Store, Table, conditions, keep_first, keep_newest, listed, reads, writes
+from intern.stores.sqlite.store import Store, Table, conditions, keep_first, reads, writes
 from intern.stores.sqlite.usage import drop_replies
 
 KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
@@ -107,20 +102,6 @@ class TraceStore(Store):
         # A thread that hangs on a message has the message's id.
         rest = "where community = :community and (channel_id = ? or question_id = ?) order by at desc, rid desc limit 1"
         return _TRACES.first(db, rest, (channel_id, channel_id))
-
-    @reads
-    def newest(self, db: Transaction, limit: int, offset: int = 0) -> tuple[Trace, ...]:
-        """Return the newest accounts, newest first."""
-        return _TRACES.all(db, f"{_OURS} order by at desc, rid desc limit ? offset ?", (limit, offset))
-
-    async def count(self) -> int:
-        """Return how many accounts there are."""
-        return await self.db.number(f"select count(*) from traces {_OURS}")
-
-    async def having(self, message_ids: Collection[MessageId]) -> frozenset[MessageId]:
-        """Return those of these messages that an account covers."""
-        statement = f"select message_id from trace_messages where community = :community and message_id {IN}"
-        return frozenset(map(MessageId, await self.db.texts(statement, (listed(message_ids),))))
 
 
 class Counts(Store):
@@ -227,124 +208,6 @@ def _release(db: Transaction, message_ids: Sequence[MessageId]) -> None:
                 db.run(_RENAME, (trace,))
             else:
                 db.run("delete from traces where community = :community and rid = ?", (trace,))
-
-
-KEPT_UNANSWERED = 2_000  # questions; a community that leaves more open within MAX_AGE finds its gaps among these, too
-MAX_AGE = timedelta(days=90)  # a question that was not asked again since is no gap any more
-MAX_CHARS = 500  # of a question: enough to see what it asks
-_MOST_WAITING = 1_000  # that the disk has not taken yet
-
-_MENTION = re.compile(r"<(?:@[!&]?|#)\d{1,20}>")
-
-
-class UnansweredQuestion(Struct, frozen=True, kw_only=True):
-    """A question without an answer."""
-
-    question_id: MessageId
-    """Its last message."""
-    message_ids: tuple[MessageId, ...]
-    author_id: UserId
-    channel_id: ChannelId
-    at: datetime
-    """When that was found (UTC)."""
-    reason: str
-    text: str
-    """Shortened, without secrets and mentions."""
-
-
-_UNANSWERED = Table("unanswered", UnansweredQuestion, json=("message_ids",))
-
-
-class Unanswered(Store):
-    """The newest KEPT questions: in memory at once, on disk with `store`. `add` and `drop` never wait."""
-
-    def __init__(self, db: Database, *, clock: Clock, emails: bool = False) -> None:
-        """With `emails`, addresses are masked, too."""
-        super().__init__(db, clock=clock)
-        self._emails = emails
-        self._fresh: dict[MessageId, UnansweredQuestion] = {}
-        self._gone: set[MessageId] = set()
-
-    def add(self, messages: Collection[ChatMessage], reason: str) -> None:
-        """Note a question, the messages of one author, oldest first; never waits."""
-        *_, last = messages
-        text = "\n".join(message.text for message in messages)[: 4 * MAX_CHARS]
-        question = UnansweredQuestion(
-            question_id=last.id,
-            message_ids=tuple(message.id for message in messages),
-            author_id=last.author.id,
-            channel_id=last.channel_id,
-            at=self.clock.now(),
-            reason=reason,
-            text=presentable(text, emails=self._emails),
-        )
-        self._fresh.pop(last.id, None)
-        self._fresh[last.id] = question
-        if len(self._fresh) > _MOST_WAITING:
-            del self._fresh[next(iter(self._fresh))]
-
-    def drop(self, message_ids: Collection[MessageId]) -> None:
-        """Take questions out that hold any of these messages, with the next `store`; never waits."""
-        self._gone.update(message_ids)
-
-    async def store(self) -> None:
-        """Bring to disk what was noted since the last time. What the disk does not take is kept for the next time."""
-        if gone := frozenset(self._gone):
-            await self.forget(gone)
-            self._gone -= gone
-        fresh, self._fresh = self._fresh, {}
-        try:
-            if fresh:
-                await self._store(fresh.values())
-        except KnowledgeError:
-            self._fresh = {**fresh, **self._fresh}
-            raise
-
-    @writes
-    def _store(self, db: Transaction, questions: Collection[UnansweredQuestion]) -> None:
-        db.run_each(_UNANSWERED.upsert("question_id"), map(_UNANSWERED.row, questions))
-        keep_newest(db, "unanswered", KEPT_UNANSWERED)
-        db.run(f"delete from unanswered {_OURS} and at < ?", (self._oldest(),))
-
-    @reads
-    def all(self, db: Transaction) -> tuple[UnansweredQuestion, ...]:
-        """Return those on disk, newest first."""
-        return _UNANSWERED.all(db, f"{_OURS} and at >= ? order by at desc, rid desc", (self._oldest(),))
-
-    def _oldest(self) -> str:
-        return (self.clock.now() - MAX_AGE).isoformat()
-
-    async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
-        """Return a member's messages among these questions."""
-        statement = "select message_ids from unanswered where community = :community and author_id = ?"
-        held = map(_ids, await self.db.texts(statement, (user_id,)))
-        fresh = (each.message_ids for each in self._fresh.values() if each.author_id == user_id)
-        return frozenset[MessageId]().union(*held, *fresh)
-
-    async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Take questions out that hold any of these messages."""
-        gone = frozenset(map(bare, message_ids))
-        self._fresh = {key: each for key, each in self._fresh.items() if gone.isdisjoint(each.message_ids)}
-        await self._forget(gone)
-
-    @writes
-    def _forget(self, db: Transaction, gone: Collection[str]) -> None:
-        rows = db.rows("select question_id, message_ids from unanswered where community = :community")
-        doomed = [str(question_id) for question_id, ids in rows if not _ids(str(ids)).isdisjoint(gone)]
-        if doomed:
-            statement = f"delete from unanswered where community = :community and question_id {IN}"
-            db.run(statement, (listed(doomed),))
-
-
-def _ids(array: str) -> frozenset[MessageId]:
-    return msgspec.json.decode(array, type=frozenset[MessageId])
-
-
-def presentable(text: str, *, emails: bool) -> str:
-    """Return a question as it may be kept: at most MAX_CHARS, without secrets and mentions."""
-    masked = mask_secrets(text.encode("utf-8", "replace").decode(), emails=emails).text
-    shown = _MENTION.sub("@…", masked).strip()
-    return shown if len(shown) <= MAX_CHARS else shown[: MAX_CHARS - 1] + "…"
 
 
 class Votes(Struct, frozen=True, kw_only=True):

@@ -552,8 +552,9 @@ async def test_texts_that_the_english_model_does_not_know_are_told_with_the_sett
         await store.put(documents[3:])
         [note] = [each for each in (await examine(local)).findings if "not in English" in each.what]
         await db.run(
-            "insert into unanswered (community, question_id, message_ids, author_id, channel_id, at, reason, text)"
-            " values (:community, 'q', '[]', '1', '2', '2026-01-01', 'no_sources', ?)",
+            "insert into questions (community, question_id, message_ids, author_id, channel_id, place_id, place, at,"
+            " reason, texts, seconds, tokens, cost, settled) values (:community, 'q', '[]', '1', '2', '2', '',"
+            " '2026-01-01', 'no_sources', json_array(?), 0.0, 0, 0.0, '')",
             (german,),
         )
         both = [each.what for each in (await examine(local)).findings if "not in English" in each.what]

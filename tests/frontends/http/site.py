@@ -22,16 +22,27 @@ from intern.answering.workflow import Answerer
 from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ModelUnavailableError
 from intern.core.flow import GatewayEvent, Reply
-from intern.core.ids import ChannelId, ConversationId, FactId, GuildId, MessageId, NuggetId, SourceId, position_at
-from intern.core.messages import AIResult, Citation, Conversation, Image, RequestContext
+from intern.core.ids import (
+    ChannelId,
+    ConversationId,
+    FactId,
+    GuildId,
+    MessageId,
+    NuggetId,
+    SourceId,
+    UserId,
+    position_at,
+)
+from intern.core.messages import AIResult, Channel, Citation, Conversation, Image, Message, RequestContext
 from intern.core.records import AwaitingReview, CapturedPair, Fact, Nugget, Occurrence, Parked
 from intern.core.text.masking import Secret
 from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.server import serving
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.models.usage import Meter
-from intern.service.models import offline_rules
+from intern.service.models import offline_rules, templates_of
 from intern.service.monitoring import Check, HealthChecks, Overheard
+from intern.service.replaying import Again, Recordings
 from intern.service.running import Running
 from intern.service.writer import Writer
 from intern.settings.loading import PageOptions, Settings
@@ -44,7 +55,7 @@ from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import replace_nuggets
 from intern.stores.sqlite.facts import add_fact, add_update
-from intern.stores.sqlite.traces import Counts, TraceStore
+from intern.stores.sqlite.traces import Counts, FeedbackStore, TraceStore
 from intern.stores.sqlite.usage import UsageLog
 from tests import samples
 from tests.at_work import settings_in
@@ -55,6 +66,8 @@ OPEN = ("How do I rotate the certificate?", "how can I rotate a certificate", "I
 OLD_FACT, NEW_FACT = "The spool holds one day.", "The spool holds two days."
 SECRET_FACT = "The spool's password is on the yellow note."
 NUGGET = "The spool keeps what the backend did not take."
+ANSWERED = "Which port does the relay listen on?"
+TEAM = UserId("990")
 OUTDATED = "The quota is raised in the console."
 ANSWER = "Run `relay spool purge`, then restart the relay."
 
@@ -144,12 +157,12 @@ async def site(
     llm: dict[str, Any] | None = None,
 ) -> AsyncGenerator[Site]:
     """The page of a folder with a little of everything in it, `texts` among it wherever people's words stand."""
-    settings, clock = settings_in(folder, llm=llm, guild_ids=["100"]), HandClock()
+    settings, clock = settings_in(folder, llm=llm, guild_ids=["100"], team_member_ids=[TEAM]), HandClock()
     model, fill, outside = Rules(), Fill(), Outside()
     with FolderLock(settings.data.dir) as lock:
         async with await Database.open(settings.paths.database) as db, create_task_group() as tg:
             writer = await run_sync(Writer, settings, db, model, clock)
-            overheard = Overheard(Silent(), clock=clock, drops=(writer.stores.unanswered.drop,))
+            overheard = Overheard(Silent(), clock=clock, drops=(writer.stores.questions.drop,))
             checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
             library = Library(
                 indices=[Catalogue(writer.stores.knowledge, each) for each in INDICES],
@@ -158,6 +171,7 @@ async def site(
                 archive=writer.stores.archive,
                 pages=writer.stores.pages,
             )
+            answerer = Answerer(model, library, settings.ai)
             checks = HealthChecks(
                 db,
                 lock,
@@ -168,12 +182,13 @@ async def site(
             )
             desk = Running(
                 stores=writer.stores,
-                answerer=Asked(Answerer(model, library, settings.ai), answers),
+                answerer=Asked(answerer, answers),
                 posted=PostedAnswers(writer.stores.cited, library, writer.stores.knowledge),
                 overheard=overheard,
                 checkpoints=checkpoints,
                 fill=fill,
                 checks=checks,
+                replay=partial(_replayed, writer, answerer),
                 usage=None,
                 breakers={},
             )
@@ -190,6 +205,7 @@ async def site(
             )
             if not empty:
                 await seeded(made, texts)
+                await _answered(made, answerer)
             tg.start_soon(partial(do_forever, writer.stores.jobs, do=writer.do))
             events, heard = EVENTS.open(fill)
             batches, routed = BATCHES.open(fill)
@@ -303,12 +319,43 @@ async def _facts(made: Site, texts: Sequence[str]) -> None:
     await made.db.write(told)
 
 
+async def _answered(made: Site, answerer: Answerer) -> None:
+    """An answered question in a channel of its own: posted, recorded, with votes."""
+    stores = made.writer.stores
+    asked = samples.message(ANSWERED, n=30_000, channel="201")
+    said = Message(role="user", text=ANSWERED, author_id=asked.author.id, id=asked.id)
+    context = RequestContext(guild_id=asked.guild_id, channel_id=asked.channel_id, message_id=asked.id)
+    recorded = stores.recorder.answers(answerer, "offline")
+    result = await recorded.answer(Conversation((said,)), context, addressed=True)
+    assert result.should_reply
+    await stores.recorder.store()
+    channel = Channel(id=asked.channel_id, guild_id=asked.guild_id, kind="channel", name="help")
+    stores.questions.add([asked], "", channel, seconds=1.25, tokens=1_234, cost=0.0042)
+    await stores.questions.store()
+    traces = TraceStore(made.db, clock=made.clock)
+    await traces.keep([asked.id], asked.channel_id, outcome="answer posted", debug=result.debug)
+    text = result.reply_text or ""
+    reply = Reply(question=asked, target="in_place", text=text, citations=result.citations, asked=ANSWERED)
+    await stores.posts.begin(reply, [text])
+    await stores.posts.part_sent(asked.id, 0, position_at(asked.at, 1).id)
+    await stores.posts.finished(asked.id)
+    for n, up in enumerate((True, True, False)):
+        await FeedbackStore(made.db, clock=made.clock).vote(asked.id, UserId(f"70{n}"), up=up)
+
+
+async def _replayed(writer: Writer, answerer: Answerer, name: str) -> Sequence[Again]:
+    stores = writer.stores
+    recordings, templates = Recordings(stores.db, stores.archive, stores.knowledge), templates_of(stores.settings)
+    return await recordings.replay(name, answerer=answerer, learning=answerer.model, templates=templates, offline=False)
+
+
 async def _questions(made: Site, texts: Sequence[str]) -> None:
     traces, counts = TraceStore(made.db, clock=made.clock), Counts(made.db, clock=made.clock)
     for n, text in enumerate(texts):
         made.clock.turn(seconds=1)
         asked = samples.message(text, n=10_000 + n)
-        made.writer.stores.unanswered.add([asked], "no_sources")
+        channel = Channel(id=asked.channel_id, guild_id=asked.guild_id, kind="channel", name=texts[-1][:90])
+        made.writer.stores.questions.add([asked], "no_sources", channel)
         counts.add("questions_silent")
         await traces.keep(
             [asked.id],
@@ -321,6 +368,6 @@ async def _questions(made: Site, texts: Sequence[str]) -> None:
     await traces.keep([answered], ChannelId("200"), outcome="posted", debug={"answer": {"tokens": 120}})
     counts.add("questions_answered", 4)
     await counts.store()
-    await made.writer.stores.unanswered.store()
+    await made.writer.stores.questions.store()
     await UsageLog(made.db).add(made.clock.now().date(), "answer", Meter(3, 3_000, 450, 0.0375, 2_048))
     await CheckpointStore(made.db).open([GuildId("100")], position_at(made.clock.now()).id)

@@ -1,0 +1,240 @@
+"""What members asked: every question with what came of it, one question whole, and the gaps that are left.
+
+A gap is a group of open questions that ask the same. An operator answers it in the name of the team, or dismisses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern.core.clock import Clock
+from intern.core.errors import ConfigError
+from intern.core.ids import MessageId, UserId, position_at, reply_conversation
+from intern.core.records import Capture, Turn
+from intern.core.text.words import grouped
+from intern.service.replaying import Recordings, Why
+from intern.settings.loading import Settings
+from intern.sources.library import message_link
+from intern.stores.database import Database
+from intern.stores.sqlite.outbox import Cited, CitedStore, Outbox
+from intern.stores.sqlite.questions import Place, Question, QuestionFilter, Questions, Settled
+from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
+
+# For front ends, which ask for questions by these.
+__all__ = ["Place", "QuestionFilter"]
+
+PAGE = 50
+"""Questions that are listed at once."""
+
+MAX_ANSWER_CHARS = 6_000
+_ANSWERED_HERE = "page-"  # no message of Discord has such an id, so no link leads to it
+
+
+class QuestionLine(Struct, frozen=True, kw_only=True):
+    """A question in a list."""
+
+    question: Question
+    votes: Votes
+    sources: tuple[Cited, ...]
+    """What its answer cites."""
+
+
+class QuestionList(Struct, frozen=True, kw_only=True):
+    """Some of the questions that were wanted, newest first."""
+
+    rows: tuple[QuestionLine, ...]
+    total: int
+    offset: int
+    reasons: Mapping[str, int]
+    """Of all questions: why there was no answer, with numbers; empty for those that were answered."""
+    places: tuple[Place, ...]
+
+
+class QuestionPage(Struct, frozen=True, kw_only=True):
+    """All that is kept of one question. At least one of `question`, `trace` and `recording` is there."""
+
+    question_id: MessageId
+    question: Question | None
+    """None where its words are not kept: of chatter, of `/ask`, or of a question that is too old."""
+    trace: Trace | None
+    """What each step decided."""
+    answer: str
+    """As it was posted; empty where nothing was, or its text was forgotten."""
+    citations: tuple[Cited, ...]
+    votes: Votes
+    link: str
+    """To the message on Discord; empty where there is none, as for a command, or it is unknown."""
+    recording: Why | None
+    """The newest recording of it."""
+
+    @property
+    def at(self) -> datetime | None:
+        """When something was last heard of it."""
+        known = self.trace or self.question
+        return None if known is None else known.at
+
+    @property
+    def reason(self) -> str:
+        """Why there is no answer; empty where there is one."""
+        if self.trace is None and self.question is None and self.recording is not None:
+            return "" if self.recording.outcome == "answered" else self.recording.outcome
+        known = self.trace or self.question
+        return "" if known is None else known.reason
+
+
+class Gaps(Struct, frozen=True, kw_only=True):
+    """Open questions, grouped by what they ask."""
+
+    groups: tuple[tuple[Question, ...], ...]
+    """The most frequent first; each newest first."""
+    total: int
+    """All groups."""
+    questions: int
+    """All questions in them."""
+    team: tuple[UserId, ...]
+    """Who of the team may be named as the author of an answer (`discord.team_member_ids`)."""
+
+
+class Settling(Struct, frozen=True, kw_only=True):
+    """Questions that are no gap any more."""
+
+    question_ids: tuple[MessageId, ...]
+    how: Settled
+
+
+class AskedQuestions:
+    """What members asked, in a database. Methods raise KnowledgeError."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        db: Database,
+        recordings: Recordings,
+        have_done: Callable[[str, object], Awaitable[object]],
+        clock: Clock,
+    ) -> None:
+        """`have_done` does a job, or has it done by the process that holds the folder, and returns the result."""
+        self._settings, self._recordings, self._have_done, self._clock = settings, recordings, have_done, clock
+        self._questions = Questions(db, clock=clock)
+        self._traces, self._votes = TraceStore(db, clock=clock), FeedbackStore(db, clock=clock)
+        self._cited, self._posts = CitedStore(db, clock=clock), Outbox(db, clock=clock)
+        self._grouped: tuple[tuple[str, ...], list[list[int]]] = ((), [])
+
+    async def find(self, wanted: QuestionFilter, *, offset: int = 0, limit: int = PAGE) -> QuestionList:
+        """Return some questions with votes and sources."""
+        rows, total = await self._questions.find(wanted, limit, offset)
+        ids = [each.question_id for each in rows]
+        votes, cited = await self._questions.votes(ids), await self._cited.of(ids)
+        lines = (
+            QuestionLine(question=q, votes=votes.get(q.question_id, Votes()), sources=cited.get(q.question_id, ()))
+            for q in rows
+        )
+        reasons, places = await self._questions.reasons(), await self._questions.places()
+        return QuestionList(rows=tuple(lines), total=total, offset=offset, reasons=reasons, places=places)
+
+    async def one(self, message_id: MessageId) -> QuestionPage:
+        """Return a question by any of its messages or of the reply's. Raises ConfigError where nothing is kept."""
+        trace = await self._traces.of(message_id)
+        question_id = message_id if trace is None else trace.question_id
+        question = await self._questions.of(question_id)
+        recorded = await self._recordings.of_question(question_id)
+        if trace is None and question is None and recorded is None:
+            raise ConfigError(f"nothing is kept of a question {message_id[:40]!r}")
+        post = await self._posts.get(question_id)
+        told = post is not None and post.state == "finished"
+        return QuestionPage(
+            question_id=question_id,
+            question=question,
+            trace=trace,
+            answer="\n".join(part.text for part in post.parts) if post is not None and told else "",
+            citations=(await self._cited.of([question_id])).get(question_id, ()),
+            votes=await self._votes.of(question_id),
+            link=self._link(question, trace, question_id),
+            recording=recorded,
+        )
+
+    async def gaps(self, most: int) -> Gaps:
+        """Return the gaps, at most `most` of them."""
+        groups = await self._groups()
+        team, number = self._settings.discord.team_member_ids, sum(map(len, groups))
+        return Gaps(groups=tuple(groups[:most]), total=len(groups), questions=number, team=tuple(map(UserId, team)))
+
+    async def gap_of(self, question_id: MessageId) -> tuple[Question, ...]:
+        """Return the gap with this question. Raises ConfigError where it is in none."""
+        for group in await self._groups():
+            if any(each.question_id == question_id for each in group):
+                return group
+        raise ConfigError("this question is no gap any more: it was answered, dismissed or deleted")
+
+    async def dismiss(self, question_id: MessageId) -> None:
+        """Drop the gap with this question. Raises ConfigError as `gap_of` does."""
+        await self._settle(await self.gap_of(question_id), "dismissed")
+
+    async def answer(self, question_id: MessageId, text: str, by: UserId) -> None:
+        """Answer the gap with this question in the name of a team member: have that captured, and settle the gap.
+
+        Raises ConfigError for an impossible answer, and the ModelError family.
+        """
+        text, team = text.strip(), self._settings.discord.team_member_ids
+        if not text or len(text) > MAX_ANSWER_CHARS:
+            raise ConfigError(f"write an answer of at most {MAX_ANSWER_CHARS} characters")
+        if by not in team:
+            raise ConfigError("choose who answers: an id of discord.team_member_ids")
+        group, now = await self.gap_of(question_id), self._clock.now()
+        asked = next(each for each in group if each.question_id == question_id)
+        said = [pair for pair in zip(asked.message_ids, asked.texts, strict=True) if pair[1]]
+        capture = Capture(
+            conversation_id=reply_conversation(asked.message_ids[0]),
+            turns=(*(Turn("User", words) for _, words in said), Turn("Team", text)),
+            message_ids=(*(each for each, _ in said), MessageId(f"{_ANSWERED_HERE}{position_at(now)}")),
+            author_ids=(*[asked.author_id] * len(said), by),
+            answered_at=now,
+            guild_id=asked.guild_id,
+            channel_id=asked.channel_id,
+        )
+        if await self._have_done("capture", capture) is None:
+            raise ConfigError("nothing was captured, as the question was deleted meanwhile")
+        await self._settle(group, "answered")
+
+    async def _settle(self, gap: Sequence[Question], how: Settled) -> None:
+        ids = tuple(each.question_id for each in gap)
+        await self._have_done("settle", Settling(question_ids=ids, how=how))
+
+    async def gaps_as_markdown(self) -> str:
+        """Return all gaps as a Markdown document: a heading and its questions for each."""
+        groups = await self._groups()
+        lines = ["# Questions without an answer", "", f"{self._clock.now():%Y-%m-%d}. Secrets are masked.", ""]
+        for group in groups:
+            lines += [f"## {_one_line(group[0].text)}", "", f"Asked {_times(len(group))}, last {group[0].at:%Y-%m-%d}."]
+            lines += ["", *(f"- {_one_line(each.text)}" for each in group[1:]), *([""] if group[1:] else [])]
+        return "\n".join(lines)
+
+    async def _groups(self) -> list[tuple[Question, ...]]:
+        questions = await self._questions.open()
+        texts = tuple(each.text for each in questions)
+        if texts != self._grouped[0]:  # it takes a while, and mostly nothing is new
+            self._grouped = (texts, await run_sync(grouped, texts))
+        return [tuple(questions[place] for place in places) for places in self._grouped[1]]
+
+    def _link(self, question: Question | None, trace: Trace | None, question_id: MessageId) -> str:
+        if trace is not None and trace.outcome.endswith("for one member"):
+            return ""  # it has the command's id, which leads nowhere
+        servers = self._settings.discord.guild_ids
+        guild_id = servers[0] if len(servers) == 1 else question.guild_id if question else None
+        known = question or trace
+        channel_id = known.channel_id if known else None
+        return message_link(guild_id, channel_id, question_id, self._settings.discord.site) or ""
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def _one_line(text: str) -> str:
+    """Return a member's words as one line of Markdown that starts nothing."""
+    line = " ".join(text.split())
+    return "".join(f"\\{each}" if each in "\\`*_[]<>#|!" else each for each in line)

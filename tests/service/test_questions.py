@@ -1,0 +1,110 @@
+"""What members asked, through the application: what is kept of it, and gaps that are answered and forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from anyio import fail_after
+
+from intern.core.errors import ConfigError
+from intern.core.ids import MessageId, UserId
+from intern.core.messages import AIResult, Conversation, Message
+from intern.learning.forgetting import Forget
+from intern.service.databases import open_database
+from intern.service.intern import open_intern
+from intern.service.questions import QuestionFilter
+from intern.settings.loading import Settings
+from intern.stores.sqlite.questions import Questions
+from tests import samples
+from tests.at_work import Watching, at_work, settings_in
+from tests.fakes import HandClock
+from tests.sandbox import Sandbox
+
+pytestmark = pytest.mark.anyio
+
+CLOCK = HandClock()
+TESS = UserId("990")
+
+
+def holding(folder: Path, word: bytes) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and word in path.read_bytes()]
+
+
+async def asked(settings: Settings, *texts: str, reason: str = "no_sources") -> list[MessageId]:
+    """Note questions as the bot does; the first message of each is a greeting of its own."""
+    ids = list[MessageId]()
+    async with await open_database(settings) as db:
+        questions = Questions(db, clock=CLOCK)
+        for n, text in enumerate(texts):
+            both = samples.message("Hello numbats.", n=2 * n), samples.message(text, n=2 * n + 1)
+            questions.add(both, reason)
+            ids.append(both[1].id)
+        await questions.store()
+    return ids
+
+
+async def test_the_bot_keeps_what_it_answered_or_looked_for_and_what_called_it_but_no_chatter(tmp_path: Path) -> None:
+    sandbox, events = Sandbox(CLOCK, team={"mira"}), Watching()
+    said = (
+        "Which port does the relay listen on?",
+        "How are numbats groomed in a data centre?",
+        "good morning all",
+        f"<@{sandbox.bot.id}> thanks a lot!",
+        f"<@{sandbox.bot.id}> the numbats and their spool",
+    )
+    async with at_work(tmp_path, sandbox, events):
+        for n, text in enumerate(said):
+            sandbox.say(f"member{n}", text)
+            await events.one_of(AIResult, after=n)
+    async with open_intern(settings_in(tmp_path), clock=CLOCK) as intern:
+        found = await intern.questions.find(QuestionFilter())
+    kept = {line.question.text: line.question for line in found.rows}
+    assert set(kept) == {said[0], said[1], "@… the numbats and their spool"}
+    assert [kept[text].reason == "" for text in said[:2]] == [True, False]
+    assert kept[said[0]].seconds > 0
+    assert kept[said[0]].place == "general"
+
+
+async def test_an_answered_gap_answers_the_next_member_and_is_forgotten_with_its_asker(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, team_member_ids=[TESS])
+    first, _, other = await asked(
+        settings, "How do I groom a quokka?", "how is a quokka groomed", "Is there a dark mode?"
+    )
+    async with open_intern(settings, clock=CLOCK) as intern:
+        with fail_after(20):
+            await intern.questions.answer(first, "Brush the quokka weekly.", TESS)
+            left = await intern.questions.gaps(9)
+            assert [[each.question_id for each in group] for group in left.groups] == [[other]]
+            with pytest.raises(ConfigError, match="no gap any more"):
+                await intern.questions.dismiss(first)
+            result = await intern.answer(Conversation((Message(role="user", text="How do I groom a quokka?"),)))
+            assert "Brush the quokka weekly." in (result.reply_text or "")
+            await intern.questions.dismiss(other)
+            assert (await intern.questions.gaps(9)).total == 0
+            await intern.forget(Forget(user_id=samples.author().id, erase=True))
+            assert (await intern.questions.find(QuestionFilter())).total == 0
+            assert await intern.search("quokka") == ()
+    assert holding(tmp_path, b"Hello numbats") == holding(tmp_path, b"groom a quokka") == []
+
+
+async def test_a_gap_whose_question_was_deleted_meanwhile_is_not_captured(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, team_member_ids=[TESS])
+    [question] = await asked(settings, "How do I groom a quokka?")
+    async with open_intern(settings, clock=CLOCK) as intern:
+        with fail_after(20):
+            await intern.questions.gaps(9)
+            await intern.forget(Forget(message_ids=(question,)))
+            with pytest.raises(ConfigError, match="no gap any more"):
+                await intern.questions.answer(question, "Brush it.", TESS)
+
+
+async def test_what_the_team_answers_on_discord_is_no_gap_any_more(tmp_path: Path) -> None:
+    sandbox, events = Sandbox(CLOCK, team={"mira"}), Watching()
+    async with at_work(tmp_path, sandbox, events):
+        question = sandbox.say("bob", "My quokkas are rejected because of a clock skew, what now?")
+        assert (await events.one_of(AIResult)).reason
+        sandbox.say("mira", "Run `lumen-relay agents reset-skew` first.", reply_to=question.id)
+    async with open_intern(settings_in(tmp_path), clock=CLOCK) as intern:
+        assert (await intern.questions.gaps(9)).total == 0
+        assert (await intern.questions.find(QuestionFilter(answered=False))).total == 1
