@@ -12,6 +12,7 @@ from aiohttp import web
 
 from intern.core.errors import ConfigError, InternError
 from intern.core.ids import ChannelId, MessageId, UserId
+from intern.frontends.http.rendering import first_words
 from intern.frontends.http.shell import Shell, offset, text
 from intern.service.questions import MAX_ANSWER_CHARS, PAGE, Place, QuestionFilter
 from intern.service.running import Running
@@ -20,6 +21,7 @@ MAX_QUESTION_CHARS = 6_000
 DAYS: Final = (1, 7, 30)  # of 90, for which questions are kept
 GAPS = 30  # on the page; each has a form
 _MOST_WORDS = 100  # characters that are searched for
+_TITLE = 120  # characters of a question
 _MOST_PLACES = 100  # channels to choose from
 
 _DONE: Final[Mapping[str, str]] = {
@@ -87,8 +89,9 @@ class _Pages:
     async def one(self, request: web.Request, **more: Any) -> web.Response:
         currency = self._running.settings.llm.currency
         view = await self._running.asked.one(MessageId(request.match_info["question_id"]))
+        title = first_words(view.question.text, _TITLE) if view.question else ""
         return self._shell.page(
-            request, "question", "Question", view=view, **{"again": None, "currency": currency, **more}
+            request, "question", title or "Question", view=view, **{"again": None, "currency": currency, **more}
         )
 
     async def replay(self, request: web.Request) -> web.Response:

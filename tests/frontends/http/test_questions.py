@@ -43,8 +43,8 @@ async def test_questions_are_listed_by_their_words_with_sources_votes_and_cost(p
     assert ">answered<" in answered
     assert "#help" in answered
     assert re.search(r"from <span[^>]*>Ports<", answered)
-    assert "👍 2" in answered
-    assert "👎 1" in answered
+    assert "2 helpful" in answered
+    assert "1 not helpful" in answered
     assert "1.2 s · 0.0042 USD" in answered
     assert "no source fits" in text
 
