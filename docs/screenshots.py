@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "images"
 PLAY = FOLDER / "play.svg"
-PAGES = {"/": ("page-overview.png", 990), "/gaps": ("page-unanswered.png", 530)}
+PAGES = {"/": ("page-overview.png", 1240), "/gaps": ("page-unanswered.png", 530)}
 """Of the status page: what is shown, where, and how much of it."""
 PAGE_WIDTH = 1000
 INTERN = Path(sys.executable).parent / "intern"
@@ -65,7 +65,7 @@ async def _page_shown() -> int:
         print(f"the pictures of the status page are not made anew: {WANTED}", file=sys.stderr)
         return 1
     with TemporaryDirectory() as folder:
-        async with site(Path(folder)) as made, chromium() as browser:
+        async with site(Path(folder), past=True) as made, chromium() as browser:
             for path, (name, height) in PAGES.items():
                 page = await browser.new_page(
                     base_url=made.address, color_scheme="light", viewport={"width": PAGE_WIDTH, "height": height}

@@ -62,7 +62,8 @@ class Events:
 
     def asked(self, result: AIResult) -> None:
         """Report the same for a question that only its asker sees, as with `/ask`: its words are never kept."""
-        self.count("questions_answered" if result.should_reply else "questions_silent")
+        silent = "messages_without_question" if result.reason == "not_a_question" else "questions_silent"
+        self.count("questions_answered" if result.should_reply else silent)
         if self.tally:
             self.tally.answered(result)
 

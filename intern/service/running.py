@@ -5,12 +5,12 @@ Reads the stores that the process holds; opens none anew, and delays no actor.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from itertools import chain
+from platform import python_version
 from typing import Generic, Literal, TypeVar
 
 import msgspec
@@ -19,18 +19,19 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern import __version__
-from intern.actors.pipeline import StreamFill, Taking
 from intern.answering.posted_answers import Outdated, PostedAnswers
 from intern.answering.workflow import Answers
-from intern.chat.checkpoints import Checkpoints, Unhandled
+from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext
 from intern.core.records import Fact, Nugget, Occurrence, PairDecision, Parked
 from intern.core.text.masking import encoded
 from intern.learning.review import Review
-from intern.service.calibration import Calibrated, look
-from intern.service.monitoring import Health, HealthChecks, Standing
+from intern.service.calibration import look
+from intern.service.models import embedding_model
+from intern.service.monitoring import HealthChecks, Standing
+from intern.service.overview import Budget, Figures, Need, NeedKind, Overview, System
 from intern.service.questions import AskedQuestions
 from intern.service.reading import Reading, TopicLine, TopicText, WaitingPair
 from intern.service.replaying import Again, Recordings
@@ -39,13 +40,15 @@ from intern.service.writer import given_by
 from intern.sources.library import message_link
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.traces import Counts, FeedbackStore
-from intern.stores.sqlite.usage import PromptUsage, UsageLog
+from intern.stores.sqlite.questions import Question
+from intern.stores.sqlite.traces import Counts
 from intern.stores.sqlite.work import Retry, retry_of
 
 T = TypeVar("T")
 
-DAYS = 14
+DAYS = 14  # whose costs are listed
+_FEW = 5  # on the front page
+_FEW_LEFT_OUT = 20
 _ROWS = 100  # on a page
 _MOST_SHOWN = 50  # captures with all that was said
 _DONE_WITHIN = 10.0  # seconds; a person waits. Longer work goes on, and the page says so
@@ -54,67 +57,14 @@ _STALE_FIRST = ("failed", "gone", "pending", "ok")
 _OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
 
 
-class Actor(Struct, frozen=True, kw_only=True):
-    """An actor, and how full the streams are that it takes from."""
+class Home(Struct, frozen=True, kw_only=True):
+    """The front page: what needs a person, and how the bot does."""
 
-    name: str
-    takes: tuple[StreamFill, ...]
-
-    @property
-    def state(self) -> Taking:
-        """Busy if one of its streams has to wait for it."""
-        states = {stream.taking for stream in self.takes}
-        return "busy" if "busy" in states else "waits" if "waits" in states else "gone"
-
-
-class Number(Struct, frozen=True, kw_only=True):
-    """A figure, and where to read more."""
-
-    label: str
-    value: int
-    href: str = ""
-
-
-class Plot(Struct, frozen=True, kw_only=True):
-    """Counts of the last days; each series has a value for each day."""
-
-    title: str
-    days: tuple[date, ...]
-    series: Mapping[str, tuple[int, ...]]
-    """By the kind of thing that is counted."""
-
-
-class Budget(Struct, frozen=True, kw_only=True):
-    """What today (UTC) has cost so far."""
-
-    prompts: tuple[PromptUsage, ...]
-    tokens: int
-    token_budget: int
-    """0: none."""
-    cost: float | None = None
-    """None where no prices are set."""
-    cost_budget: float = 0.0
-    """0: none."""
-    currency: str = ""
-
-
-class Overview(Struct, frozen=True, kw_only=True):
-    """The front page."""
-
-    since: datetime
-    """Start of the process."""
-    version: str
-    health: Health
-    last_message_at: datetime | None
-    """When the gateway last told of a message, since the start."""
-    unhandled: Unhandled
-    oldest_at: datetime | None
-    """When the oldest message in work was written."""
-    numbers: tuple[Number, ...]
-    actors: tuple[Actor, ...]
-    streams: tuple[StreamFill, ...]
-    plots: tuple[Plot, ...]
-    budget: Budget
+    needs: tuple[Need, ...]
+    """The most urgent first."""
+    figures: Figures
+    gaps: tuple[tuple[Question, ...], ...]
+    """The largest groups of questions without an answer."""
 
 
 class Listed(Struct, Generic[T], frozen=True, kw_only=True):
@@ -209,78 +159,75 @@ class Running(Standing):
         super().__post_init__()
         db, clock = self.stores.db, self.clock
         self._began = clock.now()
-        self._votes = FeedbackStore(db, clock=clock)
         recordings = Recordings(db, self.stores.archive, self.stores.knowledge)
         self.asked = AskedQuestions(self.settings, db, recordings, self._job, clock)
-        self._counts, self._usage = Counts(db, clock=clock), UsageLog(db)
+        self._counts, self._overview = Counts(db, clock=clock), Overview(self.stores)
         self._facts, self._nuggets = FactStore(db, clock=clock), NuggetStore(db)
 
     async def renew(self) -> None:
         """Read again what another process may have changed. A running bot knows of every change."""
 
-    async def overview(self) -> Overview:
-        """Return the data of the front page."""
-        today = self.clock.now().date()
-        days = tuple(today - timedelta(days=n) for n in reversed(range(DAYS)))
-        counts = await self._counts.since(days[0])
-        captures = await run_sync(self._captures_by_day, days)
-        questions = {
-            kind: tuple(counts.get(day, {}).get(f"questions_{kind}", 0) for day in days)
-            for kind in ("answered", "silent")
+    async def home(self, days: int) -> Home:
+        """Return the data of the front page, with figures of the last so many days."""
+        gaps = await self.asked.gaps(_FEW)
+        return Home(
+            needs=tuple([each async for each in self._needs(gaps.total)]),
+            figures=await self._overview.figures(days),
+            gaps=gaps.groups,
+        )
+
+    async def _needs(self, gaps: int) -> AsyncGenerator[Need]:
+        stores, health = self.stores, await self.checks.health()
+        for check in sorted(health.checks, key=lambda each: each.ok):
+            if not check.ok or check.note:
+                yield Need(kind="health", name=check.name, detail=check.detail or check.note, is_urgent=not check.ok)
+        retries = await stores.attempts.retries()
+        today = await self._counts.of(self.clock.now().date())
+        states = [source.state for source in await self._known_sources()]
+        numbers: dict[NeedKind, int] = {
+            "review": len(stores.knowledge.awaiting()),
+            "gaps": gaps,
+            "parked": sum(retry_of(each, retries).next_at is None for each in stores.knowledge.parked()),
+            "outdated": await stores.cited.count(),
+            "sources": states.count("failed"),
+            "dropped": today.get(SHED, 0),
         }
-        filled, rest = tuple(self.fill.now()), self.checkpoints.unhandled()
-        return Overview(
+        for kind, number in numbers.items():
+            if number:
+                yield Need(kind=kind, number=number)
+
+    async def system(self) -> System:
+        """Return how the process works, and what it costs."""
+        rest, stores = self.checkpoints.unhandled(), self.stores
+        usage = await self._overview.usage(DAYS)
+        today, options = usage.get(self.clock.now().date(), ()), self.settings.llm
+        cost = sum(each.cost for each in today)
+        left_out = [each for each in await self._known_sources() if each.state == "left_out"]
+        return System(
             since=self._began,
-            version=__version__,
             health=await self.checks.health(),
             last_message_at=self.overheard.last_message_at,
             unhandled=rest,
             oldest_at=None if rest.oldest is None else position_of(rest.oldest).time,
-            numbers=await self._numbers(),
-            actors=tuple(
-                Actor(name=name, takes=tuple(each for each in filled if each.to == name))
-                for name in dict.fromkeys(each.to for each in filled)
+            streams=tuple(self.fill.now()),
+            budget=Budget(
+                tokens=sum(each.tokens for each in today),
+                token_budget=options.daily_token_budget,
+                cost=cost if cost or self.settings.priced else None,
+                cost_budget=options.daily_cost_budget,
+                currency=options.currency,
             ),
-            streams=filled,
-            plots=(
-                Plot(title="Captures", days=days, series={"captures": captures}),
-                Plot(title="Questions", days=days, series=questions),
-            ),
-            budget=await self._budget(today),
-        )
-
-    async def _numbers(self) -> tuple[Number, ...]:
-        stores = self.stores
-        votes = await self._votes.of()
-        today = await self._counts.of(self.clock.now().date())
-        topics = await run_sync(stores.knowledge.names)
-        states = [source.state for source in await self._known_sources()]
-        left_out = states.count("left_out")
-        stale = len(states) - states.count("ok") - left_out
-        return (
-            Number(label="Captures archived", value=len(stores.archive)),
-            Number(label="Topics", value=len(topics), href="/knowledge"),
-            Number(label="Wait for review", value=len(stores.knowledge.awaiting()), href="/review"),
-            Number(label="Parked", value=len(stores.knowledge.parked()), href="/parked"),
-            Number(label="Open questions", value=len(await self.stores.questions.open()), href="/gaps"),
-            Number(label="Outdated answers", value=await self.stores.cited.count(), href="/outdated"),
-            Number(label="Questions shed today", value=today.get(SHED, 0)),
-            Number(label="Stale sources", value=stale, href="/sources"),
-            Number(label="Documents and links left out", value=left_out, href="/sources"),
-            Number(label="Votes: helpful", value=votes.up),
-            Number(label="Votes: not helpful", value=votes.down),
-        )
-
-    async def _budget(self, today: date) -> Budget:
-        prompts, options = await self._usage.of(today), self.settings.llm
-        cost = sum(each.cost for each in prompts)
-        return Budget(
-            prompts=prompts,
-            tokens=sum(each.tokens for each in prompts),
-            token_budget=options.daily_token_budget,
-            cost=cost if cost or self.settings.priced else None,
-            cost_budget=options.daily_cost_budget,
-            currency=options.currency,
+            usage=usage,
+            days=DAYS,
+            versions=await run_sync(self._versions),
+            stored={
+                "captures": len(stores.archive),
+                "topics": len(await run_sync(stores.knowledge.names)),
+                **await self._overview.stored(),
+            },
+            left_out=tuple(left_out[:_FEW_LEFT_OUT]),
+            left_out_total=len(left_out),
+            calibration=await look(stores.judgements, self.settings),
         )
 
     async def outdated(self) -> OutdatedAnswers:
@@ -296,10 +243,6 @@ class Running(Standing):
         servers = self.settings.discord.guild_ids
         server = servers[0] if len(servers) == 1 else None
         return message_link(server, channel_id, message_id, self.settings.discord.site) or ""
-
-    async def calibration(self) -> Calibrated:
-        """How sure an answer must be, and what that is based on."""
-        return await look(self.stores.judgements, self.settings)
 
     async def waiting(self) -> Waiting:
         """List captures that wait for the team."""
@@ -394,10 +337,14 @@ class Running(Standing):
     def _reading(self) -> Reading:
         return Reading(self.settings, self.stores)
 
-    def _captures_by_day(self, days: Sequence[date]) -> tuple[int, ...]:
-        since = QAId(f"qa_{days[0]:%Y%m%d}_000000")
-        counted = Counter(pair.timestamp.date() for pair in self.stores.archive.after(since))
-        return tuple(counted[day] for day in days)
+    def _versions(self) -> dict[str, str]:
+        llm, search = self.settings.llm, embedding_model(self.settings)
+        return {
+            "intern": __version__,
+            "Python": python_version(),
+            "model": "offline rules" if llm.kind == "offline" else llm.model,
+            "embeddings": search or "none: search compares words",
+        }
 
     def _parked(self, parked: Parked, retry: Retry) -> ParkedCapture:
         pair = self.stores.archive.get(parked.qa_id)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from importlib.resources import files
 from typing import Any
@@ -16,85 +17,87 @@ from msgspec import Struct
 from intern.frontends.words import ago, became, calibration, long, minute, silence, source, steps
 from intern.lab.plot import plot_of
 from intern.service.calibration import Calibrated
-from intern.service.running import Plot
+from intern.service.overview import Figure, Plot, by_prompt, total
 
-WIDTH, HEIGHT = 420, 120
-_FLOOR = HEIGHT - 18  # below it stand the dates
-_TOP = 14  # above it stands the largest number
+_SLOT, _BAR, HEIGHT = 10, 8, 100  # of a day, in the picture's own units: it is stretched to the room there is
 _LEAST = 1.5  # so that one of a thousand is still seen
-
-
-class Bar(Struct, frozen=True, kw_only=True):
-    """One day of one series."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    series: int
-    label: str
+_NICE = (1, 2, 4, 5, 10)
 
 
 class Drawing(Struct, frozen=True, kw_only=True):
-    """A plot, ready to be drawn."""
+    """A plot, ready to be drawn: bars of all series, one on top of the other."""
 
     title: str
     said: str
     """The whole plot in a sentence, for people who cannot see it."""
-    bars: tuple[Bar, ...]
-    marks: tuple[tuple[float, str], ...]
-    """Dates below the bars, each with its place."""
-    largest: int
-    floor: float = _FLOOR
-    width: int = WIDTH
-    height: int = HEIGHT
+    width: int
+    bars: tuple[str, ...]
+    """The path of each series."""
+    days: tuple[str, ...]
+    """What there is to say of each day."""
+    marks: tuple[str, ...]
+    """Dates below the bars: the first, the middle one and the last."""
+    top: str
+    """The value at the upper edge, and half of it."""
+    middle: str
+    series: tuple[str, ...]
 
 
 def drawn(plot: Plot) -> Drawing:
-    """Draw bars side by side for each day, all on one scale."""
-    largest = max((value for counted in plot.series.values() for value in counted), default=0)
-    slot = WIDTH / max(len(plot.days), 1)
-    width = slot * 0.8 / max(len(plot.series), 1)
-    bars = tuple(
-        Bar(
-            x=round(n * slot + slot * 0.1 + place * width, 2),
-            y=round(_FLOOR - height, 2),
-            width=round(width * 0.9, 2),
-            height=round(height, 2),
-            series=place,
-            label=f"{day:%Y-%m-%d}: {counted[n]} {kind}",
-        )
-        for place, (kind, counted) in enumerate(plot.series.items())
-        for n, day in enumerate(plot.days)
-        if (height := _height(counted[n], largest))
-    )
+    """Draw bars for each day on one scale, which ends at a round number."""
+    stacked = [sum(each[n] or 0 for each in plot.series.values()) for n in range(len(plot.days))]
+    top = _round_above(max(stacked, default=0))
+    bars, floor = list[str](), [float(HEIGHT)] * len(plot.days)
+    for values in plot.series.values():
+        path = ""
+        for n, value in enumerate(values):
+            if value:
+                height = max(round(value / top * HEIGHT, 1), _LEAST)
+                floor[n] = max(floor[n] - height, 0)
+                path += f"M{n * _SLOT + 1} {floor[n]:g}h{_BAR}v{height:g}h-{_BAR}z"
+        bars.append(path)
+    marked = (0, len(plot.days) // 2, len(plot.days) - 1) if plot.days else ()
     return Drawing(
         title=plot.title,
         said=_said(plot),
-        bars=bars,
-        marks=tuple((round(n * slot + slot / 2, 2), _day(plot.days[n])) for n in _marked(len(plot.days))),
-        largest=largest,
+        width=len(plot.days) * _SLOT,
+        bars=tuple(bars),
+        days=tuple(f"{_day(day)}: {_values(plot, n)}" for n, day in enumerate(plot.days)),
+        marks=tuple(_day(plot.days[n]) for n in marked),
+        top=amount(top),
+        middle=amount(top / 2),
+        series=tuple(plot.series),
     )
 
 
-def _height(value: int, largest: int) -> float:
-    return max(value / largest * (_FLOOR - _TOP), _LEAST) if value else 0.0
-
-
-def _marked(days: int) -> tuple[int, ...]:
-    """Return the first day, the middle one and the last."""
-    return tuple(dict.fromkeys((0, days // 2, days - 1))) if days else ()
+def _round_above(value: float) -> float:
+    """Return the least of 1, 2, 4, 5, 10, 20, … that is not below a value; tenths and less, too."""
+    if value <= 0:
+        return 1
+    power = 10.0 ** math.floor(math.log10(value))
+    return next((each * power for each in _NICE if each * power >= value), 10 * power)
 
 
 def _day(day: date) -> str:
     return f"{day.day} {day:%b}"
 
 
+def _values(plot: Plot, n: int) -> str:
+    known = [f"{amount(value)} {kind}" for kind, each in plot.series.items() if (value := each[n]) is not None]
+    return ", ".join(known) or "none"
+
+
 def _said(plot: Plot) -> str:
     if not plot.days:
-        return "No days to show."
-    parts = [f"{sum(counted)} {kind}" for kind, counted in plot.series.items()]
-    return f"{_day(plot.days[0])} to {_day(plot.days[-1])}: {', '.join(parts)}."
+        return "No days to show"
+    parts = [_series_said(kind, [each for each in values if each]) for kind, values in plot.series.items()]
+    return f"{_day(plot.days[0])} to {_day(plot.days[-1])}: {', '.join(parts)}"
+
+
+def _series_said(kind: str, values: Sequence[float]) -> str:
+    if kind.endswith("(median)"):  # a sum of these says nothing
+        return f"{amount(min(values))} to {amount(max(values))} {kind}" if values else f"no {kind}"
+    return f"{amount(sum(values))} {kind}"
 
 
 class Templates:
@@ -107,11 +110,12 @@ class Templates:
         self._made = Environment(
             loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        filters: dict[str, Callable[..., Any]] = {"ago": self._ago}
-        shown = (calibration, curve, minute, spoken, web_link, pretty, drawn, grouped_digits, became)
-        for each in (*shown, first_words, silence, source, steps):
-            filters[each.__name__] = each
-        self._made.filters.update(filters)
+        filters: tuple[Callable[..., Any], ...] = (
+            *(amount, became, by_prompt, calibration, compared, curve, drawn, grouped_digits, minute, percent, pretty),
+            *(first_words, shown, silence, source, spoken, steps, total, web_link),
+        )
+        self._made.filters.update({each.__name__: each for each in filters}, ago=self._ago)
+        self._made.globals["percent"] = percent
 
     def render(self, name: str, **values: Any) -> bytes:
         """Return a page as bytes."""
@@ -127,6 +131,38 @@ def curve(stands: Calibrated) -> Markup:
     """Draw the curve of a calibration, with the score in use."""
     score = None if stands.current is None else stands.current.score
     return plot_of(stands.curve, judged=stands.judged, max_wrong=stands.max_wrong, score=score)
+
+
+def amount(number: float | None) -> str:
+    """Format a number with as many digits as people read; a dash where there is none."""
+    if number is None:
+        return "–"
+    if number >= 100 or number == int(number):
+        return grouped_digits(round(number))
+    return f"{number:.3g}" if number >= 0.001 else f"{number:.1g}"
+
+
+def shown(figure: Figure, of: Callable[[float], str] = amount) -> str:
+    """Format a figure; a dash where there is none."""
+    return "–" if figure.value is None else of(figure.value)
+
+
+def compared(figure: Figure, days: int, noun: str, of: Callable[[float], str] = amount) -> str:
+    """Say how a figure stands to the period before, and what it is made of."""
+    if figure.value is None:
+        return f"no {noun} in these days"
+    made_of = f"{grouped_digits(figure.count)} {noun}{'' if figure.count == 1 else 's'}"
+    if figure.before is None:
+        return made_of
+    now, before = of(figure.value), of(figure.before)
+    if now == before:
+        return f"{made_of}; the same in the {days} days before"
+    return f"{made_of}; {'up' if figure.value > figure.before else 'down'} from {before} in the {days} days before"
+
+
+def percent(share: float) -> str:
+    """Format a share."""
+    return f"{100 * share:.0f}%"
 
 
 def spoken(word: str) -> str:

@@ -30,6 +30,7 @@ from intern.frontends.http.shell import HEADERS, STATIC, Handler, Shell, remote,
 from intern.runtime.parts import Beside
 from intern.service import PageOptions, Settings
 from intern.service.monitoring import CALLED
+from intern.service.overview import PERIODS
 from intern.service.running import Running
 
 MAX_FORM_BYTES = 64 * 1024
@@ -94,8 +95,8 @@ class _Pages:
         app = web.Application(middlewares=[self._headed, self._guarded], client_max_size=MAX_FORM_BYTES)
         app.add_routes(
             [
-                web.get("/", shell.shows("overview", "Home", lambda _: running.overview())),
-                web.get("/system", shell.shows("calibration", "System", lambda _: running.calibration())),
+                web.get("/", self._home),
+                web.get("/system", shell.shows("system", "System", lambda _: running.system())),
                 *questions.routes(shell, running),
                 *knowledge.routes(shell, running),
                 web.get("/healthz", self._health),
@@ -152,6 +153,14 @@ class _Pages:
         return await handler(request)
 
     # What is shown.
+
+    async def _home(self, request: web.Request) -> web.Response:
+        addresses = {f"/?days={days}" if days != PERIODS[0] else "/": days for days in PERIODS}
+        wanted = request.query.get("days", "")
+        here, days = next((each for each in addresses.items() if str(each[1]) == wanted), ("/", PERIODS[0]))
+        periods = [(address, f"{each} days") for address, each in addresses.items()]
+        view = await self._running.home(days)
+        return self._shell.page(request, "home", "Home", view=view, periods=periods, period=here)
 
     async def _health(self, request: web.Request) -> web.Response:
         ready_counts = request.path == "/readyz" or "ready" in request.query

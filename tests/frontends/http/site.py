@@ -40,6 +40,7 @@ from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.server import serving
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
 from intern.models.usage import Meter
+from intern.service.calibration import setup_of
 from intern.service.models import offline_rules, templates_of
 from intern.service.monitoring import Check, HealthChecks, Overheard
 from intern.service.replaying import Again, Recordings
@@ -55,6 +56,8 @@ from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.extractions import replace_nuggets
 from intern.stores.sqlite.facts import add_fact, add_update
+from intern.stores.sqlite.judgements import Judgement
+from intern.stores.sqlite.questions import Questions
 from intern.stores.sqlite.traces import Counts, FeedbackStore, TraceStore
 from intern.stores.sqlite.usage import UsageLog
 from tests import samples
@@ -152,6 +155,7 @@ async def site(
     metrics: Metrics | None = None,
     token: str = "",
     empty: bool = False,
+    past: bool = False,
     patience: float | None = 60,
     looked_within: float = 3,
     llm: dict[str, Any] | None = None,
@@ -206,6 +210,8 @@ async def site(
             if not empty:
                 await seeded(made, texts)
                 await _answered(made, answerer)
+            if past:
+                await _past(made)
             tg.start_soon(partial(do_forever, writer.stores.jobs, do=writer.do))
             events, heard = EVENTS.open(fill)
             batches, routed = BATCHES.open(fill)
@@ -244,6 +250,41 @@ async def seeded(made: Site, texts: Sequence[str]) -> None:
     await _facts(made, texts)
     (made.settings.paths.sources / "broken.md").write_text("# Agents\n\nWhat only a broken model reads.\n")
     await writer.indexing.refresh()
+
+
+async def _past(made: Site) -> None:
+    """What was asked, voted, judged and paid for in the four weeks before, more of it week by week."""
+    db, now, setup = made.db, made.clock.now(), setup_of(made.settings)
+    judged = list[Judgement]()
+    for ago in reversed(range(1, 29)):
+        clock = HandClock(now - timedelta(days=ago))
+        counts, votes, usage = Counts(db, clock=clock), FeedbackStore(db, clock=clock), UsageLog(db)
+        questions = Questions(db, clock=clock)
+        answered = 3 + (29 - ago) // 4 + ago % 3
+        counts.add("questions_answered", answered)
+        counts.add("questions_silent", 2 + ago % 4)
+        await counts.store()
+        for n in range(answered):
+            asked = MessageId(str(1_000_000 + 100 * ago + n))
+            wrong = (n + ago) % 7 == 0
+            judged.append(
+                Judgement(
+                    question_id=asked,
+                    judge="backtest",
+                    setup=setup,
+                    score=round(0.55 + (0.05 if wrong else 0.15) * ((n * ago) % 11) / 5, 3),
+                    wrong=wrong,
+                    at=clock.now(),
+                )
+            )
+            said = samples.message(QUESTIONS[n % 3], n=-100 * ago - n)
+            questions.add([said], "", seconds=3 + (n * ago) % 17 / 4, tokens=6_200, cost=0.0042)
+            if n % 3 == 0:
+                await votes.vote(asked, UserId("7"), up=not wrong)
+        await questions.store()
+        for prompt, calls in (("decide", answered + 4), ("confirm", answered), ("classify", ago % 3)):
+            await usage.add(clock.now().date(), prompt, Meter(calls, 2_900 * calls, 210 * calls, 0.0021 * calls, 900))
+    await made.writer.stores.judgements.add(judged)
 
 
 async def _outdated(made: Site, texts: Sequence[str]) -> None:

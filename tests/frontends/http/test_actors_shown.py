@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from intern.actors.pipeline import FILINGS, WITHDRAWALS, Fill, Stream, StreamFill
+from intern.actors.pipeline import Fill, Stream
 from intern.core.flow import SourceChanged
-from intern.service.running import Actor
 
 pytestmark = pytest.mark.anyio
 
@@ -28,23 +27,3 @@ async def test_who_takes_waits_for_more_or_is_busy_or_has_left() -> None:
             assert [each.taking for each in fill.now()] == ["waits"]
             sends.send_nowait(SourceChanged())
         assert [each.taking for each in fill.now()] == ["gone"]
-
-
-@pytest.mark.parametrize(
-    ("filings", "withdrawals", "state"),
-    [
-        ("waits", "waits", "waits"),
-        ("busy", "waits", "busy"),
-        ("waits", "gone", "waits"),
-        ("gone", "busy", "busy"),
-        ("gone", "gone", "gone"),
-    ],
-)
-def test_who_takes_from_several_is_busy_where_one_of_them_has_to_wait(
-    filings: str, withdrawals: str, state: str
-) -> None:
-    takes = [
-        StreamFill(name=stream.name, kinds=stream.kinds, waiting=0, size=stream.size, to=stream.to, taking=taking)  # type: ignore[arg-type]
-        for stream, taking in ((FILINGS, filings), (WITHDRAWALS, withdrawals))
-    ]
-    assert Actor(name="integrator", takes=tuple(takes)).state == state

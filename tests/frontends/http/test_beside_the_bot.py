@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from anyio import Event, create_task_group, fail_after
+from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from intern.actors.pipeline import STREAMS, Parts, run_pipeline
@@ -24,6 +25,7 @@ from intern.frontends.http.server import page_beside
 from intern.models.limits import FAILURES
 from intern.models.usage import Meter
 from intern.runtime.bot import parts_on_discord
+from intern.service.status import status_of
 from intern.settings.loading import PageOptions, Settings
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.database import Database
@@ -74,12 +76,47 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
                     await seen.one_of(AIResult)
                     while UNKNOWN not in (await client.get("/gaps")).text:
                         pass  # it is written down with the marks, once a second
-                    text = (await client.get("/")).text
+                    text = (await client.get("/system")).text
                     assert all(stream.name in text for stream in STREAMS)
                     assert "none since the start" not in text
                     stop.set()
             with pytest.raises(httpx.ConnectError):
                 await client.get("/healthz")
+
+
+async def test_its_figures_agree_with_those_of_status_and_metrics(discord: DiscordDouble, tmp_path: Path) -> None:
+    settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
+    address = f"http://127.0.0.1:{settings.page.port}"
+    with fail_after(60):
+        async with (
+            httpx.AsyncClient(base_url=address, timeout=30) as client,
+            serving_bot(settings, seen) as parts,
+            create_task_group() as tg,
+        ):
+            tg.start_soon(partial(run_pipeline, parts, stop=stop))
+            await discord.wait_ready()
+            await seen.one_of(Refreshed)
+            for n, said in enumerate(("Which port does the relay listen on?", UNKNOWN, "thank you!")):
+                await discord.say(discord.alice, said)
+                await seen.one_of(AIResult, after=n)
+            while (status := status_of(settings, clock=HandClock())).counts_today.get("messages_without_question") != 1:
+                await checkpoint()  # counts are stored with the marks, once a second
+            text, metrics = (await client.get("/")).text, (await client.get("/metrics")).text
+            counted = {
+                name: float(value)
+                for name, _, value in (each.rpartition(" ") for each in metrics.splitlines() if each[0] != "#")
+            }
+            answered, silent = status.counts_today["questions_answered"], status.counts_today["questions_silent"]
+            assert (answered, silent) == (1, 1)
+            assert f'aria-label="Questions. 19 Jan to 1 Feb: {answered} answered, {silent} left open."' in text
+            assert re.search(r'Questions answered</dt>\s*<dd class="value">50%</dd>\s*<dd [^>]*>2 questions</dd>', text)
+            assert counted['intern_ai_requests_total{result="answered"}'] == answered
+            asked_nothing = counted['intern_silences_total{reason="not_a_question"}']
+            assert asked_nothing == status.counts_today["messages_without_question"] == 1
+            assert counted['intern_ai_requests_total{result="skipped"}'] - asked_nothing == silent
+            assert counted['intern_model_spent_today_cost{currency="USD"}'] == status.cost_today == 0
+            assert "All tokens. 19 Jan to 1 Feb: 0 tokens." in text
+            stop.set()
 
 
 async def test_while_discord_takes_no_reply_it_is_not_ready_and_the_page_says_how_many_wait(

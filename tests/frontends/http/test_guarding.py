@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ import intern.frontends.http
 from intern.core.errors import ConfigError
 from intern.core.text.masking import Secret
 from intern.frontends.http.guarding import SESSION_SECONDS, Gate
-from intern.frontends.http.rendering import HEIGHT, WIDTH, drawn, web_link
-from intern.service.running import Plot
+from intern.frontends.http.rendering import HEIGHT, drawn, web_link
+from intern.service.overview import Plot
 from intern.settings.loading import PageOptions, is_loopback, load_settings
 
 TOKEN = "a-token-of-the-operator"
@@ -166,17 +165,20 @@ def test_only_the_web_is_linked(url: str | None) -> None:
         lambda days: st.lists(st.lists(st.integers(0, 10**9), min_size=days, max_size=days), max_size=3)
     )
 )
-def test_every_bar_stands_in_the_picture_and_next_to_the_others(values: list[list[int]]) -> None:
+def test_every_bar_stays_in_the_picture_and_those_of_a_day_are_on_top_of_each_other(values: list[list[int]]) -> None:
     days = tuple(date.fromordinal(740_000 + n) for n in range(len(values[0]) if values else 0))
     series = {f"s{n}": tuple(each) for n, each in enumerate(values)}
     picture = drawn(Plot(title="t", days=days, series=series))
-    assert len(picture.bars) == sum(value > 0 for each in values for value in each)
-    for bar in picture.bars:
-        assert 0 <= bar.x <= bar.x + bar.width <= WIDTH
-        assert 0 <= bar.y <= bar.y + bar.height <= HEIGHT
-        assert bar.height > 0
-    for left, right in pairwise(sorted(bar.x for bar in picture.bars)):
-        assert left < right
+    assert len(picture.days) == len(days)
+    floors = [float(HEIGHT)] * len(days)
+    for path, each in zip(picture.bars, values, strict=True):
+        bars = re.findall(r"M(\d+) ([\d.e-]+)h8v([\d.e+-]+)h-8z", path)
+        assert len(bars) == sum(value > 0 for value in each)
+        for x, top, height in bars:
+            day = int(x) // 10
+            assert 0 <= float(top) <= floors[day]
+            assert float(height) > 0
+            floors[day] = float(top)
 
 
 def test_texts_stand_out_from_their_ground_in_both_schemes() -> None:

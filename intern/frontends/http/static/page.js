@@ -92,8 +92,8 @@
 
   const plots = (part) => {
     for (const plot of part.querySelectorAll("svg[data-plot]")) {
-      const days = [...plot.querySelectorAll(".day")];
-      const said = plot.parentElement.querySelector("output");
+      const days = [...plot.querySelectorAll("g")];
+      const said = plot.closest("figure").querySelector("output");
       let chosen = -1;
       const choose = (n) => {
         days[chosen]?.classList.remove("on");
@@ -104,7 +104,7 @@
       plot.setAttribute("tabindex", "0");
       plot.addEventListener("focus", () => choose(days.length - 1));
       plot.addEventListener("blur", () => choose(-1));
-      plot.addEventListener("pointerover", (event) => choose(days.indexOf(event.target.closest(".day"))));
+      plot.addEventListener("pointerover", (event) => choose(days.indexOf(event.target.closest("g"))));
       plot.addEventListener("pointerleave", () => choose(-1));
       plot.addEventListener("keydown", (event) => {
         const to = { ArrowLeft: chosen - 1, ArrowRight: chosen + 1, Home: 0, End: days.length - 1 }[event.key];

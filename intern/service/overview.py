@@ -1,0 +1,240 @@
+"""The figures of the page's front: how many questions are answered, how fast, how well and at what cost; by the day.
+
+A period is compared with the one before it, of the same length. Days are UTC.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from itertools import islice
+from statistics import median
+from typing import Literal
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from intern.actors.pipeline import StreamFill
+from intern.answering import prompts
+from intern.chat.checkpoints import Unhandled
+from intern.core.ids import QAId, SourceId
+from intern.service.calibration import Calibrated
+from intern.service.monitoring import Health
+from intern.service.status import SourceStatus
+from intern.service.stores import Stores
+from intern.stores.sqlite.figures import FigureStore
+from intern.stores.sqlite.traces import Counts, Votes
+from intern.stores.sqlite.usage import PromptUsage
+
+ANSWERED, SILENT = "questions_answered", "questions_silent"
+PERIODS = (14, 90)
+"""The days that the front shows, the shortest first."""
+
+_ANSWERING = frozenset(
+    each.name
+    for each in (prompts.GATE, prompts.SELECT, prompts.ANSWER, prompts.VERIFY, prompts.DECIDE, prompts.CONFIRM)
+)
+_BUSIEST = 5
+
+
+class Figure(Struct, frozen=True, kw_only=True):
+    """A figure of a period; None where there is nothing to make it of."""
+
+    value: float | None
+    before: float | None
+    """Of the period before."""
+    count: int
+    """The answers, questions or votes that it is made of."""
+
+
+class Plot(Struct, frozen=True, kw_only=True):
+    """Values of the last days; each series has one for each day, None where there is nothing to measure."""
+
+    title: str
+    days: tuple[date, ...]
+    series: Mapping[str, tuple[float | None, ...]]
+    """By what is measured."""
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """A period in figures, with a plot for each."""
+
+    days: tuple[date, ...]
+    answered: Figure
+    """Share of the questions, from 0 to 1. Messages that ask nothing are no questions."""
+    seconds: Figure
+    """Median seconds until an answer."""
+    helpful: Figure
+    """Share of the votes, from 0 to 1."""
+    cost: Figure
+    """Cost of an answer, the questions without one included; in tokens where no price is set."""
+    currency: str
+    """Empty where no price is set."""
+    captures: Figure
+    plots: Mapping[Literal["answered", "seconds", "helpful", "cost", "captures"], Plot]
+    busiest: tuple[tuple[SourceId, int], ...]
+    """The sources that most answers cite, and how many do."""
+
+
+NeedKind = Literal["health", "review", "gaps", "parked", "outdated", "sources", "dropped"]
+
+
+class Need(Struct, frozen=True, kw_only=True):
+    """Something that needs a person."""
+
+    kind: NeedKind
+    number: int = 0
+    detail: str = ""
+    """What is the matter with the health of a part, and what to do."""
+    name: str = ""
+    """The part."""
+    is_urgent: bool = False
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """What today (UTC) has cost so far."""
+
+    tokens: int
+    token_budget: int
+    """0: none."""
+    cost: float | None
+    """None where no prices are set."""
+    cost_budget: float
+    """0: none."""
+    currency: str
+
+
+class System(Struct, frozen=True, kw_only=True):
+    """How the process works, and what it costs."""
+
+    since: datetime
+    """Start of the process."""
+    health: Health
+    last_message_at: datetime | None
+    """When the gateway last told of a message, since the start."""
+    unhandled: Unhandled
+    oldest_at: datetime | None
+    """When the oldest message in work was written."""
+    streams: tuple[StreamFill, ...]
+    budget: Budget
+    usage: Mapping[date, tuple[PromptUsage, ...]]
+    """By day, the newest first; days without any are missing."""
+    days: int
+    """The days that `usage` covers."""
+    versions: Mapping[str, str]
+    stored: Mapping[str, int]
+    """What the data folder holds, by its name."""
+    left_out: tuple[SourceStatus, ...]
+    """The first of the documents and links that are no source."""
+    left_out_total: int
+    calibration: Calibrated
+
+
+def by_prompt(usage: Iterable[PromptUsage]) -> tuple[PromptUsage, ...]:
+    """Add up the usage of each prompt, the dearest first."""
+    sums: dict[str, PromptUsage] = {}
+    for each in usage:
+        sums[each.prompt] = total((sums.get(each.prompt, PromptUsage(each.prompt, 0, 0, 0)), each))
+    return tuple(sorted(sums.values(), key=lambda each: (-each.cost, -each.tokens, each.prompt)))
+
+
+def total(usage: Sequence[PromptUsage]) -> PromptUsage:
+    """Add up usage, under the name of the first."""
+    sums = (sum(values) for values in zip(*(astuple(each)[1:] for each in usage), strict=True))
+    return PromptUsage(usage[0].prompt, *sums)
+
+
+class Overview:
+    """Makes figures of what the stores of a data folder hold. Raises KnowledgeError."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores, self._clock = stores, stores.clock
+        self._counts, self._figures = Counts(stores.db, clock=stores.clock), FigureStore(stores.db)
+
+    async def figures(self, length: int) -> Figures:
+        """Return the figures of the last so many days, today included."""
+        today, llm = self._clock.now().date(), self._stores.settings.llm
+        both = tuple(today - timedelta(days=n) for n in reversed(range(2 * length)))
+        days, since = both[length:], both[0]
+        counts, votes = await self._counts.since(since), await self._figures.votes(since)
+        seconds, usage = await self._figures.seconds(since), await self._figures.usage(since)
+        captured = await run_sync(self._captured, since)
+        cited = await self._figures.cited(days[0])
+        is_priced = self._stores.settings.priced or any(each.cost for day in usage.values() for each in day)
+        spent = {day: _spent(usage.get(day, ()), is_priced=is_priced) for day in both}
+        paid = {
+            day: _spent((p for p in usage.get(day, ()) if p.prompt in _ANSWERING), is_priced=is_priced) for day in both
+        }
+
+        def counted(name: str) -> Mapping[date, int]:
+            return {day: counts.get(day, {}).get(name, 0) for day in both}
+
+        answered, silent = counted(ANSWERED), counted(SILENT)
+        up = {day: votes.get(day, Votes()).up for day in both}
+        down = {day: votes.get(day, Votes()).down for day in both}
+        times = {day: median(seconds[day]) if seconds.get(day) else None for day in both}
+
+        def compared(of: Callable[[Sequence[date]], tuple[float | None, int]]) -> Figure:
+            (value, count), (before, _) = of(days), of(both[:length])
+            return Figure(value=value, before=before, count=count)
+
+        def plot(title: str, series: Mapping[str, Mapping[date, float | None] | Mapping[date, int]]) -> Plot:
+            return Plot(
+                title=title, days=days, series={name: tuple(each[day] for day in days) for name, each in series.items()}
+            )
+
+        unit = llm.currency if is_priced else "tokens"
+        return Figures(
+            days=days,
+            answered=compared(lambda of: _share(_sum(answered, of), _sum(silent, of))),
+            seconds=compared(lambda of: _median([each for day in of for each in seconds.get(day, ())])),
+            helpful=compared(lambda of: _share(_sum(up, of), _sum(down, of))),
+            cost=compared(lambda of: _ratio(sum(paid[day] for day in of), _sum(answered, of))),
+            captures=compared(lambda of: (sum(captured[day] for day in of), len(of))),
+            currency=llm.currency if is_priced else "",
+            plots={
+                "answered": plot("Questions", {"answered": answered, "left open": silent}),
+                "seconds": plot("Seconds to answer", {"seconds (median)": times}),
+                "helpful": plot("Votes", {"helpful": up, "not helpful": down}),
+                "cost": plot("All costs" if is_priced else "All tokens", {unit: spent}),
+                "captures": plot("Captures", {"captures": captured}),
+            },
+            busiest=tuple(islice(cited.items(), _BUSIEST)),
+        )
+
+    async def usage(self, length: int) -> Mapping[date, tuple[PromptUsage, ...]]:
+        """Return the usage of prompts in the last so many days, the newest day first."""
+        since = self._clock.now().date() - timedelta(days=length - 1)
+        return dict(reversed((await self._figures.usage(since)).items()))
+
+    async def stored(self) -> Mapping[str, int]:
+        """Return how much is stored of what is made of captures and documents."""
+        return await self._figures.stored()
+
+    def _captured(self, since: date) -> Counter[date]:
+        # Blocks.
+        first = QAId(f"qa_{since:%Y%m%d}_000000")
+        return Counter(pair.timestamp.date() for pair in self._stores.archive.after(first))
+
+
+def _sum(counts: Mapping[date, int], days: Sequence[date]) -> int:
+    return sum(counts[day] for day in days)
+
+
+def _share(part: int, rest: int) -> tuple[float | None, int]:
+    whole = part + rest
+    return (part / whole if whole else None), whole
+
+
+def _ratio(sum_of: float, number: int) -> tuple[float | None, int]:
+    return (sum_of / number if number else None), number
+
+
+def _median(values: Sequence[float]) -> tuple[float | None, int]:
+    return (median(values) if values else None), len(values)
+
+
+def _spent(usage: Iterable[PromptUsage], *, is_priced: bool) -> float:
+    return sum(each.cost if is_priced else each.tokens for each in usage)
