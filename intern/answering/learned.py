@@ -8,14 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from anyio.to_thread import run_sync
 
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import ConversationId, FactId, NuggetId, SourceId
-from intern.core.records import Distilled, Fact, IndexEntry, Learned, Nugget, SearchFilter, SearchKind, SourceText
+from intern.core.records import (
+    Distilled,
+    Fact,
+    IndexEntry,
+    Learned,
+    Nugget,
+    NuggetStatus,
+    SearchFilter,
+    SearchKind,
+    SourceText,
+)
 from intern.core.text.words import overlap, truncated
 from intern.facts.extracting import ids_of
 from intern.facts.segments import Segment, standing_segment
@@ -171,9 +181,18 @@ def _entry(nugget: Nugget) -> IndexEntry:
     return IndexEntry(SourceId(f"nugget:{nugget.id}"), truncated(" ".join(words.split()), _LONGEST_SUMMARY))
 
 
+_SURE: Final[Mapping[NuggetStatus, str]] = {
+    "FACT": "the team said so",
+    "SPECULATION": "not certain",
+    "COMMUNITY_OPINION": "an opinion of members",
+}
+
+
 def _text_of_nugget(source_id: SourceId, nugget: Nugget, standing: _Standing) -> SourceText:
     said = _team_said(standing)
-    account = f"{nugget.status}, {nugget.timestamp:%Y-%m-%d}. {nugget.topic_summary}\n\n{nugget.detailed_analysis}"
+    # On a line of its own, in words: answers quote the account.
+    sure = f"({_SURE[nugget.status]}, {nugget.timestamp:%Y-%m-%d})"
+    account = f"{nugget.topic_summary}\n\n{nugget.detailed_analysis}\n{sure}"
     return SourceText(
         source_id=source_id,
         text=f"{account}\n\nThe team's words:\n\n{said}" if said else account,

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from intern.chat.phrases import ENGLISH, phrases
+from intern.chat.phrases import ENGLISH, Phrases, phrases
 from intern.chat.platform import Capabilities
 from intern.core.flow import Reply
 from intern.core.messages import Citation
@@ -279,16 +279,19 @@ def _as_code(url: str) -> str:
 
 
 def _sources(citations: Sequence[Citation], language: str) -> str:
-    lines = dict.fromkeys(_source(citation) for citation in citations)
+    lines = dict.fromkeys(_source(citation, phrases(language)) for citation in citations)
     if not lines:
         return ""
     return "\n".join([phrases(language).sources, *(f"- {line}" for line in lines)])
 
 
-def _source(citation: Citation) -> str:
-    """Title, id and link of a source; of a web page the id is the link."""
+def _source(citation: Citation, words: Phrases) -> str:
+    """Title, id and link of a source; of a web page the id is the link, and ids of nuggets and facts tell nothing."""
     url = _url_of(citation)
     title = plain_line(citation.title)
+    learned = {"nugget": words.conversation, "fact": words.fact}.get(citation.source_id.partition(":")[0])
+    if learned:
+        return " ".join(filter(None, (title, f"({learned})" if title else learned, url and f"<{url}>")))
     name = plain_line(citation.source_id)
     shown = [title] if title and title != name else []
     if url and citation.source_id.endswith(url):

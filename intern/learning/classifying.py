@@ -191,6 +191,7 @@ def failed(prompt_name: str, error: errors.ModelError) -> Failed:
 _PLEASANTRIES = word_set(
     "hello hallo hola hey hi yo morning evening afternoon night day good nice great cool awesome perfect amazing "
     "bye goodbye cheers welcome sorry thank thanks thx ty np lol haha hmm ah oh wow ping question ask "
+    "dumb stupid silly noob newbie newb apologies apologise apologize excuse please pls plz advance "
     "guys folks team everyone everybody dear sir mate friend problem worries pleasure happy glad love lovely"
 )
 _NAME_TERMS = 3  # enough to describe ("gpu-driver-docker"), and two questions about one thing still get one name

@@ -157,7 +157,8 @@ async def test_a_later_question_is_answered_from_a_nugget_with_a_link_to_its_con
         assert (citation.source_id, citation.title) == (f"nugget:{made.id}", "Purging the spool")
         assert citation.url == LINK.format(102)
         [passage] = [each for each in here.given[-1].passages if each.source_id.startswith("nugget:")]
-        assert passage.text.startswith("FACT, 20")
+        assert "\n(the team said so, 20" in passage.text
+        assert "FACT" not in passage.text
         assert "How the spool is purged." in passage.text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.chat.reply_text import reply_parts, thread_name, unlinked
+from intern.chat.reply_text import parts_of, reply_parts, thread_name, unlinked
 from intern.core.flow import Reply
 from intern.core.ids import SourceId
 from intern.core.messages import Citation
@@ -68,6 +68,16 @@ def test_sources_stand_below_the_answer_each_once_with_its_link() -> None:
         f"- gpu (`team:gpu.txt#qa_20260201_031056`) <{jump}>\n"
         "- Docs <https://docs.example/a>\n- `kb:b.md`"
     )
+
+
+def test_what_was_learned_is_named_without_its_id() -> None:
+    url = "https://discord.com/channels/1/2/3"
+    learned = (
+        Citation(source_id=SourceId("nugget:18bc737c-0a"), title="Purging the spool", url=url),
+        Citation(source_id=SourceId("fact:5"), title=""),
+    )
+    (part,) = parts_of("Run it.", learned)
+    assert part == f"Run it.\n\nSources:\n- Purging the spool (a conversation) <{url}>\n- a fact from conversations"
 
 
 def test_an_answer_without_sources_has_no_list_of_them() -> None:

@@ -55,7 +55,7 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
         show("\n".join([result.reply_text or "", "", *sources]))
     elif result.reason in COULD_NOT_LOOK:
         error = (result.debug or {}).get("error")
-        say(f"intern: could not look: {f'{error} ({result.reason})' if error else in_words(result.reason)}")
+        say(f"intern: could not look: {error or in_words(result.reason)}")
     else:
         say(f"no answer: {in_words(result.reason)}")
         for each in result.citations:

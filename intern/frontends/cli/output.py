@@ -206,7 +206,7 @@ def printable(text: str) -> str:
 
 def in_words(reason: str) -> str:
     """Return in words why there is no answer."""
-    return f"{_SILENCES[reason]} ({reason})" if reason in _SILENCES else reason
+    return _SILENCES.get(reason, reason)
 
 
 def _write(data: bytes) -> None:

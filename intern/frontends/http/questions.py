@@ -144,7 +144,8 @@ class _Pages:
             problem = "Another question is in work here; ask again once it is answered."
             return self._shell.page(request, "ask", "Ask", 429, view=None, problem=problem)
         async with self._asking:
-            return self._shell.page(request, "ask", "Ask", view=await self._running.ask(question))
+            view, currency = await self._running.ask(question), self._running.settings.llm.currency
+            return self._shell.page(request, "ask", "Ask", view=view, currency=currency)
 
 
 def _named(place: Place) -> str:

@@ -93,7 +93,7 @@ def test_no_answer_ends_with_1_and_the_reason(intern: Intern, sources: Path) -> 
     intern("index")
     code, out, err = intern("ask", "Who won the chess game in 1972?")
     assert (code, out) == (1, "")
-    assert err == "no answer: its sources do not answer that (no_answer)\n"
+    assert err == "no answer: its sources do not answer that\n"
 
 
 def test_the_trace_goes_to_stderr_step_by_step(intern: Intern, sources: Path) -> None:
@@ -126,10 +126,15 @@ def test_the_trace_tells_the_time_and_the_tokens_of_each_step(intern: Intern, so
 @pytest.mark.parametrize(
     ("instead", "ends", "reason", "told"),
     [
-        ({"decide": {"answer": "See http://x.test/"}}, 1, "ungrounded", "http://x.test/"),
-        ({"decide": {"kind": "not_covered", "answer": None}}, 1, "no_answer", '"The relay listens on port 7480'),
-        ({"confirm": {"verdict": "unsupported", "asked": "it is wrong"}}, 1, "rejected", "it is wrong"),
-        ({"decide": refuse(401)}, 3, "model_unavailable", "check llm.api_key"),
+        ({"decide": {"answer": "See http://x.test/"}}, 1, "stands in no source that it cites", "http://x.test/"),
+        (
+            {"decide": {"kind": "not_covered", "answer": None}},
+            1,
+            "its sources do not answer that",
+            '"The relay listens on port 7480',
+        ),
+        ({"confirm": {"verdict": "unsupported", "asked": "it is wrong"}}, 1, "the check by the model", "it is wrong"),
+        ({"decide": refuse(401)}, 3, "llm.api_key", "check llm.api_key"),
     ],
 )
 def test_the_trace_of_a_silence_tells_its_reason_and_what_led_to_it(
@@ -151,7 +156,7 @@ def test_the_trace_of_a_silence_tells_its_reason_and_what_led_to_it(
         done = intern("ask", PORT, "--trace")
     assert (done.code, done.out) == (ends, "")
     line, _, trace = done.err.partition("\n{")
-    assert line.endswith(f"({reason})")
+    assert reason in line
     assert told in trace
 
 
@@ -160,7 +165,7 @@ def test_before_the_first_indexing_it_says_what_to_do(intern: Intern) -> None:
     code, out, err = intern("ask", PORT)
     assert (code, out) == (1, "")
     assert err.splitlines() == [
-        "no answer: nothing in its knowledge is about that (no_sources)",
+        "no answer: nothing in its knowledge is about that",
         "nothing is indexed yet: put documents into data/knowledge-base/sources, then run: intern index",
     ]
 

@@ -345,7 +345,7 @@ async def test_the_box_to_ask_answers_with_sources_and_trace(page: Site) -> None
     assert shown.status_code == 200
     assert "The relay listens on port 7480." in shown.text
     assert "kb:ports.md" in shown.text
-    assert "<summary>gate</summary>" in shown.text
+    assert "<b>Is it a question?</b>" in shown.text
     silent = await post(page, "/ask", {"question": "Who won the chess match in Reykjavik?"})
     assert "Nothing known: " in silent.text
 
@@ -386,7 +386,7 @@ async def test_a_link_of_a_source_is_only_followed_into_the_web(tmp_path: Path) 
     async with site(tmp_path, answers=hostile) as made:
         text = (await post(made, "/ask", {"question": "Well?"})).text
     assert "javascript:" not in text
-    assert '<a href="https://docs.example.org/a" rel="noreferrer noopener">good</a>' in text
+    assert '<a href="https://docs.example.org/a" rel="noreferrer noopener" dir="auto">good</a>' in text
 
 
 # Who is turned away.
