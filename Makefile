@@ -72,9 +72,10 @@ bench: binary ## what it costs and how good it is; kept in benchmarks/results (h
 bench-compare: .venv/installed-dev ## what changed between the last two runs of make bench; OLD=… NEW=…: between these
 	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
 
-docs: .venv/installed-dev ## docs/configuration.md, docs/commands.md and docs/images/map.svg, from settings, command line and imports
+docs: .venv/installed-dev ## docs/configuration.md, docs/commands.md and two pictures, from settings, command line, imports and scripts
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m docs.map
+	$(BIN)/python -m docs.flow
 
 budgets: .venv/installed-dev ## lines of code, modules and Protocols of each package, beside their budgets
 	$(BIN)/python -m tests.budgets
@@ -82,6 +83,7 @@ budgets: .venv/installed-dev ## lines of code, modules and Protocols of each pac
 screenshots: .venv/installed-dev ## docs/images and docs/screens, from what the programs really show
 	$(BIN)/python -m docs.screenshots
 	$(BIN)/python -m docs.terminal
+	$(BIN)/python -m docs.chats
 
 newcomer: .venv/installed-dev ## all that the README tells people to type, in a clean clone
 	$(BIN)/python -m tests.newcomer

@@ -204,14 +204,23 @@ the data folder, and wait for it. If no bot runs, they do it themselves.
 
 def commands() -> str:
     """Return the page about the command line."""
-    lines = [_NOTE, "", _COMMANDS]
+    lines = [_NOTE, "", _COMMANDS, "| command | what it does |", "|---|---|"]
     with cli.make_context("intern", [], resilient_parsing=True) as ctx:
+        lines += [*_overview(ctx), ""]
         ctx.terminal_width = ctx.max_content_width = _WIDTH
         for name in cli.list_commands(ctx):
             command = cli.get_command(ctx, name)
             assert command is not None
             lines += [f"## intern {name}", "", *_help(command, name, ctx)]
     return "\n".join(lines)
+
+
+def _overview(ctx: click.Context) -> Iterator[str]:
+    """Yield a row for each command: a link to its help, and its first sentence."""
+    for name in cli.list_commands(ctx):
+        command = cli.get_command(ctx, name)
+        assert command is not None
+        yield f"| [`intern {name}`](#intern-{name}) | {command.get_short_help_str(limit=200)} |"
 
 
 # The manual page.

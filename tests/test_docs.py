@@ -22,7 +22,8 @@ import tomli
 from build.__main__ import main_parser
 
 import intern.service
-from docs import map as package_map
+from docs import flow, map as package_map
+from docs.chats import pictures as chats
 from docs.generate import pages
 from docs.screenshots import PAGES, PLAY, drawn, played
 from intern.core.errors import ConfigError
@@ -32,6 +33,7 @@ from intern.models.prompt import Prompt
 from intern.models.templates import Templates
 from intern.service.models import PROMPTS
 from intern.settings.loading import Settings, load_settings
+from tests.newcomer import steps
 from tests.soak.__main__ import plan_of
 from tests.soak.machine import minutes_to_judge
 
@@ -42,6 +44,7 @@ PROJECT = tomli.loads((SOURCE_TREE / "pyproject.toml").read_text(encoding="utf-8
 PACKAGING = SOURCE_TREE / "packaging"
 DOCS = tuple(sorted((SOURCE_TREE / "docs").glob("*.md")))
 EVERY_PAGE = (SOURCE_TREE / "README.md", *DOCS)
+GUIDES = ("members.md", "team.md", "operators.md", "local-models.md", "quick-start.md", "server.md", "packaging.md")
 every_page = pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.name)
 
 
@@ -78,21 +81,6 @@ def _options(command: click.Command) -> set[str]:
 # README.
 
 
-def test_the_readme_tells_of_every_command_as_it_is_called() -> None:
-    rows = re.findall(r"^\| `intern ([\w-]+)([^`]*)` \|", README, re.MULTILINE)
-    assert [name for name, _ in rows] == list(COMMANDS)
-    for name, arguments in rows:
-        usage = {word.strip("[]") for word in arguments.split()}
-        whole = _command(name)
-        below: set[str] = set(whole.commands) if isinstance(whole, click.Group) else set()
-        parameters = _parameters(whole)
-        options = {option for each in parameters if isinstance(each, click.Option) for option in each.opts}
-        positional = {each.human_readable_name for each in parameters if isinstance(each, click.Argument)} | below
-        assert below <= usage, name
-        assert {word for word in usage if word.startswith("-")} <= options, name
-        assert {word for word in usage if not word.startswith("-")} <= positional, name
-
-
 def test_every_option_that_the_readme_names_exists() -> None:
     known = {option for name in COMMANDS for each in _parameters(_command(name)) for option in each.opts}
     assert set(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", README)) <= known | {"--help", "--version", "--config"}
@@ -104,10 +92,14 @@ def test_the_readme_s_python_is_the_example_of_the_door() -> None:
     assert _blocks(SOURCE_TREE / "README.md", "python") == [example + "\n"]
 
 
-def test_the_first_screen_holds_both_commands() -> None:
+def test_the_first_screen_holds_a_picture_and_both_commands() -> None:
     first = "\n".join(README.splitlines()[:40])
-    assert "make demo" in first
-    assert "make test" in first
+    assert "](docs/images/" in first
+    assert _steps_of(first)[:2] == ["make demo", ".venv/bin/intern try path/to/documents"]
+
+
+def _steps_of(text: str) -> list[str]:
+    return [step.command for step in steps(text)]
 
 
 # README and docs.
@@ -129,6 +121,18 @@ def test_the_map_shows_the_packages_and_streams_that_there_are_now() -> None:
     assert package_map.PICTURE.read_text(encoding="utf-8") == package_map.drawn(), "`make docs` draws it anew"
 
 
+def test_the_picture_of_the_flow_is_what_its_script_draws() -> None:
+    assert flow.PICTURE.read_text(encoding="utf-8") == flow.drawn(), "`make docs` draws it anew"
+
+
+@pytest.mark.rest
+def test_the_pictures_of_chats_show_what_the_bot_says_now() -> None:
+    drawn_now = chats()
+    assert {path.name for path in PLAY.parent.glob("chat-*")} == set(drawn_now)
+    for name, svg in drawn_now.items():
+        assert (PLAY.parent / name).read_text(encoding="utf-8") == svg, "`python -m docs.chats` makes it anew"
+
+
 def test_the_docs_list_the_packages_in_their_order() -> None:
     (listed,) = [block for block in _blocks(SOURCE_TREE / "docs" / "developing.md", "text") if " > " in block]
     assert listed.replace(">", " ").split() == package_map.layers()
@@ -144,7 +148,8 @@ def test_every_picture_is_there_loads_soon_and_is_told_in_words(page: Path) -> N
 
 
 def test_every_picture_is_made_by_the_script_and_shown_somewhere() -> None:
-    made = {PLAY.name, package_map.PICTURE.name, *(name for name, _ in PAGES.values())}
+    made = {PLAY.name, package_map.PICTURE.name, flow.PICTURE.name, *(name for name, _ in PAGES.values())}
+    made |= {path.name for path in PLAY.parent.glob("chat-*.svg")}  # another test makes these
     shown = {
         Path(path).name for page in EVERY_PAGE for path in re.findall(r"\]\(([^)]*images/[^)]+)\)", page.read_text())
     }
@@ -168,6 +173,8 @@ def test_every_command_line_of_a_block_could_be_typed(page: Path) -> None:
                 assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), line
             case ["install", *words]:
                 _install(words)
+            case ["chown", "-R", _, folder]:
+                assert folder.rstrip("/") in (PACKAGING / "intern.service").read_text(encoding="utf-8"), line
             case ["systemctl" | "journalctl", *words]:
                 assert "intern" in words, line
                 assert (PACKAGING / "intern.service").is_file()
@@ -179,6 +186,9 @@ def test_every_command_line_of_a_block_could_be_typed(page: Path) -> None:
 
 def _load(setting: str) -> None:
     name, _, value = setting.partition("=")
+    if value.startswith("/"):  # a place that the unit names
+        assert f"{name}={value}" in (PACKAGING / "intern.service").read_text(encoding="utf-8"), setting
+        return
     load_settings(environ={name: value.replace("…", "something")})
 
 
@@ -370,6 +380,11 @@ def _members(union: Any) -> Iterator[Any]:
 def _section(page: str, heading: str) -> str:
     text = (SOURCE_TREE / "docs" / page).read_text(encoding="utf-8")
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_is_read_within_minutes(name: str) -> None:
+    assert len((SOURCE_TREE / "docs" / name).read_text(encoding="utf-8").split()) < 900
 
 
 # CHANGELOG.

@@ -8,7 +8,7 @@ import pytest
 
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble
-from tests.newcomer import LEFT_OUT, PATIENCE, FailedError, Stand, Step, _run, cloned, steps, variable
+from tests.newcomer import PATIENCE, FailedError, Stand, Step, _run, cloned, steps, variable
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -34,9 +34,8 @@ def test_it_types_every_line_of_the_sh_blocks_in_their_order_and_nothing_else() 
 
 def test_the_readme_takes_a_newcomer_from_the_demo_to_a_running_bot() -> None:
     typed = [step.command for step in steps(README.read_text(encoding="utf-8"))]
-    assert typed[:2] == ["make demo", "make test"]
-    assert ".venv/bin/intern run" in typed
-    assert list(LEFT_OUT) == ["make test"]
+    assert typed[0] == "make demo"
+    assert typed[-1] == ".venv/bin/intern run"
 
 
 async def test_a_command_that_fails_fails_the_check_and_says_where(stand: Stand) -> None:

@@ -22,7 +22,7 @@ from tests.newcomer import FOLDER, FailedError, Stand, Step, _run, steps, variab
 
 TREE = Path(__file__).parents[1]
 TYPED = {"intern", ".venv/bin/intern", "export"}
-NOT_TYPED = {"make", "python", "pipx", "install", "systemctl", "journalctl", "docker", "-v", "-e"}
+NOT_TYPED = {"chown", "make", "python", "pipx", "install", "systemctl", "journalctl", "docker", "-v", "-e"}
 """Installing, which `make newcomer` and the tests of packaging do; tests/test_docs.py reads these lines."""
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +47,19 @@ def _server(folder: Path) -> None:
     sources = folder / "data" / "knowledge-base" / "sources"
     sources.mkdir(parents=True)
     (folder / FOLDER / "lamp.md").rename(sources / "lamp.md")
+
+
+def _asked(folder: Path) -> None:
+    """The same, with a file of questions."""
+    _server(folder)
+    (folder / "questions.jsonl").write_text(
+        '{"question": "How do I change the colour of the lamp?", "expected_sources": ["kb:lamp.md"]}\n'
+    )
+
+
+def _kept(folder: Path) -> None:
+    _searchable(folder)
+    (folder / "intern.toml").write_text('[discord]\nteam_role_ids = ["234567890123456789"]\n')
 
 
 def _two_communities(folder: Path) -> None:
@@ -77,6 +90,17 @@ def _searchable(folder: Path) -> None:
 
 PAGES: Mapping[str, tuple[Callable[[Path], None], Mapping[str, str]]] = {
     "data.md": (_searchable, {"intern backup intern-2026-02-01.db": r"checked(.|\n)*also copy, as they are: data"}),
+    "local-models.md": (
+        _asked,
+        {
+            '.venv/bin/intern ask "How do I change the colour of the lamp?"': r"kb:lamp\.md",
+            ".venv/bin/intern eval questions.jsonl": "1 question",
+        },
+    ),
+    "operators.md": (
+        _kept,
+        {"intern status": "captures", "intern backup intern-2026-02-01.db": "checked"},
+    ),
     "privacy.md": (_captured, {"intern forget --user 80351110224678912 --erase --yes": "erased: "}),
     "quick-start.md": (
         _documents,
@@ -101,6 +125,14 @@ PAGES: Mapping[str, tuple[Callable[[Path], None], Mapping[str, str]]] = {
 
 
 SET_BEFORE: Mapping[str, Sequence[str]] = {
+    "local-models.md": (
+        "DISCORD__TOKEN",
+        "DISCORD__GUILD_IDS",
+        "DISCORD__TEAM_ROLE_IDS",
+        "LLM__BASE_URL",
+        "LLM__MODEL",
+    ),
+    "operators.md": ("DISCORD__TOKEN", "DISCORD__GUILD_IDS", "DISCORD__TEAM_ROLE_IDS", "LLM__BASE_URL", "LLM__MODEL"),
     "scaling.md": ("DISCORD__TOKEN", "DISCORD__GUILD_IDS"),
     "server.md": ("DISCORD__GUILD_IDS", "DISCORD__TEAM_ROLE_IDS", "LLM__BASE_URL", "LLM__MODEL"),
 }

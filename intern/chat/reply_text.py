@@ -137,7 +137,8 @@ def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
     text = re.sub(r"<a?:(\w+):\d+>", r":\1:", "".join(filter(_shows, question[:1000])))  # a custom emoji
     text = re.sub(r"<[@#/][^>\n]{1,100}>|<t:-?\d+(?::\w)?>|<id:\w+>", " ", text)
     text = re.sub(r"@+(?=everyone|here)", "", text)
-    text = re.sub(r"[`*~|\\]+|^\s*(?:>|#{1,3}\s|-#\s)+", " ", text, flags=re.MULTILINE)
+    text = re.sub(r"(?<=\w)[`*~|\\]+(?=\w)|^\s*(?:>|#{1,3}\s|-#\s)+", " ", text, flags=re.MULTILINE)
+    text = re.sub(r"[`*~|\\]+", "", text)
     line = " ".join(text.split())
     if not any(character.isalnum() for character in line):
         return "Answer"
