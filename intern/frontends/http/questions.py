@@ -19,7 +19,7 @@ from intern.service.running import Running
 
 MAX_QUESTION_CHARS = 6_000
 DAYS: Final = (1, 7, 30)  # of 90, for which questions are kept
-GAPS = 30  # on the page; each has a form
+GAPS = 20  # on the page, which stays below 60 kB; each has a form
 _MOST_WORDS = 100  # characters that are searched for
 _TITLE = 120  # characters of a question
 _MOST_PLACES = 100  # channels to choose from
@@ -90,9 +90,8 @@ class _Pages:
         currency = self._running.settings.llm.currency
         view = await self._running.asked.one(MessageId(request.match_info["question_id"]))
         title = first_words(view.question.text, _TITLE) if view.question else ""
-        return self._shell.page(
-            request, "question", title or "Question", view=view, **{"again": None, "currency": currency, **more}
-        )
+        shown: dict[str, Any] = {"view": view, "again": None, "currency": currency} | more
+        return self._shell.page(request, "question", title or "Question", **shown)
 
     async def replay(self, request: web.Request) -> web.Response:
         try:

@@ -17,7 +17,7 @@ from intern.core.records import Filed
 from intern.frontends.http.shell import PAGES
 from tests.eval.hostile import STRINGS, strings
 from tests.frontends.http.chromium import CHROMIUM, WANTED, chromium
-from tests.frontends.http.site import QUESTIONS, Site, site
+from tests.frontends.http.site import OPEN, QUESTIONS, Site, site
 
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 
@@ -171,6 +171,30 @@ async def test_it_works_without_scripts_and_behind_a_token(browser: Browser, tmp
         await page.wait_for_url("**/parked?done=done")
         await page.get_by_role("button", name="Log out").click()
         assert page.url.endswith("/login")
+
+
+async def test_a_gap_is_answered_and_another_dismissed_by_keyboard_and_without_scripts(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with site(tmp_path) as made, opened(browser, made, width=360, scripts=False) as page:
+        await page.goto("/gaps")
+        await pressed_until(page, ".choices summary")
+        await page.keyboard.press("Enter")
+        await pressed_until(page, "textarea")
+        await page.keyboard.type("Run `relay cert rotate`.")
+        await pressed_until(page, 'button[value="answer"]')
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/gaps?done=answer")
+        assert OPEN[0] not in await page.locator("main").inner_text()
+        await pressed_until(page, 'button[value="dismiss"]')
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/gaps?done=dismiss")
+        assert "No gaps." in await page.locator("main").inner_text()
+        await page.goto("/questions")
+        await page.get_by_label("Outcome").select_option("answered")
+        await page.get_by_role("button", name="Show").click()
+        assert "outcome=answered" in page.url
+        assert await page.locator(".item").count() == 1
 
 
 @pytest.mark.skipif(not STRINGS.exists(), reason="the hostile strings are not at hand")
