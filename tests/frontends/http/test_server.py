@@ -692,8 +692,8 @@ async def test_no_stranger_s_text_becomes_part_of_a_page(tmp_path: Path) -> None
 OURS = frozenset(
     re.findall(
         r"\w+",
-        "a article b blockquote body br button caption code datalist dd details div dl dt figcaption figure footer form h1 h2"
-        " h3 head header html input label li line link main meta meter nav ol optgroup option p pre rect section"
+        "a article b blockquote body br button caption code datalist dd details div dl dt figcaption figure footer form"
+        " h1 h2 h3 head header html input label li line link main meta meter nav ol optgroup option p pre rect section"
         " select small span strong summary svg"
         " table tbody td text textarea th thead time title tr ul",
     )
