@@ -184,7 +184,7 @@ class Rereading:
         def hear(event: flow.GatewayEvent) -> None:
             deliver(event)
             match event:
-                case flow.SessionStarted():
+                case flow.SessionStarted(continues=False):
                     wake(begun, event)
                 case flow.MessageEdited() | flow.MessagesDeleted() if self._live is not None:
                     self._live.update(_ids_of(event))

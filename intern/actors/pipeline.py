@@ -8,7 +8,7 @@ history. A test checks that there is no cycle, and that each actor takes the str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
@@ -186,6 +186,8 @@ class Parts:
     """By their names in `ACTORS`; some set-ups go without an embedder, an explorer or a vector copier."""
     checkpoints: Checkpoints
     keep_checkpoints: Callable[[StoredCheckpoints], Coroutine[Any, Any, None]]
+    count_jobs: Callable[[], Awaitable[int]]
+    """Counts the jobs that are not done yet."""
     fill: Fill = field(default_factory=Fill)
 
 

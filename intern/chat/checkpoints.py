@@ -265,7 +265,7 @@ class Checkpoints:
                 continue
             if seen.last_message_id:
                 self._see(guild, seen.channel.id, position_of(seen.last_message_id))
-            if not seen.channel.is_thread:
+            if not (seen.channel.is_thread or started.continues):
                 guild.unlisted[seen.channel.id] = Listing(seen.channel.id, guild, guild.until.id)
         self._stirred.add(guild)
 

@@ -80,6 +80,8 @@ class SessionStarted(_Flow, frozen=True, kw_only=True):
     guild_id: GuildId
     channels: tuple[ChannelSeen, ...]
     """Text channels, forums and active threads that the bot can see."""
+    continues: bool = False
+    """Nothing was missed since the community was closed: it is only opened again."""
 
 
 class ButtonPressed(_Flow, frozen=True, kw_only=True):

@@ -357,7 +357,7 @@ async def _around(room: _Room) -> _Around:
             shortest_wait=SHORTEST_WAIT,
         )
     keep = partial(_keep, room, CheckpointStore(db), counts)
-    parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep)
+    parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep, count_jobs=stores.jobs.count_open)
     return parts, posted, answers, poster.waiting, calibration, partial(_replayed, room, answerer)
 
 

@@ -70,6 +70,14 @@ class CheckpointStore(Store):
             "insert into attended (community, guild_id, until) values (:community, ?, ?) on conflict do nothing",
             [(guild_id, int(first)) for guild_id in guild_ids],
         )
+        return self._stored(db)
+
+    @reads
+    def stored(self, db: Transaction) -> StoredCheckpoints:
+        """Return the stored checkpoints as they are."""
+        return self._stored(db)
+
+    def _stored(self, db: Transaction) -> StoredCheckpoints:
         attended = db.rows("select guild_id, cast(until as text) from attended where community = :community")
         marks = db.rows("select channel_id, guild_id, cast(mark as text) from marks where community = :community")
         return StoredCheckpoints(

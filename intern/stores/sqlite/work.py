@@ -81,6 +81,10 @@ class Jobs(Store):
         """Return how many jobs wait."""
         return await self.db.number("select count(*) from jobs where community = :community and state = 'waiting'")
 
+    async def count_open(self) -> int:
+        """Return how many jobs wait or are in work."""
+        return await self.db.number("select count(*) from jobs where community = :community and state <> 'finished'")
+
     @writes
     def claim(self, db: Transaction, *, but: Collection[str] = ()) -> Job | None:
         """Take the oldest waiting job that is of none of the kinds `but`, or None. No two claims ever get the same."""

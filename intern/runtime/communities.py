@@ -1,0 +1,446 @@
+"""Many communities in one process: which are known, and which of them are at work right now.
+
+What must be known of all is here, and small: servers with their channels, where each channel stands, and when a
+community is to be opened next. Stores, indices and actors are opened by the first event that needs them, and closed
+when nothing came for a while and nothing is left to do. A community that is closed has no task and no timer.
+
+Events that come while one opens wait for it, up to a bound. Beyond that they are in Discord's history, which is the
+inbox anyway: a community that finds a channel further than it stands reads on over REST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+import structlog
+from anyio import Event, create_task_group, current_time, move_on_after, sleep_forever
+from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
+from msgspec.structs import replace
+
+from intern.actors.events import Events
+from intern.actors.loops import exponential_backoff, listen_beside
+from intern.actors.pipeline import Parts, run_pipeline
+from intern.chat.platform import ChatPlatform, Deliver, Interactions, Requested
+from intern.core import flow
+from intern.core.errors import ChatRefusedError, InternError
+from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, RoleId, position_of
+from intern.core.log import get_logger
+from intern.core.messages import Button, Channel, ChatMessage, Lookups, MemberRoles, Page
+from intern.learning.archiving import Images
+from intern.runtime.parts import Host, Platform, parts_of
+from intern.settings.communities import Community, settings_of
+from intern.settings.loading import Settings
+from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
+
+_log = get_logger(__name__)
+
+IDLE_SECONDS: Final = 600.0
+"""Without an event and without work, a community is closed after so long."""
+UPKEEP_SECONDS: Final = 6 * 3600.0
+"""A closed community is opened so often for what no event announces: pages that changed, work that failed."""
+_LOOK_EVERY = 5.0  # seconds between two looks whether a community that had no event still has work
+_MOST_WAITING = 1000  # events for a community that is being opened
+_OPENING_AT_ONCE = 4
+_FIRST_RETRY, _LAST_RETRY = 60.0, 3600.0  # seconds after which one that could not be opened is tried again
+
+Open = Callable[[Community, ChatPlatform], AbstractAsyncContextManager[Parts]]
+"""Opens the stores and puts the actors of a community together, around its own part of the platform."""
+Stand = Callable[[Community], Awaitable[StoredCheckpoints]]
+"""Reads how far the channels of a community are settled, without opening it. Raises KnowledgeError."""
+
+
+@dataclass(eq=False)
+class _Known:
+    """What the process knows of a community at all times."""
+
+    community: Community
+    stands: StoredCheckpoints
+    sessions: dict[GuildId, flow.SessionStarted] = field(default_factory=dict)
+    newest: dict[ChannelId, MessageId] = field(default_factory=dict)
+    """Messages that came after their server's session began."""
+    waiting: list[flow.GatewayEvent] = field(default_factory=list)
+    """Events that came before the community could take them."""
+    noted: dict[tuple[GuildId, str], MemberRoles] = field(default_factory=dict)
+    deliver: Deliver | None = None
+    is_open: bool = False
+    """It is open, or being opened or closed."""
+    continues: bool = False
+    """It was closed calmly, and no session has begun since."""
+    heard_at: float = 0.0
+    due_at: float = inf
+    retries: Iterator[float] | None = None
+    """After a failure: the pauses before the next tries."""
+
+    def hear(self, event: flow.GatewayEvent) -> None:
+        """Take an event. Never waits."""
+        self.heard_at = current_time()
+        if self.deliver is not None:
+            self._note(event)
+            self.deliver(event)
+        elif isinstance(event, flow.SessionStarted):
+            self.miss(event)  # it is delivered first
+        elif len(self.waiting) < _MOST_WAITING:
+            self.waiting.append(event)
+        else:
+            _log.warning("community_events_shed", community=self.community.name, events=_MOST_WAITING + 1)
+            self.miss(*self.waiting, event)
+
+    def miss(self, *events: flow.GatewayEvent) -> None:
+        """Note events, instead of those that wait. Its next session finds the messages; commands would be too late."""
+        for each in events:
+            self._note(each)
+        self.waiting, self.continues = [], self.continues and not events
+
+    def begin(self, deliver: Deliver) -> None:
+        """Deliver the sessions as they stood before the events that wait, then those events, then all that comes."""
+        for session in self.sessions.values():
+            deliver(self._now(session))
+        waiting, self.waiting = self.waiting, []
+        for event in waiting:
+            self._note(event)
+            deliver(event)
+        self.deliver = deliver
+
+    def needs(self, event: flow.GatewayEvent, admits: Callable[[Channel], bool]) -> bool:
+        """Whether a closed community has something to do about an event."""
+        match event:
+            case flow.SessionStarted():
+                return any(self._is_behind(event.guild_id, seen) for seen in event.channels if admits(seen.channel))
+            case flow.MessageCreated(message=message) | flow.MessageEdited(message=message):
+                channel = self._channel(message.guild_id, message.channel_id)
+                return message.author.type != "bot" and (channel is None or admits(channel))
+            case _:
+                return True
+
+    def _note(self, event: flow.GatewayEvent) -> None:
+        match event:
+            case flow.SessionStarted():
+                self.sessions[event.guild_id] = event
+                self.newest = {}
+            case flow.MessageCreated(message=message):
+                self.newest[message.channel_id] = message.id
+            case _:
+                pass
+
+    def _now(self, session: flow.SessionStarted) -> flow.SessionStarted:
+        seen = tuple(
+            replace(each, last_message_id=self.newest.get(each.channel.id, each.last_message_id))
+            for each in session.channels
+        )
+        return replace(session, channels=seen, continues=self.continues)
+
+    def _channel(self, guild_id: GuildId | None, channel_id: ChannelId) -> Channel | None:
+        session = None if guild_id is None else self.sessions.get(guild_id)
+        places = session.channels if session else ()
+        return next((each.channel for each in places if each.channel.id == channel_id), None)
+
+    def _is_behind(self, guild_id: GuildId, seen: flow.ChannelSeen) -> bool:
+        attended = self.stands.attended.get(guild_id)
+        if attended is None or seen.last_message_id is None:
+            return False  # we were never there
+        mark = self.stands.channels.get(seen.channel.id)
+        stands: Position = max(position_of(attended), position_of(mark.settled_to) if mark else FIRST)
+        return position_of(seen.last_message_id) > stands
+
+
+class Communities:
+    """The communities of a process. `run` listens for all of them."""
+
+    def __init__(
+        self,
+        chat: ChatPlatform,
+        *,
+        opens: Open,
+        stands: Stand,
+        idle_seconds: float = IDLE_SECONDS,
+        upkeep_seconds: float = UPKEEP_SECONDS,
+    ) -> None:
+        self._chat, self._opens, self._stands = chat, opens, stands
+        self._idle, self._upkeep = idle_seconds, upkeep_seconds
+        self._known: dict[str, _Known] = {}
+        self._of: dict[GuildId, _Known] = {}
+        self._tasks: TaskGroup | None = None
+        self._stop = Event()
+        self._due = Event()
+        self._opening = 0
+        self._opened = Event()
+
+    async def add(self, community: Community) -> None:
+        """Know a community from now on. Raises KnowledgeError, and ValueError for a server that another one has."""
+        known = _Known(community, await self._stands(community))
+        if taken := [each for each in community.guild_ids if each in self._of]:
+            raise ValueError(f"server {taken[0]} belongs to {self._of[taken[0]].community.name} already")
+        self._known[community.name] = known
+        self._of.update(dict.fromkeys(community.guild_ids, known))
+        known.due_at = current_time() + self._upkeep
+        self._due.set()
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The names of those that are open, or being opened or closed."""
+        return tuple(name for name, known in self._known.items() if known.is_open)
+
+    async def run(self, *, stop: Event) -> None:
+        """Hand each event to its community until `stop` is set or the gateway ends; then close all of them calmly."""
+        async with create_task_group() as tasks:
+            self._tasks = tasks
+            async with create_task_group() as listening:
+                listening.start_soon(self._open_what_is_due)
+                listening.start_soon(self._listen, stop)
+                await stop.wait()
+                listening.cancel_scope.cancel()
+            self._stop.set()
+
+    async def _listen(self, stop: Event) -> None:
+        await listen_beside(self._chat, self._hear, sleep_forever)
+        stop.set()
+
+    def _hear(self, event: flow.GatewayEvent) -> None:
+        known = self._of.get(guild_of(event) or GuildId(""))
+        if known is None:  # private messages, too: they belong to no community
+            return
+        if known.retries is not None and not known.is_open:
+            known.miss(event)
+        elif known.is_open or known.needs(event, self._chat.admits):
+            known.hear(event)
+            self._start(known)
+        elif isinstance(event, flow.SessionStarted):
+            known.miss(event)
+
+    def _start(self, known: _Known) -> None:
+        if not known.is_open and not self._stop.is_set() and self._tasks is not None:
+            known.is_open, known.due_at = True, inf
+            self._tasks.start_soon(self._serve, known, name=f"community {known.community.name}")
+
+    async def _open_what_is_due(self) -> None:
+        while True:
+            self._due = Event()
+            closed = [known for known in self._known.values() if not known.is_open]
+            for known in closed:
+                if known.due_at <= current_time():
+                    self._start(known)
+            next_at = min((known.due_at for known in closed if not known.is_open), default=inf)
+            with move_on_after(next_at - current_time()):
+                await self._due.wait()
+
+    async def _serve(self, known: _Known) -> None:
+        """Keep a community open for as long as there is something to do."""
+        with structlog.contextvars.bound_contextvars(community=known.community.name):
+            while True:
+                try:
+                    await self._work(known)
+                    known.stands = await self._stands(known.community)
+                    known.retries, known.due_at = None, current_time() + self._upkeep
+                except InternError as error:
+                    self._failed(known, error)
+                    break
+                if self._stop.is_set() or not known.waiting:
+                    break
+            known.is_open = False
+            self._due.set()
+
+    async def _work(self, known: _Known) -> None:
+        while self._opening >= _OPENING_AT_ONCE:
+            await self._opened.wait()
+        self._opening += 1
+        is_ready, stop = False, Event()
+
+        def ready() -> None:
+            nonlocal is_ready
+            if not is_ready:
+                is_ready = True
+                self._opening -= 1
+                self._opened.set()
+                self._opened = Event()
+
+        try:
+            chat = CommunityChat(self._chat, known, ready, self._note_roles)
+            async with self._opens(known.community, chat) as parts, create_task_group() as tg:
+                tg.start_soon(self._close_when_idle, known, parts, stop)
+                await run_pipeline(parts, stop=stop)
+                tg.cancel_scope.cancel()
+            known.continues = True
+            _log.info("community_closed")
+        finally:
+            ready()
+            known.deliver = None
+
+    async def _close_when_idle(self, known: _Known, parts: Parts, stop: Event) -> None:
+        known.heard_at = current_time()
+        while not self._stop.is_set():
+            left = known.heard_at + self._idle - current_time()
+            if left <= 0 and not await _has_work(parts):
+                break
+            with move_on_after(max(left, _LOOK_EVERY)):
+                await self._stop.wait()
+        stop.set()
+
+    def _failed(self, known: _Known, error: InternError) -> None:
+        """Leave alone for a while what could not be opened. What it missed is in Discord's history."""
+        known.retries = known.retries or exponential_backoff(_FIRST_RETRY, _LAST_RETRY)
+        pause = next(known.retries)
+        known.miss(*known.waiting)
+        known.due_at = current_time() + pause
+        _log.error("community_failed", error=type(error).__name__, reason=str(error), again_in_seconds=pause)
+
+    def _note_roles(self) -> None:
+        """Give each community the roles that were learned on its servers."""
+        for each in self._chat.noted_roles():
+            if known := self._of.get(each.guild_id):
+                known.noted[each.guild_id, each.user_id] = each
+
+
+async def _has_work(parts: Parts) -> bool:
+    rest = parts.checkpoints.unhandled()
+    busy = any(each.waiting or each.taking == "busy" for each in parts.fill.now())
+    return bool(rest.messages or rest.channels or busy or await parts.count_jobs())
+
+
+def guild_of(event: flow.GatewayEvent) -> GuildId | None:
+    """Return the server that an event comes from; None for private messages."""
+    match event:
+        case flow.MessageCreated(message=message) | flow.MessageEdited(message=message):
+            return message.guild_id
+        case flow.MessagesDeleted() | flow.SessionStarted() | flow.Approval():
+            return event.guild_id
+        case _:
+            return event.interaction.guild_id
+
+
+class CommunityChat:
+    """The part of a platform that one community may see: its own servers. It refuses the channels of all others."""
+
+    def __init__(
+        self, chat: ChatPlatform, known: _Known, ready: Callable[[], None], note_roles: Callable[[], None]
+    ) -> None:
+        self._chat, self._known, self._ready, self._note_roles = chat, known, ready, note_roles
+        self.capabilities, self.guild_ids = chat.capabilities, known.community.guild_ids
+        self.told, self.recall_roles = chat.told, chat.recall_roles
+        self._listed = frozenset(known.community.chosen.get("discord", {}).get("listed_channel_ids", ()))
+
+    @property
+    def is_open(self) -> bool:
+        """As the platform has it."""
+        return self._chat.is_open
+
+    async def listen(self, deliver: Deliver) -> None:
+        """Deliver the sessions of its servers, the events that opened it, and all that follow, until cancelled."""
+        self._known.begin(deliver)
+        self._ready()
+        try:
+            await sleep_forever()
+        finally:
+            self._known.deliver = None
+
+    def admits(self, channel: Channel) -> bool:
+        """Whether everybody on its server may read the channel, or the community listed it."""
+        if channel.guild_id not in self.guild_ids:
+            return False
+        listed = channel.id in self._listed or (channel.parent_id in self._listed and not channel.private)
+        return listed or self._chat.admits(channel)
+
+    def noted_roles(self) -> Collection[MemberRoles]:
+        """Take the roles that were learned on its servers since the last call."""
+        self._note_roles()
+        noted, self._known.noted = self._known.noted, {}
+        return noted.values()
+
+    def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
+        """Tell nothing: requests are counted for the whole process."""
+
+    async def channel(self, channel_id: ChannelId) -> Channel:
+        """Return a channel of its servers. Raises ChatRefusedError for any other."""
+        channel = await self._chat.channel(channel_id)
+        if channel.guild_id not in self.guild_ids:
+            raise ChatRefusedError(f"channel {channel_id} belongs to no server of this community")
+        return channel
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.message(channel_id, message_id)
+
+    async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.look_up(channel_id, message_id)
+
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.before(channel_id, message_id, limit, lookups=lookups)
+
+    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.after(channel_id, message_id, limit)
+
+    async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.page(channel_id, after, limit)
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[flow.ChannelSeen]:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.archived_since(channel_id, after)
+
+    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.start_thread(channel_id, message_id, name)
+
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.send(channel_id, text, nonce, buttons=buttons, mention_role=mention_role)
+
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        await self._chat.rewrite(channel_id, message_id, text)
+
+    async def typing(self, channel_id: ChannelId) -> None:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        await self._chat.typing(channel_id)
+
+
+def communities_of(
+    host: Host,
+    defaults: Settings,
+    chat: ChatPlatform,
+    interactions: Interactions,
+    images: Images,
+    *,
+    parts: Callable[..., AbstractAsyncContextManager[Parts]] = parts_of,
+) -> Communities:
+    """Return the registry of a process, still without communities. `parts` puts one together as `parts_of` does."""
+
+    @asynccontextmanager
+    async def opens(community: Community, own: ChatPlatform) -> AsyncGenerator[Parts]:
+        settings = settings_of(community, defaults)
+        await run_sync(lambda: settings.paths.sources.mkdir(parents=True, exist_ok=True))
+        platform = Platform(own, interactions, images)
+        async with parts(host, community.name, settings, platform, events=Events()) as opened:
+            yield opened
+
+    async def stands(community: Community) -> StoredCheckpoints:
+        return await CheckpointStore(host.db.of(community.name)).stored()
+
+    return Communities(chat, opens=opens, stands=stands)

@@ -1,0 +1,68 @@
+"""The settings of one of many communities: what it chose, laid over the settings of its process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from intern.core.errors import ConfigError
+from intern.core.ids import GuildId
+from intern.settings.loading import DataSection, KbSection, Settings
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_PATHS = {name: "" for name in KbSection.__struct_fields__ if name.endswith(("_dir", "_path"))}
+# What a community may choose. All else costs the process something, reads its disk, or holds its secrets.
+_THEIRS: Mapping[str, frozenset[str]] = {
+    "discord": frozenset(
+        "guild_ids team_member_ids team_role_ids listed_channel_ids handoff_role_id channels default_mode"
+        " message_batch_wait_seconds mention_reply_window max_questions_per_user_per_hour first_lookback"
+        " max_question_age".split()
+    ),
+    "ai": frozenset("project_introduction answer_scope refusal_policy retract".split()),
+    "kb": frozenset(("review", "mask_emails")),
+    "extraction": frozenset(("auto",)),
+    "llm": frozenset(("daily_token_budget", "daily_cost_budget")),
+}
+
+
+class Community(Struct, frozen=True, kw_only=True):
+    """A community that is known, whether or not it is open."""
+
+    name: str
+    """Of its rows and of its folder: `a-z`, `0-9` and `-`."""
+    guild_ids: tuple[GuildId, ...]
+    chosen: Mapping[str, Mapping[str, Any]] = {}
+    """Its own settings, in the shape of the file."""
+
+
+def settings_of(community: Community, defaults: Settings) -> Settings:
+    """Lay what a community chose over the settings of the process. Raises ConfigError that names the key.
+
+    It has a folder of its own below the process's. No path of the process is its own: two would write to one archive.
+    """
+    name = community.name
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name[:80]!r} is no name of a community: use a-z, 0-9 and -, at most 64 characters")
+    sections: dict[str, Any] = {each: getattr(defaults, each) for each in Settings.__struct_fields__}
+    sections["kb"] = replace(defaults.kb, **_PATHS, qa_raw_last_processed_id="")
+    for section, values in community.chosen.items():
+        for key in values:
+            if key not in _THEIRS.get(section, ()):
+                raise ConfigError(f"community {name}: {section}.{key} can be set for the whole process only")
+        sections[section] = {**asdict(sections[section]), **values}
+    own = {"guild_ids": community.guild_ids, "team_member_ids": (), "team_role_ids": (), "listed_channel_ids": ()}
+    chosen = community.chosen.get("discord", {})
+    sections["discord"] = {**asdict(defaults.discord), "channels": (), "handoff_role_id": "", **own, **chosen}
+    sections["data"] = DataSection(dir=defaults.data.dir / "communities" / name, url=defaults.data.url)
+    if defaults.llm_kb is not None:
+        sections["llm_kb"] = replace(defaults.llm_kb, **community.chosen.get("llm", {}))
+    try:
+        return msgspec.convert(sections, Settings)
+    except msgspec.ValidationError as error:
+        # Without its cause, which may repeat the value.
+        raise ConfigError(f"community {name}: {error}") from None

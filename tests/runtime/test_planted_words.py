@@ -1,0 +1,188 @@
+"""Two communities in one process: words planted in one are looked for in all that the other shows or keeps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from inspect import iscoroutinefunction, signature
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from anyio import Event, create_task_group, fail_after
+from anyio.to_thread import run_sync
+
+from intern.core.ids import MessageId
+from intern.core.messages import AIResult, Image
+from intern.core.records import Filed
+from intern.frontends.http.server import metrics_of
+from intern.models.prompt import InT, Model, OutT, Prompt
+from intern.runtime.bot import _NoCommands, _NoImages
+from intern.runtime.communities import communities_of
+from intern.runtime.parts import Beside, open_host, parts_of
+from intern.service.models import Models, open_models
+from intern.service.running import Running
+from intern.settings.communities import Community
+from intern.settings.loading import load_settings
+from intern.sources.refresh import Refreshed
+from intern.stores.sqlite.database import SqliteTransaction
+from tests.at_work import Watching
+from tests.fakes import HandClock
+from tests.town import Town
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+
+PLANTED = ("zanzibork", "quuxolotl", "vermilith")
+"""In a document, in a question, and in the team's answer to it."""
+TABLES = ("documents", "blocks", "decisions")
+
+
+class Listening:
+    """A model that notes what it is asked, and what it says."""
+
+    def __init__(self, model: Model, said: list[str]) -> None:
+        self._model, self._said = model, said
+
+    async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
+        self._said.append(repr(given))
+        reply = await self._model.ask(prompt, given, images=images)
+        self._said.append(repr(reply))
+        return reply
+
+
+class Two:
+    """Two communities at work, and all that came of each, in words."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock = folder, HandClock()
+        self.town = Town(self.clock, team={"mira"})
+        self.said: dict[str, list[str]] = {"one": [], "other": []}
+        self.events = {"one": Watching(), "other": Watching()}
+        self.metrics = metrics_of(load_settings(environ={}))
+        self.pages: dict[str, Running] = {}
+        self.places: dict[str, Any] = {}
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncGenerator[None]:
+        defaults = load_settings(
+            environ={},
+            overrides={
+                "data": {"dir": str(self.folder)},
+                "llm": {"provider": "offline"},
+                "embeddings": {"provider": "none"},
+                "discord": {"message_batch_wait_seconds": 0},
+                "kb": {"settle_seconds": 0},
+            },
+        )
+        for name, text in (("one", f"The {PLANTED[0]} port is 7480."), ("other", "The spool is in /var/spool.")):
+            sources = self.folder / "communities" / name / "knowledge-base/sources"
+            await run_sync(partial(sources.mkdir, parents=True))
+            await run_sync((sources / "ports.md").write_text, f"# Ports\n\n{text}\n")
+        stop = Event()
+        async with open_host(defaults, self.clock) as host:
+            chat = communities_of(host, defaults, self.town, _NoCommands(), _NoImages(), parts=self._parts)
+            for name in self.said:
+                guild_id, self.places[name] = self.town.add_server()
+                await chat.add(Community(name=name, guild_ids=(guild_id,)))
+            async with create_task_group() as tg:
+                tg.start_soon(partial(chat.run, stop=stop))
+                await self.town.wait_ready()
+                yield
+                stop.set()
+
+    @asynccontextmanager
+    async def _parts(self, host: Any, name: str, settings: Any, platform: Any, **_: Any) -> AsyncGenerator[Any]:
+        @asynccontextmanager
+        async def models(*given: Any) -> AsyncGenerator[Models]:
+            async with open_models(*given, shared=host.shared, party=name) as opened:
+                answering, learning = (Listening(each, self.said[name]) for each in (opened.answering, opened.learning))
+                yield opened._replace(answering=answering, learning=learning)
+
+        @asynccontextmanager
+        async def serving(running: Running) -> AsyncGenerator[None]:
+            self.pages[name] = running
+            yield
+
+        how: dict[str, Any] = {"models": models, "beside": Beside(self.metrics, serving)}
+        async with parts_of(host, name, settings, platform, events=self.events[name], **how) as parts:
+            yield parts
+
+    async def ask(self, name: str, question: str) -> MessageId:
+        events = self.events[name]
+        before = len(events.all_of(AIResult))
+        asked = self.town.say("bob", f"@intern {question}", channel_id=self.places[name])
+        await events.one_of(AIResult, after=before)
+        return asked.id
+
+    async def shown(self, name: str) -> str:
+        """All that a community shows or keeps, but for the names of its own files."""
+        page = self.pages[name]
+        views: list[Any] = [self.events[name].told, self.metrics.text(await page.gauges())]
+        for view in sorted(name for name in dir(type(page)) if not name.startswith("_")):
+            method = getattr(type(page), view)
+            wanted = list(signature(method).parameters)[1:] if iscoroutinefunction(method) else ["none"]
+            if set(wanted) <= {"offset", "days"}:
+                views.append(await method(page, *({"offset": 0, "days": 14}[each] for each in wanted)))
+        views += [await page.topic(each.name) for each in await page.topics()]
+        assert len(views) > 8
+        guild = next(each.guild_id for each in self.town._channels.values() if each.id == self.places[name])
+        posts = [each for each in self.town.posts() if each.guild_id == guild]
+        return "\n".join([*map(repr, views), *map(repr, posts), *self.said[name], *await run_sync(self._kept, name)])
+
+    def _kept(self, name: str) -> list[str]:
+        return [*self._rows(name), *self._files(name)]
+
+    def _rows(self, name: str) -> Iterator[str]:
+        db: Any = apsw.Connection(str(self.folder / "intern.db"))
+        for (table,) in db.execute("select name from sqlite_schema where type = 'table'").fetchall():
+            columns = {each for _, each, *_ in db.execute(f"pragma table_info({table})")}
+            if "community" in columns:
+                yield from map(repr, db.execute(f"select * from {table} where community = ?", (name,)))
+        db.close()
+
+    def _files(self, name: str) -> Iterator[str]:
+        for path in (self.folder / "communities" / name).rglob("*"):
+            if path.is_file():
+                yield path.read_bytes().decode("utf-8", "replace")
+
+
+async def lived(two: Two) -> tuple[str, str]:
+    """Let both communities learn and answer; return all that each of them shows."""
+    with fail_after(60):
+        async with two.at_work():
+            here = two.places["one"]
+            asked = two.town.say("bob", f"How do I reset the {PLANTED[1]}?", channel_id=here)
+            two.town.say("mira", f"Run {PLANTED[2]} --reset on it.", channel_id=here, reply_to=asked.id)
+            await two.events["one"].one_of(Filed)
+            await two.events["one"].one_of(Refreshed, after=1)
+            for question in (f"How do I reset the {PLANTED[1]}?", "Which port is it?"):
+                await two.ask("one", question)
+            for question in ("How do I reset it?", "Which port is it?", "Where is the spool?"):
+                await two.ask("other", question)
+            return await two.shown("one"), await two.shown("other")
+
+
+async def test_words_of_one_community_are_in_nothing_of_the_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = await lived(Two(tmp_path))
+    for word in PLANTED:
+        assert word in one
+        assert word not in other
+        assert not [record for record in caplog.records if word in repr(record.__dict__)]
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_a_filter_that_is_forgotten_is_seen(tmp_path: Path, monkeypatch: Any, table: str) -> None:
+    rows = SqliteTransaction.rows
+
+    def unfiltered(self: SqliteTransaction, statement: str, values: Any = ()) -> Any:
+        if statement.startswith("select") and f" from {table}" in statement:
+            statement = statement.replace("where community = :community", "where community <> :community || 'x'")
+        return rows(self, statement, values)
+
+    monkeypatch.setattr(SqliteTransaction, "rows", unfiltered)
+    _, other = await lived(Two(tmp_path))
+    assert any(word in other for word in PLANTED)
