@@ -141,7 +141,9 @@ class Approved(_OfPair, frozen=True, kw_only=True, tag="approved"):
     """A team member wants the pair filed, which happens next."""
 
     by: str = ""
-    """A member's id; empty where it was done on the command line."""
+    """A member's id; empty where it was done on the command line or the page."""
+    topic: ids.TopicName | None = None
+    """The topic that the reviewer chose; None where the model is to choose."""
 
 
 class Rejected(_OfPair, frozen=True, kw_only=True, tag="rejected"):

@@ -1,12 +1,15 @@
-"""Times, decisions, reasons and steps in words, for every front end."""
+"""Times, decisions, reasons, steps and passages in words, for every front end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from intern.core.records import Decision, Filed, Moved, Replaced
+from intern.core.text.words import word_set
 
 if TYPE_CHECKING:
     from intern.service.calibration import Calibrated
@@ -220,3 +223,25 @@ _STEPS: Final[Mapping[str, tuple[str, Callable[[_Fields], Iterable[str]]]]] = {
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+_LINE = 96  # characters of a passage's line
+
+
+def told(description: str) -> str:
+    """Return a description without its list of key terms, which is for searches."""
+    return description.partition("Key terms: ")[0].strip()
+
+
+def excerpt(text: str, asked: frozenset[str]) -> Sequence[str]:
+    """Return the two lines that hold most of the words."""
+    written = [line for line in told(text).splitlines() if not line.lstrip().startswith("```")]
+    lines = [part for line in written for part in wrap(line, _LINE, break_on_hyphens=False)]
+    pairs = [lines[n : n + 2] for n in range(max(len(lines) - 1, 1))]
+    return max(pairs, key=lambda pair: len(asked & word_set(" ".join(pair))))
+
+
+def marked(line: str, asked: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a line, each with whether it is one of the words."""
+    for each in re.split(r"([^\W_]+)", line):
+        yield each, bool(asked & word_set(each))

@@ -64,7 +64,7 @@ class Filer:
     _whole: dict[TopicName, int] = field(default_factory=dict[TopicName, int], init=False)
 
     async def choice(self, pair: records.CapturedPair, choose: Choose) -> classifying.Choice:
-        """Return the topic that the conversation is in already; else the result of `choose`, or its failure.
+        """Return the topic that the conversation is in already or that a reviewer chose; else the result of `choose`.
 
         `choose` gets the pair without withdrawn messages. It is not called if nothing is left of the pair, or if the
         pair waits for review or has a final decision. Raises ModelUnavailableError while the model is away.
@@ -79,6 +79,8 @@ class Filer:
         left = self.left_of(pair)
         if left is None:
             return flow.Skip(reason="its question or its answer was withdrawn")
+        if isinstance(decided, records.Approved) and decided.topic is not None:
+            return flow.Topic(name=decided.topic)
         try:
             return await choose(left)
         except classifying.OF_ONE_PAIR as error:

@@ -12,13 +12,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.flow import Approval, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
-from intern.core.ids import MessageId, QAId
-from intern.core.records import Approved, AwaitingReview, CapturedPair, PairDecision, Parked, Rejected, Replaced
+from intern.core.ids import MessageId, QAId, TopicName
+from intern.core.records import (
+    Approved,
+    AwaitingReview,
+    Capture,
+    CapturedPair,
+    PairDecision,
+    Parked,
+    Rejected,
+    Replaced,
+)
+from intern.facts.segments import is_whole, without_withdrawn
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.sqlite.knowledge import Knowledge
@@ -31,7 +41,11 @@ class Review(Struct, frozen=True, kw_only=True):
     action: Literal["approve", "reject"]
     qa_ids: tuple[QAId, ...]
     by: str = ""
-    """The team member's id; empty for the command line."""
+    """The team member's id; empty for the command line and the page."""
+    topic: TopicName | None = None
+    """Where to file what is approved, if its conversation is in no topic yet; None lets the model choose."""
+    edited: Mapping[MessageId, str] = {}
+    """Messages of the one pair that is approved, in the reviewer's words; one without text is left out."""
 
 
 def waiting_with(message_id: MessageId, decisions: Knowledge, archive: Archive) -> tuple[CapturedPair, ...]:
@@ -58,13 +72,62 @@ def reviewed(review: Review, decisions: Knowledge, archive: Archive, at: datetim
         waits = isinstance(decisions.of(pair.qa_id), AwaitingReview)
         if waits or not isinstance(decisions.review_of(pair.qa_id), verdict):
             check_waits(pair.qa_id, decisions)
-            taken[pair.timestamp] = verdict(qa_id=pair.qa_id, by=review.by, at=at)
+            taken[pair.timestamp] = _verdict(review, pair.qa_id, at)
     if review.action == "approve":
         for qa_id in review.qa_ids:
-            for older in _older(pair_of(qa_id, archive), archive):
-                if isinstance(decisions.of(older.qa_id), AwaitingReview) and older.timestamp not in taken:
-                    taken[older.timestamp] = Replaced(qa_id=older.qa_id, by=qa_id, at=at)
+            for each in _covered(pair_of(qa_id, archive), decisions, archive, at):
+                taken.setdefault(time_of(each.qa_id), each)
     return tuple(taken.values())
+
+
+def approved_as_edited(
+    review: Review, pair: CapturedPair, decisions: Knowledge, archive: Archive, at: datetime
+) -> tuple[PairDecision, ...]:
+    """Return the decisions that approve `pair`, an edited version that was archived just now."""
+    return (_verdict(review, pair.qa_id, at), *_covered(pair, decisions, archive, at))
+
+
+def edited(review: Review, decisions: Knowledge, archive: Archive) -> Capture | None:
+    """Return the capture with the reviewer's words; None if these are the words that it has.
+
+    Raises ConfigError for a pair that is unknown, does not wait or is not the newest of its conversation, and for an
+    edit without a question or an answer. Reads the disk.
+    """
+    [qa_id] = review.qa_ids
+    pair = pair_of(qa_id, archive)
+    check_waits(pair.qa_id, decisions)
+    left = without_withdrawn(pair, decisions.is_withdrawn)
+    newer = archive.newest_of(pair.conversation_id) != pair.qa_id
+    if newer or len(left.turns) != len(left.message_ids) or not set(review.edited) <= set(left.message_ids):
+        raise ConfigError(f"{qa_id} is not as it was shown any more; look at it again, then edit it")
+    written = zip(left.turns, left.message_ids, strict=True)
+    turns = tuple(structs.replace(turn, text=review.edited.get(each, turn.text)) for turn, each in written)
+    if not is_whole([turn for turn in turns if turn.text.strip()]):
+        raise ConfigError(f"{qa_id} would have no question or no answer; leave one of each, or reject it")
+    if turns == left.turns:
+        return None
+    return Capture(
+        conversation_id=left.conversation_id,
+        turns=turns,
+        message_ids=left.message_ids,
+        author_ids=left.author_ids,
+        answered_at=left.answered_at,
+        guild_id=left.guild_id,
+        channel_id=left.channel_id,
+    )
+
+
+def _verdict(review: Review, qa_id: QAId, at: datetime) -> Approved | Rejected:
+    if review.action == "reject":
+        return Rejected(qa_id=qa_id, by=review.by, at=at)
+    return Approved(qa_id=qa_id, by=review.by, topic=review.topic, at=at)
+
+
+def _covered(pair: CapturedPair, decisions: Knowledge, archive: Archive, at: datetime) -> Iterator[Replaced]:
+    """Yield the decisions about older versions that wait: an approval covers them."""
+    for older in _older(pair, archive):
+        if isinstance(decisions.of(older.qa_id), AwaitingReview):
+            yield Replaced(qa_id=older.qa_id, by=pair.qa_id, at=at)
 
 
 def pair_of(qa_id: QAId, archive: Archive) -> CapturedPair:

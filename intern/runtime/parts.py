@@ -449,6 +449,7 @@ def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: monitor
         fill=parts.fill,
         checks=checks,
         replay=replay,
+        embedder=room.embedder,
         usage=room.models.usage,
         breakers=_breakers(room.models, room.embedder),
     )

@@ -24,7 +24,17 @@ from intern.learning.draft import awaiting_review
 from intern.learning.filing import Cleared, Filer, Tally, catch_up, try_once, withdraw
 from intern.learning.prompts import left_of
 from intern.learning.regenerating import Progress, Regenerated, Regeneration
-from intern.learning.review import Again, Review, again, check_waits, pair_of, reviewed, waiting_with
+from intern.learning.review import (
+    Again,
+    Review,
+    again,
+    approved_as_edited,
+    check_waits,
+    edited,
+    pair_of,
+    reviewed,
+    waiting_with,
+)
 from intern.models.prompt import Model
 from intern.service.databases import at_rest
 from intern.service.models import what_decides_topics
@@ -134,8 +144,8 @@ class Learning:
         return await self._knowledge.change(partial(self._review, review))
 
     async def review_and_file(self, review: Review) -> tuple[PairDecision, ...]:
-        """Store a review and file what was approved, if a model is there."""
-        said = await self.review(review)
+        """Store a review and file what was approved, if a model is there. Raises as `review` does."""
+        said = await (self._approve_edited(review) if review.edited else self.review(review))
         for n, decision in enumerate(said):
             if isinstance(decision, Approved):
                 progress.tell("Filing {total} reviewed pairs", n, len(said))
@@ -146,6 +156,18 @@ class Learning:
                     _log.warning("filing_delayed", qa_id=decision.qa_id, approved=len(said) - n, reason=str(error))
                     break
         return tuple(self._knowledge.of(each.qa_id) or each for each in said)
+
+    async def _approve_edited(self, review: Review) -> tuple[PairDecision, ...]:
+        """Archive the reviewer's version of a waiting pair, and approve that."""
+        async with self.filing:  # else the classifier could have the new version wait meanwhile
+            capture = await run_sync(edited, review, self._knowledge, self._archive)
+            pair = None if capture is None else await self.archivist.keep(capture)
+            if pair is not None:
+                at = self._clock.now()
+                said = await run_sync(approved_as_edited, review, pair, self._knowledge, self._archive, at)
+                await self._knowledge.change(lambda change: change.decide(*said))
+                return said[:1]
+        return await self.review(review)
 
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:
         """File parked pairs now, all or these, and return the last decision about each.

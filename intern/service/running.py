@@ -5,13 +5,12 @@ Reads the stores that the process holds; opens none anew, and delays no actor.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from hashlib import sha256
-from itertools import chain
 from platform import python_version
-from typing import Generic, Literal, TypeVar
+from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 from anyio import current_time, move_on_after, sleep
@@ -25,36 +24,33 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext
-from intern.core.records import Fact, Nugget, Occurrence, PairDecision, Parked
+from intern.core.records import Parked
 from intern.core.text.masking import encoded
+from intern.facts.reconciling import Retirement
 from intern.learning.review import Review
+from intern.search.finding import Embedder
+from intern.service.browsing import Browsing
 from intern.service.calibration import look
 from intern.service.models import embedding_model
 from intern.service.monitoring import HealthChecks, Standing
 from intern.service.overview import Budget, Figures, Need, NeedKind, Overview, System
 from intern.service.questions import AskedQuestions
-from intern.service.reading import Reading, TopicLine, TopicText, WaitingPair
+from intern.service.reading import named_topic
 from intern.service.replaying import Again, Recordings
+from intern.service.reviewing import Reviewing
 from intern.service.status import SHED, SourceStatus, sources_of
 from intern.service.writer import given_by
 from intern.sources.library import message_link
-from intern.stores.sqlite.extractions import NuggetStore
-from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.questions import Question
 from intern.stores.sqlite.traces import Counts
-from intern.stores.sqlite.work import Retry, retry_of
-
-T = TypeVar("T")
+from intern.stores.sqlite.work import retry_of
 
 DAYS = 14  # whose costs are listed
 _FEW = 5  # on the front page
 _FEW_LEFT_OUT = 20
-_ROWS = 100  # on a page
 _MOST_SHOWN = 50  # captures with all that was said
 _DONE_WITHIN = 10.0  # seconds; a person waits. Longer work goes on, and the page says so
 _POLL_SECONDS = 0.1
-_STALE_FIRST = ("failed", "gone", "pending", "ok")
-_OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
 
 
 class Home(Struct, frozen=True, kw_only=True):
@@ -65,48 +61,6 @@ class Home(Struct, frozen=True, kw_only=True):
     figures: Figures
     gaps: tuple[tuple[Question, ...], ...]
     """The largest groups of questions without an answer."""
-
-
-class Listed(Struct, Generic[T], frozen=True, kw_only=True):
-    """Some rows of many."""
-
-    rows: tuple[T, ...]
-    total: int
-    offset: int = 0
-
-
-class Waiting(Struct, frozen=True, kw_only=True):
-    """The oldest captures that wait, and how many there are in all."""
-
-    captures: tuple[WaitingPair, ...]
-    total: int
-    review: bool
-    """Whether captures wait at all (`kb.review`)."""
-
-
-class ParkedCapture(Struct, frozen=True, kw_only=True):
-    """A pair that could not be filed."""
-
-    parked: Parked
-    retry: Retry
-    question: str
-
-
-class TopicPage(Struct, frozen=True, kw_only=True):
-    """A topic with all that happened to it."""
-
-    topic: TopicText
-    history: tuple[PairDecision, ...]
-    """Newest first."""
-
-
-class Sources(Struct, frozen=True, kw_only=True):
-    """The sources, stale ones first; some of what was left out, and how much was left out in all."""
-
-    sources: tuple[SourceStatus, ...]
-    left_out: tuple[SourceStatus, ...]
-    left_out_total: int
-    now: datetime
 
 
 class OutdatedAnswers(Struct, frozen=True, kw_only=True):
@@ -127,15 +81,6 @@ class Answered(Struct, frozen=True, kw_only=True):
     could_not_look: bool
 
 
-class FactPage(Struct, frozen=True, kw_only=True):
-    """A fact with its chain, oldest first, and the conversations in which it was said."""
-
-    fact: Fact
-    chain: tuple[Fact, ...]
-    occurrences: tuple[Occurrence, ...]
-    nuggets: tuple[Nugget, ...]
-
-
 Done = Literal["done", "parked", "waiting"]
 """`parked`: it was tried and could not be filed; `waiting`: it is in work, and takes its time."""
 
@@ -154,6 +99,8 @@ class Running(Standing):
     checks: HealthChecks
     replay: Callable[[str], Awaitable[Sequence[Again]]]
     """Works out again what was recorded about a name; also raises the ModelError family."""
+    embedder: Embedder | None = None
+    """Finds paraphrases where the page searches."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,7 +109,7 @@ class Running(Standing):
         recordings = Recordings(db, self.stores.archive, self.stores.knowledge)
         self.asked = AskedQuestions(self.settings, db, recordings, self._job, clock)
         self._counts, self._overview = Counts(db, clock=clock), Overview(self.stores)
-        self._facts, self._nuggets = FactStore(db, clock=clock), NuggetStore(db)
+        self.reviewing, self.browsing = Reviewing(self.stores), Browsing(self.stores, self.embedder)
 
     async def renew(self) -> None:
         """Read again what another process may have changed. A running bot knows of every change."""
@@ -244,21 +191,20 @@ class Running(Standing):
         server = servers[0] if len(servers) == 1 else None
         return message_link(server, channel_id, message_id, self.settings.discord.site) or ""
 
-    async def waiting(self) -> Waiting:
-        """List captures that wait for the team."""
-        waiting = await run_sync(lambda: self._reading().awaiting(self.clock.now()))
-        return Waiting(captures=waiting[:_MOST_SHOWN], total=len(waiting), review=self.settings.kb.review)
-
-    async def review(self, action: Literal["approve", "reject"], qa_id: QAId) -> Done:
-        """Approve or reject a capture, as `intern review` does it."""
-        return await self._have_done("review", Review(action=action, qa_ids=(qa_id,)))
-
-    async def parked(self) -> Listed[ParkedCapture]:
-        """Pairs that could not be filed, the newest first."""
-        retries = await self.stores.attempts.retries()
-        parked = sorted(self.stores.knowledge.parked(), key=lambda each: each.at, reverse=True)
-        captures = await run_sync(lambda: [self._parked(each, retry_of(each, retries)) for each in parked[:_ROWS]])
-        return Listed(rows=tuple(captures), total=len(parked))
+    async def review(
+        self,
+        action: Literal["approve", "reject"],
+        qa_ids: tuple[QAId, ...],
+        *,
+        topic: str = "",
+        edited: Mapping[MessageId, str] = MappingProxyType({}),
+    ) -> Done:
+        """Approve or reject captures, as `intern review` does it. A rejection is of earlier versions, too."""
+        if action == "reject":
+            qa_ids = await run_sync(self.reviewing.with_older, qa_ids)
+        name = named_topic(topic) if topic else None
+        review = Review(action=action, qa_ids=qa_ids, topic=name, edited=dict(edited))
+        return await self._have_done("review", review)
 
     async def retry(self, qa_id: QAId) -> Done:
         """Try to file one of them, as `intern retry` does it."""
@@ -268,43 +214,9 @@ class Running(Standing):
         done = await self._have_done("retry", (qa_id,))
         return "parked" if done == "done" and isinstance(self.stores.knowledge.of(qa_id), Parked) else done
 
-    async def topics(self) -> Sequence[TopicLine]:
-        """All topics, by name."""
-        return await run_sync(lambda: self._reading().topics())
-
-    async def topic(self, name: str) -> TopicPage:
-        """One of them, with all that was decided about its pairs, newest first."""
-        return await run_sync(self._topic, name)
-
-    async def sources(self) -> Sources:
-        """All sources, those that are stale first, and what was left out."""
-        known = await self._known_sources()
-        left_out = [each for each in known if each.state == "left_out"]
-        sources = [each for state in _STALE_FIRST for each in known if each.state == state]
-        some, now = tuple(left_out[:_ROWS]), self.clock.now()
-        return Sources(sources=tuple(sources), left_out=some, left_out_total=len(left_out), now=now)
-
-    async def facts(self, offset: int) -> Listed[Fact]:
-        """Facts but for the secret ones, newest first."""
-        found = await self._facts.all(FactFilter(active=None), offset + _ROWS + 1)
-        return Listed(rows=found[offset : offset + _ROWS], total=len(found), offset=offset)
-
-    async def fact(self, fact_id: FactId) -> FactPage:
-        """One of them with its chain."""
-        links = [link for link in await self._facts.history(fact_id) if link.fact.visibility != "secret"]
-        link = next((each for each in links if each.fact.id == fact_id), None)
-        if link is None:
-            raise ConfigError(f"there is no fact {fact_id[:80]!r}")
-        latest = link.occurrences[::-1]
-        said_in = list(dict.fromkeys(each.conversation_id for each in latest))[:_OLD_NUGGETS]
-        nuggets = tuple(chain.from_iterable([await self._nuggets.of_conversation(each) for each in said_in]))
-        facts = tuple(each.fact for each in links)
-        return FactPage(fact=link.fact, chain=facts, occurrences=latest[:_ROWS], nuggets=nuggets)
-
-    async def nuggets(self, offset: int) -> Listed[Nugget]:
-        """Nuggets, newest first."""
-        found = await self._nuggets.all(limit=_ROWS, offset=offset)
-        return Listed(rows=found, total=await self._nuggets.count(), offset=offset)
+    async def retire(self, fact_id: FactId, why: str) -> Done:
+        """Have a fact believed no more, as `intern facts retire` does it."""
+        return await self._have_done("retire_fact", Retirement(fact_id=fact_id, why=why))
 
     async def ask(self, question: str) -> Answered:
         """Answer as if a member had mentioned the bot."""
@@ -330,12 +242,9 @@ class Running(Standing):
         return "waiting"
 
     async def _known_sources(self) -> tuple[SourceStatus, ...]:
-        return await run_sync(lambda: sources_of(self.settings, clock=self.clock))
+        return await run_sync(lambda: sources_of(self.settings, clock=self.clock, knowledge=self.stores.knowledge))
 
     # From here on: worker threads.
-
-    def _reading(self) -> Reading:
-        return Reading(self.settings, self.stores)
 
     def _versions(self) -> dict[str, str]:
         llm, search = self.settings.llm, embedding_model(self.settings)
@@ -345,16 +254,3 @@ class Running(Standing):
             "model": "offline rules" if llm.kind == "offline" else llm.model,
             "embeddings": search or "none: search compares words",
         }
-
-    def _parked(self, parked: Parked, retry: Retry) -> ParkedCapture:
-        pair = self.stores.archive.get(parked.qa_id)
-        return ParkedCapture(parked=parked, retry=retry, question="" if pair is None else pair.question)
-
-    def _topic(self, name: str) -> TopicPage:
-        reading = self._reading()
-        topic = reading.topic(name)
-        try:
-            history = reading.history(topic.name)
-        except ConfigError:
-            history = ()  # the file was put there by hand
-        return TopicPage(topic=topic, history=history[::-1])

@@ -333,15 +333,15 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
         return now - timedelta(seconds=self.age_seconds)
 
 
-def sources_of(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
+def sources_of(settings: Settings, *, clock: Clock, knowledge: Knowledge | None = None) -> tuple[SourceStatus, ...]:
     """Every source, by id, and then what was left out when the bot or `intern index` looked last. Blocks.
 
-    Raises KnowledgeError for what is there and cannot be read.
+    Give `knowledge` where it is open already. Raises KnowledgeError for what is there and cannot be read.
     """
     paths = settings.paths
     now, every = clock.now(), settings.kb.scan_interval_seconds
     listed: list[SourceStatus] = []
-    knowledge = Knowledge(at_rest(settings))
+    knowledge = knowledge or Knowledge(at_rest(settings))
     indices: tuple[tuple[Index, Path], ...] = (("kb", paths.sources), ("team", paths.topics))
     for index, folder in indices:
         sources = Catalogue(knowledge, index).sources()

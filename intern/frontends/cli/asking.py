@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -18,6 +15,7 @@ from intern.core.text.masking import encoded
 from intern.core.text.words import word_set
 from intern.frontends.cli.options import UtcTime, ask_folder, settings_of_folder
 from intern.frontends.cli.output import in_words, painted, say, show, show_json, show_painted
+from intern.frontends.words import excerpt, marked
 
 if TYPE_CHECKING:
     from intern.service.intern import Intern
@@ -68,7 +66,6 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
         sys.exit(3 if result.reason in COULD_NOT_LOOK else 1)
 
 
-_LINE = 96  # characters of a passage's line
 _UP_TO_1000 = click.IntRange(1, 1000)
 
 
@@ -126,19 +123,10 @@ def _told(result: SearchResult) -> str:
     title = f"  {painted(result.title, bold=True)}" if result.title and not where.endswith(result.title) else ""
     begin = f"{painted(where)}{title}  ({painted(', '.join(filter(None, said)))})"
     asked = word_set(" ".join(result.matched))
-    return "\n".join([begin, *(f"  {_marked(line, asked)}" for line in _excerpt(result.text, asked))])
-
-
-def _excerpt(text: str, asked: frozenset[str]) -> Sequence[str]:
-    """Return the two lines that hold most of the words; of a description, not its list of key terms."""
-    said = text.partition("Key terms: ")[0]
-    written = [line for line in said.splitlines() if not line.lstrip().startswith("```")]
-    lines = [part for line in written for part in wrap(line, _LINE, break_on_hyphens=False)]
-    pairs = [lines[n : n + 2] for n in range(max(len(lines) - 1, 1))]
-    return max(pairs, key=lambda pair: len(asked & word_set(" ".join(pair))))
+    return "\n".join([begin, *(f"  {_marked(line, asked)}" for line in excerpt(result.text, asked))])
 
 
 def _marked(line: str, asked: frozenset[str]) -> str:
     """Paint the words of the question; elsewhere than on a terminal, nothing is painted."""
-    words = re.split(r"([^\W_]+)", line)
-    return "".join(painted(each, fg="green", bold=True) if asked & word_set(each) else painted(each) for each in words)
+    parts = marked(line, asked)
+    return "".join(painted(each, fg="green", bold=True) if is_asked else painted(each) for each, is_asked in parts)

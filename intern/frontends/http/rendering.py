@@ -11,13 +11,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 from jinja2 import DictLoader, Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from msgspec import Struct
 
-from intern.frontends.words import ago, became, calibration, long, minute, silence, source, steps
+from intern.core.text.words import truncated, word_set
+from intern.frontends.words import ago, calibration, excerpt, long, marked, minute, silence, source, steps, told
 from intern.lab.plot import plot_of
 from intern.service.calibration import Calibrated
 from intern.service.overview import Figure, Plot, by_prompt, total
+from intern.service.searching import SearchResult
 
 _SLOT, _BAR, HEIGHT = 10, 8, 100  # of a day, in the picture's own units: it is stretched to the room there is
 _LEAST = 1.5  # so that one of a thousand is still seen
@@ -111,8 +113,8 @@ class Templates:
             loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         filters: tuple[Callable[..., Any], ...] = (
-            *(amount, became, by_prompt, calibration, compared, curve, drawn, grouped_digits, minute, percent, pretty),
-            *(first_words, shown, silence, source, spoken, steps, total, web_link),
+            *(amount, by_prompt, calibration, compared, curve, drawn, grouped_digits, minute, passage, percent, pretty),
+            *(first_words, shown, silence, source, spoken, steps, told, total, truncated, web_link),
         )
         self._made.filters.update({each.__name__: each for each in filters}, ago=self._ago)
         self._made.globals["percent"] = percent
@@ -163,6 +165,17 @@ def compared(figure: Figure, days: int, noun: str, of: Callable[[float], str] = 
 def percent(share: float) -> str:
     """Format a share."""
     return f"{100 * share:.0f}%"
+
+
+def passage(result: SearchResult) -> Markup:
+    """Show the two lines of a result that hold most of the words, with these marked."""
+    asked = word_set(" ".join(result.matched))
+    mark = Markup("<mark>{}</mark>").format
+    lines = (
+        [mark(part) if is_asked else escape(part) for part, is_asked in marked(line, asked)]
+        for line in excerpt(result.text, asked)
+    )
+    return Markup("<br>").join(Markup().join(line) for line in lines)
 
 
 def spoken(word: str) -> str:

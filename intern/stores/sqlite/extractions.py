@@ -62,9 +62,11 @@ class NuggetStore(Store):
         rest = f"where community = :community and {where} order by timestamp desc, id limit ? offset ?"
         return _NUGGETS.all(db, rest, (*values, limit, offset))
 
-    async def count(self) -> int:
+    @reads
+    def count(self, db: Transaction, status: NuggetStatus | None = None) -> int:
         """Return how many there are."""
-        return await self.db.number("select count(*) from nuggets where community = :community")
+        where, values = conditions(("status = ?", status))
+        return db.number(f"select count(*) from nuggets where community = :community and {where}", values)
 
     @reads
     def stamps(self, db: Transaction) -> Mapping[NuggetId, str]:

@@ -114,6 +114,12 @@ class FactStore(Store):
         return _FACTS.all(db, f"where community = :community and {where} {_NEWEST} limit ?", (*values, limit))
 
     @reads
+    def count(self, db: Transaction, wanted: FactFilter) -> int:
+        """Return how many facts there are."""
+        where, values = _conditions(wanted)
+        return db.number(f"select count(*) from facts where community = :community and {where}", values)
+
+    @reads
     def states(self, db: Transaction) -> Mapping[FactId, FactState]:
         """Return what can change of every fact that may be found: none is secret, each is said somewhere."""
         statement = (
@@ -132,9 +138,8 @@ class FactStore(Store):
     def beginning(self, db: Transaction, prefix: str, *, secret: bool = False) -> tuple[Fact, ...]:
         """Return the facts, active or not, whose id begins with `prefix`, by id."""
         where, values = _conditions(FactFilter(active=None, secret=secret))
-        return _FACTS.all(
-            db, f"where community = :community and {where} and {BEGINS} order by id", (*values, *beginning(prefix))
-        )
+        rest = f"where community = :community and {where} and {BEGINS} order by id"
+        return _FACTS.all(db, rest, (*values, *beginning(prefix)))
 
     @reads
     def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[Fact, ...]:
@@ -151,8 +156,7 @@ class FactStore(Store):
     async def judge(self, verdict: Callable[[Fact], Fact | None]) -> Touched:
         """Apply changed rules to all facts in one transaction; return the facts that differed.
 
-        `verdict` returns a fact as the rules want it, or None to remove it. A fact that is no longer secret loses the
-        snippets beside it.
+        `verdict` returns None to remove a fact. A fact that is no longer secret loses the snippets beside it.
         """
         judged = await self._judged(verdict)
         return await self._rejudge(judged) if judged else Touched()
@@ -173,10 +177,7 @@ class FactStore(Store):
     def search_facts(
         self, db: Transaction, match: Match | None, wanted: FactFilter, limit: int, *, holding: Sequence[str] = ()
     ) -> tuple[Fact, ...]:
-        """Return facts whose content or summary matches, best first; then those that hold one of the texts `holding`.
-
-        `holding` is for scripts without spaces, where the engine takes a whole line for one word.
-        """
+        """Return facts that match, best first; then those that hold one of `holding`, for scripts without spaces."""
         where, values = _conditions(wanted)
         rows = db.rows(
             f"select id, content, summary from facts where community = :community and {where} {_NEWEST}", values

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument
-from intern.frontends.cli.asking import _excerpt, _marked  # pyright: ignore[reportPrivateUsage]
+from intern.frontends.cli.asking import _marked  # pyright: ignore[reportPrivateUsage]
+from intern.frontends.words import excerpt
 from intern.search.embedding_local import installed
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.documents import Documents
@@ -37,7 +38,7 @@ def test_a_search_tells_what_was_found_where_and_why(intern: Intern, sources: Pa
 
 
 def test_the_words_are_marked_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = _excerpt(
+    lines = excerpt(
         "Nothing here.\n\nNor here.\nThe relays listen.\nPorts: one \x1b[2J.\nEnd.", frozenset({"port", "relai"})
     )
     assert lines == ["The relays listen.", "Ports: one \x1b[2J."]

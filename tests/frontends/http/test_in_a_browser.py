@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
-from intern.core.records import Filed
+from intern.core.records import Filed, Rejected
 from intern.frontends.http.shell import PAGES
 from tests.eval.hostile import STRINGS, strings
 from tests.frontends.http.chromium import CHROMIUM, WANTED, chromium
@@ -78,14 +78,15 @@ async def opened(
 
 async def shown_pages(page: Page) -> list[str]:
     """The addresses of all pages, one topic, one fact and one trace among them."""
-    paths = [path for path, _ in PAGES] + ["/nuggets"]
-    for listing in ("/knowledge", "/questions", "/facts"):
+    paths = [path for path, _ in PAGES]
+    paths += ["/topics", "/facts", "/nuggets", "/sources", "/sources?state=left_out", "/parked", "/knowledge?q=spool"]
+    for listing in ("/topics", "/questions", "/facts", "/review"):
         await page.goto(listing)
         first = page.locator(f'main a[href^="{listing}/"]').first
         if await first.count():
             href = await first.get_attribute("href")
             assert href is not None
-            paths.append(href)
+            paths += [href, f"{href}/history"] if listing == "/topics" else [href]
     return paths
 
 
@@ -133,13 +134,38 @@ async def test_a_capture_is_approved_by_keyboard_alone(browser: Browser, tmp_pat
         await pressed_until(page, 'nav a[href="/review"]')
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/review")
-        await pressed_until(page, f'button[aria-label="Approve {first.qa_id}"]')
+        await pressed_until(page, 'button[value="approve"]')
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/review?done=approve")
         assert await page.get_by_role("status").inner_text() == "Approved: it is filed next."
-        assert await page.get_by_role("button", name=f"Approve {second.qa_id}").count() == 1
-        assert await page.get_by_role("button", name=f"Approve {first.qa_id}").count() == 0
+        assert await page.locator(f'[data-item] input[value="{second.qa_id}"]').count() == 1
+        assert await page.locator(f'[data-item] input[value="{first.qa_id}"]').count() == 0
         assert isinstance(made.writer.stores.knowledge.of(first.qa_id), Filed)
+
+
+async def test_single_keys_review_captures_where_the_focus_is_on_one(browser: Browser, tmp_path: Path) -> None:
+    async with site(tmp_path) as made, opened(browser, made) as page:
+        first, second = made.waiting
+        await page.goto("/review")
+        await page.keyboard.press("r")
+        assert page.url.endswith("/review"), "no capture has the focus"
+        await pressed_until(page, 'button[value="approve"]')
+        await page.keyboard.press("j")
+        focused = page.locator("[data-item]:focus input[name=qa_id]")
+        assert await focused.get_attribute("value") == second.qa_id
+        await page.keyboard.press("r")
+        await page.wait_for_url("**/review?done=reject")
+        assert isinstance(made.writer.stores.knowledge.of(second.qa_id), Rejected)
+        await pressed_until(page, 'button[value="approve"]')
+        await page.keyboard.press("e")
+        await page.wait_for_url(f"**/review/{first.qa_id}")
+        await page.locator("textarea").last.fill("Port 7480.")
+        await page.keyboard.press("a")
+        await page.get_by_role("button", name="Approve as edited").click()
+        await page.wait_for_url("**/review?done=approve")
+        latest = made.writer.stores.archive.latest_of(first.conversation_id)
+        assert latest is not None
+        assert latest.turns[-1].text == "Port 7480.a"
 
 
 async def test_a_question_is_asked_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:

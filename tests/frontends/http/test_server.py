@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,14 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 from anyio import Event, connect_tcp, create_task_group, fail_after
-from msgspec.structs import replace
 
 from intern import __version__
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import MessageCreated, MessagesDeleted
 from intern.core.ids import QAId, SourceId
 from intern.core.messages import AIResult, Citation, Conversation
-from intern.core.records import AwaitingReview, Filed, Parked, Rejected
+from intern.core.records import AwaitingReview, Parked
 from intern.core.text.masking import Secret
 from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.questions import MAX_QUESTION_CHARS
@@ -28,7 +27,7 @@ from intern.service.monitoring import Check
 from intern.settings.loading import PageOptions
 from tests import samples
 from tests.eval.hostile import STRINGS, strings
-from tests.frontends.http.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, OPEN, OUTDATED, QUESTIONS, Site, site
+from tests.frontends.http.site import OPEN, OUTDATED, Site, site
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +71,7 @@ async def get(made: Site, path: str, **headers: str) -> httpx.Response:
         return await client.get(path, headers=headers)
 
 
-async def post(made: Site, path: str, fields: dict[str, str], **headers: str) -> httpx.Response:
+async def post(made: Site, path: str, fields: Mapping[str, str | Sequence[str]], **headers: str) -> httpx.Response:
     async with made.client() as client:
         token = form_token(await client.get("/ask"))
         return await client.post(path, data={"form_token": token, **fields}, headers=headers)
@@ -185,8 +184,7 @@ async def test_what_passes_the_gateway_is_noted_and_a_deleted_question_is_not_sh
 
 
 async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
-    for path in ("/gaps", "/parked"):
-        assert "these are the first" not in (await get(own, path)).text
+    assert "these are the first" not in (await get(own, "/gaps")).text
     for n in range(120):
         own.writer.stores.questions.add([samples.message(f"what about zork{n}q{n}", n=20_000 + n)], "no_sources")
     await own.writer.stores.questions.store()
@@ -197,76 +195,11 @@ async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
     assert "122 gaps with 123 questions; these are the first 20." in text
     assert text.count("<article") == 20
     text = (await get(own, "/parked")).text
-    assert "These are the first 100 of 1\u202f201, the newest." in text
-    assert text.count("<article") == 100
+    assert "1 to 50 of 1\u202f201" in text
+    assert '<a href="/parked?offset=50">Older</a>' in text
+    assert text.count('<li class="item">') == 50
     text = (await get(own, "/")).text
     assert re.search(r'">122</span> <a href="/gaps">subjects', text)
-
-
-async def test_topics_show_their_pairs_and_history(page: Site) -> None:
-    topics = (await get(page, "/knowledge")).text
-    names = re.findall(r'href="/topics/([a-z0-9-]+)"', topics)
-    assert names
-    shown = [(await get(page, f"/topics/{name}")).text for name in names]
-    for question in QUESTIONS:
-        (one,) = [text for text in shown if f">{question}</p>" in text]
-        assert ANSWER in one
-        assert "filed under" in one
-
-
-async def test_stale_sources_come_first_with_their_reasons(page: Site) -> None:
-    text = (await get(page, "/sources")).text
-    reason = text.index("the endpoint is &lt;i&gt;away&lt;/i&gt;")
-    assert text.index("kb:broken.md") < reason < text.index("kb:ports.md")
-    assert re.search(r'kb:broken\.md</th>.*<td data-label="Described">not yet</td>', text)
-    assert text.index("stale: failed") < text.index(">well<")
-
-
-async def test_a_source_that_is_gone_or_not_described_yet_is_told_with_why(own: Site) -> None:
-    knowledge, sources, broken = own.writer.stores.knowledge, own.settings.paths.sources, SourceId("kb:broken.md")
-    [known] = [each for each in knowledge.sources_after("kb", 0)[1].items() if each[0] == broken]
-    assert known[1] is not None
-    pending = replace(known[1], last_error=None, summary_pending=True)
-    await knowledge.change(lambda db: db.put_sources("kb", {broken: pending}))
-    (sources / "ports.md").unlink()
-    text = (await get(own, "/sources")).text
-    assert re.search(r"kb:ports\.md</th>.*stale: gone.*it is not there any more", text)
-    assert re.search(r"kb:broken\.md</th>.*stale: pending.*its present text is not described yet", text)
-
-
-async def test_what_is_left_out_is_told_with_its_reason_under_a_heading_of_its_own(own: Site) -> None:
-    assert "Left out" not in (await get(own, "/sources")).text
-    sources, links = own.settings.paths.sources, own.settings.paths.links
-    (sources / "latin<b>.md").write_bytes(b"Gr\xfc\xdfe")
-    (sources / "dangling.md").symlink_to("/nowhere/at/all")
-    (sources / "forged\nteam.md").write_text("x")
-    links.write_text("# ours\n<i>no</i> address\n")
-    await own.writer.indexing.refresh()
-    await own.writer.indexing.refresh_pages()
-    text = (await get(own, "/sources")).text
-    head, _, left_out = text.partition("<h2>Left out</h2>")
-    assert "kb:ports.md" in head
-    assert "latin" not in head
-    assert re.search(r"sources/latin&lt;b&gt;\.md</span></th>.*it is not UTF-8 text", left_out)
-    assert re.search(r"sources/dangling\.md</span></th>.*it is gone, or a link to nothing", left_out)
-    assert re.search(r"links\.txt:2</span></th>.*&lt;i&gt;no&lt;/i&gt; address.*: the address holds blanks", left_out)
-    assert re.search(r"sources/forged\\nteam\.md</span></th>.*its name holds control characters", left_out)
-    assert "<i>no" not in left_out
-    system = (await get(own, "/system")).text
-    assert system.count('<td data-label="Why">') == 4
-    assert "it is not UTF-8 text" in system
-    (sources / "dangling.md").unlink()
-    await own.writer.indexing.refresh()
-    assert "dangling" not in (await get(own, "/sources")).text
-
-
-async def test_of_many_that_are_left_out_a_hundred_are_shown_and_the_rest_is_counted(own: Site) -> None:
-    for n in range(103):
-        (own.settings.paths.sources / f"{n}.png").write_bytes(b"\x89PNG")
-    await own.writer.indexing.refresh()
-    text = (await get(own, "/sources")).text
-    assert text.count(".png</span></th>") == 100
-    assert "And 3 more" in text
 
 
 async def test_nothing_is_told_to_wait_where_all_that_was_seen_is_handled(own: Site) -> None:
@@ -281,22 +214,6 @@ async def test_nothing_is_told_to_wait_where_all_that_was_seen_is_handled(own: S
     assert "<dt>To catch up</dt><dd>1 channel</dd>" in (await get(own, "/system")).text
 
 
-async def test_facts_show_their_chains_and_secret_ones_nowhere(page: Site) -> None:
-    listed = (await get(page, "/facts")).text
-    assert listed.index(NEW_FACT) < listed.index(OLD_FACT) < listed.index("superseded or retired")
-    one = (await get(page, "/facts/fact:2")).text
-    chain, _, said = one.partition("Where it was said")
-    assert chain.index(f'<a href="/facts/fact%3A1"><span dir="auto">{OLD_FACT}') < chain.rindex(NEW_FACT)
-    assert "by now" in said
-    assert "it was so" not in said
-    assert NUGGET in said
-    assert (await get(page, "/facts/fact%3A1")).status_code == 200
-    assert (await get(page, "/facts/fact:3")).status_code == 404
-    assert NUGGET in (await get(page, "/nuggets")).text
-    for path in ("/facts", "/facts/fact:2", "/nuggets"):
-        assert "yellow note" not in (await get(page, path)).text
-
-
 async def test_an_empty_folder_has_pages_too(tmp_path: Path) -> None:
     async with site(tmp_path, empty=True) as made:
         for path, _ in PAGES:
@@ -304,40 +221,6 @@ async def test_an_empty_folder_has_pages_too(tmp_path: Path) -> None:
 
 
 # What can be done.
-
-
-async def test_an_approved_capture_is_filed_and_a_rejected_one_is_not(own: Site) -> None:
-    first, second = own.waiting
-    done = await post(own, "/review", {"action": "approve", "qa_id": first.qa_id})
-    assert (done.status_code, done.headers["Location"]) == (303, "/review?done=approve")
-    assert isinstance(own.writer.stores.knowledge.of(first.qa_id), Filed)
-    done = await post(own, "/review", {"action": "reject", "qa_id": second.qa_id})
-    assert done.headers["Location"] == "/review?done=reject"
-    assert isinstance(own.writer.stores.knowledge.of(second.qa_id), Rejected)
-    text = (await get(own, "/review?done=reject")).text
-    assert "0 captures wait" in text or "filed without a review" in text
-    assert "Rejected: nothing is learned from it." in text
-
-
-async def test_what_does_not_wait_any_more_is_told_and_changes_nothing(own: Site) -> None:
-    first, _ = own.waiting
-    await post(own, "/review", {"action": "reject", "qa_id": first.qa_id})
-    again = await post(own, "/review", {"action": "approve", "qa_id": first.qa_id})
-    assert again.status_code == 409
-    assert 'role="alert"' in again.text
-    assert isinstance(own.writer.stores.knowledge.of(first.qa_id), Rejected)
-    assert (await post(own, "/review", {"action": "burn", "qa_id": first.qa_id})).status_code == 400
-
-
-async def test_a_parked_pair_is_tried_again(own: Site) -> None:
-    (parked,) = own.parked
-    shown = (await get(own, "/parked")).text
-    assert "gave &lt;b&gt;nothing&lt;/b&gt; usable" in shown
-    assert "Tried 1 time;" in shown
-    done = await post(own, "/parked", {"qa_id": parked.qa_id})
-    assert done.headers["Location"] == "/parked?done=done"
-    assert isinstance(own.writer.stores.knowledge.of(parked.qa_id), Filed)
-    assert (await post(own, "/parked", {"qa_id": parked.qa_id})).status_code == 409
 
 
 async def test_the_box_to_ask_answers_with_sources_and_trace(page: Site) -> None:
@@ -676,9 +559,13 @@ async def test_no_stranger_s_text_becomes_part_of_a_page(tmp_path: Path) -> None
 
     async with site(tmp_path, texts=texts, answers=echo) as made, made.client() as client:
         plain = [
-            tags((await client.get(path)).text) for path in ("/gaps", "/review", "/knowledge", "/facts", "/nuggets")
+            tags((await client.get(path)).text)
+            for path in ("/gaps", "/review", "/knowledge", "/topics", "/facts", "/nuggets", "/parked")
         ]
-        names = re.findall(r'href="(/topics/[^"]+)"', (await client.get("/knowledge")).text)
+        names = re.findall(r'href="(/topics/[^"]+)"', (await client.get("/topics")).text)
+        names += [f"{each}/history" for each in names]
+        names += re.findall(r'href="(/review/[^"]+)"', (await client.get("/review")).text)
+        names += [str(httpx.URL("/knowledge", params={"q": text.encode("utf-8", "replace")})) for text in texts[:20]]
         ids = re.findall(r'href="(/questions/\d+)"', (await client.get("/questions")).text)
         plain += [tags((await client.get(path)).text) for path in [*names, *ids[:15]]]
         token = form_token(await client.get("/ask"))
@@ -692,10 +579,9 @@ async def test_no_stranger_s_text_becomes_part_of_a_page(tmp_path: Path) -> None
 OURS = frozenset(
     re.findall(
         r"\w+",
-        "a article b blockquote body br button caption code datalist dd details div dl dt figcaption figure footer form"
-        " h1 h2 h3 head header html input label li line link main meta meter nav ol optgroup option p pre rect section"
-        " select small span strong summary svg"
-        " table tbody td text textarea th thead time title tr ul",
+        "a article b blockquote body br button caption code datalist dd del details div dl dt figcaption figure footer"
+        " form h1 h2 h3 head header html input ins kbd label li line link main mark meta meter nav ol optgroup option p"
+        " pre rect section select small span strong summary svg table tbody td text textarea th thead time title tr ul",
     )
 )
 

@@ -1,0 +1,409 @@
+"""All that is known, as the page shows it: topics with their history, facts, nuggets and sources, and one search."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from difflib import SequenceMatcher
+from functools import partial
+from itertools import chain, pairwise
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intern.core.errors import ConfigError
+from intern.core.ids import FactId, NuggetId, QAId, SourceId, TopicName
+from intern.core.records import (
+    Approved,
+    AwaitingReview,
+    Decision,
+    Fact,
+    FactCategory,
+    Filed,
+    Forgotten,
+    IndexEntry,
+    Moved,
+    Nugget,
+    NuggetStatus,
+    Occurrence,
+    PairDecision,
+    Replaced,
+    SearchFilter,
+    TopicBlock,
+    Turn,
+    Withdrawn,
+)
+from intern.core.text.words import one_line, truncated
+from intern.learning.prompts import left_of
+from intern.search.finding import Embedder, Finder, best_found
+from intern.service.reading import TopicLine, named_topic
+from intern.service.searching import Outdated, SearchResult, result_of
+from intern.service.status import SourceStatus, sources_of
+from intern.service.stores import Stores
+from intern.sources.catalogue import Catalogue
+from intern.stores.blocks import time_of
+from intern.stores.library import topic_id
+from intern.stores.sqlite.extractions import NuggetStore
+from intern.stores.sqlite.facts import FactFilter, FactStore
+
+T = TypeVar("T")
+
+ROWS = 50
+"""Rows of a list on a page."""
+_FOUND = 20
+_BLOCKS = 12  # of a topic, on a page
+_CHANGES = 15  # of a topic's history, on a page
+_NUGGETS = 25
+_OLD_NUGGETS = 5  # conversations of a fact whose nuggets are shown
+_LATEST = 8  # changes on the first page
+_QUESTION = 120  # characters that tell a capture in a list
+_LONGEST = 1_200  # characters of what was added or removed
+_AROUND = 200  # characters of an equal part that are kept at each end
+_VERSIONS = 0.4  # lines that share less are no versions of each other
+_COMPARED = 1_500  # lines, or words, of two texts: the time grows with their square
+_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+
+Kind = Literal["topic", "document", "page", "fact", "nugget", "file"]
+PieceKind = Literal["same", "added", "removed"]
+KINDS: Final[Mapping[Kind, SearchFilter]] = {
+    "topic": SearchFilter(kinds=("source",), type="topic"),
+    "document": SearchFilter(kinds=("source",), type="document"),
+    "page": SearchFilter(kinds=("source",), type="page"),
+    "fact": SearchFilter(kinds=("fact",), retired=True),
+    "nugget": SearchFilter(kinds=("nugget",)),
+    "file": SearchFilter(kinds=("file",)),
+}
+Order = Literal["newest", "name", "longest"]
+SourceStates = Literal["all", "stale", "left_out"]
+Held = Literal["held", "gone", "all"]
+
+
+class Listed(Struct, Generic[T], frozen=True, kw_only=True):
+    """Some rows of many."""
+
+    rows: tuple[T, ...]
+    total: int
+    offset: int = 0
+    size: int = ROWS
+    """Rows on a page."""
+
+
+class Piece(NamedTuple):
+    """A part of a text that was compared with another one."""
+
+    kind: PieceKind
+    text: str
+
+
+class TopicChange(Struct, frozen=True, kw_only=True):
+    """What happened to a topic, once."""
+
+    topic: TopicName
+    at: datetime
+    what: Literal["added", "updated", "edited", "removed", "moved here", "moved away"]
+    qa_id: QAId
+    reason: str = ""
+    other: TopicName | None = None
+    """Where it moved to, or came from."""
+    by: QAId | None = None
+    """The newer pair that made it obsolete."""
+    before: QAId | None = None
+    """The version of its conversation that it replaced."""
+    question: str = ""
+    """The beginning of it."""
+    pieces: tuple[Piece, ...] = ()
+    """The difference in words; empty where nothing of it may be shown any more."""
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """How much is known, and what changed last."""
+
+    topics: int
+    captures: int
+    facts: int
+    nuggets: int
+    documents: int
+    pages: int
+    stale: int
+    left_out: int
+    latest: tuple[TopicChange, ...]
+
+
+class TopicPage(Struct, frozen=True, kw_only=True):
+    """A topic as answers see it, newest answers first; some of its pairs."""
+
+    name: TopicName
+    description: str
+    blocks: Listed[TopicBlock]
+    chars: int
+    changes: int
+    """In its history."""
+
+
+class FactPage(Struct, frozen=True, kw_only=True):
+    """A fact with its chain, and the conversations in which it was said."""
+
+    fact: Fact
+    chain: tuple[tuple[Fact, tuple[Piece, ...]], ...]
+    """Newest first, each with its difference to the one before it."""
+    occurrences: tuple[Occurrence, ...]
+    nuggets: tuple[Nugget, ...]
+
+
+class Sources(Struct, frozen=True, kw_only=True):
+    """Some sources, the stale ones first, and how many there are of each state."""
+
+    listed: Listed[SourceStatus]
+    counts: Mapping[SourceStates, int]
+    now: datetime
+
+
+class Browsing:
+    """Reads what is known from the stores that the process holds. Raises KnowledgeError where one cannot be read."""
+
+    def __init__(self, stores: Stores, embedder: Embedder | None = None) -> None:
+        self._stores, self._settings, self._clock = stores, stores.settings, stores.clock
+        self._knowledge, self._archive = stores.knowledge, stores.archive
+        self._index = Catalogue(stores.knowledge, "team")
+        self._facts = FactStore(stores.db, clock=stores.clock)
+        self._nuggets = NuggetStore(stores.db)
+        self._finder = Finder(stores.search, embedder)
+
+    async def figures(self) -> Figures:
+        """Count what is known, and list the latest changes."""
+        sources = await run_sync(self._sources)
+        states = [each.state for each in sources]
+        versions = await run_sync(self._knowledge.versions)
+        changes = await run_sync(self._changes_of, None)
+        return Figures(
+            topics=len(versions),
+            captures=len(self._archive),
+            facts=await self._facts.count(FactFilter()),
+            nuggets=await self._nuggets.count(),
+            documents=sum(each.type not in {"page", "line"} and each.state != "left_out" for each in sources),
+            pages=sum(each.type == "page" and each.state != "left_out" for each in sources),
+            stale=sum(state not in {"ok", "left_out"} for state in states),
+            left_out=states.count("left_out"),
+            latest=await run_sync(self._told, changes[-_LATEST:][::-1]),
+        )
+
+    async def search(self, text: str, kind: Kind | None, offset: int = 0) -> Listed[SearchResult]:
+        """Search all, or one kind of it, best first. Secret facts are never found."""
+        if not text.strip():
+            return Listed(rows=(), total=0)
+        wanted = KINDS[kind] if kind else SearchFilter()
+        most = offset + _FOUND + 1
+        found = await best_found(self._finder.find, text, wanted, most, now=self._clock.now())
+        rows = tuple(result_of(each, Outdated()) for each in found[offset : offset + _FOUND])
+        return Listed(rows=rows, total=len(found), offset=offset, size=_FOUND)
+
+    async def topics(self, order: Order = "newest", offset: int = 0) -> Listed[TopicLine]:
+        """List topics: those that changed last first, by name, or the longest first."""
+        return await run_sync(self._topics, order, offset)
+
+    async def topic(self, label: str, offset: int = 0) -> TopicPage:
+        """Return one topic. Raises ConfigError where nothing was ever filed under that name."""
+        return await run_sync(self._topic, label, offset)
+
+    async def history(self, label: str, offset: int = 0) -> Listed[TopicChange]:
+        """List what happened to a topic, newest first. Raises ConfigError as `topic` does."""
+        return await run_sync(self._history, label, offset)
+
+    async def facts(self, held: Held = "held", category: FactCategory | None = None, offset: int = 0) -> Listed[Fact]:
+        """List facts but for the secret ones, the last said first."""
+        wanted = FactFilter(active={"held": True, "gone": False, "all": None}[held], category=category)
+        found = await self._facts.all(wanted, offset + ROWS)
+        return Listed(rows=found[offset:], total=await self._facts.count(wanted), offset=offset)
+
+    async def fact(self, fact_id: FactId) -> FactPage:
+        """Return one fact. Raises ConfigError where there is none of that id, or it is secret."""
+        links = [link for link in await self._facts.history(fact_id) if link.fact.visibility != "secret"]
+        link = next((each for each in links if each.fact.id == fact_id), None)
+        if link is None:
+            raise ConfigError(f"there is no fact {fact_id[:80]!r}")
+        latest = link.occurrences[::-1]
+        said_in = list(dict.fromkeys(each.conversation_id for each in latest))[:_OLD_NUGGETS]
+        nuggets = tuple(chain.from_iterable([await self._nuggets.of_conversation(each) for each in said_in]))
+        first = ((links[0].fact, ()),) if links else ()
+        later = ((new.fact, compared(old.fact.content, new.fact.content)) for old, new in pairwise(links))
+        facts = (*first, *later)[::-1]
+        return FactPage(fact=link.fact, chain=facts, occurrences=latest[:ROWS], nuggets=nuggets)
+
+    async def nuggets(self, status: NuggetStatus | None = None, offset: int = 0) -> Listed[Nugget]:
+        """List nuggets, newest first."""
+        found = await self._nuggets.all(status, limit=_NUGGETS, offset=offset)
+        return Listed(rows=found, total=await self._nuggets.count(status), offset=offset, size=_NUGGETS)
+
+    async def nugget(self, nugget_id: NuggetId) -> Nugget:
+        """Return one nugget. Raises ConfigError where there is none of that id."""
+        for found in await self._nuggets.by_ids((nugget_id,)):
+            return found
+        raise ConfigError(f"there is no nugget {nugget_id[:80]!r}")
+
+    async def sources(self, state: SourceStates = "all", offset: int = 0) -> Sources:
+        """List documents, pages and discovered files: the stale ones first; or what was left out, and why."""
+        known = await run_sync(self._sources)
+        order = {"failed": 0, "gone": 1, "pending": 2, "ok": 3}
+        used = sorted((each for each in known if each.state != "left_out"), key=lambda each: order[each.state])
+        of: dict[SourceStates, list[SourceStatus]] = {
+            "all": used,
+            "stale": [each for each in used if each.state != "ok"],
+            "left_out": [each for each in known if each.state == "left_out"],
+        }
+        rows = tuple(of[state][offset : offset + ROWS])
+        return Sources(
+            listed=Listed(rows=rows, total=len(of[state]), offset=offset),
+            counts={each: len(found) for each, found in of.items()},
+            now=self._clock.now(),
+        )
+
+    # From here on: worker threads.
+
+    def _sources(self) -> list[SourceStatus]:
+        # Topics that are well have a list of their own.
+        known = sources_of(self._settings, clock=self._clock, knowledge=self._knowledge)
+        return [each for each in known if each.type != "topic" or each.state != "ok"]
+
+    def _topics(self, order: Order, offset: int) -> Listed[TopicLine]:
+        versions = self._knowledge.versions()
+        names = list(versions)
+        if order != "name":
+            # Of each topic, its length and the position of its newest change.
+            names.sort(key=lambda name: versions[name][order == "newest"], reverse=True)
+        entries = self._index.entries()
+        rows = [self._line(name, entries) for name in names[offset : offset + ROWS]]
+        return Listed(rows=tuple(rows), total=len(names), offset=offset)
+
+    def _line(self, name: TopicName, entries: Mapping[SourceId, IndexEntry]) -> TopicLine:
+        blocks = self._knowledge.read(name)
+        entry = entries.get(topic_id(name))
+        return TopicLine(
+            name=name,
+            blocks=len(blocks),
+            chars=len(self._knowledge.text(name)) if blocks else 0,
+            answered_at=max((block.answered_at or block.timestamp for block in blocks), default=None),
+            description=entry.description if entry else "",
+        )
+
+    def _topic(self, label: str, offset: int) -> TopicPage:
+        name = named_topic(label)
+        blocks, changes = self._knowledge.read(name)[::-1], self._changes_of(name)
+        if not blocks and not changes:
+            raise ConfigError(f"there is no topic {name}")
+        line = self._line(name, self._index.entries())
+        some = blocks[offset : offset + _BLOCKS]
+        shown = Listed(rows=some, total=len(blocks), offset=offset, size=_BLOCKS)
+        return TopicPage(name=name, description=line.description, blocks=shown, chars=line.chars, changes=len(changes))
+
+    def _history(self, label: str, offset: int) -> Listed[TopicChange]:
+        name = named_topic(label)
+        changes = self._changes_of(name)
+        if not changes and not self._knowledge.read(name):
+            raise ConfigError(f"there is no topic {name}")
+        some = self._told(changes[::-1][offset : offset + _CHANGES])
+        return Listed(rows=some, total=len(changes), offset=offset, size=_CHANGES)
+
+    def _changes_of(self, name: TopicName | None) -> list[TopicChange]:
+        """Return what happened to a topic, or to all, oldest first, without texts."""
+        return list(changes_in(self._knowledge.all(), name))
+
+    def _told(self, changes: Iterable[TopicChange]) -> tuple[TopicChange, ...]:
+        return tuple(map(self._with_words, changes))
+
+    def _with_words(self, change: TopicChange) -> TopicChange:
+        """Add what may be shown of it: messages that were deleted or forgotten since may not."""
+        pair = self._archive.get(change.qa_id)
+        left = pair and left_of(pair, self._knowledge.is_withdrawn)
+        after = text_of(left.turns) if left else ""
+        match change.what:
+            case "updated":
+                pieces = compared(self._archived(change.before), after)
+            case "edited":
+                blocks = [each for each in self._knowledge.read(change.topic) if each.qa_id == change.qa_id]
+                pieces = compared(after, text_of(blocks[0].turns)) if blocks else ()
+            case _:
+                kind: PieceKind = "added" if change.what in {"added", "moved here"} else "removed"
+                pieces = (Piece(kind, truncated(after, _LONGEST)),) if after else ()
+        question = truncated(one_line(left.question), _QUESTION) if left else ""
+        return replace(change, pieces=pieces, question=question)
+
+    def _archived(self, qa_id: QAId | None) -> str:
+        pair = None if qa_id is None else self._archive.get(qa_id)
+        left = pair and left_of(pair, self._knowledge.is_withdrawn)
+        return text_of(left.turns) if left else ""
+
+
+def changes_in(decisions: Iterable[Decision], name: TopicName | None = None) -> Iterator[TopicChange]:
+    """Yield what happened to a topic, or to all, oldest first, without texts. What changed nothing is left out."""
+    places: dict[datetime, TopicName] = {}
+    gave_way: dict[datetime, TopicChange] = {}  # by the time of the newer version, which is filed next
+    for each in decisions:
+        if isinstance(each, Withdrawn | Forgotten | AwaitingReview | Approved):
+            continue
+        for change in _changes(each, places, gave_way):
+            if name is None or change.topic == name:
+                yield change
+
+
+def _changes(
+    each: PairDecision, places: dict[datetime, TopicName], gave_way: dict[datetime, TopicChange]
+) -> Iterator[TopicChange]:
+    time = time_of(each.qa_id)
+    here, older = places.pop(time, None), gave_way.pop(time, None)
+    topic = each.topic if isinstance(each, Filed | Moved) else None
+    happened = partial(TopicChange, at=each.at, qa_id=each.qa_id, reason=each.reason)
+    if topic is not None:
+        places[time] = topic
+    if topic is not None and older is not None and older.topic == topic:
+        yield happened(topic=topic, what="updated", before=older.qa_id)
+    elif isinstance(each, Replaced) and here is not None:
+        gave_way[time_of(each.by)] = happened(topic=here, what="removed", by=each.by)
+    else:
+        if here is not None and here != topic:
+            what: Literal["moved away", "removed"] = "moved away" if topic else "removed"
+            yield happened(topic=here, what=what, other=topic)
+        if topic is not None and here != topic:
+            yield happened(topic=topic, what="moved here" if here else "added", other=here)
+        elif topic is not None and each.reason:
+            yield happened(topic=topic, what="edited")
+        if older is not None:
+            yield older
+    for qa_id in each.removed if isinstance(each, Filed) else ():
+        if (gone := places.pop(time_of(qa_id), None)) is not None:
+            yield TopicChange(topic=gone, at=each.at, what="removed", qa_id=qa_id, by=each.qa_id)
+
+
+def compared(before: str, after: str) -> tuple[Piece, ...]:
+    """Return how one text became another: by lines, and by words where a line changed. Long equal parts are cut."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    pieces: list[Piece] = []
+    for same, a, b in _steps(old, new):
+        if same:
+            pieces.append(Piece("same", _cut(a)))
+            continue
+        words = _steps(_WORDS.findall(a), _WORDS.findall(b)) if a and b else ()
+        alike = sum(len(part) for equal, part, _ in words if equal)
+        changed = words if 2 * alike >= _VERSIONS * len(a + b) else ((False, a, b),)
+        for equal, gone, come in changed:
+            pieces += [Piece("same", gone)] if equal else [Piece("removed", gone), Piece("added", come)]
+    return tuple(each for each in pieces if each.text)
+
+
+def _steps(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[bool, str, str]]:
+    """Return the parts of two sequences in order, each with whether it is in both. Very long ones are not compared."""
+    if len(old) + len(new) > _COMPARED:
+        return ((False, "".join(old), "".join(new)),)
+    steps = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [(tag == "equal", "".join(old[a:b]), "".join(new[c:d])) for tag, a, b, c, d in steps]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 2 * _AROUND else f"{text[:_AROUND]} … {text[-_AROUND:]}"
+
+
+def text_of(turns: Iterable[Turn]) -> str:
+    """Return a conversation as text, a message after the other, each with its speaker."""
+    return "\n".join(f"{turn.speaker}: {turn.text}" for turn in turns)

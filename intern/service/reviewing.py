@@ -1,0 +1,231 @@
+"""Captures that wait for the team, as the page shows them: with the topic that fits and what approval would replace.
+
+No model is asked: what the page says of a topic is a guess by words, unless the conversation is in a topic already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set as AbstractSet
+from datetime import datetime
+from itertools import chain
+
+from anyio.to_thread import run_sync
+from msgspec import Struct
+
+from intern.core.errors import ConfigError
+from intern.core.ids import ConversationId, MessageId, QAId, TopicName
+from intern.core.records import CapturedPair, Parked, SearchFilter, TopicBlock, Turn, question_of
+from intern.core.text.words import likeness, word_set
+from intern.facts.segments import without_withdrawn
+from intern.learning.prompts import answer_of, left_of
+from intern.learning.review import check_waits, pair_of
+from intern.search.finding import Finder
+from intern.service.browsing import Piece, compared, text_of
+from intern.service.stores import Stores
+from intern.sources.library import message_link
+from intern.stores.sqlite.work import Retry, retry_of
+
+_CARDS = 12  # on a page: each may hold a whole conversation
+_ROWS = 50
+_LATEST = 40  # blocks of a topic that are compared with a capture
+_CLOSE = 0.3  # the share of words that two answers, or two questions, have in common
+_MOST_CLOSE = 3
+_LIKELY = 0.6  # the least share of the question's words that name and questions of a likely topic have…
+_LIKELY_WORDS = 2  # …and their least number
+_PROPOSED = 5  # topics that a search proposes for a question
+
+
+class WaitingCapture(Struct, frozen=True, kw_only=True):
+    """A capture that the team has to approve or reject."""
+
+    qa_id: QAId
+    answered_at: datetime
+    turns: tuple[Turn, ...]
+    """Without deleted messages; empty where its question or its answer was deleted."""
+    link: str
+    """To its last message; empty where that is unknown."""
+    topic: TopicName | None
+    """Where it is likely to be filed; None where no topic is like it."""
+    is_settled: bool
+    """Its conversation is in that topic already, so it will be filed there."""
+    older: tuple[QAId, ...]
+    """Earlier versions of the conversation that wait, too."""
+    replaces: tuple[Piece, ...]
+    """The difference to the version of the conversation that is in the topic now; empty where there is none."""
+    close: tuple[TopicBlock, ...]
+    """Blocks of the topic that say something similar. The model may remove older ones of these."""
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """Some captures that wait, by topic, and how many there are in all."""
+
+    groups: tuple[tuple[TopicName | None, tuple[WaitingCapture, ...]], ...]
+    total: int
+    """Conversations; of each, the newest version counts."""
+    offset: int
+    shown: int
+    review: bool
+    """Whether captures wait at all (`kb.review`)."""
+
+
+class EditedCapture(Struct, frozen=True, kw_only=True):
+    """A capture to edit, message by message."""
+
+    capture: WaitingCapture
+    messages: tuple[tuple[MessageId, Turn], ...]
+    """Empty where its archive does not say which turn is which message: it can only be approved as it is."""
+    topics: tuple[TopicName, ...]
+    """The most likely ones."""
+
+
+class ParkedCapture(Struct, frozen=True, kw_only=True):
+    """A pair that could not be filed."""
+
+    parked: Parked
+    retry: Retry
+    question: str
+    link: str
+
+
+class ParkedCaptures(Struct, frozen=True, kw_only=True):
+    """Some pairs that could not be filed, the newest first."""
+
+    rows: tuple[ParkedCapture, ...]
+    total: int
+    offset: int
+
+
+class Reviewing:
+    """Reads what waits for the team. Raises KnowledgeError where a store cannot be read."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._settings, self._stores = stores.settings, stores
+        self._archive, self._knowledge = stores.archive, stores.knowledge
+        self._finder = Finder(stores.search)
+        self._conversations: dict[QAId, ConversationId] = {}
+        """Of captures that were looked at, for the archive holds these on disk."""
+
+    async def waiting(self, offset: int = 0) -> Waiting:
+        """List conversations that wait, oldest first; those on a page stand by topic."""
+        waiting = await run_sync(self._newest)
+        shown = [await self._seen(*each) for each in waiting[offset : offset + _CARDS]]
+        topics = dict.fromkeys(sorted((each.topic for each in shown), key=lambda topic: (topic is None, topic or "")))
+        return Waiting(
+            groups=tuple((topic, tuple(each for each in shown if each.topic == topic)) for topic in topics),
+            total=len(waiting),
+            offset=offset,
+            shown=len(shown),
+            review=self._settings.kb.review,
+        )
+
+    async def capture(self, qa_id: QAId) -> EditedCapture:
+        """Return one capture that waits, to edit it. Raises ConfigError where there is none of that id."""
+        pair = await run_sync(pair_of, qa_id, self._archive)
+        check_waits(pair.qa_id, self._knowledge)
+        older = next((older for each, older in await run_sync(self._newest) if each == pair.qa_id), None)
+        if older is None:
+            raise ConfigError(f"{qa_id} has a newer version, which waits, too; review that one")
+        left = without_withdrawn(pair, self._knowledge.is_withdrawn)
+        fits = len(left.turns) == len(left.message_ids)
+        seen = await self._seen(pair.qa_id, older)
+        likely = (seen.topic,) if seen.is_settled and seen.topic else await self._likely(pair)
+        return EditedCapture(
+            capture=seen,
+            messages=tuple(zip(left.message_ids, left.turns, strict=True)) if fits else (),
+            topics=likely,
+        )
+
+    def with_older(self, qa_ids: Sequence[QAId]) -> tuple[QAId, ...]:
+        """Return captures and the earlier versions of them that wait, too. Blocks."""
+        older = dict(self._newest())
+        return tuple(chain.from_iterable((each, *older.get(each, ())) for each in qa_ids))
+
+    async def parked(self, offset: int = 0) -> ParkedCaptures:
+        """List pairs that could not be filed, the newest first."""
+        retries = await self._stores.attempts.retries()
+        parked = sorted(self._knowledge.parked(), key=lambda each: each.at, reverse=True)
+
+        def read() -> tuple[ParkedCapture, ...]:
+            return tuple(self._parked(each, retry_of(each, retries)) for each in parked[offset : offset + _ROWS])
+
+        return ParkedCaptures(rows=await run_sync(read), total=len(parked), offset=offset)
+
+    async def _seen(self, qa_id: QAId, older: tuple[QAId, ...]) -> WaitingCapture:
+        pair = await run_sync(pair_of, qa_id, self._archive)
+        known = await run_sync(self._knowledge.of_conversation, pair.conversation_id)
+        likely = () if known else await self._likely(pair)
+        return await run_sync(self._captured, pair, older, known[-1] if known else None, likely)
+
+    async def _likely(self, pair: CapturedPair) -> tuple[TopicName, ...]:
+        """Return the topics whose questions have most words of this one, the best first."""
+        wanted = SearchFilter(kinds=("source",), type="topic")
+        found = await self._finder.propose(pair.question, wanted, _PROPOSED)
+        names = [TopicName(each.document.path.removesuffix(".txt")) for each in found]
+        return await run_sync(self._fitting, word_set(pair.question), names)
+
+    # From here on: worker threads.
+
+    def _newest(self) -> list[tuple[QAId, tuple[QAId, ...]]]:
+        """Return the newest waiting version of each conversation, oldest first, and the ids of the older ones."""
+        versions: dict[ConversationId, tuple[QAId, ...]] = {}
+        for each in self._knowledge.awaiting():
+            if (conversation := self._conversation_of(each.qa_id)) is not None:
+                versions[conversation] = (*versions.pop(conversation, ()), each.qa_id)
+        return [(newest, tuple(older)) for *older, newest in versions.values()]
+
+    def _conversation_of(self, qa_id: QAId) -> ConversationId | None:
+        if qa_id not in self._conversations and (pair := self._archive.get(qa_id)) is not None:
+            self._conversations[qa_id] = pair.conversation_id
+        return self._conversations.get(qa_id)
+
+    def _fitting(self, words: AbstractSet[str], names: Sequence[TopicName]) -> tuple[TopicName, ...]:
+        """Keep the topics that fit: rules join a topic in much the same way."""
+
+        def shared(name: TopicName) -> int:
+            questions = (question_of(block.turns) for block in self._knowledge.read(name)[-_LATEST:])
+            return len(words & word_set("\n".join((name, *questions))))
+
+        return tuple(each for each in names if shared(each) >= max(_LIKELY_WORDS, _LIKELY * len(words)))
+
+    def _captured(
+        self,
+        pair: CapturedPair,
+        older: tuple[QAId, ...],
+        known: tuple[TopicName, QAId] | None,
+        likely: Sequence[TopicName],
+    ) -> WaitingCapture:
+        left = left_of(pair, self._knowledge.is_withdrawn)
+        topic = known[0] if known else next(iter(likely), None)
+        blocks = self._knowledge.read(topic)[-_LATEST:] if topic else ()
+        before = next((text_of(each.turns) for each in blocks if known and each.qa_id == known[1]), "")
+        others = [each for each in blocks if each.conversation_id != pair.conversation_id]
+        close = [each for each in others if left is not None and _is_close(each, left)]
+        return WaitingCapture(
+            qa_id=pair.qa_id,
+            answered_at=pair.answered_at,
+            turns=() if left is None else left.turns,
+            link=self._link(pair),
+            topic=topic,
+            is_settled=known is not None,
+            older=older,
+            replaces=compared(before, text_of(left.turns)) if before and left else (),
+            close=tuple(close[-_MOST_CLOSE:]),
+        )
+
+    def _parked(self, parked: Parked, retry: Retry) -> ParkedCapture:
+        pair = self._archive.get(parked.qa_id)
+        left = pair and left_of(pair, self._knowledge.is_withdrawn)
+        return ParkedCapture(
+            parked=parked, retry=retry, question=left.question if left else "", link=self._link(pair) if pair else ""
+        )
+
+    def _link(self, pair: CapturedPair) -> str:
+        servers = self._settings.discord.guild_ids
+        server = pair.guild_id or (servers[0] if len(servers) == 1 else None)
+        last = pair.message_ids[-1] if pair.message_ids else None
+        return message_link(server, pair.channel_id, last, self._settings.discord.site) or ""
+
+
+def _is_close(block: TopicBlock, pair: CapturedPair) -> bool:
+    shared = likeness(answer_of(block.turns), answer_of(pair.turns))
+    return max(shared, likeness(question_of(block.turns), pair.question)) >= _CLOSE
