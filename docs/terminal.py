@@ -113,7 +113,7 @@ def drawn(shown: Terminal, title: str) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img">',
         f"<title>{escape(title)}</title>",
-        "<style>text{font:14px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre}</style>",
+        "<style>text{font:14px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,'Noto Sans Mono CJK JP','Hiragino Sans','MS Gothic',IPAGothic,monospace;white-space:pre}</style>",
         f'<rect width="{width:g}" height="{height:g}" rx="8" fill="#0b1622"/>',
     ]
     for y in range(rows):
