@@ -29,6 +29,7 @@ BENCHMARKS = {
     "help_cpu": 120,
     "binary": 180,
     "idle_memory": 120,
+    "communities": 300,
     "socket_to_batch": 900,
     "capturing": 600,
     "regenerating": 600,

@@ -197,10 +197,11 @@ class Communities:
             self._stop.set()
 
     async def _listen(self, stop: Event) -> None:
-        await listen_beside(self._chat, self._hear, sleep_forever)
+        await listen_beside(self._chat, self.hear, sleep_forever)
         stop.set()
 
-    def _hear(self, event: flow.GatewayEvent) -> None:
+    def hear(self, event: flow.GatewayEvent) -> None:
+        """Hand an event to its community. Never waits."""
         known = self._of.get(guild_of(event) or GuildId(""))
         if known is None:  # private messages, too: they belong to no community
             return

@@ -1,0 +1,193 @@
+"""What a community costs a process that hosts many: to open one, to keep it open, and only to know it.
+
+The reference community has 1,000 pairs in 100 topics and 5,000 documents with vectors. It is made once, and its rows
+and files are copied for each of some communities; the first one warms the process up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+import anyio
+import apsw
+import numpy as np
+from anyio.to_thread import run_sync
+
+from benchmarks.figures import Figure
+from benchmarks.memory import resident
+from intern.actors.events import Events
+from intern.actors.pipeline import run_pipeline
+from intern.core.clock import SystemClock
+from intern.core.flow import ChannelSeen, SessionStarted
+from intern.core.ids import ChannelId, ConversationId, GuildId, TopicName, UserId, position_at
+from intern.core.memory import give_back
+from intern.core.messages import Channel
+from intern.core.records import Capture, Filed, Turn
+from intern.learning.prompts import block_of
+from intern.platforms.memory import Sandbox
+from intern.runtime.bot import _NoCommands, _NoImages
+from intern.runtime.communities import communities_of
+from intern.runtime.parts import Host, Platform, open_host, parts_of
+from intern.search.embedding_local import ENGLISH
+from intern.service.databases import open_database
+from intern.service.intern import open_intern
+from intern.service.stores import Stores
+from intern.settings.communities import Community, settings_of
+from intern.settings.loading import Settings, load_settings
+from intern.stores.sqlite.search_index import SqliteSearchStore
+from tests.samples import START
+
+PAIRS, TOPICS, FILES = 1000, 100, 375
+OPENED = 8
+KNOWN = 1000
+CHANNELS = 30
+_WORDS = [
+    a + b + c for a in ("ka", "lo", "mi", "nu", "pe") for b in ("den", "fil", "gor", "han") for c in "abdegimnopst"
+]
+
+
+def measure() -> Iterator[Figure]:
+    """Know a thousand, then open some of each kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        # First: later on, memory that was freed would be used again.
+        seconds, each = asyncio.run(_known(Path(folder) / "known"))
+        yield Figure("1,000 known communities, CPU at the start", seconds, "s", 5)
+        yield Figure("a known community, memory", each, "MB", 0.1)
+        asyncio.run(_reference(Path(folder) / "reference"))
+        for kind, milliseconds, megabytes in (("reference", 150, 5.0), ("empty", None, 1.2)):
+            cpu, memory = asyncio.run(_opened(Path(folder), kind))
+            bar = float("inf") if milliseconds is None else milliseconds
+            yield Figure(f"{kind} community, opened, CPU", cpu, "ms", bar)
+            yield Figure(f"{kind} community, open, memory", memory, "MB", megabytes)
+
+
+def _settings(folder: Path, **more: Any) -> Settings:
+    model = {"base_url": "http://127.0.0.1:9", "model": "none"}
+    return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "llm": model, **more})
+
+
+async def _reference(folder: Path) -> None:
+    chance = random.Random(1)
+
+    def text(words: int) -> str:
+        return " ".join(chance.choices(_WORDS, k=words))
+
+    sources = folder / "knowledge-base/sources"
+    sources.mkdir(parents=True)
+    for n in range(FILES):
+        parts = [f"# {text(4)}", *(f"## {text(3)}\n\n{text(60)}." for _ in range(9))]
+        (sources / f"page{n}.md").write_text("\n\n".join(parts))
+    offline = {"llm": {"provider": "offline"}, "embeddings": {"provider": "none"}, "extraction": {"auto": False}}
+    settings = _settings(folder, **offline)
+    async with await open_database(settings) as db:
+        stores = await run_sync(Stores, settings, db, SystemClock())
+        await stores.begin()
+        for n in range(PAIRS):
+            at = START + timedelta(minutes=7 * n)
+            ids = (position_at(at).id, position_at(at + timedelta(seconds=30)).id)
+            pair = stores.archive.append(
+                Capture(
+                    conversation_id=ConversationId(f"reply_{ids[0]}"),
+                    turns=(Turn("User", f"{text(15)}?"), Turn("Team", f"{text(25)}.")),
+                    message_ids=ids,
+                    author_ids=(UserId("11"), UserId("12")),
+                    answered_at=at,
+                    guild_id=GuildId("100"),
+                    channel_id=ChannelId("200"),
+                )
+            )
+            filed = Filed(qa_id=pair.qa_id, at=at, reason="it fits", topic=TopicName(f"topic-{_WORDS[n % TOPICS]}"))
+            await stores.knowledge.change(partial(_file, block_of(pair), filed))
+    async with open_intern(settings) as intern:
+        await intern.index()
+    async with await open_database(settings) as db:
+        store, numbers = SqliteSearchStore(db, settings.paths.search), np.random.default_rng(1)
+        while documents := await store.unembedded(ENGLISH.name, 500):
+            rows = numbers.standard_normal((len(documents), 384)).astype("<f4")
+            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+            await store.put_vectors(ENGLISH.name, [(d, row.tobytes()) for d, row in zip(documents, rows, strict=True)])
+
+
+def _file(block: Any, filed: Filed, change: Any) -> None:
+    change.put(filed.topic, block)
+    change.decide(filed)
+
+
+async def _opened(folder: Path, kind: str) -> tuple[float, float]:
+    """Return the median CPU and memory of one, without the first."""
+    defaults = _settings(folder / f"host of {kind}")
+    cpu, memory = list[float](), list[float]()
+    async with AsyncExitStack() as stack:
+        host = await stack.enter_async_context(open_host(defaults, SystemClock()))
+        tg = await stack.enter_async_context(anyio.create_task_group())
+        for n in range(OPENED):
+            community = Community(name=f"community-{n}", guild_ids=(GuildId(str(n + 1)),))
+            settings = settings_of(community, defaults)
+            if kind == "reference":
+                shutil.copytree(folder / kind, settings.data.dir)
+                _copy_rows(folder / kind / "intern.db", host, community.name)
+            settings.paths.sources.mkdir(parents=True, exist_ok=True)
+            sandbox = Sandbox(SystemClock())
+            platform = Platform(sandbox, _NoCommands(), _NoImages())
+            held, began = _held(), process_time()
+            parts = await stack.enter_async_context(parts_of(host, community.name, settings, platform, events=Events()))
+            tg.start_soon(partial(run_pipeline, parts, stop=anyio.Event()))
+            await sandbox.wait_ready()
+            cpu.append(1000 * (process_time() - began))
+            # Its actors look around once, which is no part of opening, but of the memory.
+            await anyio.sleep(3)
+            memory.append(_held() - held)
+        tg.cancel_scope.cancel()
+    return median(cpu[1:]), median(memory[1:])
+
+
+def _copy_rows(source: Path, host: Host, community: str) -> None:
+    db: Any = apsw.Connection(host.db.place)
+    db.execute("attach ? as source", (str(source),))
+    for (table,) in db.execute("select name from source.sqlite_schema where type = 'table'").fetchall():
+        columns = [name for _, name, *_ in db.execute(f"pragma source.table_info({table})")]
+        if "community" in columns and not table.startswith("recording"):
+            values = ", ".join("?" if each == "community" else each for each in columns)
+            db.execute(f"insert into {table} ({', '.join(columns)}) select {values} from source.{table}", (community,))
+    db.close()
+
+
+async def _known(folder: Path) -> tuple[float, float]:
+    defaults = _settings(folder)
+    sandbox = Sandbox(SystemClock())
+    async with open_host(defaults, SystemClock()) as host:
+        registry = communities_of(host, defaults, sandbox, _NoCommands(), _NoImages())
+        held, began = _held(), process_time()
+        for n in range(KNOWN):
+            guild_id = GuildId(f"{n + 1:020}")
+            await registry.add(Community(name=f"community-{n}", guild_ids=(guild_id,)))
+            registry.hear(_session(guild_id, n))
+        assert not registry.open, "a session opens none"
+        return process_time() - began, (_held() - held) / KNOWN
+
+
+def _session(guild_id: GuildId, n: int) -> SessionStarted:
+    ids = [ChannelId(str(10**18 + CHANNELS * n + each)) for each in range(CHANNELS)]
+    places = [Channel(id=each, guild_id=guild_id, kind="channel", name=f"channel-{each}") for each in ids]
+    newest = position_at(START).id
+    return SessionStarted(
+        guild_id=guild_id, channels=tuple(ChannelSeen(channel=p, last_message_id=newest) for p in places)
+    )
+
+
+def _held() -> float:
+    gc.collect()
+    give_back()
+    return resident()
