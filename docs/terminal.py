@@ -34,6 +34,11 @@ LESSON = (
     "@mira: A Raspberry Pi has no battery-backed clock, so after a power cut its time is wrong until NTP has run. "
     "Install chrony, run `chronyc makestep`, then `lumen-relay agents reset-skew`. 時計がずれています 🕒"
 )
+# The last ones are for Japanese.
+_FONTS = (
+    "ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,"
+    "'Noto Sans Mono CJK JP','Hiragino Sans','MS Gothic',IPAGothic,monospace"
+)
 _WIDTH, _HEIGHT, _MARGIN = 8.4, 19.0, 14.0
 _COLOURS = {"cyan": "#79c0ff", "green": "#7fdbca", "brown": "#ffd479", "yellow": "#ffd479", "default": "#d6deeb"}
 
@@ -113,7 +118,7 @@ def drawn(shown: Terminal, title: str) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img">',
         f"<title>{escape(title)}</title>",
-        "<style>text{font:14px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,'Noto Sans Mono CJK JP','Hiragino Sans','MS Gothic',IPAGothic,monospace;white-space:pre}</style>",
+        f"<style>text{{font:14px {_FONTS};white-space:pre}}</style>",
         f'<rect width="{width:g}" height="{height:g}" rx="8" fill="#0b1622"/>',
     ]
     for y in range(rows):

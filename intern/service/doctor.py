@@ -110,8 +110,10 @@ async def _ask(settings: Settings, section: str, options: LlmOptions, usage: Usa
             section=section,
             remember=remembering(forms, options),
         ) as model:
+            began, before = anyio.current_time(), usage.spent_by_now(usage.today()).tokens
             with anyio.fail_after(patience):
                 await model.ask(GATE, _QUESTION)
+            seconds, tokens = anyio.current_time() - began, usage.spent_by_now(usage.today()).tokens - before
     except TimeoutError:
         too_slow = f"no whole reply to one short question in {patience:g} s"
         return todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
@@ -120,7 +122,8 @@ async def _ask(settings: Settings, section: str, options: LlmOptions, usage: Usa
     except (errors.ConfigError, errors.ModelError) as error:
         return todo(_silent(section, str(error)), _mend(section, error))
     by = "" if section == "llm" else f", for [{section}]"
-    return good(f"the endpoint at {model.where} answers as {options.model}{by}{_without(model.form)}")
+    took = f" (one short question: {seconds:.1f} s, {tokens:,} tokens)"
+    return good(f"the endpoint at {model.where} answers as {options.model}{by}{took}{_without(model.form)}")
 
 
 def _silent(section: str, reason: str) -> str:

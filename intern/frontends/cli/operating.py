@@ -208,7 +208,7 @@ def doctor(*, as_json: bool) -> None:
     """Check model, data folder, and rights and roles on Discord.
 
     Says the one next thing to do, and prints the link that invites the bot with no more permissions than it needs.
-    Asks each model endpoint one short question, which costs some 1,300 tokens, and says what it does not take. A
+    Asks each model endpoint one short question of some 1,300 tokens; says what that took, and what it does not take. A
     database that is there gets the count of tokens and what the endpoint takes; nothing else changes. May run beside
     the bot. Without a token, Discord is left out. Exit code 0: all is well. 1: there is something to do. 3: could not
     look.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
 import subprocess
@@ -385,7 +386,13 @@ def asking(endpoint: EndpointDouble, folder: Path, **over: Any) -> Settings:
 
 
 def said_of_the_model(report: Report) -> list[str]:
-    return [each.what for each in report.findings if "endpoint at" in each.what or "the model of" in each.what]
+    """What is said of the model; without time and tokens, which every answer has."""
+    told = [each.what for each in report.findings if "endpoint at" in each.what or "the model of" in each.what]
+    assert all(re.search(_TOOK, each) for each in told if " answers as " in each)
+    return [re.sub(_TOOK, "", each) for each in told]
+
+
+_TOOK = r" \(one short question: \d+\.\d s, [1-9][\d,]* tokens\)"
 
 
 async def test_an_endpoint_that_answers_is_told_by_address_and_model_and_its_tokens_are_counted(
