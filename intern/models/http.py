@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from http import HTTPStatus
 from itertools import count
 from logging import DEBUG
 from typing import Any, Literal, NamedTuple, Self
+from urllib.request import getproxies
 
 import anyio
 import httpx
@@ -365,7 +367,10 @@ def _client(options: LlmOptions) -> httpx.AsyncClient:
     """Make a client that keeps connections for all calls in flight; `Limits` does the waiting."""
     most = options.max_in_flight
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=_LONGEST_IDLE)
-    return httpx.AsyncClient(limits=limits)
+    # Loading the certificates takes 50 ms of CPU; without TLS, nothing is trusted. A proxy may speak TLS.
+    speaks_tls = options.base_url.lower().startswith("https:") or bool(getproxies())
+    verify = httpx.create_ssl_context() if speaks_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.AsyncClient(limits=limits, verify=verify)
 
 
 async def _read(response: httpx.Response, heard: Heard) -> bytes:
