@@ -10,7 +10,7 @@ CONSTRAINED := -c constraints.txt
 # Without it, each process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright imports unit test-model soak soak-simulation soak-kills bench bench-compare docs budgets screenshots newcomer eval binary test-binary docker constraints clean help
+.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright pyright-rest imports unit test-model soak soak-simulation soak-kills bench bench-compare docs budgets screenshots newcomer eval binary test-binary docker constraints clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -25,11 +25,11 @@ test: .venv/installed-dev ## format, lint, pyright, import contract, and the tes
 
 parts-of-test: lint imports unit pyright
 
-test-all: .venv/installed-dev ## all that make test leaves out: mypy, trio, more seeds and kills, packaging, browser (ten minutes)
+test-all: .venv/installed-dev ## all that make test leaves out: mypy, types of the tests, trio, more seeds and kills, packaging, browser (ten minutes)
 	@began=$$(date +%s); $(MAKE) --no-print-directory -j2 parts-of-all; ended=$$?; \
 		echo "make test-all: $$(($$(date +%s) - began)) s"; exit $$ended
 
-parts-of-all: rest mypy
+parts-of-all: rest mypy pyright-rest
 
 lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
@@ -39,7 +39,10 @@ mypy: .venv/installed-dev
 	$(BIN)/mypy
 
 pyright: .venv/installed-dev
-	$(BIN)/pyright
+	$(BIN)/pyright intern
+
+pyright-rest: .venv/installed-dev
+	$(BIN)/pyright packaging tests benchmarks docs
 
 imports: .venv/installed-dev
 	$(BIN)/lint-imports
