@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -66,17 +66,8 @@ class Templates:
             raise ConfigError(f"prompts.dir: {override_dir} is not a folder")
         self._folders: tuple[Traversable, ...] = (*((override_dir,) if override_dir else ()), *shipped())
         self._constants = {**_NO_CONSTANTS, **globals}
-        self._jinja = ImmutableSandboxedEnvironment(
-            loader=jinja2.FunctionLoader(self._read),
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-            autoescape=False,  # plain text for a model, not HTML
-        )
+        self._jinja = _environment(jinja2.FunctionLoader(self._read))
         self._turns: dict[str, tuple[Example, ...]] = {}
-        filters = cast("dict[str, Callable[..., Any]]", self._jinja.filters)
-        filters["fenced"] = fenced
 
     def having(self, globals: Mapping[str, str]) -> Templates:  # noqa: A002 Jinja's own word
         """Return the same compiled templates with other constants."""
@@ -103,7 +94,7 @@ class Templates:
         """Return the variables of a template and of the parts that it includes. Raises `ConfigError`."""
         found: set[str] = set()
         for name in (prompt.name + _SUFFIX, *self.parts(prompt)):
-            found |= meta.find_undeclared_variables(self._parsed(self._loaded(name)))
+            found |= self._parsed(self._loaded(name)).variables
         return frozenset(found)
 
     def parts(self, prompt: Prompt[Any, Any]) -> frozenset[str]:
@@ -112,7 +103,7 @@ class Templates:
         waiting = [prompt.name + _SUFFIX]
         while waiting:
             parsed = self._parsed(self._loaded(waiting.pop()))
-            new = set(filter(None, meta.find_referenced_templates(parsed))) - found
+            new = set(filter(None, meta.find_referenced_templates(parsed.tree))) - found
             found |= new
             waiting += new
         return frozenset(found)
@@ -198,25 +189,50 @@ class Templates:
 
     def _faults(self, template: jinja2.Template, known: set[str]) -> Iterator[str]:
         parsed = self._parsed(template)
-        for node in parsed.body:
+        for node in parsed.tree.body:
             if not isinstance(node, nodes.Block) and not _is_blank(node):
                 yield (
                     f"{template.filename}, line {node.lineno}: this stands outside of the blocks "
                     "'system', 'examples' and 'user', so no model would see it"
                 )
-        unknown = meta.find_undeclared_variables(parsed) - known
-        for node in parsed.find_all(nodes.Name):
+        unknown = parsed.variables - known
+        for node in parsed.tree.find_all(nodes.Name) if unknown else ():
             if node.name in unknown and node.ctx == "load":
                 yield (
                     f"{template.filename}, line {node.lineno}: there is no variable {node.name!r} here; "
                     f"there are {', '.join(sorted(known))}"
                 )
 
-    def _parsed(self, template: jinja2.Template) -> nodes.Template:
+    def _parsed(self, template: jinja2.Template) -> _Parsed:
         found = self._read(cast("str", template.name))
         assert found is not None, "it was there when it was compiled"
         source, path, _ = found
-        return self._jinja.parse(source, template.name, path)
+        return _parsed(source, template.name, path)
+
+
+class _Parsed(NamedTuple):
+    tree: nodes.Template
+    variables: frozenset[str]
+
+
+@lru_cache(128)  # communities mostly share their templates, and a check takes 60 ms of CPU
+def _parsed(source: str, name: str | None, path: str) -> _Parsed:
+    tree = _environment().parse(source, name, path)
+    return _Parsed(tree, frozenset(meta.find_undeclared_variables(tree)))
+
+
+def _environment(loader: jinja2.BaseLoader | None = None) -> ImmutableSandboxedEnvironment:
+    jinja = ImmutableSandboxedEnvironment(
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+        autoescape=False,  # plain text for a model, not HTML
+    )
+    filters = cast("dict[str, Callable[..., Any]]", jinja.filters)
+    filters["fenced"] = fenced
+    return jinja
 
 
 @cache
