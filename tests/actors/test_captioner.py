@@ -434,6 +434,7 @@ async def test_where_images_are_off_by_now_what_waits_is_archived_without_them(t
         assert (at.shore.fetched, at.shore.asked) == ([], [])
 
 
+@pytest.mark.rest
 async def test_what_cannot_be_read_holds_nobody_up(tmp_path: Path) -> None:
     async with scene(tmp_path, REQUEST, OTHER) as at:
         async with await Database.open(tmp_path / "intern.db") as db:

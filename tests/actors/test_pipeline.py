@@ -103,6 +103,7 @@ async def test_the_team_s_reply_answers_the_next_member(tmp_path: Path) -> None:
     assert f"team:{filed.topic}.txt#{filed.qa_id}" in post.text
 
 
+@pytest.mark.rest
 async def test_open_batches_reach_the_archive_and_the_topics_at_a_calm_shutdown(tmp_path: Path) -> None:
     sandbox, events = Sandbox(HandClock(), team={"mira"}), Watching()
     async with at_work(tmp_path, sandbox, events, message_batch_wait_seconds=600):
@@ -153,6 +154,7 @@ async def test_a_second_process_on_the_same_folder_is_refused(tmp_path: Path) ->
                 pass
 
 
+@pytest.mark.rest
 async def test_what_was_archived_before_a_crash_is_filed_at_the_next_start(tmp_path: Path) -> None:
     class Dying(Watching):
         def captured(self, pair: CapturedPair) -> None:
@@ -192,6 +194,7 @@ class Leaving:
             await self.gone.wait()
 
 
+@pytest.mark.rest
 async def test_a_discord_that_never_answers_holds_nobody_up_beyond_the_deadline(tmp_path: Path) -> None:
     class Hanging(Sandbox):
         async def send(self, *args: object, **more: object) -> NoReturn:
@@ -212,6 +215,7 @@ async def test_a_discord_that_never_answers_holds_nobody_up_beyond_the_deadline(
             await bot.is_gone_at_the_deadline()
 
 
+@pytest.mark.rest
 async def test_a_model_that_never_answers_holds_nobody_up_beyond_the_deadline(tmp_path: Path) -> None:
     with endpoint_double(lambda _: never()) as endpoint, fail_after(40):
         llm = {"base_url": endpoint.base_url, "model": "double", "max_retries": 0, "timeout_seconds": 600}

@@ -182,6 +182,7 @@ async def test_a_question_that_is_deleted_while_it_is_thought_over_gets_no_reply
     assert bot.discord.posts() == ()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("step", ["begin", "thread_made", "part_sent", "finished"])
 async def test_a_reply_that_the_ledger_had_no_room_for_is_posted_once_when_there_is_room(
     tmp_path: Path, step: str

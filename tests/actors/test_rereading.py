@@ -157,6 +157,7 @@ async def test_a_look_that_failed_is_made_up_for_by_the_next() -> None:
     assert stage.missed.outages == [stage.attended] * 2
 
 
+@pytest.mark.rest
 async def test_what_the_gateway_tells_between_looks_costs_no_memory() -> None:
     stage = Stage()
     async with stage.listening():

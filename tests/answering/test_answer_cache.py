@@ -196,6 +196,7 @@ async def test_an_answer_that_somebody_found_unhelpful_is_not_repeated(world: Wo
     assert await world.asked(message_id="9") == "2"
 
 
+@pytest.mark.rest
 async def test_replies_go_with_age_and_make_room(world: World) -> None:
     await world.asked()
     world.clock.turn(seconds=(MAX_AGE_REPLIES + timedelta(seconds=1)).total_seconds())
@@ -265,6 +266,7 @@ def test_what_makes_no_other_question(one: str, other: str, same: bool) -> None:
     assert (normalised(one) == normalised(other)) is same
 
 
+@pytest.mark.rest
 async def test_the_bot_asks_once_and_again_where_the_team_says_otherwise(tmp_path: Path) -> None:
     sandbox, seen = Sandbox(HandClock(), team={"mira"}), Watching()
     places = [sandbox.add_channel(f"help-{n}") for n in range(3)]

@@ -341,6 +341,7 @@ def test_an_answer_that_is_its_source_always_holds(text: str) -> None:
     assert not grounding(text, [text], []).strange
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "text",
     [

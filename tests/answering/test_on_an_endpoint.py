@@ -102,6 +102,7 @@ async def test_a_call_that_takes_longer_than_it_may_ends_in_silence(prompt: str)
     assert "llm.timeout_seconds" in result.debug["error"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("prompt", REPLIES)
 @pytest.mark.parametrize(
     ("said", "reason"),

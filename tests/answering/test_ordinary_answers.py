@@ -177,6 +177,7 @@ def refused(answer: str) -> list[str]:
     ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("answer", ORDINARY)
 def test_an_ordinary_answer_is_not_refused(answer: str) -> None:
     assert refused(answer) == []

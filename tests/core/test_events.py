@@ -82,6 +82,7 @@ class Failing:
         return await self._rules.ask(prompt, given, images=images)
 
 
+@pytest.mark.rest
 async def test_each_event_of_the_specs_is_told_by_its_deed(tmp_path: Path, log: io.StringIO) -> None:
     model, seen, sandbox = Failing(), Watching(), Sandbox(HandClock(), team={"mira"})
     settings = settings_in(tmp_path)
@@ -119,6 +120,7 @@ async def test_each_event_of_the_specs_is_told_by_its_deed(tmp_path: Path, log: 
     assert not [word for word in ("blue key", "reset the spool", "relay listen") if word in log.getvalue()]
 
 
+@pytest.mark.rest
 async def test_one_id_runs_from_the_message_to_the_reply_through_every_call_of_the_model(
     tmp_path: Path, log: io.StringIO
 ) -> None:

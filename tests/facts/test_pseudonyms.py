@@ -195,6 +195,7 @@ _NICK = st.from_regex(r"[a-zA-Z\[\]\\`_^{|}][a-zA-Z0-9\[\]\\`_^{|}-]{1,15}", ful
 _OURS = re.compile(r"\b(?:user|somebody|an?|id|link|to|discord|role|channel|everyone|here)\b", re.IGNORECASE)
 
 
+@pytest.mark.rest
 @given(
     nicks=st.lists(_NICK.filter(lambda nick: not _OURS.search(nick)), min_size=1, max_size=5, unique_by=str.casefold),
     around=st.lists(

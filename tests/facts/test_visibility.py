@@ -227,6 +227,7 @@ def test_an_account_of_what_was_said_in_confidence_is_private() -> None:
     assert of_account("This stays between us.") == "private"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("piece", ["password is ", "password:", "-", "with a ", "password of a.", "x is the "])
 def test_a_hostile_text_is_looked_at_in_a_moment(piece: str) -> None:
     started = time.process_time()

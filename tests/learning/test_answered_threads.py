@@ -271,6 +271,7 @@ async def test_what_is_said_later_in_the_thread_is_learned_too_and_takes_the_pla
     assert "7999" in nugget.detailed_analysis
 
 
+@pytest.mark.rest
 async def test_a_deleted_message_takes_what_it_taught_with_it_and_the_rest_is_learned_anew(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     thread = await scene.told()
@@ -285,6 +286,7 @@ async def test_a_deleted_message_takes_what_it_taught_with_it_and_the_rest_is_le
     assert "restart" not in nugget.detailed_analysis
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("what", ["the follow-up", "the question"])
 async def test_where_too_little_is_left_after_a_deletion_nothing_stands(tmp_path: Path, what: str) -> None:
     scene = Scene(tmp_path)

@@ -53,6 +53,7 @@ async def taught(team: Team, seed: int) -> None:
             await team.decided(gone)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @settings(deadline=None, max_examples=examples(8), phases=[Phase.explicit, Phase.generate])
 @given(seed=st.integers(0, 10_000), paces=st.tuples(st.integers(0, 99), st.integers(0, 99)))

@@ -351,6 +351,7 @@ async def test_a_server_that_keeps_silent_after_the_last_event_is_not_waited_for
         assert (await asked.ask(GATE, GIVEN)).is_question
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("end", [b"0\r\n\r\n", HANG_UP], ids=["ended", "broken"])
 @pytest.mark.parametrize("said", [pieces('{"is_question":'), [b": waiting\n\n", b"data: [DONE]\n\n"]])
 async def test_a_stream_that_ends_before_the_reply_is_asked_for_again(
@@ -384,6 +385,7 @@ async def test_an_endpoint_that_refuses_streaming_is_asked_without_it_from_then_
     assert sent == [{"stream", "stream_options"}, {"stream"}, set(), set()]
 
 
+@pytest.mark.rest
 async def test_a_proxy_that_the_environment_names_is_used(
     templates: Templates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ def test_any_reply_is_read_or_refused(pieces: list[str]) -> None:
         assert said("".join(pieces)).answer in {"right", "draft"}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "piece", ["{", '{"a":', '{"a":"', "[", "<think>", "</think>", "```json\n{", '{"a":1}', "</think>{"]
 )

@@ -64,6 +64,7 @@ async def test_one_client_serves_many_images(cdn: CdnDouble) -> None:
     assert cdn.asked == ["/a", "/b", "/c"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 415, 206, 204])
 async def test_a_link_that_leads_to_nothing_wants_a_fresh_one(cdn: CdnDouble, status: int) -> None:
     body = b"" if status == 204 else b"This content is no longer available."
@@ -79,6 +80,7 @@ async def test_a_host_in_trouble_is_worth_asking_later(cdn: CdnDouble, status: i
     assert not isinstance(error, LinkExpiredError)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_never_followed(cdn: CdnDouble, status: int) -> None:
     cdn.files["/private"] = Served(body=pictures.png())
@@ -124,6 +126,7 @@ async def test_a_lying_content_type_helps_nobody(cdn: CdnDouble, body: bytes) ->
     assert "no PNG" in str(error)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "data",
     [
@@ -141,6 +144,7 @@ async def test_an_image_that_would_be_huge_once_decoded_is_left_alone(cdn: CdnDo
     assert "pixels" in str(error)
 
 
+@pytest.mark.rest
 async def test_a_compressed_bomb_is_not_unpacked(cdn: CdnDouble) -> None:
     bomb = gzip.compress(pictures.png() + bytes(50_000_000))
     assert len(bomb) < SMALL.max_bytes

@@ -117,6 +117,7 @@ async def test_an_endpoint_that_hangs_costs_the_first_questions_their_time_and_t
             assert "left alone" in refused.debug["error"]
 
 
+@pytest.mark.rest
 async def test_what_was_spent_is_on_the_disk_within_seconds_of_the_last_call(tmp_path: Path) -> None:
     clock = HandClock()  # by which no time passes between two calls
     bot = Bot(clock)
@@ -132,6 +133,7 @@ async def test_what_was_spent_is_on_the_disk_within_seconds_of_the_last_call(tmp
                 pass  # the bot goes on, and asks nothing
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("budget", BUDGETS, ids=["tokens", "money"])
 async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_is_told(
     tmp_path: Path, budget: dict[str, Any]

@@ -245,6 +245,7 @@ async def test_private_messages_get_one_note_over_all_starts(stage: Stage) -> No
 # Routing, where the network is part of it.
 
 
+@pytest.mark.rest
 async def test_a_reply_and_a_second_line_a_correction_and_a_forum_answer_are_captured_and_a_webhook_is_nobody(
     stage: Stage,
 ) -> None:

@@ -115,6 +115,7 @@ def test_other_weights_than_the_tested_ones_are_refused(monkeypatch: pytest.Monk
         load_model()
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_texts_that_mean_the_same_are_alike_and_bytes_do_not_depend_on_company() -> None:

@@ -84,6 +84,7 @@ async def stage(tmp_path: Path) -> AsyncGenerator[Stage]:
         yield Stage(tmp_path, discord, clock)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=False)
 async def test_on_real_sockets_a_check_mark_approves_what_is_there_and_what_is_about_to_be(stage: Stage) -> None:
     discord = stage.discord

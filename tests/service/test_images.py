@@ -75,6 +75,7 @@ async def at_work(
             yield scene
 
 
+@pytest.mark.rest
 async def test_what_an_image_shows_is_archived_in_its_message_and_filed(tmp_path: Path) -> None:
     with endpoint_double() as endpoint, cdn_double() as cdn:
         endpoint.next(told, prompt="summarize_images")
@@ -93,6 +94,7 @@ async def test_what_an_image_shows_is_archived_in_its_message_and_filed(tmp_path
         assert SEEN in topic.read_text()
 
 
+@pytest.mark.rest
 async def test_an_edit_of_the_text_keeps_what_the_image_shows_and_asks_nobody(tmp_path: Path) -> None:
     with endpoint_double() as endpoint, cdn_double() as cdn:
         endpoint.next(told, prompt="summarize_images")
@@ -106,6 +108,7 @@ async def test_an_edit_of_the_text_keeps_what_the_image_shows_and_asks_nobody(tm
         assert len(endpoint.asked("summarize_images")) == 1
 
 
+@pytest.mark.rest
 async def test_a_capture_without_images_is_not_held_up_by_one_whose_model_is_away(tmp_path: Path) -> None:
     with endpoint_double() as endpoint, cdn_double() as cdn:
         endpoint.next(refuse(503), prompt="summarize_images")
@@ -132,6 +135,7 @@ async def test_a_capture_without_images_is_not_held_up_by_one_whose_model_is_awa
         assert status_of(scene.settings, clock=HandClock()).pending_images is None
 
 
+@pytest.mark.rest
 async def test_a_question_deleted_while_its_image_waits_is_never_archived(tmp_path: Path) -> None:
     with endpoint_double() as endpoint, cdn_double() as cdn:
         endpoint.next(*[refuse(503)] * 3, prompt="summarize_images")
@@ -162,6 +166,7 @@ async def test_where_images_are_off_their_names_stay_and_nobody_is_asked(tmp_pat
         assert (cdn.asked, endpoint.asked("summarize_images")) == ([], [])
 
 
+@pytest.mark.rest
 async def test_a_file_that_is_no_image_leaves_a_word_on_why_and_no_call(tmp_path: Path) -> None:
     with endpoint_double() as endpoint, cdn_double() as cdn:
         async with at_work(tmp_path, endpoint, cdn) as scene:
@@ -173,6 +178,7 @@ async def test_a_file_that_is_no_image_leaves_a_word_on_why_and_no_call(tmp_path
         assert endpoint.asked("summarize_images") == []
 
 
+@pytest.mark.rest
 async def test_an_expired_link_is_read_again_on_discord(tmp_path: Path) -> None:
     with endpoint_double() as endpoint, cdn_double() as cdn:
         endpoint.next(told, prompt="summarize_images")

@@ -371,6 +371,7 @@ async def test_a_conversation_that_was_captured_live_is_joined_and_keeps_its_new
     assert (await imported(tmp_path, chat)).known == 1
 
 
+@pytest.mark.rest
 async def test_beside_a_running_bot_it_archives_and_the_bot_files(tmp_path: Path) -> None:
     chat = Chat()
     for n in range(20):

@@ -33,6 +33,7 @@ async def indexed(settings: Settings) -> int:
         return len((await intern.index()).changed)
 
 
+@pytest.mark.rest
 async def test_a_second_run_asks_nothing_and_writes_nothing_and_one_change_costs_one_call(tmp_path: Path) -> None:
     sources = tmp_path / "knowledge-base" / "sources"
     sources.mkdir(parents=True)

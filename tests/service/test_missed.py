@@ -59,6 +59,7 @@ async def until(met: Callable[[], object]) -> None:
             await sleep(0.01)
 
 
+@pytest.mark.rest
 async def test_what_was_edited_or_deleted_while_it_was_down_is_learned_anew_or_withdrawn(stage: Stage) -> None:
     discord = stage.discord
     async with stage.up():

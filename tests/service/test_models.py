@@ -78,6 +78,7 @@ async def test_a_model_of_its_own_for_learning_is_not_used_up_by_it_either() -> 
             assert len(endpoint.asked(GATE.name)) == 1
 
 
+@pytest.mark.rest
 async def test_a_restart_repeats_no_refused_call_until_model_or_structured_output_change(tmp_path: Path) -> None:
     with fail_after(20), endpoint_double(refuses_bounds) as endpoint:
         assert await ask_after_a_start(tmp_path, endpoint) == 2

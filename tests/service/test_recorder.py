@@ -144,6 +144,7 @@ async def test_what_a_member_wrote_is_in_no_recording_once_they_are_forgotten(bo
     assert [path for path in data.rglob("*") if path.is_file() and b"zebrafish" in path.read_bytes()] == []
 
 
+@pytest.mark.rest
 async def test_a_deleted_message_takes_its_recording_with_it(bot: Bot) -> None:
     async with bot.at_work():
         asked = bot.sandbox.say("bob", QUESTION, channel_id=bot.places[0])
@@ -166,6 +167,7 @@ class Meanwhile(Shelf):
         return await super().entries()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("what", ["it is forgotten", "it is deleted", "nothing"])
 async def test_words_that_go_while_they_are_answered_are_not_recorded(bot: Bot, what: str) -> None:
     asked = Message(role="user", text="zebrafish?", author_id=UserId("5"), id=MessageId("7"))
@@ -186,6 +188,7 @@ async def test_words_that_go_while_they_are_answered_are_not_recorded(bot: Bot, 
     assert ("zebrafish" in words_of(bot.settings)) == (what == "nothing")
 
 
+@pytest.mark.rest
 async def test_nothing_is_recorded_where_the_operator_wants_that(bot: Bot) -> None:
     bot.settings = replace(bot.settings, recorder=replace(bot.settings.recorder, enabled=False))
     async with bot.at_work():

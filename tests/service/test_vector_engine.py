@@ -73,6 +73,7 @@ async def test_commands_copy_what_they_change_and_search_finds_it_there(
             assert "car will not start" in texts(qdrant)
 
 
+@pytest.mark.rest
 async def test_the_running_bot_copies_what_it_learns_by_itself(settings: Settings, qdrant: QdrantDouble) -> None:
     with fail_after(60):
         async with open_sandbox(settings, Sandbox(CLOCK), events=Events(), clock=CLOCK):

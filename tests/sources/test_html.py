@@ -85,6 +85,7 @@ def test_a_monster_is_refused_at_once(markup: str) -> None:
     assert time.process_time() - started < 5
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("markup", ["<" * 100_000, "<!--" * 25_000, "<p> </p>\n" * 10_000, "&amp;" * 25_000])
 def test_an_odd_page_is_read_in_reasonable_time(markup: str) -> None:
     started = time.process_time()

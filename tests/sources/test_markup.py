@@ -178,6 +178,7 @@ def test_no_text_is_too_strange_to_read(text: str) -> None:
     without_markup(text)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "sign", ["<!--", "`a", "[a", "<a ", ":a:`", "<<", "a::", "..\n", "== \n", "link:a[", "![", "{%"]
 )

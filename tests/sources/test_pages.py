@@ -504,6 +504,7 @@ async def test_no_more_than_two_pages_are_rendered_at_a_time(desk: Desk, tmp_pat
     assert all(text.startswith(("beside 1 ", "beside 2 ")) for text in texts), texts
 
 
+@pytest.mark.rest
 async def test_many_pages_are_listed_part_by_part_and_a_stop_loses_few(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ def test_what_it_says_is_told_and_nothing_of_our_environment_is_with_it(monkeypa
     assert b"INTERN" not in said
 
 
+@pytest.mark.rest
 def test_work_without_an_end_is_ended_by_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     as_work(monkeypatch, "lambda data: [0 for _ in __import__('itertools').count() if 0] or b''")
     with pytest.raises(TooLongError):

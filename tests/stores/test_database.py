@@ -346,6 +346,7 @@ anyio.run(main, backend=sys.argv[2])
 """
 
 
+@pytest.mark.rest
 async def test_every_acknowledged_row_survives_a_sigkill(tmp_path: Path, anyio_backend: str) -> None:
     path = tmp_path / "intern.db"
     acknowledged = await anyio.to_thread.run_sync(write_until_killed, path, anyio_backend)

@@ -104,6 +104,7 @@ def _one(conversation_: int, minutes: int, content: int, kind: str = "", link: i
 CHAIN = (_one(0, 1, 0), _one(1, 2, 1, "supersedes"), _one(2, 3, 2, "supersedes", 1))
 
 
+@pytest.mark.rest
 @given(_steps)
 @example([*CHAIN, Forget(1)])
 @example([*CHAIN, Forget(2), Vacuum()])

@@ -110,6 +110,7 @@ def test_the_trace_goes_to_stderr_step_by_step(intern: Intern, sources: Path) ->
     assert steps["verification"]["verdict"] == "answered"
 
 
+@pytest.mark.rest
 def test_the_trace_tells_the_time_and_the_tokens_of_each_step(intern: Intern, sources: Path) -> None:
     with endpoint_double() as endpoint:
         Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\n')
@@ -123,6 +124,7 @@ def test_the_trace_tells_the_time_and_the_tokens_of_each_step(intern: Intern, so
     assert steps["seconds"] >= steps["generation"]["seconds"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("instead", "ends", "reason", "told"),
     [
@@ -219,6 +221,7 @@ def test_an_endpoint_that_refuses_ends_with_3(sources: Path) -> None:
         assert "sk-canary" not in err
 
 
+@pytest.mark.rest
 def test_an_endpoint_answers_if_there_is_one(intern: Intern, sources: Path) -> None:
     with endpoint_double() as endpoint:
         Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\n')

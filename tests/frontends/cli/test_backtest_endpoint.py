@@ -168,6 +168,7 @@ def test_an_endpoint_that_comes_back_costs_no_question(
     assert done.totals.answering.tokens == told + 2 * 1050, "also what the two attempts in vain had paid"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("last_call", "llm", "says"),
     [

@@ -143,6 +143,7 @@ def test_indexing_many_documents_tells_how_far_it_is(intern: Intern, sources: Pa
     assert "Describing 122 documents … 1" in err
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("arguments", "works"),
     [

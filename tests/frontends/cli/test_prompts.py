@@ -193,6 +193,7 @@ def test_all_unknown_variables_are_told_at_once(intern: Intern, mine: Path) -> N
     assert "3 mistakes" in err
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("text", "said"),
     [

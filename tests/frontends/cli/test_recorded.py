@@ -92,6 +92,7 @@ def test_what_is_not_recorded_is_said_in_a_line(intern: Intern, asked: tuple[str
         assert intern("replay", *wrong).code == 2
 
 
+@pytest.mark.rest
 def test_a_replay_makes_no_call_where_nothing_changed(
     intern: Intern, asked: tuple[str, str], endpoint: EndpointDouble
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_replay_with_other_templates_lists_or_asks_what_they_change(
     assert "Be strict." in endpoint.asked("confirm")[-1].system
 
 
+@pytest.mark.rest
 def test_a_replay_with_another_model_asks_it_everything(
     intern: Intern, asked: tuple[str, str], endpoint: EndpointDouble
 ) -> None:

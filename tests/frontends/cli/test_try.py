@@ -55,6 +55,7 @@ def _after(out: str, *marks: str) -> list[str]:
     return [out[start:end] for start, end in zip(starts, [*starts[1:], len(out)], strict=True)]
 
 
+@pytest.mark.rest
 def test_the_scene_names_a_program_that_is_not_on_the_path_as_it_was_started(folder: Path) -> None:
     program = folder / "bin" / "intern"
     program.parent.mkdir()
@@ -72,12 +73,14 @@ def test_a_scene_that_goes_wrong_ends_with_1(intern: Intern) -> None:
     assert (code, "the scene did not go as it should" in err) == (1, True)
 
 
+@pytest.mark.rest
 def test_the_scene_leaves_nothing_behind(intern: Intern, folder: Path, temporary: Path) -> None:
     assert intern("try", "--play").code == 0
     assert list(temporary.iterdir()) == []
     assert list(folder.iterdir()) == [temporary]
 
 
+@pytest.mark.rest
 def test_a_data_folder_keeps_what_was_learned(intern: Intern, temporary: Path) -> None:
     assert intern("try", "--play", "--data", "kept").code == 0
     assert list(temporary.iterdir()) == []

@@ -59,6 +59,7 @@ def serving_bot(settings: Settings, seen: Watching) -> AbstractAsyncContextManag
     return parts_on_discord(settings, events=seen, clock=HandClock(), first_pause=0.1, beside=page_beside(settings))
 
 
+@pytest.mark.rest
 async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDouble, tmp_path: Path) -> None:
     settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
     address = f"http://127.0.0.1:{settings.page.port}"
@@ -119,6 +120,7 @@ async def test_its_figures_agree_with_those_of_status_and_metrics(discord: Disco
             stop.set()
 
 
+@pytest.mark.rest
 async def test_while_discord_takes_no_reply_it_is_not_ready_and_the_page_says_how_many_wait(
     discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

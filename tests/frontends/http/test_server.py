@@ -435,6 +435,7 @@ async def test_who_is_in_stays_in_while_others_guess(guarded: Site) -> None:
         assert (await client.get("/review")).status_code == 200
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("said", "is_secure"),
     [("https", True), ("HTTPS, http", True), ("http", False), ("http, https", False), ("", False)],
