@@ -126,8 +126,7 @@ class _Looking(Running):
     """A data folder that this process does not hold: another one may change it at any time."""
 
     async def renew(self) -> None:
-        if await run_sync(self.stores.renew):
-            self.posted = _posted(self.stores)
+        await run_sync(self.stores.renew)
 
 
 class _Asked:

@@ -150,14 +150,12 @@ class Stores:
             return str(error) or f"it takes longer than {_COPIED_WITHIN:g} seconds"
         return ""
 
-    def renew(self) -> bool:
-        """Read archive and decisions again if another process changed them. Return whether it did. Blocks."""
+    def renew(self) -> None:
+        """Read archive and decisions again if another process changed them. Blocks."""
         before, self._version = self._version, (self.knowledge.position(), self.archive.sizes())
-        if self._version == before:
-            return False
-        self.knowledge = Knowledge(self.db, clock=self.clock)
-        self.archive = Archive(self.settings.paths.raw, clock=self.clock)
-        return True
+        if self._version != before:
+            self.archive.read_again()
+            self.knowledge.read_again()
 
     async def begin(self) -> None:
         """Have the database know, before the first pair is archived, that the archive is its own."""

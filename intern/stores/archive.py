@@ -101,6 +101,11 @@ class Archive:
         """Return how many pairs there are."""
         return len(self._rows.times)
 
+    def read_again(self) -> None:
+        """Read what another process appended or erased since."""
+        with self._changing:
+            self._rows = self._read_all()
+
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Return size and time of each file: they change with each append and erasure. Raises KnowledgeError."""
         sizes: dict[str, tuple[int, int]] = {}

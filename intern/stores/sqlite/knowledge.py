@@ -342,6 +342,10 @@ class Knowledge(Store, _View):
         self._turn = Lock()
         self.changed: Callable[[], None] = lambda: None
         """Is called after each change: there is something for the projections."""
+        self.read_again()
+
+    def read_again(self) -> None:
+        """Remember all decisions, also those that another process has taken since."""
         for each in self.all():
             self._remember(each)
 

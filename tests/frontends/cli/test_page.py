@@ -35,7 +35,7 @@ def address(lines: IO[str] | None) -> str:
 
 def test_the_page_stands_beside_the_sandbox_and_alone_on_its_folder() -> None:
     with started("try", "--page", "--data", "data") as sandbox:
-        assert "Topics" in httpx.get(address(sandbox.stderr)).text
+        assert "Knowledge" in httpx.get(address(sandbox.stderr)).text
         sandbox.communicate("/quit\n", timeout=60)
         assert sandbox.returncode == 0
     with started("page") as page:
