@@ -5,8 +5,9 @@ Screenshots are left in `build/screenshots`, to be looked at.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -15,10 +16,12 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 
 from intern.core.records import Filed, Rejected
 from intern.frontends.http.shell import PAGES
+from intern.service.monitoring import Check
 from tests.eval.hostile import STRINGS, strings
 from tests.frontends.http.chromium import CHROMIUM, WANTED, chromium
 from tests.frontends.http.site import OPEN, QUESTIONS, Site, site
 
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 
 pytestmark = [
@@ -61,6 +64,7 @@ async def opened(
     width: int = 1280,
     scheme: Literal["light", "dark"] = "light",
     scripts: bool = True,
+    missing: Sequence[str] = (),
 ) -> AsyncGenerator[Page]:
     """A page in a window; it must have complained of nothing by the end."""
     context: BrowserContext = await browser.new_context(
@@ -73,13 +77,15 @@ async def opened(
     watched = Watched(page, made.address)
     yield page
     await context.close()
-    assert watched.complaints == []
+    # The browser says of each page that is not there that it is not.
+    assert [each for each in watched.complaints if not (missing and "404" in each)] == []
 
 
 async def shown_pages(page: Page) -> list[str]:
-    """The addresses of all pages, one topic, one fact and one trace among them."""
+    """The addresses of all pages, one topic with its history, one fact and one question among them."""
     paths = [path for path, _ in PAGES]
-    paths += ["/topics", "/facts", "/nuggets", "/sources", "/sources?state=left_out", "/parked", "/knowledge?q=spool"]
+    paths += ["/?days=90", "/outdated", "/ask", "/topics", "/facts", "/nuggets", "/sources", "/sources?state=left_out"]
+    paths += ["/parked", "/knowledge?q=spool"]
     for listing in ("/topics", "/questions", "/facts", "/review"):
         await page.goto(listing)
         first = page.locator(f'main a[href^="{listing}/"]').first
@@ -87,7 +93,7 @@ async def shown_pages(page: Page) -> list[str]:
             href = await first.get_attribute("href")
             assert href is not None
             paths += [href, f"{href}/history"] if listing == "/topics" else [href]
-    return paths
+    return list(dict.fromkeys(paths))
 
 
 async def overflow(page: Page) -> int:
@@ -96,21 +102,76 @@ async def overflow(page: Page) -> int:
     return int(wider)
 
 
+async def barriers(page: Page) -> list[str]:
+    """What axe finds by WCAG 2.2, A and AA, and by its best practices."""
+    await page.evaluate(AXE)
+    found = (await page.evaluate("axe.run()"))["violations"]
+    return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
+
+
+_SMALL = """() => [...document.querySelectorAll("nav a, main :is(button, summary, select, input)")]
+    .filter(each => each.offsetParent && !["hidden", "checkbox", "radio"].includes(each.type))
+    .filter(each => each.getBoundingClientRect().height < 43.5)
+    .map(each => `${each.outerHTML.slice(0, 100)}: ${each.getBoundingClientRect().height} px`)"""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
-async def test_every_page_fits_its_window_and_complains_of_nothing(
+@pytest.mark.parametrize("width", [360, 768, 1920])
+async def test_every_page_fits_its_window_has_no_barrier_and_complains_of_nothing(
     browser: Browser, tmp_path: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    async with site(tmp_path) as made, opened(browser, made, width=width, scheme=scheme) as page:
-        for path in await shown_pages(page):
+    async with (
+        site(tmp_path, past=True, patience=180) as made,
+        opened(browser, made, width=width, scheme=scheme, missing=("/nowhere",)) as page,
+    ):
+        for path in [*await shown_pages(page), "/nowhere"]:
             await page.goto(path)
             assert (path, await overflow(page)) == (path, 0)
             assert await page.locator("h1").count() == 1
-            name = path.strip("/").split("/")[0] + ("-one" if path.count("/") > 1 else "")
-            await page.screenshot(path=SCREENSHOTS / f"{name or 'overview'}-{scheme}-{width}.png", full_page=True)
+            parts = path.strip("/").split("/")
+            name = parts[0].replace("?days=", "home-") + ("-one" if len(parts) > 1 else "") or "home"
+            await page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}-{width}.png", full_page=True)
+            await page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+            assert (path, await barriers(page)) == (path, [])
+            assert (path, await overflow(page)) == (path, 0)
+            if width == 360:
+                assert (path, await page.evaluate(_SMALL)) == (path, [])
         ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(245, 247, 249)") is (scheme == "light")
+
+
+async def test_the_days_of_a_plot_are_read_by_keyboard_and_pointer(browser: Browser, tmp_path: Path) -> None:
+    async with site(tmp_path, past=True) as made, opened(browser, made) as page:
+        await page.goto("/")
+        await pressed_until(page, "svg[data-plot]")
+        said = page.locator("figure.plot output").first
+        assert (await said.inner_text()).startswith("3 Feb: ")
+        await page.keyboard.press("ArrowLeft")
+        assert (await said.inner_text()).startswith("2 Feb: ")
+        await page.keyboard.press("Home")
+        assert (await said.inner_text()).startswith("21 Jan: ")
+        await page.locator("figure.plot g").nth(3).hover()
+        assert (await said.inner_text()).startswith("24 Jan: ")
+        await page.locator("h1").hover()
+        assert await said.inner_text() == ""
+
+
+async def test_figures_refresh_by_themselves_but_for_what_is_in_use(browser: Browser, tmp_path: Path) -> None:
+    async with site(tmp_path) as made, opened(browser, made) as page:
+        await page.clock.install()
+        await page.goto("/")
+        assert await page.get_by_text("fails <b>now</b>").count() == 0
+        made.outside.model = Check(name="model", ok=False, detail="it fails <b>now</b>")
+        await page.locator("#needs a").first.focus()
+        async with page.expect_response("**/"):
+            await page.clock.run_for(31_000)
+        assert await page.get_by_text("fails <b>now</b>").count() == 0
+        await page.locator("h1").click()
+        await page.evaluate("document.activeElement.blur()")
+        async with page.expect_response("**/"):
+            await page.clock.run_for(31_000)
+        await page.get_by_text("fails <b>now</b>").wait_for()
 
 
 async def pressed_until(page: Page, selector: str, *, key: str = "Tab", most: int = 60) -> None:
