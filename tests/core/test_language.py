@@ -55,6 +55,14 @@ def test_a_text_without_a_known_language_has_none(text: str) -> None:
     assert language_of(text) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Recurrence of T(n) = 2T(n/3) + n", "s/old/new?", ":D", "ps aux | grep d", "ssh -l root", "er, sudo su", "Big-Oh"],
+)
+def test_formulas_commands_and_names_are_no_other_language(text: str) -> None:
+    assert language_of(text) in {"en", None}
+
+
 @given(st.text() | st.text("`<>/-@ aé\nツ"))
 def test_any_text_has_a_spoken_language_or_none(text: str) -> None:
     assert language_of(text) in SPOKEN | {None}

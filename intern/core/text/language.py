@@ -21,12 +21,17 @@ _SIGNS: Final = Path(__file__).with_name("languages.txt")
 _NOT_ENGLISH_ALONE: Final = frozenset(("ok", "okay", "hi", *"dmst"))
 """All chats say the first; the letters are "d'un", "m'a", "s'il", "t'es", too."""
 _LEAST: Final = 0.5
-"""Of what a word of one language alone is worth: 1. An ending or a letter is worth half."""
+_LEAST_OF_OTHERS: Final = 1.0
+"""Of what a word of one language alone is worth: 1. An ending or a letter is worth half.
+
+Names, commands and formulas look like half a word of another language; the bot's words are English then.
+"""
 _AHEAD: Final = 1.1
 """The best to the second."""
 _LOOKED_AT: Final = 4_000
 """Characters of a text; the beginning of a document tells its language."""
-_WORD: Final = re.compile(r"[^\W\d_]+")
+# A single letter is a word before an apostrophe ("d'un"), or with an accent; else it is an option or a variable.
+_WORD: Final = re.compile(r"[^\W\d_]{2,}|[^\W\d_](?=['\u2019])|[^\W\d_a-z]")
 # Between backticks stand commands, in angle brackets mentions.
 _MARKED: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|<[^<>\s]*>", re.DOTALL)
 _NO_PROSE: Final = frozenset("/\\@=_")
@@ -46,7 +51,8 @@ def language_of(text: str) -> str | None:
     scores = _scores(set(words))
     best = max(scores, key=scores.__getitem__, default="")
     second = max((score for language, score in scores.items() if language != best), default=0.0)
-    sure = best in SPOKEN and scores[best] >= _LEAST and scores[best] > second * _AHEAD
+    least = _LEAST if best == "en" else _LEAST_OF_OTHERS
+    sure = best in SPOKEN and scores[best] >= least and scores[best] > second * _AHEAD
     return best if sure else None
 
 
