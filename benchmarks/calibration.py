@@ -1,15 +1,16 @@
 """Calibration: whether the least score keeps to its bound, how soon drift is noticed, and what real chat comes to.
 
-Histories are simulated: scores are even, and the chance to be wrong falls with them, along one of three lines. The
-truth is known there. In the real history of IRC logs, rules answer, and an answer unlike the team's counts as wrong;
-the score is calibrated on the first half of the questions, and held against the second.
+Histories are simulated: scores are even, and the chance to be wrong falls with them, along one of three lines, or not
+at all. The truth is known there: of the answers that the bot would give, none where no score keeps to the bound, and
+all where too little is judged to tell. In the real history of IRC logs, rules answer, and an answer unlike the team's
+counts as wrong; the score is calibrated on the first half of the questions, and held against the second.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -18,7 +19,7 @@ from statistics import mean, median
 import anyio
 
 from benchmarks.figures import Figure
-from intern.answering.calibrating import Judged, drifted, threshold_for
+from intern.answering.calibrating import Judged, drifted, none_keeps, threshold_for
 from tests.eval import backtesting
 from tests.eval.chats import EVAL
 
@@ -31,6 +32,8 @@ _LINES: tuple[Callable[[float], float], ...] = (
     lambda score: 0.9 * (1 - score) ** 4,
 )
 """The chance to be wrong, by score."""
+_FLAT = 0.08
+"""The chance to be wrong at each score, where the score tells nothing."""
 
 
 def measure() -> Iterator[Figure]:
@@ -45,19 +48,32 @@ def measure() -> Iterator[Figure]:
 
 
 def _without_drift() -> Iterator[Figure]:
-    for answers in (200, 600):
-        kept, share, none = 0, list[float](), 0
-        for seed in range(HISTORIES):
-            line = _LINES[seed % len(_LINES)]
-            found = threshold_for(_history(Random(seed), answers, line), BOUND)
-            none += found is None
-            answered, wrong = _truth(line, found.score) if found else (0.0, 0.0)
-            kept += wrong <= BOUND
-            share.append(answered / _oracle(line))
+    for answers in (45, 200, 600):
+        given = [_given(seed, answers, _LINES[seed % len(_LINES)]) for seed in range(HISTORIES)]
+        share = [answered / _oracle(_LINES[seed % len(_LINES)]) for seed, (answered, _) in enumerate(given)]
         name = f"{HISTORIES} histories of {answers} judged answers"
-        yield Figure(f"{name}: share that keeps to the bound", kept / HISTORIES, "", least=0.86)
+        yield Figure(f"{name}: share that keeps to the bound", _keeping(given), "", least=0.86)
         yield Figure(f"{name}: answered, of an oracle's", mean(share), "", least=0.5 if answers > 200 else 0.0)
-        yield Figure(f"{name}: without a score", none, "")
+        yield Figure(f"{name}: silent, for no score keeps to it", sum(not answered for answered, _ in given), "")
+    for answers in (200, 600):
+        given = [_given(seed, answers, lambda _: _FLAT) for seed in range(HISTORIES)]
+        name = f"{answers} judged answers, a score that tells nothing, {_FLAT:.0%} wrong: share that keeps to the bound"
+        yield Figure(name, _keeping(given), "", least=0.86 if answers > 200 else 0.0)
+        given = [_given(seed, answers, lambda _: BOUND / 2) for seed in range(HISTORIES)]
+        name = f"{answers} judged answers, a score that tells nothing, {BOUND / 2:.1%} wrong: silent for nothing"
+        yield Figure(name, sum(not answered for answered, _ in given) / HISTORIES, "")
+
+
+def _given(seed: int, answers: int, line: Callable[[float], float]) -> tuple[float, float]:
+    """Return the shares of questions that get an answer, and of these that are wrong, in one history."""
+    judged = _history(Random(seed), answers, line)
+    if (found := threshold_for(judged, BOUND)) is not None:
+        return _truth(line, found.score)
+    return (0.0, 0.0) if none_keeps(judged, BOUND) else _truth(line, 0.0)
+
+
+def _keeping(given: Sequence[tuple[float, float]]) -> float:
+    return mean(wrong <= BOUND for _, wrong in given)
 
 
 def _with_drift() -> Iterator[Figure]:

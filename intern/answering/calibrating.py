@@ -2,8 +2,10 @@
 
 The method is Learn then Test with fixed-sequence testing (Angelopoulos, Bates, Candès, Jordan, Lei 2021,
 arXiv:2110.01052, sections 2 and 3.2). Thresholds are tested from the strictest down, each at the full level, and the
-first that fails ends it. Thus the threshold that comes out lets through too many wrong answers in at most one of ten
-histories (`DELTA`). The p-value is the binomial tail of the wrong answers among those at or above the threshold.
+first that fails ends it. Once enough is judged, all answers together are tested before, at a part of the level: a
+score without any order would fail at the strictest end by bad luck (section 3.2's fallback). Thus the threshold that
+comes out lets through too many wrong answers in at most one of ten histories (`DELTA`). The p-value is the binomial
+tail of the wrong answers among those at or above the threshold.
 
 It assumes that judged answers and later ones are exchangeable: the same kind of questions, sources and model. It
 believes the judgements. The tested thresholds are scores of judged answers, chosen by rank without a look at what was
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from msgspec import Struct
 
@@ -21,6 +24,8 @@ DELTA = 0.1
 """The bound holds with a confidence of 1 - DELTA."""
 LINKS = 0.5
 """The wrong share up to which links are worth a look: the answer behind them is right as often as not."""
+_ALL = 0.02  # of DELTA: what the test of all answers takes, once enough is judged
+_POWER = 2 / 3  # enough is judged when answers half as often wrong as allowed pass that test in so many cases
 _GRID = 50  # thresholds that are tested, about; in a fixed sequence, more of them cost nothing
 _STRICTEST = 0.14  # of the judged answers, at most; with fewer, the strictest test often fails by bad luck
 _SHOWN = 60  # points of a curve
@@ -61,26 +66,48 @@ def tail(wrong: int, of: int, share: float) -> float:
     return min(1.0, math.fsum(parts))
 
 
-def least_answers(max_wrong: float, wrong: int = 0) -> int:
+@cache
+def least_answers(max_wrong: float, wrong: int = 0, level: float = DELTA) -> int:
     """Return how many answers it takes to show the bound, so many of them wrong; 45 right ones for 5%."""
-    enough = wrong + 1
-    while tail(wrong, enough, max_wrong) > DELTA:
-        enough += 1
-    return enough
+    least = wrong + 1
+    while tail(wrong, least, max_wrong) > level:
+        least += 1
+    return least
+
+
+@cache
+def enough_answers(max_wrong: float) -> int:
+    """Return how many judged answers decide: answers half as often wrong as allowed mostly pass by then."""
+    wrong = 0
+    while tail(wrong, least := least_answers(max_wrong, wrong, _ALL), max_wrong / 2) < _POWER:
+        wrong += 1
+    return least
+
+
+def none_keeps(judged: Sequence[Judged], max_wrong: float) -> bool:
+    """Whether no threshold was found although enough is judged, or all show that the bound is exceeded."""
+    if len(judged) < least_answers(max_wrong) or threshold_for(judged, max_wrong) is not None:
+        return False
+    wrong = sum(each.wrong for each in judged)
+    return len(judged) >= enough_answers(max_wrong) or 1 - tail(wrong - 1, len(judged), max_wrong) <= DELTA
 
 
 def threshold_for(judged: Sequence[Judged], max_wrong: float) -> Threshold | None:
     """Return the lowest score for which the bound can be shown; None for none."""
-    tested = _ranked(judged)
-    start, forgiven = least_answers(max_wrong), 0
+    tested, level = _ranked(judged), DELTA
+    if len(judged) >= enough_answers(max_wrong):
+        if tail(tested[-1].wrong, len(judged), max_wrong) <= _ALL:
+            return tested[-1]
+        level -= _ALL
+    start, forgiven = least_answers(max_wrong, 0, level), 0
     if start > len(judged):
         return None
-    while (further := least_answers(max_wrong, forgiven + 1)) <= _STRICTEST * len(judged):
+    while (further := least_answers(max_wrong, forgiven + 1, level)) <= _STRICTEST * len(judged):
         start, forgiven = further, forgiven + 1
     found, step = None, max(1, len(judged) // _GRID)
     for rank in (*range(start, len(judged), step), len(judged)):
         at = tested[rank - 1]
-        if tail(at.wrong, at.answered, max_wrong) > DELTA:
+        if tail(at.wrong, at.answered, max_wrong) > level:
             break
         found = at
     return found

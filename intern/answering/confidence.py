@@ -104,12 +104,15 @@ def signs_of(
 async def unless_unsure(work: Work, answer: AIResult, signs: Signs, shown: Sequence[ShownSource]) -> AIResult:
     """Return the answer if its score reaches the calibrated one, or nothing is calibrated; else silence.
 
+    Where judged answers show that no score keeps to the bound, each answer is silence.
+
     With `ai.unsure = "links"`, an addressed question gets the best of `shown` to look at, if it reaches the second one.
     """
     score, bar = score_of(signs), work.calibration
     with work.trace.step("confidence") as fields:
-        fields.update(score=score, setup=work.setup, threshold=bar and bar.score, **_rounded(signs))
-        if bar is None or score >= bar.score:
+        least = None if bar is None else "no score keeps to the bound" if bar.score is None else bar.score
+        fields.update(score=score, setup=work.setup, threshold=least, **_rounded(signs))
+        if bar is None or (bar.score is not None and score >= bar.score):
             return answer
         links: tuple[Citation, ...] = ()
         wanted = work.options.unsure == "links" and work.asked.addressed

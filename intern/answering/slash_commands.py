@@ -53,7 +53,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "ungrounded": "The answer did not stand on the sources.",
     "too_long": "The answer was longer than allowed.",
     "rejected": "The answer did not pass the check that every answer goes through.",
-    "unsure": "The answer was not sure enough: its score is below the calibrated one.",
+    "unsure": "The answer was not sure enough, by what was judged right or wrong before.",
     "timeout": "It took longer than allowed.",
     "over_budget": "What may be spent in a day was spent; it starts anew at 00:00 UTC.",
     "model_unavailable": "The model could not be reached.",

@@ -105,7 +105,7 @@ class Answerer:
         if self.judgements is None or not self.options.max_wrong:
             return None
         found = await self.judgements.calibration()
-        return found if found is not None and found.setup == self.setup else None
+        return found if found is not None and found.counts(self.setup, self.options.max_wrong) else None
 
 
 async def gate(work: working.Work) -> prompts.GateDecision:

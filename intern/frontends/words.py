@@ -46,6 +46,11 @@ def calibration(stands: Calibrated) -> Iterator[str]:
         yield "ai.max_wrong is 0: no score decides; answers are given as the checks allow."
     elif current is None:
         yield "Nothing is calibrated: answers are given as the checks allow."
+    elif current.score is None:
+        yield (
+            f"No answers are given since {minute(current.at)} UTC: "
+            f"by {current.judged} judged answers, no score keeps to ai.max_wrong = {current.max_wrong:g}."
+        )
     else:
         yield (
             f"An answer must reach a score of {current.score:.3f} since {minute(current.at)} UTC: of {current.judged} "
@@ -57,6 +62,10 @@ def calibration(stands: Calibrated) -> Iterator[str]:
             f"{stands.missing} more judged answers are needed, if all are right: "
             f"{stands.needed} right ones are the least for ai.max_wrong = {bound:g}."
         )
+    elif stands.none_keeps and not stands.gives_none:
+        yield "By what is judged now, no score keeps to ai.max_wrong: no answers would be given."
+    elif found is None and current is None and bound:
+        yield f"If no score keeps to it by {stands.enough} judged answers, no answers are given from then on."
     elif found is not None and (current is None or found.score != current.score):
         yield (
             f"By what is judged now, the score would be {found.score:.3f}: "

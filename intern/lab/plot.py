@@ -17,15 +17,22 @@ _LEFT, _RIGHT, _TOP, _FLOOR = 44.0, _WIDTH - 20.0, 20.0, _HEIGHT - 40.0
 _LEAST_TOP = 0.1  # of the wrong share: a curve along the floor looks like one
 
 
-def plot_of(curve: Sequence[Point], *, judged: int, max_wrong: float, score: float | None) -> Markup:
-    """Draw a curve with its table, and the point of a score; None: all answers are given. Empty without a curve."""
+def plot_of(
+    curve: Sequence[Point], *, judged: int, max_wrong: float, score: float | None, gives_none: bool = False
+) -> Markup:
+    """Draw a curve with its table, and the point of a score; None: all answers are given, or none at all.
+
+    Empty without a curve.
+    """
     if not curve:
         return Markup()
     most = max(_LEAST_TOP, max_wrong * 1.5, *(point.wrong for point in curve))
     top = math.ceil(most * 25) / 25  # so that each quarter of it is a whole number
     now = next((point for point in reversed(curve) if score is None or point.score >= score), curve[0])
+    now = Point(score=1, answered=0, wrong=0) if gives_none else now
     shares = f"{100 * now.answered:.0f}% answered, {100 * now.wrong:.1f}% of these wrong"
     mark = f"With a score of {score:.3f}: {shares}." if score is not None else f"Without a least score: {shares}."
+    mark = "No answers are given: no score keeps to ai.max_wrong." if gives_none else mark
     bound = f"ai.max_wrong is {100 * max_wrong:g}%. " if max_wrong else ""
     strictest = f"The strictest score: {100 * curve[0].answered:.0f}% and {100 * curve[0].wrong:.1f}%."
 

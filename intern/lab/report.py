@@ -99,6 +99,7 @@ def page_of(done: Backtest) -> bytes:
             judged=stands.judged,
             max_wrong=done.max_wrong,
             score=None if stands.found is None else stands.found.score,
+            gives_none=stands.none_keeps,
         ),
         missing=stands.missing,
         verdicts=VERDICTS,

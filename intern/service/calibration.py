@@ -9,7 +9,18 @@ from datetime import datetime
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from intern.answering.calibrating import LINKS, Judged, Point, Threshold, curve, drifted, least_answers, threshold_for
+from intern.answering.calibrating import (
+    LINKS,
+    Judged,
+    Point,
+    Threshold,
+    curve,
+    drifted,
+    enough_answers,
+    least_answers,
+    none_keeps,
+    threshold_for,
+)
 from intern.core.ids import MessageId
 from intern.service.models import embedding_model
 from intern.settings.loading import Settings
@@ -31,8 +42,12 @@ class Calibrated(Struct, frozen=True, kw_only=True):
     """The number of judged answers by who judged them."""
     needed: int
     """Right answers, and no wrong one, with which the bound can be shown at all."""
+    enough: int
+    """Judged answers at which no answers are given any more unless a score keeps to the bound."""
     found: Threshold | None
     """The least score that keeps to the bound by what is judged now; None where none can be shown to."""
+    none_keeps: bool
+    """Enough is judged now to say that no score keeps to the bound."""
     links: float | None
     """The least score for links by what is judged now."""
     current: Calibration | None
@@ -52,6 +67,11 @@ class Calibrated(Struct, frozen=True, kw_only=True):
         return max(0, self.needed - self.judged)
 
     @property
+    def gives_none(self) -> bool:
+        """Whether no answers are given at present, since no score keeps to the bound."""
+        return self.current is not None and self.current.score is None
+
+    @property
     def problem(self) -> str:
         """Return what an operator should know, in one line; empty where there is nothing."""
         if self.drifted:
@@ -59,9 +79,15 @@ class Calibrated(Struct, frozen=True, kw_only=True):
             return f"{wrong}, more than ai.max_wrong allows; run: intern backtest, then: intern calibrate"
         if self.other:
             return "the calibration is for another model, other steps or another ai.max_wrong; run: intern calibrate"
+        wrong = f"{self.wrong} of {self.judged} judged answers were wrong"
+        if self.gives_none:
+            return (
+                f"no answers are given: {wrong}, and no score keeps to ai.max_wrong = {self.max_wrong:g}; add "
+                "documents and run: intern backtest; or raise ai.max_wrong (0: no bound)"
+            )
         if self.max_wrong and not self.missing and self.found is None and self.current is None:
-            wrong = f"{self.wrong} of {self.judged} judged answers were wrong"
-            return f"{wrong}; no score can be shown to keep to ai.max_wrong = {self.max_wrong:g}"
+            what = f"{wrong}; no score can be shown to keep to ai.max_wrong = {self.max_wrong:g}"
+            return f"{what}; run: intern calibrate" if self.none_keeps else what
         return ""
 
 
@@ -92,19 +118,20 @@ async def look(store: JudgementStore, settings: Settings) -> Calibrated:
 async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Judgement] = ()) -> Calibrated:
     """Keep more judgements, and the score that they call for. Raises KnowledgeError.
 
-    Where no score can be shown to keep to the bound, nothing changes.
+    No answers are given from now on if enough is judged and no score keeps to the bound. With less, nothing changes.
     """
     await store.add(more)
     stands = await look(store, settings)
-    if stands.found is not None:
+    found = stands.found
+    if found is not None or stands.none_keeps:
         kept = Calibration(
             setup=stands.setup,
             max_wrong=stands.max_wrong,
-            score=stands.found.score,
+            score=None if found is None else found.score,
             links=stands.links,
             judged=stands.judged,
-            answered=stands.found.answered,
-            wrong=stands.found.wrong,
+            answered=0 if found is None else found.answered,
+            wrong=0 if found is None else found.wrong,
             at=store.clock.now(),
         )
         await store.calibrate(kept)
@@ -113,9 +140,10 @@ async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Ju
 
 
 def _calibrated(bound: float, setup: str, judgements: Sequence[Judgement], kept: Calibration | None) -> Calibrated:
-    current = kept if bound and kept is not None and kept.setup == setup else None
+    current = kept if kept is not None and kept.counts(setup, bound) else None
     later = [each for each in judgements if current is not None and each.at > current.at]
-    recent = [each.wrong for each in later if each.judge != "backtest" and current and each.score >= current.score]
+    least = None if current is None else current.score
+    recent = [each.wrong for each in later if each.judge != "backtest" and least is not None and each.score >= least]
     has_drifted = current is not None and drifted(recent, current.max_wrong)
     # What was right before says nothing of answers that are not as they were.
     counting = later if has_drifted else judgements
@@ -128,7 +156,9 @@ def _calibrated(bound: float, setup: str, judgements: Sequence[Judgement], kept:
         wrong=sum(each.wrong for each in judged),
         judges=Counter(each.judge for each in counting),
         needed=least_answers(bound) if bound else 0,
+        enough=enough_answers(bound) if bound else 0,
         found=found,
+        none_keeps=bool(bound) and none_keeps(judged, bound),
         links=None if links is None else links.score,
         current=current,
         other=bool(bound) and kept is not None and (kept.setup != setup or kept.max_wrong != bound),

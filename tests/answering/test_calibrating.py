@@ -6,7 +6,16 @@ from random import Random
 
 import pytest
 
-from intern.answering.calibrating import Judged, curve, drifted, least_answers, tail, threshold_for
+from intern.answering.calibrating import (
+    Judged,
+    curve,
+    drifted,
+    enough_answers,
+    least_answers,
+    none_keeps,
+    tail,
+    threshold_for,
+)
 
 BOUND = 0.05
 
@@ -33,10 +42,26 @@ def test_45_right_answers_in_a_row_are_the_least_for_five_percent() -> None:
 
 
 def test_the_least_score_keeps_to_the_bound_in_nine_of_ten_histories() -> None:
-    found = [threshold_for(history(seed, 500), BOUND) for seed in range(60)]
+    found = [threshold_for(history(seed, 600), BOUND) for seed in range(60)]
     assert sum(each is None or wrong_share(each.score) <= BOUND for each in found) >= 0.86 * len(found)
     # An oracle answers half of the questions.
     assert sum(0 if each is None else 1 - each.score for each in found) / len(found) >= 0.5 * 0.5
+
+
+def test_no_answer_is_given_only_once_enough_is_judged_and_no_score_keeps_to_the_bound() -> None:
+    def judged(answers: int, wrong: int) -> list[Judged]:
+        return [Judged(0.5, wrong=n < wrong) for n in range(answers)]
+
+    enough = enough_answers(BOUND)
+    assert not none_keeps(judged(44, 44), BOUND)  # too few
+    assert not none_keeps(judged(100, 4), BOUND)  # perhaps within the bound
+    assert none_keeps(judged(100, 10), BOUND)  # beyond it
+    assert none_keeps(judged(enough, enough // 20), BOUND)
+    assert not none_keeps(judged(enough, enough // 40), BOUND)
+    # Where the score tells nothing, too much is wrong in one of ten histories at most.
+    random = Random(7)
+    flat = [[Judged(random.random(), random.random() < 0.07) for _ in range(600)] for _ in range(40)]
+    assert sum(none_keeps(each, BOUND) for each in flat) >= 0.86 * len(flat)
 
 
 def test_equal_scores_are_let_through_together() -> None:

@@ -34,7 +34,7 @@ async def asked(folder: Path, calibration: Calibration | None, *, addressed: boo
         return await answerer.answer(Conversation((question,)), RequestContext(), addressed=addressed)
 
 
-def calibrated(score: float, *, links: float | None = 0.0, setup: str = "here") -> Calibration:
+def calibrated(score: float | None, *, links: float | None = 0.0, setup: str = "here") -> Calibration:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     return Calibration(setup=setup, max_wrong=0.05, score=score, links=links, judged=50, answered=45, wrong=0, at=at)
 
@@ -51,6 +51,13 @@ async def test_an_answer_is_given_if_it_reaches_the_score_or_none_counts(
 
 async def test_no_score_counts_where_max_wrong_is_0(tmp_path: Path) -> None:
     assert (await asked(tmp_path, calibrated(1.0), max_wrong=0)).should_reply
+
+
+async def test_where_no_score_keeps_to_the_bound_no_answer_is_given_until_the_bound_is_raised(tmp_path: Path) -> None:
+    result = await asked(tmp_path, calibrated(None), unsure="links")
+    assert (result.should_reply, result.reason) == (False, "unsure")
+    assert result.citations[0].source_id == "kb:relay.md"
+    assert (await asked(tmp_path, calibrated(None), max_wrong=0.1)).should_reply
 
 
 async def test_an_unsure_answer_is_silence(tmp_path: Path) -> None:

@@ -209,8 +209,9 @@ def calibrate(*, dry_run: bool, as_json: bool) -> None:
     """Set how sure an answer must be, by judged answers.
 
     Answers are judged by backtests, votes, deletions, and the team's words after them. The least score is the lowest
-    one that keeps to ai.max_wrong with 90% confidence; a running bot uses it at once. Where none can be shown to keep
-    to it, nothing changes. A backtest calibrates by itself.
+    one that keeps to ai.max_wrong with 90% confidence; a running bot uses it at once. If enough
+    is judged and none keeps to it, no answers are given from then on; with less, nothing changes. A backtest calibrates
+    by itself.
 
     Exit code 0: done.
     """

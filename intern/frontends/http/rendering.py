@@ -132,7 +132,8 @@ class Templates:
 def curve(stands: Calibrated) -> Markup:
     """Draw the curve of a calibration, with the score in use."""
     score = None if stands.current is None else stands.current.score
-    return plot_of(stands.curve, judged=stands.judged, max_wrong=stands.max_wrong, score=score)
+    none, bound = stands.gives_none, stands.max_wrong
+    return plot_of(stands.curve, judged=stands.judged, max_wrong=bound, score=score, gives_none=none)
 
 
 def amount(number: float | None) -> str:

@@ -44,7 +44,8 @@ class Calibration(Struct, frozen=True, kw_only=True):
 
     setup: str
     max_wrong: float
-    score: float
+    score: float | None
+    """None: no score keeps to the bound, and no answer is given."""
     links: float | None
     """The score from which on links are given; None where it could not be told."""
     judged: int
@@ -54,6 +55,10 @@ class Calibration(Struct, frozen=True, kw_only=True):
     wrong: int
     """Of those, the wrong ones."""
     at: datetime
+
+    def counts(self, setup: str, max_wrong: float) -> bool:
+        """Whether it decides. Where it lets no answer through, a larger bound ends it, without any calibration."""
+        return max_wrong > 0 and self.setup == setup and (self.score is not None or max_wrong <= self.max_wrong)
 
 
 _JUDGEMENTS = Table("answer_judgements", Judgement)

@@ -180,7 +180,7 @@ create table calibrations (
     community text primary key,
     setup text not null,
     max_wrong real not null,
-    score real not null,
+    score real,
     links real,
     judged integer not null,
     answered integer not null,

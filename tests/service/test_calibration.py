@@ -1,0 +1,91 @@
+"""The calibration of a folder: too few judged answers change nothing, enough set a score, or end the answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from intern.core.ids import MessageId
+from intern.frontends.words import calibration
+from intern.service.calibration import calibrate, setup_of
+from intern.service.monitoring import CalibrationWatch
+from intern.settings.loading import Settings
+from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.judgements import Judge, Judgement, JudgementStore
+from tests.fakes import HandClock
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = Settings()
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[JudgementStore]:
+    async with await Database.open(tmp_path / "intern.db") as db:
+        yield JudgementStore(db, clock=HandClock())
+
+
+def judged(
+    right: int, wrong: int = 0, *, judge: Judge = "backtest", first: int = 0, at: datetime = START
+) -> list[Judgement]:
+    """Return judgements of answers with one score."""
+    return [
+        Judgement(
+            question_id=MessageId(str(first + n)),
+            judge=judge,
+            setup=setup_of(SETTINGS),
+            score=0.6,
+            wrong=n < wrong,
+            at=at,
+        )
+        for n in range(right + wrong)
+    ]
+
+
+async def note_of(store: JudgementStore) -> str:
+    watch = CalibrationWatch(store, SETTINGS)
+    await watch.look()
+    return "".join(each.note for each in watch.checks())
+
+
+async def test_with_too_few_judged_answers_nothing_changes_and_the_missing_ones_are_counted(
+    store: JudgementStore,
+) -> None:
+    stands = await calibrate(store, SETTINGS, judged(40))
+    assert stands.current is None
+    lines = list(calibration(stands))
+    assert "Nothing is calibrated: answers are given as the checks allow." in lines
+    assert lines[-1].startswith("5 more judged answers are needed, if all are right: 45 right ones are the least")
+    assert await note_of(store) == ""
+
+
+async def test_where_enough_is_judged_and_no_score_keeps_to_the_bound_answers_end_and_a_note_says_so(
+    store: JudgementStore,
+) -> None:
+    stands = await calibrate(store, SETTINGS, judged(30, 20))
+    assert stands.gives_none
+    assert "no score keeps to ai.max_wrong = 0.05" in "\n".join(calibration(stands))
+    note = await note_of(store)
+    assert note.startswith("no answers are given: 20 of 50 judged answers were wrong")
+    assert "raise ai.max_wrong" in note
+    # Better answers to the same questions bring them back.
+    stands = await calibrate(store, SETTINGS, judged(50, at=START + timedelta(days=1)))
+    assert stands.current is not None
+    assert stands.current.score == 0.6
+    assert await note_of(store) == ""
+
+
+async def test_drift_after_a_calibration_is_a_note_and_earlier_judgements_count_no_more(store: JudgementStore) -> None:
+    await calibrate(store, SETTINGS, judged(60))
+    later = store.clock.now() + timedelta(days=1)
+    await store.add(judged(30, 1, judge="vote", first=100, at=later))
+    assert await note_of(store) == ""
+    await store.add(judged(10, 15, judge="team", first=200, at=later + timedelta(days=1)))
+    assert (await note_of(store)).startswith("16 of 56 answers judged since the calibration were wrong, more than")
+    stands = await calibrate(store, SETTINGS)
+    assert stands.current is not None
+    assert (stands.current.judged, stands.gives_none) == (56, True)
