@@ -31,10 +31,10 @@ def test_every_reason_stands_once_in_the_docs_and_no_other_does() -> None:
     assert set(listed[-len(COULD_NOT_LOOK) :]) == COULD_NOT_LOOK, "the last are said to be those that could not look"
 
 
-def test_every_reason_has_words_of_its_own_and_its_code_beside_them() -> None:
+def test_every_reason_has_words_of_its_own_without_its_code() -> None:
     said = {in_words(reason) for reason in REASONS}
     assert len(said) == len(REASONS)
-    assert all(in_words(reason).endswith(f" ({reason})") for reason in REASONS)
+    assert not any(reason in in_words(reason) for reason in REASONS if "_" in reason)
 
 
 def test_who_asks_why_on_discord_is_told_in_words() -> None:

@@ -23,6 +23,7 @@ from intern.runtime.bot import _NoCommands, _NoImages
 from intern.runtime.communities import communities_of
 from intern.runtime.parts import Beside, open_host, parts_of
 from intern.service.models import Models, open_models
+from intern.service.questions import QuestionFilter
 from intern.service.running import Running
 from intern.settings.communities import Community
 from intern.settings.loading import load_settings
@@ -120,13 +121,17 @@ class Two:
         """All that a community shows or keeps, but for the names of its own files."""
         page = self.pages[name]
         views: list[Any] = [self.events[name].told, self.metrics.text(await page.gauges())]
-        for view in sorted(name for name in dir(type(page)) if not name.startswith("_")):
-            method = getattr(type(page), view)
-            wanted = list(signature(method).parameters)[1:] if iscoroutinefunction(method) else ["none"]
-            if set(wanted) <= {"offset", "days"}:
-                views.append(await method(page, *({"offset": 0, "days": 14}[each] for each in wanted)))
-        views += [await page.topic(each.name) for each in await page.topics()]
-        assert len(views) > 8
+        given = {"offset": 0, "days": 14, "most": 20, "wanted": QuestionFilter()}
+        for part in (page, page.browsing, page.reviewing, page.asked):
+            for view in sorted(name for name in dir(type(part)) if not name.startswith("_")):
+                method = getattr(type(part), view)
+                if iscoroutinefunction(method):
+                    wanted = [each for each in signature(method).parameters.values() if each.name != "self"]
+                    if all(each.default is not each.empty or each.name in given for each in wanted):
+                        views.append(await method(part, *(given[n.name] for n in wanted if n.default is n.empty)))
+        names = [each.name for each in (await page.browsing.topics()).rows]
+        views += [await view(name) for name in names for view in (page.browsing.topic, page.browsing.history)]
+        assert len(views) > 16
         guild = next(each.guild_id for each in self.town._channels.values() if each.id == self.places[name])
         posts = [each for each in self.town.posts() if each.guild_id == guild]
         return "\n".join([*map(repr, views), *map(repr, posts), *self.said[name], *await run_sync(self._kept, name)])

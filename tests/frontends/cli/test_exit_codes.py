@@ -30,6 +30,10 @@ def lost_database() -> None:
         path.unlink()
 
 
+def no_data() -> None:
+    shutil.rmtree("data")
+
+
 def no_sources() -> None:
     Path("data/knowledge-base/sources").rename("away")
 
@@ -114,6 +118,8 @@ ENDS: Mapping[tuple[str, int], tuple[list[str], Trouble]] = {
     ("nuggets", 0): ([], fine),
     ("nuggets", 2): (["show", "7"], fine),
     ("nuggets", 3): ([], no_database),
+    ("page", 2): ([], no_data),
+    ("page", 3): ([], no_database),
     ("prompts", 0): ([], fine),
     ("prompts", 2): (["show", "poem"], fine),
     ("eval", 0): (["questions.jsonl"], fine),
@@ -131,6 +137,7 @@ ELSEWHERE: Mapping[tuple[str, int], str] = {
         "../../process/test_ending.py"
         "::test_sigterm_leaves_an_open_batch_to_discord_s_history_and_the_next_start_captures_it"
     ),
+    ("page", 0): "test_page.py::test_the_page_stands_beside_the_sandbox_and_alone_on_its_folder",
     ("replay", 0): "test_recorded.py::test_a_replay_makes_no_call_where_nothing_changed",
     ("replay", 3): "test_recorded.py::test_a_replay_without_the_model_ends_with_3",
     ("replay", 1): "test_recorded.py::test_a_replay_with_other_templates_lists_or_asks_what_they_change",
