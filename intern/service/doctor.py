@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 import anyio
+import httpx
 from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
@@ -57,6 +58,8 @@ def _prices(settings: Settings) -> Iterator[Finding]:
 
 _QUESTION: Final = GateIn(question="How do I reset my password?", history="", addressed=True)
 _RETRIES: Final = 1
+_LOADING: Final = "loading model"
+"""What llama.cpp's server says with status 503 until it can answer."""
 
 
 async def ask_endpoints(settings: Settings) -> list[Finding]:
@@ -139,6 +142,10 @@ def _mend(section: str, error: errors.ConfigError | errors.ModelError) -> str:
             )
         case errors.ModelAccessError():
             return str(error)  # it names the settings to check
+        case errors.ModelUnavailableError() if isinstance(error.__cause__, httpx.ConnectError):
+            return f"start the endpoint, or check host and port in {section}.base_url: {error}"
+        case errors.ModelUnavailableError() if _LOADING in str(error).lower():
+            return f"wait until the server has loaded its model, then run `intern doctor` again: {error}"
         case errors.ModelUnavailableError():
             return (
                 f"see that the endpoint runs, and check {section}.base_url; where it is only slow,"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -16,14 +19,15 @@ from intern.service.databases import Server, at_rest, examined, is_made
 from intern.service.models import embeddings_kind, local_model
 from intern.service.searching import never_discovered
 from intern.service.status import lost_folders, outdated_answers, vectors_of_others, vectors_told
-from intern.settings.loading import Settings
+from intern.settings.loading import Paths, Settings
 from intern.sources.scanning import Scanner
 from intern.stores.archive import Archive
 from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.maintenance import newest_texts, problems, unsearchable
+from intern.stores.sqlite.maintenance import left_out_in, newest_texts, problems, unsearchable
 
 NAMED_AT_MOST: Final = 5
 """Channels, or damaged pieces, in one line."""
+_LITTLE_SPACE: Final = 200 * 1024 * 1024
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -102,7 +106,57 @@ def _languages(settings: Settings) -> Iterator[Finding]:
 
 def folder_findings(settings: Settings) -> list[Finding]:
     """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
-    return [*_stored(settings), *_outdated(settings), *_texts(settings), *_scan_paths(settings)]
+    return [
+        *_writable(settings.paths),
+        *_stored(settings),
+        *_left_out(settings),
+        *_outdated(settings),
+        *_texts(settings),
+        *_scan_paths(settings),
+    ]
+
+
+def _writable(paths: Paths) -> Iterator[Finding]:
+    """Whether the folders can be written to, or made, and whether there is room."""
+    folders = (paths.data, paths.raw, paths.topics, paths.web_cache)
+    looked_at = dict.fromkeys(map(_existing, folders))
+    for folder in looked_at:
+        if not folder.is_dir():
+            yield todo(f"{folder} is not a folder", f"move the file {folder} away, or set data.dir to a folder")
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            mend = f"let the user that intern runs as write to {folder}"
+            yield todo(f"{folder} cannot be written to by this user", mend)
+    place = _existing(paths.data)
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        yield note(f"the free space below {place} could not be read ({error.strerror})")
+        return
+    if free < _LITTLE_SPACE:
+        told = f"only {free // 1024**2:,} MB are free on the disk of {place.absolute()}"
+        yield todo(told, f"free at least {_LITTLE_SPACE // 1024**2} MB there: with a full disk, intern stores nothing")
+
+
+def _existing(path: Path) -> Path:
+    """Return the path, or the nearest one above it that exists."""
+    for each in (path, *path.parents):
+        with suppress(OSError):  # a folder above it may be closed to this user
+            if each.exists():
+                return each
+    return path
+
+
+def _left_out(settings: Settings) -> Iterator[Finding]:
+    """Files and links that the last look took for no source."""
+    try:
+        skipped = left_out_in(at_rest(settings)) if is_made(settings) else ()
+    except errors.KnowledgeError:
+        return  # the check of the database reports that
+    if skipped:
+        named = "; ".join(f"{each.place} ({each.reason})" for each in skipped[:NAMED_AT_MOST])
+        number = "1 document or link is" if len(skipped) == 1 else f"{len(skipped)} documents or links are"
+        more = ", and more" if len(skipped) > NAMED_AT_MOST else ""
+        yield note(f"{number} left out: {named}{more}; `intern status --sources` lists all")
 
 
 def _outdated(settings: Settings) -> Iterator[Finding]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -11,6 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -32,11 +35,13 @@ from intern.models.usage import Meter
 from intern.platforms.discord.audience import CREATE_PUBLIC_THREADS, SEND_MESSAGES, SEND_MESSAGES_IN_THREADS
 from intern.search.embedding_local import LOCAL_MODEL
 from intern.service.doctor import WANTED, Report, examine
+from intern.service.local_checks import folder_findings
 from intern.service.models import open_models
 from intern.service.status import status_of
 from intern.settings.loading import Settings, load_settings
 from intern.stores.archive import Archive
 from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.maintenance import LeftOutStore
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import FormLog, UsageLog
 from tests import samples
@@ -439,11 +444,12 @@ async def test_what_an_endpoint_refuses_is_told_and_remembered_until_it_takes_it
         (refuse(401, says=f"wrong key {KEY}"), "answered 401", "check llm.api_key"),
         (refuse(404, says="no such model"), "answered 404", "check llm.model"),
         (refuse(503, says=f"overloaded, {KEY}"), "answered 503", "see that the endpoint runs"),
+        (refuse(503, says="Loading model"), "answered 503", "wait until the server has loaded its model"),
         (junk(), "is not a chat completion", "try another llm.structured_output"),
         (drop(), "cannot be reached", "check llm.base_url"),
         (never(), "said nothing for 0.2 s", "raise llm.timeout_seconds"),
     ],
-    ids=["key", "model", "overloaded", "unreadable", "broken off", "silent"],
+    ids=["key", "model", "overloaded", "loading", "unreadable", "broken off", "silent"],
 )
 async def test_an_endpoint_that_gives_no_answer_is_to_do_with_the_reason_and_no_key(
     tmp_path: Path, reply: Reply, told: str, mend: str
@@ -466,7 +472,7 @@ async def test_an_endpoint_that_is_away_is_to_do(tmp_path: Path) -> None:
     with fail_after(20):
         report = await examine(settings)
     assert "cannot be reached" in todos(report)[0]
-    assert "check llm.base_url" in report.next
+    assert report.next.startswith("start the endpoint, or check host and port in llm.base_url")
 
 
 async def test_an_answer_later_than_the_time_for_a_question_is_too_slow(tmp_path: Path) -> None:
@@ -537,6 +543,39 @@ def test_damage_of_the_archive_and_scan_paths_that_cannot_be_looked_at_are_to_do
     assert damaged["what"].startswith(f"2 damaged pieces of the archive are passed over: {week.name}, line 1: ")
     assert damaged["do"].startswith(f"mend data/team-knowledge/raw/{week.name} at line 1 with a text editor")
     assert unseen["what"] == f"discovery cannot look at {gone} (No such file or directory)"
+
+
+async def test_documents_that_are_left_out_are_noted_with_the_reason(tmp_path: Path) -> None:
+    settings = offline(tmp_path)
+    with fail_after(20):
+        async with await Database.open(settings.paths.database) as db:
+            await LeftOutStore(db, clock=HandClock()).keep("document", [("logo.png", "not a text")])
+            report = await examine(settings)
+    assert [each.what for each in report.findings if each.level == "note"] == [
+        "1 document or link is left out: logo.png (not a text); `intern status --sources` lists all"
+    ]
+
+
+def test_a_file_in_the_place_of_the_data_folder_is_to_do(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    first = folder_findings(offline(tmp_path / "data"))[0]
+    assert (first.level, first.what) == ("todo", f"{tmp_path / 'data'} is not a folder")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_to_is_to_do(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    first = folder_findings(offline(tmp_path))[0]
+    assert (first.level, first.do) == ("todo", f"let the user that intern runs as write to {tmp_path}")
+
+
+def test_a_disk_that_is_almost_full_is_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def almost_full(_: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=5 * 1024**2)
+
+    monkeypatch.setattr(shutil, "disk_usage", almost_full)
+    first = folder_findings(offline(tmp_path))[0]
+    assert (first.level, first.what) == ("todo", f"only 5 MB are free on the disk of {tmp_path}")
 
 
 async def test_texts_that_the_english_model_does_not_know_are_told_with_the_setting_to_change(
