@@ -60,12 +60,12 @@ class _Known:
 
     community: Community
     stands: StoredCheckpoints
-    sessions: dict[GuildId, flow.SessionStarted] = field(default_factory=dict)
-    newest: dict[ChannelId, MessageId] = field(default_factory=dict)
+    sessions: dict[GuildId, flow.SessionStarted] = field(default_factory=dict[GuildId, flow.SessionStarted])
+    newest: dict[ChannelId, MessageId] = field(default_factory=dict[ChannelId, MessageId])
     """Messages that came after their server's session began."""
-    waiting: list[flow.GatewayEvent] = field(default_factory=list)
+    waiting: list[flow.GatewayEvent] = field(default_factory=list[flow.GatewayEvent])
     """Events that came before the community could take them."""
-    noted: dict[tuple[GuildId, str], MemberRoles] = field(default_factory=dict)
+    noted: dict[tuple[GuildId, str], MemberRoles] = field(default_factory=dict[tuple[GuildId, str], MemberRoles])
     deliver: Deliver | None = None
     is_open: bool = False
     """It is open, or being opened or closed."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -116,8 +116,9 @@ class Templates:
             *(amount, by_prompt, calibration, compared, curve, drawn, grouped_digits, minute, passage, percent, pretty),
             *(first_words, shown, silence, source, spoken, steps, told, total, truncated, web_link),
         )
-        self._made.filters.update({each.__name__: each for each in filters}, ago=self._ago)
-        self._made.globals["percent"] = percent
+        known, words = cast("dict[str, Any]", self._made.filters), cast("dict[str, Any]", self._made.globals)
+        known.update({each.__name__: each for each in filters}, ago=self._ago)
+        words["percent"] = percent
 
     def render(self, name: str, **values: Any) -> bytes:
         """Return a page as bytes."""
