@@ -104,6 +104,8 @@ class EndpointDouble:
         self._queued: dict[str | None, deque[Any]] = defaultdict(deque)
         self._closing = asyncio.Event()
         self.base_url = ""
+        self.pages: dict[str, Any] = {}
+        """What it tells about itself as JSON, by path."""
         self.requests: list[Request] = []
         self.connections: set[Any] = set()
         """The far ends of the connections over which requests came."""
@@ -125,6 +127,7 @@ class EndpointDouble:
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/v1/chat/completions", self._completions)
         app.router.add_post("/v1/embeddings", self._embeddings)
+        app.router.add_get("/{path:.*}", self._page)
         runner = web.AppRunner(app, shutdown_timeout=1)
         await runner.setup()
         try:
@@ -153,6 +156,11 @@ class EndpointDouble:
             self.failures.append(error)
             planned = refuse(400, says=repr(error))
         return await self._send(http, planned, body)
+
+    async def _page(self, http: web.Request) -> web.Response:
+        if http.path not in self.pages:
+            return web.json_response({"error": "no such page"}, status=404)
+        return web.json_response(self.pages[http.path])
 
     async def _embeddings(self, http: web.Request) -> web.StreamResponse:
         texts: list[str] = (await http.json())["input"]

@@ -38,6 +38,7 @@ _log = get_logger(__name__)
 _LARGEST_REPLY = 8 * 1024 * 1024  # bytes; a stream takes some 200 for each token, so 40,000 tokens fit
 _LONGEST_END = 0.25  # seconds after the last event for the end of the response, which frees the connection for reuse
 _LONGEST_IDLE = 30.0  # seconds; routers forget silent connections without a word
+_LONGEST_PAGE = 5.0  # seconds
 _SILENCES = 10  # timeouts that a whole attempt may take; one byte a minute must not hold a slot for ever
 _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attempts
 # Of `timeout_seconds`: a call that hangs is given up before its own timeout where its question began long before, or
@@ -143,6 +144,19 @@ class Endpoint:
         """Close what is its own, also when cancelled."""
         if not self._is_shared:
             await self._line.aclose()
+
+    async def page(self, path: str) -> bytes:
+        """Return what the server has at a path, such as `/v1/models`; empty where it has nothing. Costs no tokens."""
+        url = self._url.copy_with(path=path, query=None)
+        request = self._client.build_request("GET", url, headers=self._headers, timeout=_LONGEST_PAGE)
+        try:
+            with anyio.fail_after(_LONGEST_PAGE):
+                response = await self._client.send(request, stream=True, follow_redirects=False)
+                async with aclosing(response):
+                    body = await _read(response, Heard(anyio.current_time()))
+        except (httpx.RequestError, TimeoutError):
+            return b""
+        return body if response.status_code == HTTPStatus.OK and len(body) <= _LARGEST_REPLY else b""
 
     async def answered(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
         """Return the final answer of the endpoint, after retries. Raises the `ModelError` family."""

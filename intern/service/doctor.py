@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 import httpx
+import msgspec
 from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
@@ -85,7 +86,7 @@ async def ask_endpoints(settings: Settings) -> list[Finding]:
         stack.push_async_callback(kept, usage)
         for done, (section, options) in enumerate(asked):
             tell("Asking {total} model endpoints", done, len(asked))
-            findings.append(await _ask(settings, section, options, usage, None if db is None else FormLog(db)))
+            findings.extend(await _ask(settings, section, options, usage, None if db is None else FormLog(db)))
     return findings
 
 
@@ -102,7 +103,9 @@ async def _database(settings: Settings, stack: AsyncExitStack) -> Database | Non
         return None  # the look at the folder says what is wrong
 
 
-async def _ask(settings: Settings, section: str, options: LlmOptions, usage: Usage, forms: FormLog | None) -> Finding:
+async def _ask(
+    settings: Settings, section: str, options: LlmOptions, usage: Usage, forms: FormLog | None
+) -> list[Finding]:
     # What learns may take its time.
     patience = settings.ai.request_timeout_seconds if section == "llm" else None
     try:
@@ -117,16 +120,110 @@ async def _ask(settings: Settings, section: str, options: LlmOptions, usage: Usa
             with anyio.fail_after(patience):
                 await model.ask(GATE, _QUESTION)
             seconds, tokens = anyio.current_time() - began, usage.spent_by_now(usage.today()).tokens - before
+            server = await _served(model, options, section)
     except TimeoutError:
         too_slow = f"no whole reply to one short question in {patience:g} s"
-        return todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
+        return [todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")]
     except errors.ModelBudgetError as error:
-        return note(f"the model of [{section}] was not asked: {error}")
+        return [note(f"the model of [{section}] was not asked: {error}")]
     except (errors.ConfigError, errors.ModelError) as error:
-        return todo(_silent(section, str(error)), _mend(section, error))
+        return [todo(_silent(section, str(error)), _mend(section, error))]
     by = "" if section == "llm" else f", for [{section}]"
     took = f" (one short question: {seconds:.1f} s, {tokens:,} tokens)"
-    return good(f"the endpoint at {model.where} answers as {options.model}{by}{took}{_without(model.form)}")
+    answers = good(f"the endpoint at {model.where} answers as {options.model}{by}{took}{_without(model.form)}")
+    return [answers, *server]
+
+
+class _Meta(Struct):
+    n_ctx: int | None = None
+
+
+class _Listed(Struct):
+    """A model, as `/v1/models`, Ollama's `/api/ps` or LM Studio's `/api/v0/models` lists it."""
+
+    id: str = ""
+    name: str = ""
+    owned_by: str | None = None
+    max_model_len: int | None = None
+    meta: _Meta | None = None
+    context_length: int | None = None
+    loaded_context_length: int | None = None
+
+
+class _Models(Struct):
+    data: list[_Listed] | None = None
+
+
+class _Running(Struct):
+    models: list[_Listed] = []
+
+
+_PROMPT: Final = 2_000
+"""Tokens of a usual prompt, as measured in docs/local-models.md."""
+_OWNERS: Final = {"llamacpp": "llama.cpp", "vllm": "vLLM", "library": "Ollama", "organization_owner": "LM Studio"}
+"""The names that servers give as owner of their models."""
+_LARGER: Final = {
+    "llama.cpp": "start it with a larger -c, which all places (-np) share",
+    "vLLM": "start it with a larger --max-model-len",
+    "Ollama": "set OLLAMA_CONTEXT_LENGTH for `ollama serve`, as it cuts longer prompts off without an error",
+    "LM Studio": "load the model with a larger context length",
+}
+
+
+async def _served(model: EndpointModel, options: LlmOptions, section: str) -> list[Finding]:
+    """Name the server, if it is a known one, and the settings that it needs."""
+    url = httpx.URL(model.where)
+    if url.host == "api.openai.com":
+        return [_needs("OpenAI", None, options, section)]
+    base = url.path.rstrip("/")
+    root = base.removesuffix("/v1")
+    listed = _read_as(_Models, await model.page(f"{base}/models")).data or []
+    server = next((_OWNERS[each.owned_by] for each in listed if each.owned_by in _OWNERS), None)
+    if server is None:
+        return []
+    if server == "Ollama":
+        listed = _read_as(_Running, await model.page(f"{root}/api/ps")).models
+    elif server == "LM Studio":
+        listed = _read_as(_Models, await model.page(f"{root}/api/v0/models")).data or []
+    asked = {options.model, f"{options.model}:latest"}
+    mine = next((each for each in listed if asked & {each.id, each.name}), None)
+    if mine is None and len(listed) == 1 and server == "llama.cpp":
+        [mine] = listed  # it serves one model, by any name
+    if mine is None:
+        return [_needs(server, None, options, section)]
+    in_meta = mine.meta.n_ctx if mine.meta else None
+    room = mine.max_model_len or in_meta or mine.context_length or mine.loaded_context_length
+    return [_needs(server, room, options, section)]
+
+
+_T = TypeVar("_T", _Models, _Running)
+
+
+def _read_as(kind: type[_T], page: bytes) -> _T:
+    try:
+        return msgspec.json.decode(page, type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        return kind()
+
+
+def _needs(server: str, room: int | None, options: LlmOptions, section: str) -> Finding:
+    wanted = _PROMPT + options.max_tokens
+    said = f"{server} serves the model of [{section}]" + (f", with {room:,} tokens of context" if room else "")
+    needs: list[str] = []
+    if options.structured_output != "json_schema":
+        needs.append(f'set {section}.structured_output = "json_schema", which it enforces')
+    if server == "llama.cpp" and not options.schema_choices:
+        needs.append(f"set {section}.schema_choices = true, which costs it nothing")
+    if server in _LARGER and (room or 0) < wanted:
+        lower = f"{_LARGER[server]}, or lower {section}.max_tokens"
+        needs.append(f"prompt and reply need about {wanted:,} tokens of context: {lower}")
+    if server in _LARGER and options.timeout_seconds < _PATIENT:
+        needs.append(f"without a graphics card, set {section}.timeout_seconds = {_PATIENT}")
+    return note(f"{said}; {'; '.join(needs)}") if needs else good(said)
+
+
+_PATIENT: Final = 600
+"""Seconds of silence while a processor reads a long prompt, as in docs/local-models.md."""
 
 
 def _silent(section: str, reason: str) -> str:

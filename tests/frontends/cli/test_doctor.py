@@ -35,7 +35,7 @@ from intern.models.usage import Meter
 from intern.platforms.discord.audience import CREATE_PUBLIC_THREADS, SEND_MESSAGES, SEND_MESSAGES_IN_THREADS
 from intern.search.embedding_local import LOCAL_MODEL
 from intern.service.doctor import WANTED, Report, examine
-from intern.service.local_checks import folder_findings
+from intern.service.local_checks import folder_findings, good
 from intern.service.models import open_models
 from intern.service.status import status_of
 from intern.settings.loading import Settings, load_settings
@@ -464,6 +464,42 @@ async def test_an_endpoint_that_gives_no_answer_is_to_do_with_the_reason_and_no_
     assert mend in report.next
     assert KEY not in str(report)
     assert not settings.paths.database.exists()
+
+
+_LISTS: dict[str, dict[str, Any]] = {
+    "llama.cpp": {"/v1/models": {"data": [{"id": "m.gguf", "owned_by": "llamacpp", "meta": {"n_ctx": 2048}}]}},
+    "vLLM": {"/v1/models": {"data": [{"id": "double", "owned_by": "vllm", "max_model_len": 2048}]}},
+    "Ollama": {
+        "/v1/models": {"data": [{"id": "double:latest", "owned_by": "library"}]},
+        "/api/ps": {"models": [{"name": "double:latest", "context_length": 2048}]},
+    },
+    "LM Studio": {
+        "/v1/models": {"data": [{"id": "double", "owned_by": "organization_owner"}]},
+        "/api/v0/models": {"data": [{"id": "double", "loaded_context_length": 2048}]},
+    },
+}
+
+
+@pytest.mark.parametrize("server", _LISTS)
+async def test_a_known_server_is_named_with_the_settings_that_it_needs(tmp_path: Path, server: str) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        endpoint.pages = _LISTS[server]
+        report = await examine(asking(endpoint, tmp_path))
+        roomy = {"max_tokens": 48, "timeout_seconds": 600, "schema_choices": True}
+        content = await examine(asking(endpoint, tmp_path, **roomy))
+    (said,) = (each for each in report.findings if "serves the model" in each.what)
+    assert said.level == "note"
+    assert said.what.startswith(f"{server} serves the model of [llm], with 2,048 tokens of context; ")
+    assert "prompt and reply need about 6,096 tokens of context" in said.what
+    assert "set llm.timeout_seconds = 600" in said.what
+    assert good(f"{server} serves the model of [llm], with 2,048 tokens of context") in content.findings
+
+
+async def test_a_server_that_tells_nonsense_of_itself_is_not_named(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        endpoint.pages = {"/v1/models": {"data": [{"id": 7, "owned_by": ["vllm"]}]}}
+        report = await examine(asking(endpoint, tmp_path))
+    assert not [each for each in report.findings if "serves the model" in each.what]
 
 
 async def test_an_endpoint_that_is_away_is_to_do(tmp_path: Path) -> None:
