@@ -17,7 +17,12 @@ import pytest
 TREE = Path(__file__).parents[1]
 PACKAGES = tuple(sorted(path.parent.name for path in (TREE / "intern").glob("*/__init__.py")))
 
-PAGES = (TREE / "README.md", TREE / "CHANGELOG.md", TREE / "intern.toml.example", *sorted((TREE / "docs").glob("*.md")))
+TEMPLATES = ("intern/frontends/http/templates/*.html", "intern/lab/templates/*", "prompts/messages/*.j2")
+PAGES = (
+    *(TREE / name for name in ("README.md", "CHANGELOG.md", "intern.toml.example")),
+    *sorted((TREE / "docs").glob("*.md")),
+    *sorted(path for each in TEMPLATES for path in TREE.glob(each)),
+)
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 RIDDLES = (
@@ -87,6 +92,11 @@ def prose(page: Path) -> str:
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".example":
         return re.sub(r"(?m)^(?:\[.*|# \w+ = .*|#  .*)$|^# ?", "", text)
+    if page.suffix in {".html", ".j2"}:
+        text = re.sub(r"(?s)\{%.*?%\}|\{#.*?#\}", _lines, text)
+        text = re.sub(r"(?s)\{\{.*?\}\}", _blank, re.sub(r"(?s)<style.*?</style>", _lines, text))
+        blocks = r"</?(?:p|h\d|li|td|th|dt|dd|div|section|option|button|label|summary|title|desc|a|head)\b[^>]*>"
+        return re.sub(r"(?s)<[^>]*>", _lines, re.sub(blocks, "\n\n", text))
     if page.name == "CHANGELOG.md":
         head, unreleased, rest = text.partition("## Unreleased\n")
         text = head + unreleased + rest.partition("\n## ")[0]
@@ -96,6 +106,10 @@ def prose(page: Path) -> str:
 
 def _blank(code: re.Match[str]) -> str:
     return "code" + "\n" * code[0].count("\n")
+
+
+def _lines(tag: re.Match[str]) -> str:
+    return "\n" * tag[0].count("\n")
 
 
 def sentences(text: str) -> Iterator[str]:
