@@ -116,9 +116,9 @@ class Templates:
             *(amount, by_prompt, calibration, compared, curve, drawn, grouped_digits, minute, passage, percent, pretty),
             *(first_words, shown, silence, source, spoken, steps, told, total, truncated, web_link),
         )
-        known, words = cast("dict[str, Any]", self._made.filters), cast("dict[str, Any]", self._made.globals)
+        known = cast("dict[str, Callable[..., Any]]", self._made.filters)
         known.update({each.__name__: each for each in filters}, ago=self._ago)
-        words["percent"] = percent
+        cast("dict[str, Any]", self._made.globals)["percent"] = percent
 
     def render(self, name: str, **values: Any) -> bytes:
         """Return a page as bytes."""
