@@ -77,7 +77,7 @@ async def test_it_is_live_at_once_ready_with_its_session_and_counts_without_name
     assert re.findall(r"(?<![.\d])\d{15,}", counted) == []
     assert [word for word in ("zebra", "spool") if word in counted] == []
     assert front.status_code == 200
-    assert "All is well." in front.text
+    assert "Nothing needs you right now." in front.text
     assert [each for each in secrets if each in front.text] == []
     assert discord.violations == []
 
