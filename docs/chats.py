@@ -83,7 +83,7 @@ class Said(NamedTuple):
 
 
 class Did(NamedTuple):
-    """A line between messages: what somebody did, or where the next messages stand."""
+    """A line between messages: an act of a member, or the place of the next messages."""
 
     text: str
 

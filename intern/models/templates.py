@@ -215,7 +215,7 @@ class _Parsed(NamedTuple):
     variables: frozenset[str]
 
 
-@lru_cache(128)  # communities mostly share their templates, and a check takes 60 ms of CPU
+@lru_cache(128)  # for a process that opens folders again and again: a check takes 60 ms of CPU without
 def _parsed(source: str, name: str | None, path: str) -> _Parsed:
     tree = _environment().parse(source, name, path)
     return _Parsed(tree, frozenset(meta.find_undeclared_variables(tree)))
