@@ -59,6 +59,24 @@ def serving_bot(settings: Settings, seen: Watching) -> AbstractAsyncContextManag
     return parts_on_discord(settings, events=seen, clock=HandClock(), first_pause=0.1, beside=page_beside(settings))
 
 
+@asynccontextmanager
+async def at_work(settings: Settings, discord: DiscordDouble) -> AsyncGenerator[tuple[httpx.AsyncClient, Watching]]:
+    """A bot that has begun its work, as a browser and its events show it."""
+    seen, stop = Watching(), Event()
+    address = f"http://127.0.0.1:{settings.page.port}"
+    with fail_after(60):
+        async with (
+            httpx.AsyncClient(base_url=address, timeout=30) as client,
+            serving_bot(settings, seen) as parts,
+            create_task_group() as tg,
+        ):
+            tg.start_soon(partial(run_pipeline, parts, stop=stop))
+            await discord.wait_ready()
+            await seen.one_of(Refreshed)
+            yield client, seen
+            stop.set()
+
+
 @pytest.mark.rest
 async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDouble, tmp_path: Path) -> None:
     settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
@@ -86,38 +104,28 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
 
 
 async def test_its_figures_agree_with_those_of_status_and_metrics(discord: DiscordDouble, tmp_path: Path) -> None:
-    settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
-    address = f"http://127.0.0.1:{settings.page.port}"
-    with fail_after(60):
-        async with (
-            httpx.AsyncClient(base_url=address, timeout=30) as client,
-            serving_bot(settings, seen) as parts,
-            create_task_group() as tg,
-        ):
-            tg.start_soon(partial(run_pipeline, parts, stop=stop))
-            await discord.wait_ready()
-            await seen.one_of(Refreshed)
-            for n, said in enumerate(("Which port does the relay listen on?", UNKNOWN, "thank you!")):
-                await discord.say(discord.alice, said)
-                await seen.one_of(AIResult, after=n)
-            while (status := status_of(settings, clock=HandClock())).counts_today.get("messages_without_question") != 1:
-                await checkpoint()  # counts are stored with the marks, once a second
-            text, metrics = (await client.get("/")).text, (await client.get("/metrics")).text
-            counted = {
-                name: float(value)
-                for name, _, value in (each.rpartition(" ") for each in metrics.splitlines() if each[0] != "#")
-            }
-            answered, silent = status.counts_today["questions_answered"], status.counts_today["questions_silent"]
-            assert (answered, silent) == (1, 1)
-            assert f'aria-label="Questions. 19 Jan to 1 Feb: {answered} answered, {silent} left open."' in text
-            assert re.search(r'Questions answered</dt>\s*<dd class="value">50%</dd>\s*<dd [^>]*>2 questions</dd>', text)
-            assert counted['intern_ai_requests_total{result="answered"}'] == answered
-            asked_nothing = counted['intern_silences_total{reason="not_a_question"}']
-            assert asked_nothing == status.counts_today["messages_without_question"] == 1
-            assert counted['intern_ai_requests_total{result="skipped"}'] - asked_nothing == silent
-            assert counted['intern_model_spent_today_cost{currency="USD"}'] == status.cost_today == 0
-            assert "All tokens. 19 Jan to 1 Feb: 0 tokens." in text
-            stop.set()
+    settings = settings_of(tmp_path, discord)
+    async with at_work(settings, discord) as (client, seen):
+        for n, said in enumerate(("Which port does the relay listen on?", UNKNOWN, "thank you!")):
+            await discord.say(discord.alice, said)
+            await seen.one_of(AIResult, after=n)
+        while (status := status_of(settings, clock=HandClock())).counts_today.get("messages_without_question") != 1:
+            await checkpoint()  # counts are stored with the marks, once a second
+        text, metrics = (await client.get("/")).text, (await client.get("/metrics")).text
+        counted = {
+            name: float(value)
+            for name, _, value in (each.rpartition(" ") for each in metrics.splitlines() if each[0] != "#")
+        }
+        answered, silent = status.counts_today["questions_answered"], status.counts_today["questions_silent"]
+        assert (answered, silent) == (1, 1)
+        assert f'aria-label="Questions. 19 Jan to 1 Feb: {answered} answered, {silent} left open."' in text
+        assert re.search(r'Questions answered</dt>\s*<dd class="value">50%</dd>\s*<dd [^>]*>2 questions</dd>', text)
+        assert counted['intern_ai_requests_total{result="answered"}'] == answered
+        asked_nothing = counted['intern_silences_total{reason="not_a_question"}']
+        assert asked_nothing == status.counts_today["messages_without_question"] == 1
+        assert counted['intern_ai_requests_total{result="skipped"}'] - asked_nothing == silent
+        assert counted['intern_model_spent_today_cost{currency="USD"}'] == status.cost_today == 0
+        assert "All tokens. 19 Jan to 1 Feb: 0 tokens." in text
 
 
 @pytest.mark.rest
@@ -125,52 +133,30 @@ async def test_while_discord_takes_no_reply_it_is_not_ready_and_the_page_says_ho
     discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("intern.service.monitoring.STUCK_AFTER", 0.1, raising=False)
-    settings, seen, stop = settings_of(tmp_path, discord), Watching(), Event()
-    address = f"http://127.0.0.1:{settings.page.port}"
-    with fail_after(60):
-        async with (
-            httpx.AsyncClient(base_url=address, timeout=30) as client,
-            serving_bot(settings, seen) as parts,
-            create_task_group() as tg,
-        ):
-            tg.start_soon(partial(run_pipeline, parts, stop=stop))
-            await discord.wait_ready()
-            await seen.one_of(Refreshed)
-            stuck = discord.hold_next("POST", "/channels/*/messages", when="before")
-            await discord.say(discord.alice, "Which port does the relay listen on?")
-            await stuck.arrived.wait()
-            assert (await client.get("/healthz")).status_code == 200
-            while (told := await client.get("/readyz")).status_code == 200:
-                pass
-            assert told.json()["checks"]["posting"] is False
-            assert "1 reply waits for Discord, which has taken none since 2026-02-01" in told.json()["notes"]["posting"]
-            assert "1 reply waits for Discord" in (await client.get("/")).text
-            stuck.release()
-            await seen.one_of(Reply)
-            well = await client.get("/readyz")
-            assert (well.status_code, well.json()["checks"]["posting"]) == (200, True)
-            stop.set()
+    async with at_work(settings_of(tmp_path, discord), discord) as (client, seen):
+        stuck = discord.hold_next("POST", "/channels/*/messages", when="before")
+        await discord.say(discord.alice, "Which port does the relay listen on?")
+        await stuck.arrived.wait()
+        assert (await client.get("/healthz")).status_code == 200
+        while (told := await client.get("/readyz")).status_code == 200:
+            pass
+        assert told.json()["checks"]["posting"] is False
+        assert "1 reply waits for Discord, which has taken none since 2026-02-01" in told.json()["notes"]["posting"]
+        assert "1 reply waits for Discord" in (await client.get("/")).text
+        stuck.release()
+        await seen.one_of(Reply)
+        well = await client.get("/readyz")
+        assert (well.status_code, well.json()["checks"]["posting"]) == (200, True)
 
 
 @asynccontextmanager
 async def refused(settings: Settings, discord: DiscordDouble, *, times: int = 1) -> AsyncGenerator[httpx.AsyncClient]:
-    """The page of a bot that had to refuse somebody's questions."""
-    seen, stop = Watching(), Event()
-    address = f"http://127.0.0.1:{settings.page.port}"
-    with fail_after(60):
-        async with (
-            httpx.AsyncClient(base_url=address, timeout=30) as client,
-            serving_bot(settings, seen) as parts,
-            create_task_group() as tg,
-        ):
-            tg.start_soon(partial(run_pipeline, parts, stop=stop))
-            await discord.wait_ready()
-            await seen.one_of(Refreshed)
-            for n in range(times):
-                await discord.say(discord.alice, f"{UNKNOWN} ({n})")
-                assert (await seen.one_of(AIResult, after=n)).reason in {"over_budget", "model_unavailable"}
-            yield client
-            stop.set()
+    """The page of a bot that had to refuse a member's questions."""
+    async with at_work(settings, discord) as (client, seen):
+        for n in range(times):
+            await discord.say(discord.alice, f"{UNKNOWN} ({n})")
+            assert (await seen.one_of(AIResult, after=n)).reason in {"over_budget", "model_unavailable"}
+        yield client
 
 
 async def test_while_the_budget_is_spent_it_is_ready_and_says_what_waits(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -13,24 +11,10 @@ from intern.core.ids import FactId, QAId, SourceId, TopicName
 from intern.core.records import AwaitingReview, Filed, Rejected, Replaced
 from intern.learning.forgetting import Forget
 from tests import samples
-from tests.frontends.http.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, QUESTIONS, Site, site
+from tests.frontends.http.site import ANSWER, NEW_FACT, NUGGET, OLD_FACT, QUESTIONS, Site
 from tests.frontends.http.test_server import get, post
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="module")
-async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]:
-    """For tests that only look."""
-    async with site(tmp_path_factory.mktemp("page"), patience=None) as made:
-        yield made
-
-
-@pytest.fixture
-async def own(tmp_path: Path) -> AsyncGenerator[Site]:
-    """For a test that changes something."""
-    async with site(tmp_path) as made:
-        yield made
 
 
 async def waits(made: Site, question: str, answer: str, *, n: int, conversation: str = "") -> QAId:

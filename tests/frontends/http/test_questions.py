@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
 
 from intern.core.ids import ChannelId, MessageId
 from intern.stores.sqlite.traces import FeedbackStore, TraceStore
 from tests import samples
-from tests.frontends.http.site import ANSWERED, OPEN, TEAM, Site, site
+from tests.frontends.http.site import ANSWERED, OPEN, TEAM, Site
 from tests.frontends.http.test_server import get, post
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="module")
-async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]:
-    """For tests that only look."""
-    async with site(tmp_path_factory.mktemp("page"), patience=None) as made:
-        yield made
-
-
-@pytest.fixture
-async def own(tmp_path: Path) -> AsyncGenerator[Site]:
-    """For a test that changes something."""
-    async with site(tmp_path) as made:
-        yield made
 
 
 async def found(made: Site, query: str = "") -> list[str]:

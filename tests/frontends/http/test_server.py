@@ -34,24 +34,10 @@ pytestmark = pytest.mark.anyio
 TOKEN = "a-token-of-the-operator-8437"
 
 
-@pytest.fixture(scope="module")
-async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]:
-    """For tests that only look."""
-    async with site(tmp_path_factory.mktemp("page"), patience=None) as made:
-        yield made
-
-
 class _Up(Metrics):
     def text(self, gauges: object = ()) -> tuple[bytes, str]:
         del gauges
         return b"intern_up 1\n", "text/plain; version=1"
-
-
-@pytest.fixture
-async def own(tmp_path: Path) -> AsyncGenerator[Site]:
-    """For a test that changes something."""
-    async with site(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture
