@@ -73,6 +73,8 @@ class Listener:
                 wake(self._behind, flow.FellBehind())
             case flow.Approval():
                 wake(self._approved, event)
+            case flow.GuildJoined() | flow.GuildLeft():
+                pass  # a matter of the process that hosts communities
             case _:
                 try:
                     self._interactions.send_nowait(event)

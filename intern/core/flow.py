@@ -84,6 +84,23 @@ class SessionStarted(_Flow, frozen=True, kw_only=True):
     """Nothing was missed since the community was closed: it is only opened again."""
 
 
+class GuildJoined(_Flow, frozen=True, kw_only=True):
+    """The bot is on a server that is not served yet, or was invited again. Its session follows."""
+
+    guild_id: GuildId
+    name: str = ""
+    greets_in: ChannelId | None = None
+    """The channel that Discord names for greetings."""
+    locale: str = ""
+    """The server's language, as Discord names it: `de`, `pt-BR`."""
+
+
+class GuildLeft(_Flow, frozen=True, kw_only=True):
+    """The bot was removed from a server, or the server was deleted. An outage is neither."""
+
+    guild_id: GuildId
+
+
 class ButtonPressed(_Flow, frozen=True, kw_only=True):
     """A member pressed a button under a message of ours."""
 
@@ -146,7 +163,8 @@ class Approval(_Flow, frozen=True, kw_only=True):
     by: UserId
 
 
-GatewayEvent = MessageEvent | SessionStarted | Interaction | Approval
+GatewayEvent = MessageEvent | SessionStarted | Interaction | Approval | GuildJoined | GuildLeft
+"""Servers are joined and left only where each server is a community by itself."""
 
 LateChange = MessageEdited | MessagesDeleted
 """Changes to messages whose batch was sent before."""

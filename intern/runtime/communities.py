@@ -307,7 +307,7 @@ def guild_of(event: flow.GatewayEvent) -> GuildId | None:
     match event:
         case flow.MessageCreated(message=message) | flow.MessageEdited(message=message):
             return message.guild_id
-        case flow.MessagesDeleted() | flow.SessionStarted() | flow.Approval():
+        case flow.MessagesDeleted() | flow.SessionStarted() | flow.Approval() | flow.GuildJoined() | flow.GuildLeft():
             return event.guild_id
         case _:
             return event.interaction.guild_id

@@ -348,7 +348,7 @@ async def look(options: DiscordOptions) -> SetUp:
 
 async def _looked(rest: HikariRest, options: DiscordOptions) -> SetUp:
     application = await _application(rest)
-    bot_id = (await rest.known()).bot_id
+    bot_id = await rest.own_id()
     servers: dict[GuildId, Server | None] = {}
     for guild_id in options.guild_ids:
         tell("Looking at {total} servers", len(servers), len(options.guild_ids))

@@ -20,15 +20,16 @@ from hikari.impl import GatewayShardImpl, HTTPSettings, ProxySettings
 
 from intern.chat.platform import Deliver, Requested
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError
-from intern.core.flow import GatewayEvent
+from intern.core.flow import GatewayEvent, GuildLeft
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.platforms.discord.audience import Audience, own_roles, session_of
 from intern.platforms.discord.commands import interaction_of
 from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, event_of
 from intern.platforms.discord.options import NO_SERVERS, DiscordOptions
-from intern.platforms.discord.payloads import RawUser, fitted
+from intern.platforms.discord.payloads import RawGuild, RawPlace, RawUser, fitted, readable
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest
+from intern.platforms.discord.servers import joined_of
 
 _log = get_logger(__name__)
 # Discord resets the token of a bot that begins more than 1,000 sessions within 24 hours (its reference, "Gateway",
@@ -224,21 +225,31 @@ class HikariDiscord(HikariRest):
     """
 
     def __init__(
-        self, options: DiscordOptions, *, reactions: bool = False, first_pause: float = 1.0, max_retries: int = 3
+        self,
+        options: DiscordOptions,
+        *,
+        reactions: bool = False,
+        first_pause: float = 1.0,
+        max_retries: int = 3,
+        hosts: bool = False,
     ) -> None:
-        """With `reactions`, a ✅ of a team member becomes an Approval."""
-        if not options.guild_ids:
+        """With `reactions`, a ✅ of a team member becomes an Approval.
+
+        If it `hosts`, events come from every server that the bot is on, also of joining and leaving one.
+        """
+        if not options.guild_ids and not hosts:
             raise ConfigError(NO_SERVERS)
         super().__init__(options, Cache(), max_retries=max_retries)
         self._options = options
         self._intents = INTENTS | REACTIONS if reactions else INTENTS
-        self.guild_ids = tuple(options.guild_ids)  # no set: what a payload compares with them may be anything
+        self.guild_ids, self._hosts = tuple(options.guild_ids), hosts
         self._audience = Audience(options.listed_channel_ids)
         self.admits, self.told = self._audience.admits, self._audience.told
         self.noted_roles, self.recall_roles = self._cache.noted_roles, self._cache.recall_roles
         self._first_pause, self._starts = first_pause, SessionStarts(first_pause)
         self._ready = asyncio.Event()
         self._told: set[GuildId] = set()  # of these servers, this session's GUILD_CREATE was heard
+        self._there: set[GuildId] = set()  # the bot is on these servers
         self._deliver: Deliver | None = None
         self._connection: asyncio.Task[None] | None = None
         self._shard: Shard | None = None
@@ -362,40 +373,60 @@ class HikariDiscord(HikariRest):
                 return
             if name == "INTERACTION_CREATE":
                 # From wherever it comes, it wants an answer.
-                if interaction := interaction_of(payload, self.team, self._cache):
+                place = msgspec.convert(payload, _Place)
+                team = self.servers.of(GuildId(str(place.guild_id)) if place.guild_id else None)
+                if interaction := interaction_of(payload, team, self._cache):
                     self._hand_on(interaction)
                 return
             place = msgspec.convert(payload or {}, _Place)
             server = place.id if name in _ABOUT_SERVERS else place.guild_id
             if server is None and name == "MESSAGE_CREATE":
                 self._tell(None, name, payload)
-            # Other servers go unread.
-            elif server in self.guild_ids:
-                self._tell(GuildId(str(server)), name, payload)
+            # Other servers go unread. What a payload names as its server may be anything.
+            elif isinstance(server, str) and (self._hosts or server in self.servers):
+                self._tell(GuildId(server), name, payload)
         except msgspec.ValidationError as error:
             _log.warning("discord_payload_unreadable", event_name=name, problem=str(error))
 
     def _welcome(self, ready: _Ready) -> None:
-        self.team = msgspec.structs.replace(self.team, bot_id=ready.user.id)
+        self.servers.met(ready.user.id)
         self._told.clear()
         self._ready.set()
         _log.info("discord_ready", bot_id=ready.user.id)
+        if self._hosts and ready.guilds is not None:
+            there = {each.id for each in readable(ready.guilds, RawPlace)}
+            self._there = {GuildId(each) for each in there}
+            for guild_id in self.servers.without(self._there):
+                self._hand_on(GuildLeft(guild_id=guild_id))
 
     def _tell(self, server: GuildId | None, name: str, payload: Mapping[str, Any]) -> None:
         self._audience.hear(name, payload)
-        if name == "GUILD_CREATE":
-            roles = self.team.bot_roles | own_roles(payload, self.team.bot_id)
-            self.team = msgspec.structs.replace(self.team, bot_roles=roles)
-        event = event_of(name, payload, self.team, self._cache)
+        bot_id = self.servers.bot_id
+        if server is not None and name == "GUILD_CREATE":
+            self.servers.note_own_roles(server, own_roles(payload, bot_id))
+        if server is not None and self._hosts and name in _ABOUT_SERVERS:
+            self._move(server, name, fitted(payload, RawGuild))
+        event = event_of(name, payload, self.servers.of(server), self._cache)
         if isinstance(event, ChannelsSeen | ChannelGone):
             self._cache.take(event)
         elif event is not None and (server is None or server in self._told):
             # What comes before its server is history by the time that the server comes.
             self._hand_on(event)
-        if name == "GUILD_CREATE" and (started := session_of(payload, self.team.bot_id)):
+        if name == "GUILD_CREATE" and (started := session_of(payload, bot_id)):
             _log.info("discord_session_started", guild_id=started.guild_id, channels=len(started.channels))
             self._told.add(started.guild_id)
             self._hand_on(started)
+
+    def _move(self, server: GuildId, name: str, told: RawGuild) -> None:
+        """Tell that the bot joined or left a server. An outage is neither."""
+        if told.unavailable:
+            return
+        if name == "GUILD_DELETE":
+            self._there.discard(server)
+            self._hand_on(GuildLeft(guild_id=server))
+        elif server not in self._there or server not in self.servers:
+            self._there.add(server)
+            self._hand_on(joined_of(told))
 
     def _hand_on(self, event: GatewayEvent) -> None:
         if self._deliver is not None:
@@ -412,6 +443,8 @@ class _Place(msgspec.Struct, frozen=True):
 
 class _Ready(msgspec.Struct, frozen=True):
     user: RawUser
+    guilds: list[Any] | None = None
+    """All servers that the bot is on, also those in an outage."""
 
 
 def _retrieved(task: asyncio.Task[Any]) -> None:

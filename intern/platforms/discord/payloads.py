@@ -372,6 +372,9 @@ class RawGuild(Struct, frozen=True):
     guild_id: GuildField | None = None
     unavailable: bool | None = None
     """An outage, which says nothing of the rest."""
+    name: str | None = None
+    system_channel_id: ChannelField | None = None
+    preferred_locale: str | None = None
     roles: list[Any] | None = None
     members: list[Any] | None = None
     channels: list[Any] | None = None

@@ -29,7 +29,7 @@ from intern.core.flow import ChannelSeen
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
-from intern.platforms.discord.events import Cache, Team, message_of
+from intern.platforms.discord.events import Cache, message_of
 from intern.platforms.discord.options import NO_ACCOUNT, DiscordOptions
 from intern.platforms.discord.payloads import (
     RawChannel,
@@ -45,6 +45,7 @@ from intern.platforms.discord.payloads import (
     read,
     readable,
 )
+from intern.platforms.discord.servers import Servers
 
 _log = get_logger(__name__)
 _Kind = TypeVar("_Kind")
@@ -107,8 +108,11 @@ LOGIN_REFUSED = (
 NO_API = "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
 
 
-def team_of(options: DiscordOptions) -> Team:
-    """Who is who; the bot's id is read from its token where that holds it. Raises ConfigError for what is no token."""
+def servers_of(options: DiscordOptions) -> Servers:
+    """Return the servers of the options; the bot's id is read from its token where that holds it.
+
+    Raises ConfigError for a text that is no token.
+    """
     token = options.token.reveal().strip()
     if not token:
         raise errors.ConfigError(NO_ACCOUNT)
@@ -120,7 +124,7 @@ def team_of(options: DiscordOptions) -> Team:
         if options.site == _DISCORD:
             raise errors.ConfigError(_NOT_A_BOTS) from None  # its message may hold a part of the token
         bot_id = UserId("")  # other servers write tokens in their own way, and say whose it is when they are asked
-    return Team(bot_id=bot_id, member_ids=frozenset(options.team_member_ids), role_ids=frozenset(options.team_role_ids))
+    return Servers(bot_id, options)
 
 
 def to(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:
@@ -137,8 +141,8 @@ class HikariRest:
 
     def __init__(self, options: DiscordOptions, cache: Cache | None = None, *, max_retries: int = 3) -> None:
         self.capabilities = Capabilities()
-        self.team = team_of(options)
-        """Who is who. The gateway corrects the bot's id; until then it may be unknown (""), or what the token tells."""
+        self.servers = servers_of(options)
+        """The servers that are served. The gateway corrects the bot's id."""
         self._cache = cache or Cache()
         self._token = options.token
         self._app = RESTApp(url=options.rest_url.rstrip("/"), max_retries=max_retries)
@@ -259,12 +263,12 @@ class HikariRest:
         """Where the gateway is, and how many sessions may still be begun there."""
         return await self.get("ask for the gateway's address", routes.GET_GATEWAY_BOT.compile(), RawGateway)
 
-    async def known(self) -> Team:
-        """Who is who, with the bot's own id: Discord is asked where neither its token nor the gateway told it."""
-        if not self.team.bot_id:
+    async def own_id(self) -> UserId:
+        """Return the bot's own id: Discord is asked where neither its token nor the gateway told it."""
+        if not self.servers.bot_id:
             found = await self.get("ask who the bot is", routes.GET_MY_USER.compile(), RawUser)
-            self.team = msgspec.structs.replace(self.team, bot_id=self.team.bot_id or found.id)
-        return self.team
+            self.servers.met(self.servers.bot_id or found.id)
+        return self.servers.bot_id
 
     # What Outlet of chat/outbox.py asks for
 
@@ -337,7 +341,9 @@ class HikariRest:
 
     async def _messages(self, place: ChannelId, page: list[Any], lookups: Lookups | None = None) -> list[ChatMessage]:
         """Read a page, oldest first, and add what REST leaves out: the server, and who is of the team."""
-        guild_id, team = (await self.channel(place)).guild_id, await self.known()
+        guild_id = (await self.channel(place)).guild_id
+        await self.own_id()
+        team = self.servers.of(guild_id)
         messages: list[ChatMessage] = []
         for item in page:
             try:
@@ -352,7 +358,7 @@ class HikariRest:
 
     async def _roles(self, raw: RawMessage, lookups: Lookups | None = None) -> Collection[RoleId]:
         """Return the author's roles, looked up only where they decide something."""
-        author, team = raw.author.id, self.team
+        author, team = raw.author.id, self.servers.of(raw.guild_id)
         if raw.guild_id is None or raw.is_bots or not raw.is_written or not team.role_ids:
             return ()
         if author in team.member_ids or author == team.bot_id:
