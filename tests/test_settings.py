@@ -735,6 +735,14 @@ def test_what_a_run_cannot_guess_is_asked_for(text: str, key: str) -> None:
     assert CANARY not in str(error.value)
 
 
+def test_a_host_names_no_servers_and_its_limit_of_costs_needs_prices() -> None:
+    hosting = "[hosting]\nenabled = true"
+    loaded(f"[discord]\ntoken = 'x'\n[llm]\nprovider = 'offline'\n{hosting}").require_for_run()
+    assert "discord.guild_ids: must be empty with hosting.enabled" in refused(f"[discord]\nguild_ids = [1]\n{hosting}")
+    endpoint = "[llm]\nbase_url = 'http://h'\nmodel = 'm'"
+    assert "hosting.cost_per_day: counts only what has" in refused(f"{endpoint}\n{hosting}\ncost_per_day = 2")
+
+
 def test_a_run_needs_a_token_a_server_and_a_model() -> None:
     loaded("[discord]\ntoken = 'x'\nguild_ids = [1]\n[llm]\nprovider = 'offline'").require_for_run()
     loaded("[discord]\ntoken = 'x'\nguild_ids = [1]\n[llm]\nbase_url = 'http://h'\nmodel = 'm'").require_for_run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -12,14 +12,19 @@ from msgspec.structs import asdict, replace
 
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
-from intern.settings.loading import DataSection, KbSection, Settings
+from intern.models.options import LlmOptions
+from intern.settings.loading import DataSection, KbSection, Settings, problems, shape, with_ids_as_text
+from intern.settings.reading import PREFIX, lay_variable
+
+Chosen: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""A part of the settings, in the shape of the file."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _PATHS = {name: "" for name in KbSection.__struct_fields__ if name.endswith(("_dir", "_path"))}
 # What a community may choose. All else costs the process something, reads its disk, or holds its secrets.
 _THEIRS: Mapping[str, frozenset[str]] = {
     "discord": frozenset(
-        "guild_ids team_member_ids team_role_ids listed_channel_ids handoff_role_id channels default_mode"
+        "team_member_ids team_role_ids listed_channel_ids handoff_role_id channels default_mode"
         " message_batch_wait_seconds mention_reply_window max_questions_per_user_per_hour first_lookback"
         " max_question_age".split()
     ),
@@ -27,6 +32,7 @@ _THEIRS: Mapping[str, frozenset[str]] = {
     "kb": frozenset(("review", "mask_emails")),
     "extraction": frozenset(("auto",)),
     "llm": frozenset(("daily_token_budget", "daily_cost_budget")),
+    "hosting": frozenset(("questions_per_day", "sources", "cost_per_day")),
 }
 
 
@@ -36,7 +42,7 @@ class Community(Struct, frozen=True, kw_only=True):
     name: str
     """Of its rows and of its folder: `a-z`, `0-9` and `-`."""
     guild_ids: tuple[GuildId, ...]
-    chosen: Mapping[str, Mapping[str, Any]] = {}
+    chosen: Chosen = {}
     """Its own settings, in the shape of the file."""
 
 
@@ -62,7 +68,35 @@ def settings_of(community: Community, defaults: Settings) -> Settings:
     if defaults.llm_kb is not None:
         sections["llm_kb"] = replace(defaults.llm_kb, **community.chosen.get("llm", {}))
     try:
-        return msgspec.convert(sections, Settings)
+        settings = msgspec.convert(sections, Settings)
     except msgspec.ValidationError as error:
         # Without its cause, which may repeat the value.
         raise ConfigError(f"community {name}: {error}") from None
+    if limit := settings.hosting.cost_per_day:
+        llm, llm_kb = _bounded(settings.llm, limit), settings.llm_kb and _bounded(settings.llm_kb, limit)
+        settings = replace(settings, llm=llm, llm_kb=llm_kb)
+    # It serves the servers that it names, unlike the process.
+    for key, problem in problems(replace(settings, hosting=replace(settings.hosting, enabled=False))):
+        raise ConfigError(f"community {name}: {key} {problem}")
+    return settings
+
+
+def _bounded(options: LlmOptions, limit: float) -> LlmOptions:
+    return replace(options, daily_cost_budget=min(options.daily_cost_budget or limit, limit))
+
+
+def chosen_with(chosen: Chosen, key: str, value: str | None) -> Chosen:
+    """Return what a community chose, with a value as the environment would have it, or without the key.
+
+    Raises ConfigError for an unknown key; `settings_of` judges the value.
+    """
+    section, _, name = key.partition(".")
+    if name not in _THEIRS.get(section, ()):
+        theirs = ", ".join(sorted(f"{each}.{one}" for each, names in _THEIRS.items() for one in names))
+        raise ConfigError(f"{key} is no setting of a community; these are: {theirs}")
+    tables: dict[str, Any] = {each: dict(values) for each, values in chosen.items()}
+    if value is None:
+        tables.get(section, {}).pop(name, None)
+        return {each: values for each, values in tables.items() if values}
+    lay_variable(tables, f"{PREFIX}{section}__{name}".upper(), value, key, shape())
+    return cast("Chosen", with_ids_as_text(tables))

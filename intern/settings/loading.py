@@ -26,7 +26,7 @@ from intern.facts.segments import ExtractionOptions
 from intern.facts.visibility import FactOptions
 from intern.learning.prompts import LearningOptions
 from intern.models.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions
-from intern.platforms.discord.options import NO_ACCOUNT, NO_SERVERS, DiscordOptions
+from intern.platforms.discord.options import NO_ACCOUNT, NO_SERVERS, DiscordOptions, HostingOptions
 from intern.settings.reading import Raw, Shape, is_list, is_table, merge, read, tables_of
 from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
 from intern.stores.blocks import time_of
@@ -153,6 +153,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prompts: PromptsSection = PromptsSection()
     log: LogSection = LogSection()
     page: PageOptions = PageOptions()
+    hosting: HostingOptions = HostingOptions()
 
     @property
     def paths(self) -> Paths:
@@ -214,7 +215,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Raise ConfigError unless `intern run` has all settings without a default."""
         if not self.discord.token:
             raise ConfigError(NO_ACCOUNT)
-        if not self.discord.guild_ids:
+        if not self.discord.guild_ids and not self.hosting.enabled:
             raise ConfigError(NO_SERVERS)
         self.require_model()
 
@@ -276,13 +277,14 @@ def load_settings(
     `overrides` has the shape of the file and wins over everything (command-line options). Raises ConfigError that
     names the key, the place and what was expected, never a value.
     """
-    raw = read(config, environ, _shape())
+    raw = read(config, environ, shape())
     merge(raw.values, overrides or {})
     return _decode(raw)
 
 
 @cache
-def _shape() -> Shape:
+def shape() -> Shape:
+    """Return all tables and keys."""
     tables = tables_of(Settings)
     del tables["llm_kb"]
     # [llm.kb] is the one table inside a table.
@@ -303,7 +305,7 @@ def _decode(raw: Raw) -> Settings:
         over = llm.pop("kb")
         values = {**values, "llm": llm, "llm_kb": {**llm, **over}}
     try:
-        settings = msgspec.convert(_with_ids_as_text(values), Settings, dec_hook=_decode_special)
+        settings = msgspec.convert(with_ids_as_text(values), Settings, dec_hook=_decode_special)
     except msgspec.ValidationError as error:
         # From None, here and elsewhere: a chained error may repeat the value.
         raise wrong(*_explained(error)) from None
@@ -319,7 +321,7 @@ def _decode(raw: Raw) -> Settings:
     if not _is_id(settings.kb.qa_raw_last_processed_id):
         what = "is no id of the archive; expected one like qa_20260201_031056.228000"
         raise wrong("kb.qa_raw_last_processed_id", what)
-    for key, problem in _problems(settings):
+    for key, problem in problems(settings):
         raise wrong(key, problem)
     # An [llm.kb] that changes nothing is the same model, and shares its limits.
     return msgspec.structs.replace(settings, llm_kb=None) if settings.llm_kb == settings.llm else settings
@@ -336,10 +338,11 @@ def _models(settings: Settings) -> dict[str, LlmOptions]:
     return models
 
 
-def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
+def problems(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield settings that contradict each other, each with its key."""
     if problem := settings.page.problem:
         yield "page.token", problem
+    yield from _of_hosting(settings)
     if settings.data.url and not is_server(settings.data.url.reveal()):
         yield "data.url", "expected an address of PostgreSQL, as in postgresql://USER:PASSWORD@HOST:5432/DATABASE"
     embeddings = settings.embeddings
@@ -359,6 +362,13 @@ def _problems(settings: Settings) -> Iterator[tuple[str, str]]:
         if models[key].kind == "endpoint":
             yield from _half_priced(key, models[key], inherited=models[key].prices == settings.llm.prices)
             yield from _too_small(key, models[key])
+
+
+def _of_hosting(settings: Settings) -> Iterator[tuple[str, str]]:
+    if settings.hosting.enabled and settings.discord.guild_ids:
+        yield "discord.guild_ids", "must be empty with hosting.enabled: each server that invites the bot is served"
+    if settings.hosting.cost_per_day and not settings.priced:
+        yield "hosting.cost_per_day", "counts only what has a price: set [[llm.prices]] for each model that writes"
 
 
 def _half_priced(key: str, options: LlmOptions, *, inherited: bool) -> Iterator[tuple[str, str]]:
@@ -414,10 +424,10 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _with_ids_as_text(raw: Any) -> Any:
+def with_ids_as_text(raw: Any) -> Any:
     """Turn ids that were written as numbers into strings."""
     if is_list(raw):
-        return [_with_ids_as_text(item) for item in raw]
+        return [with_ids_as_text(item) for item in raw]
     if not is_table(raw):
         return raw
     return {key: _id_as_text(key, value) for key, value in raw.items()}
@@ -428,7 +438,7 @@ def _id_as_text(key: str, value: Any) -> Any:
         return [str(each) if type(each) is int else each for each in value]
     if key == "id" or key.endswith("_role_id"):
         return str(value) if type(value) is int else value
-    return _with_ids_as_text(value)
+    return with_ids_as_text(value)
 
 
 def _decode_special(kind: type, value: Any) -> Any:
@@ -463,10 +473,10 @@ def _explained(error: msgspec.ValidationError) -> tuple[str, str]:
     what = parts["what"]
     key = re.sub(r"\[\d+\]", "", parts["where"] or "").replace("llm_kb", "llm.kb")
     first, _, rest = what.partition(" ")
-    if _shape().hint([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
+    if shape().hint([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
         return f"{key}.{first}", rest
     if what.startswith("Invalid enum value"):  # it goes on with the value
-        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in _shape().choices(key))
+        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in shape().choices(key))
     found = _TYPE.fullmatch(what)
     if found is None:
         return key, what[:1].lower() + what[1:]

@@ -25,7 +25,7 @@ from intern.core.text.masking import Secret
 
 CONFIG_FILE = "intern.toml"
 _DOTENV = ".env"
-_PREFIX = "INTERN__"
+PREFIX = "INTERN__"
 
 
 _Table = Mapping[str, Any]
@@ -67,9 +67,9 @@ def read(config: Path | None, environ: Mapping[str, str] | None, shape: Shape) -
     shape.refuse_unknown(raw, place)
     origin = dict.fromkeys(_keys(raw), place)
     for name, value in environment.values.items():
-        if name.startswith(_PREFIX):
+        if name.startswith(PREFIX):
             there = environment.place(name)
-            origin[_lay_variable(raw, name, value, there, shape)] = there
+            origin[lay_variable(raw, name, value, there, shape)] = there
     return Raw(raw, origin, place)
 
 
@@ -202,7 +202,7 @@ def _refuse_broken(binding: Binding) -> None:
             f"{_DOTENV}: line {line}: expected NAME=value, a comment (#) or nothing; close each quote that is opened"
         )
     # A bare name stands for what the environment has, as Docker's env files know it.
-    if binding.key and binding.key.startswith(_PREFIX) and binding.value is None and binding.key not in os.environ:
+    if binding.key and binding.key.startswith(PREFIX) and binding.value is None and binding.key not in os.environ:
         raise ConfigError(f"{_DOTENV}: line {line}: has no `=` after the name; write NAME=value")
 
 
@@ -255,9 +255,9 @@ def _names(shape: Mapping[str, Any], above: str = "") -> Iterator[str]:
         yield from _names(inside, f"{above}{name}.")
 
 
-def _lay_variable(raw: dict[str, Any], name: str, value: str, place: str, shape: Shape) -> str:
+def lay_variable(raw: dict[str, Any], name: str, value: str, place: str, shape: Shape) -> str:
     """Set the key that a variable names; return the key."""
-    steps = name.removeprefix(_PREFIX).lower().split("__")
+    steps = name.removeprefix(PREFIX).lower().split("__")
     key, hint = ".".join(steps), shape.hint(steps)
     if hint is None:
         raise ConfigError(f"{place}: {shape.unknown(key)}")

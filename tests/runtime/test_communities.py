@@ -19,7 +19,7 @@ from intern.core import flow
 from intern.core.errors import ChatRefusedError, ConfigError, KnowledgeError
 from intern.core.ids import GuildId, MessageId, position_of
 from intern.runtime.communities import Communities
-from intern.settings.communities import Community, settings_of
+from intern.settings.communities import Community, chosen_with, settings_of
 from intern.settings.loading import load_settings
 from intern.stores.sqlite.chat import StoredCheckpoints
 from tests.fakes import HandClock
@@ -319,6 +319,8 @@ def test_a_community_chooses_its_settings_over_those_of_the_process(tmp_path: An
         ("../x", {}, "no name of a community"),
         ("x", {"llm": {"base_url": "http://evil.test"}}, r"llm\.base_url can be set for the whole process only"),
         ("x", {"kb": {"sources_dir": "/etc"}}, r"kb\.sources_dir can be set for the whole process only"),
+        ("x", {"discord": {"guild_ids": ["3"]}}, r"discord\.guild_ids can be set for the whole process only"),
+        ("x", {"hosting": {"cost_per_day": 2}}, r"community x: hosting\.cost_per_day counts only what has a price"),
         ("x", {"page": {"token": "x"}}, r"page\.token can be set for the whole process only"),
         ("x", {"llm": {"daily_token_budget": -1}}, "community x: "),
     ],
@@ -326,3 +328,24 @@ def test_a_community_chooses_its_settings_over_those_of_the_process(tmp_path: An
 def test_what_a_community_may_not_choose_is_named(name: str, chosen: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         settings_of(Community(name=name, guild_ids=(GuildId("2"),), chosen=chosen), load_settings(environ={}))
+
+
+def test_a_setting_of_a_community_is_written_as_in_the_environment() -> None:
+    chosen = chosen_with({}, "discord.team_role_ids", "[9, '10']")
+    chosen = chosen_with(chosen, "ai.answer_scope", "Rust")
+    assert chosen == {"discord": {"team_role_ids": ["9", "10"]}, "ai": {"answer_scope": "Rust"}}
+    assert chosen_with(chosen, "ai.answer_scope", None) == {"discord": {"team_role_ids": ["9", "10"]}}
+    for key in ("discord.guild_ids", "llm.base_url", "nonsense", "hosting.enabled"):
+        with pytest.raises(ConfigError, match=f"{key} is no setting of a community; these are: ai.answer_scope, "):
+            chosen_with({}, key, "1")
+    with pytest.raises(ConfigError, match=r"kb\.review is no string, so write it as in intern\.toml"):
+        chosen_with({}, "kb.review", "yes")
+
+
+def test_the_limit_of_costs_bounds_the_budgets_of_both_models() -> None:
+    prices = [{"model": "m", "input": 1, "output": 2}]
+    llm = {"base_url": "http://h", "model": "m", "prices": prices, "daily_cost_budget": 9, "kb": {"max_tokens": 100}}
+    defaults = load_settings(environ={}, overrides={"llm": llm, "hosting": {"enabled": True, "cost_per_day": 5}})
+    for chosen, most in (({}, 5), ({"hosting": {"cost_per_day": 3}}, 3), ({"llm": {"daily_cost_budget": 2}}, 2)):
+        own = settings_of(Community(name="x", guild_ids=(GuildId("2"),), chosen=chosen), defaults)
+        assert (own.llm.daily_cost_budget, own.kb_model.daily_cost_budget) == (most, most)

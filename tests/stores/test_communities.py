@@ -35,6 +35,7 @@ SCHEMA = (STORES / "sqlite/schema.sql").read_text(encoding="utf-8")
 
 WITHOUT_COMMUNITY = {
     "endpoint_forms": "what an endpoint accepts is the same, whichever community asks",
+    "hosted_communities": "the registry lists all communities",
     "search_.*": "the search is a projection in a file of its own",
 }
 

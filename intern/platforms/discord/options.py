@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from intern.chat.options import ConversationOptions
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
@@ -54,6 +54,18 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
     def site(self) -> str:
         """What links to messages and invitations begin with: the server of `rest_url`."""
         return self.rest_url.partition("/api")[0].rstrip("/")
+
+
+class HostingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Each server that invites the bot is a community by itself, with these limits unless it has its own."""
+
+    enabled: bool = False
+    questions_per_day: Annotated[int, Meta(ge=0)] = 0
+    """Batches that go to a model on a day (UTC); 0: no limit."""
+    sources: Annotated[int, Meta(ge=0)] = 0
+    """Addresses of documents; 0: no limit."""
+    cost_per_day: Annotated[float, Meta(ge=0)] = 0.0
+    """In the currency of `llm.prices`; 0: no limit."""
 
 
 def _check(name: str, snowflakes: Iterable[str]) -> None:

@@ -17,6 +17,18 @@ create table changes (
 ) strict, without rowid;
 create index changes_by_position on changes (community, kind, position);
 
+-- The servers that invited a hosting process. It lists all communities, so it belongs to none of them.
+create table hosted_communities (
+    name text primary key,
+    guild_ids text not null,
+    title text not null,
+    chosen text not null,
+    state text not null,
+    joined_at integer not null,
+    left_at integer,
+    changed_at integer not null
+) strict, without rowid;
+
 -- What was decided about each archived pair, and the topics. A regeneration drafts decisions, and blocks of the next
 -- generation; the current one is the community's. A pair's time is its id's, in microseconds since 1970.
 create table decisions (

@@ -1,0 +1,142 @@
+"""The registry of a process that hosts many communities: which there are, and what each chose.
+
+It is of the whole database and of no community. A server that comes back finds its community as it left it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from itertools import count
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intern.core.clock import Clock
+from intern.core.errors import ConfigError
+from intern.core.ids import GuildId
+from intern.stores.database import DEFAULT_COMMUNITY, Database, Transaction
+from intern.stores.sqlite.store import Store, Table, carried, items, millis, reads, writes
+
+REGISTRY: Final = "*"
+"""What the store binds, so that its writers take turns; no community has this name."""
+_LONGEST_NAME = 40
+"""Characters of a name that is made from a server's; a number may follow."""
+
+
+class Registered(Struct, frozen=True, kw_only=True):
+    """A community in the registry."""
+
+    name: str
+    """Of its rows and its folder."""
+    guild_ids: tuple[GuildId, ...]
+    title: str = ""
+    """Its server's name on Discord when the bot was invited."""
+    chosen: Mapping[str, Mapping[str, Any]] = {}
+    """Its own settings and limits, in the shape of the file."""
+    state: Literal["active", "suspended", "left"] = "active"
+    joined_at: datetime
+    left_at: datetime | None = None
+    """Since when no server of it has the bot. A suspended one stays suspended."""
+
+
+_TABLE = Table("hosted_communities", Registered, millis=("joined_at", "left_at"), json=("guild_ids", "chosen"))
+_INSERT = f"insert into hosted_communities ({_TABLE.columns}, changed_at) values ({'?, ' * len(_TABLE.names)}?)"
+_REPLACE = f"{_INSERT} on conflict (name) do update set {_TABLE.replacing('name')}, changed_at = excluded.changed_at"
+
+
+class CommunityStore(Store):
+    """The registry in the database."""
+
+    def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
+        super().__init__(db.of(REGISTRY), clock=clock)
+
+    @reads
+    def all(self, db: Transaction) -> tuple[Registered, ...]:
+        """Return all communities, by name."""
+        return _TABLE.all(db, "order by name")
+
+    @reads
+    def get(self, db: Transaction, name: str) -> Registered:
+        """Return a community. Raises ConfigError where there is none of that name."""
+        return _one(db, name)
+
+    @reads
+    def left_before(self, db: Transaction, moment: datetime) -> tuple[Registered, ...]:
+        """Return the communities whose servers removed the bot by then."""
+        return _TABLE.all(db, "where left_at <= ? order by name", (millis(moment),))
+
+    async def revision(self) -> tuple[int, int]:
+        """Return a value that every change of the registry changes."""
+        [[number, total]] = await self.db.rows(
+            "select count(*), cast(coalesce(sum(changed_at), 0) as bigint) from hosted_communities"
+        )
+        return int(str(number)), int(str(total))
+
+    @writes
+    def join(self, db: Transaction, guild_id: GuildId, title: str) -> tuple[Registered, bool]:
+        """Return the community of a server that has the bot, made where there is none, and whether it is new.
+
+        One that had removed the bot is active again, unless it is suspended.
+        """
+        known = _of_guild(db, guild_id)
+        if known is not None:
+            if known.left_at is None:
+                return known, False
+            state = "active" if known.state == "left" else known.state
+            return self._put(db, replace(known, state=state, left_at=None)), False
+        taken = {DEFAULT_COMMUNITY, *db.texts("select name from hosted_communities")}
+        name = next(each for each in _names(title) if each not in taken)
+        now = self.clock.now()
+        return self._put(db, Registered(name=name, guild_ids=(guild_id,), title=title[:100], joined_at=now)), True
+
+    @writes
+    def leave(self, db: Transaction, guild_id: GuildId) -> Registered | None:
+        """Note that a server removed the bot, and return its community; None where none is known."""
+        known = _of_guild(db, guild_id)
+        if known is None or known.left_at is not None:
+            return known
+        state = "left" if known.state == "active" else known.state
+        return self._put(db, replace(known, state=state, left_at=self.clock.now()))
+
+    @writes
+    def change(self, db: Transaction, name: str, work: Callable[[Registered], Registered]) -> Registered:
+        """Replace a community by what `work` makes of it, and return that. Raises ConfigError as `get` does.
+
+        `work` may be run again. What it raises leaves the community as it was.
+        """
+        return self._put(db, work(_one(db, name)))
+
+    @writes
+    def remove(self, db: Transaction, name: str) -> None:
+        """Remove a community from the registry. What the database knows of it is not touched."""
+        db.run("delete from hosted_communities where name = ?", (carried(name),))
+
+    def _put(self, db: Transaction, value: Registered) -> Registered:
+        # Two changes within a millisecond, or a clock that lags, must not look like none.
+        last = db.number("select changed_at from hosted_communities where name = ?", (value.name,))
+        row = _TABLE.row(value)
+        db.run(_REPLACE, (*row, max(millis(self.clock.now()), last + 1)))
+        return _TABLE.struct(row)
+
+
+def _one(db: Transaction, name: str) -> Registered:
+    found = _TABLE.first(db, "where name = ?", (carried(name),))
+    if found is None:
+        raise ConfigError(f"there is no community {name[:80]!r}; `intern community list` names all")
+    return found
+
+
+def _of_guild(db: Transaction, guild_id: GuildId) -> Registered | None:
+    return _TABLE.first(db, f"where ? in {items('guild_ids')}", (guild_id,))
+
+
+def _names(title: str) -> Iterator[str]:
+    """Yield names for a server, the plainest first."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9]+", "-", plain)[:_LONGEST_NAME].strip("-") or "server"
+    yield name
+    yield from (f"{name}-{n}" for n in count(2))

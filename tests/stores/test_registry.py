@@ -1,0 +1,113 @@
+"""The registry of a process that hosts many communities."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from intern.core.errors import ConfigError
+from intern.core.ids import GuildId
+from intern.stores.sqlite.communities import CommunityStore, Registered
+from tests.engines import open_database
+from tests.fakes import HandClock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
+
+ONE, OTHER = GuildId("1"), GuildId("2")
+
+
+async def test_a_server_that_comes_back_finds_its_community_as_it_left_it(tmp_path: Path) -> None:
+    clock = HandClock()
+    with anyio.fail_after(10):
+        async with await open_database(tmp_path / "intern.db") as db:
+            store = CommunityStore(db, clock=clock)
+            made, is_new = await store.join(ONE, "Rust & Émile's Café")
+            assert (made.name, made.title, made.guild_ids) == ("rust-emile-s-cafe", "Rust & Émile's Café", (ONE,))
+            assert is_new
+            assert await store.join(ONE, "Rust") == (made, False)
+            chose = await store.change(made.name, lambda each: replace(each, chosen={"ai": {"answer_scope": "Rust"}}))
+            left = await store.leave(ONE)
+            assert left == replace(chose, state="left", left_at=clock.now())
+            clock.turn(days=3)
+            assert await store.leave(ONE) == left
+            assert await store.left_before(clock.now() - timedelta(days=7)) == ()
+            assert await store.left_before(clock.now() - timedelta(days=3)) == (left,)
+            assert await store.join(ONE, "Rust") == (chose, False)
+            assert await store.all() == (chose,)
+            assert await store.leave(OTHER) is None
+        async with await open_database(tmp_path / "intern.db") as db:
+            assert await CommunityStore(db).all() == (chose,)
+
+
+async def test_a_suspended_community_stays_suspended_when_its_server_comes_back(tmp_path: Path) -> None:
+    with anyio.fail_after(10):
+        async with await open_database(tmp_path / "intern.db") as db:
+            store = CommunityStore(db, clock=HandClock())
+            made, _ = await store.join(ONE, "One")
+            suspended = await store.change(made.name, lambda each: replace(each, state="suspended"))
+            left = await store.leave(ONE)
+            assert left is not None
+            assert (left.state, left.left_at is None) == ("suspended", False)
+            assert await store.join(ONE, "One") == (suspended, False)
+
+
+async def test_names_are_plain_and_given_once(tmp_path: Path) -> None:
+    titles = ["Default", "gpu", "GPU!", "../../etc", "日本", "", "x" * 99, "x" * 100]
+    with anyio.fail_after(10):
+        async with await open_database(tmp_path / "intern.db") as db:
+            store = CommunityStore(db)
+            names = [(await store.join(GuildId(str(n)), title))[0].name for n, title in enumerate(titles)]
+    assert names == ["default-2", "gpu", "gpu-2", "etc", "server", "server-2", "x" * 40, "x" * 40 + "-2"]
+
+
+async def test_every_change_shows_in_the_revision_whatever_the_clock_says(tmp_path: Path) -> None:
+    clock = HandClock()
+    with anyio.fail_after(10):
+        async with await open_database(tmp_path / "intern.db") as db:
+            store, seen = CommunityStore(db, clock=clock), list[tuple[int, int]]()
+
+            def same(each: Registered) -> Registered:
+                return each
+
+            seen.append(await store.revision())
+            await store.join(ONE, "one")
+            seen.append(await store.revision())
+            await store.change("one", same)
+            seen.append(await store.revision())
+            clock.turn(seconds=-60)
+            await store.change("one", same)
+            seen.append(await store.revision())
+            await store.remove("one")
+            await store.join(OTHER, "one")
+            seen.append(await store.revision())
+            assert await CommunityStore(db).revision() == seen[-1]
+    assert len(set(seen)) == len(seen)
+
+
+async def test_an_unknown_community_and_work_that_fails_change_nothing(tmp_path: Path) -> None:
+    def broken(_: Registered) -> Registered:
+        raise ConfigError("no such key")
+
+    with anyio.fail_after(10):
+        async with await open_database(tmp_path / "intern.db") as db:
+            store = CommunityStore(db.of("another"))
+            made, _ = await store.join(ONE, "one")
+            for name, says in (("two", "there is no community 'two'"), ("one", "no such key")):
+                with pytest.raises(ConfigError, match=says):
+                    await store.change(name, broken)
+            with pytest.raises(ConfigError, match="there is no community"):
+                await store.get("two")
+            assert await CommunityStore(db).get("one") == made
+
+
+async def test_servers_that_join_at_once_get_a_community_each(tmp_path: Path) -> None:
+    with anyio.fail_after(20):
+        async with await open_database(tmp_path / "intern.db") as db, anyio.create_task_group() as tg:
+            for n in range(8):
+                tg.start_soon(CommunityStore(db.of(f"of-{n}")).join, GuildId(str(n)), "same")
+        async with await open_database(tmp_path / "intern.db") as db:
+            assert len(await CommunityStore(db).all()) == 8
