@@ -1,7 +1,8 @@
 """What a community costs a process that hosts many: to open one, to keep it open, and only to know it.
 
 The reference community has 1,000 pairs in 100 topics and 5,000 documents with vectors. It is made once, and its rows
-and files are copied for each of some communities; the first one warms the process up.
+and files are copied for each of some communities; the first one warms the process up. Each is asked by a vector, which
+reads its vectors into the room that all share, and that holds those of two.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, ConversationId, GuildId, TopicName, UserId, position_at
 from intern.core.memory import give_back
 from intern.core.messages import Channel
-from intern.core.records import Capture, Filed, Turn
+from intern.core.records import Capture, Filed, SearchFilter, Turn
 from intern.learning.prompts import block_of
 from intern.platforms.memory import Sandbox
 from intern.runtime.bot import _NoCommands, _NoImages
@@ -53,6 +54,7 @@ PAIRS, TOPICS, FILES = 1000, 100, 375
 OPENED = 8
 KNOWN = 1000
 CHANNELS = 30
+ROOM = 20  # MB
 _WORDS = [
     a + b + c for a in ("ka", "lo", "mi", "nu", "pe") for b in ("den", "fil", "gor", "han") for c in "abdegimnopst"
 ]
@@ -67,10 +69,13 @@ def measure() -> Iterator[Figure]:
         yield Figure("a known community, memory", each, "MB", 0.1)
         asyncio.run(_reference(Path(folder) / "reference"))
         for kind, milliseconds, megabytes in (("reference", 150, 5.0), ("empty", None, 1.2)):
-            cpu, memory = asyncio.run(_opened(Path(folder), kind))
+            cpu, memory, reading, vectors = asyncio.run(_opened(Path(folder), kind))
             bar = float("inf") if milliseconds is None else milliseconds
             yield Figure(f"{kind} community, opened, CPU", cpu, "ms", bar)
             yield Figure(f"{kind} community, open, memory", memory, "MB", megabytes)
+            if kind == "reference":
+                yield Figure("reference community, its vectors read at the first question, CPU", reading, "ms")
+                yield Figure(f"vectors of {OPENED} reference communities, memory", vectors, "MB", ROOM)
 
 
 def _settings(folder: Path, **more: Any) -> Settings:
@@ -125,10 +130,10 @@ def _file(block: Any, filed: Filed, change: Any) -> None:
     change.decide(filed)
 
 
-async def _opened(folder: Path, kind: str) -> tuple[float, float]:
-    """Return the median CPU and memory of one, without the first."""
-    defaults = _settings(folder / f"host of {kind}")
-    cpu, memory = list[float](), list[float]()
+async def _opened(folder: Path, kind: str) -> tuple[float, float, float, float]:
+    """Return medians of one, without the first: CPU, memory, CPU for its vectors; and the memory of all vectors."""
+    defaults = _settings(folder / f"host of {kind}", search={"megabytes": ROOM})
+    cpu, memory, reading = list[float](), list[float](), list[float]()
     async with AsyncExitStack() as stack:
         host = await stack.enter_async_context(open_host(defaults, SystemClock()))
         tg = await stack.enter_async_context(anyio.create_task_group())
@@ -146,11 +151,26 @@ async def _opened(folder: Path, kind: str) -> tuple[float, float]:
             tg.start_soon(partial(run_pipeline, parts, stop=anyio.Event()))
             await sandbox.wait_ready()
             cpu.append(1000 * (process_time() - began))
+            if kind == "reference":
+                store = _store(community.name)
+                began = process_time()
+                assert await store.by_vector(_VECTOR, ENGLISH.name, SearchFilter(), 10)
+                reading.append(1000 * (process_time() - began))
             # Its actors look around once, which is no part of opening, but of the memory.
             await anyio.sleep(3)
             memory.append(_held() - held)
+        vectors = host.shared.room.held / 1e6
         tg.cancel_scope.cancel()
-    return median(cpu[1:]), median(memory[1:])
+    return median(cpu[1:]), median(memory[1:]), median(reading[1:] or [0.0]), vectors
+
+
+_VECTOR = np.eye(1, 384, dtype="<f4").tobytes()
+
+
+def _store(community: str) -> SqliteSearchStore:
+    """Return the search of an open community, which nothing hands out."""
+    found = (each for each in gc.get_objects() if isinstance(each, SqliteSearchStore))
+    return next(each for each in found if each.db.community == community)
 
 
 def _copy_rows(source: Path, host: Host, community: str) -> None:

@@ -1,4 +1,4 @@
-"""Memory that nothing uses any more, given back to the system."""
+"""Memory: one bound for the caches of a process, and what nothing uses any more, given back to the system."""
 
 from __future__ import annotations
 
@@ -6,12 +6,54 @@ import ctypes
 import gc
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Protocol
 
 from anyio import sleep
 from anyio.to_thread import run_sync
 
 EVERY_SECONDS = 10.0
 """Memory that was freed since counts as in use for the system: in a minute under load, some 15 MB."""
+
+
+class Cache(Protocol):
+    """Something that can be read again."""
+
+    def let_go(self) -> None:
+        """Hold nothing any more. Called on any thread, also while a reader goes on with what it took."""
+        ...
+
+
+class Room:
+    """The bytes that caches may hold together. Those that were used least recently go first. For any thread."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._held: dict[Cache, int] = {}
+        self._lock = Lock()
+
+    @property
+    def held(self) -> int:
+        """The bytes that all caches hold."""
+        return sum(self._held.values())
+
+    def take(self, cache: Cache, size: int) -> bool:
+        """Note that a cache is used now and holds so many bytes. Return False where it would never fit."""
+        with self._lock:
+            self._held.pop(cache, None)
+            if size > self.most:
+                return False
+            self._held[cache] = size
+            while self.held > self.most:
+                oldest = next(iter(self._held))
+                del self._held[oldest]
+                oldest.let_go()
+            return True
+
+    def leave(self, cache: Cache) -> None:
+        """Count a cache no more."""
+        with self._lock:
+            self._held.pop(cache, None)
 
 
 def give_back() -> None:

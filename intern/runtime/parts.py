@@ -106,7 +106,7 @@ class Host(NamedTuple):
 async def open_host(settings: Settings, clock: Clock) -> AsyncGenerator[Host]:
     """Hold the data folder, and open what communities share there."""
     with FolderLock(settings.data.dir) as lock:
-        async with await open_database(settings) as db, Shared() as shared:
+        async with await open_database(settings) as db, Shared(settings.search.megabytes) as shared:
             yield Host(lock, db, shared, clock)
 
 
@@ -154,7 +154,7 @@ async def parts_of(
         section = "llm" if settings.llm_kb is None else "llm.kb"
         learning = watch.over(opened.learning, work="learning", section=section)
         watched = opened._replace(answering=watch.over(opened.answering), learning=learning)
-        opening = partial(Writer, embedder=embedder, templates=shared.templates)
+        opening = partial(Writer, embedder=embedder, templates=shared.templates, room=shared.room)
         writer = await run_sync(opening, settings, db, watched.learning, clock)
         await writer.stores.check_own()
         if settings.ai.repeat and isinstance(opened.answering, EndpointModel):  # rules cost nothing

@@ -22,6 +22,7 @@ from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, TopicName
 from intern.core.log import get_logger
+from intern.core.memory import Room
 from intern.core.records import CapturedPair, IndexEntry
 from intern.facts.prompts import EXTRACT
 from intern.learning import classifying, prompts
@@ -45,6 +46,7 @@ from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMAR
 from intern.stores.archive import Archive
 from intern.stores.database import Database
 from intern.stores.library import topic_id
+from intern.stores.options import SearchOptions
 from intern.stores.sqlite.knowledge import Draft, Knowledge
 from intern.stores.sqlite.usage import FormLog, UsageLog, VectorMemory
 
@@ -76,12 +78,14 @@ class Models(NamedTuple):
 
 
 class Shared:
-    """What the communities of a process share: connections to endpoints, and the templates of prompts and messages.
+    """What the communities of a process share: connections to endpoints, templates of prompts and messages, and memory.
 
     Everything is opened at first use. Leaving the block closes it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, megabytes: int = SearchOptions().megabytes) -> None:
+        self.room = Room(10**6 * megabytes)
+        """For vectors."""
         self._lines: dict[tuple[str, ...], Line] = {}
         self._templates: dict[str, Templates] = {}
         self._wordings: dict[tuple[str, ...], Wordings] = {}

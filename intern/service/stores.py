@@ -18,6 +18,7 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
+from intern.core.memory import Room
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.learning.forgetting import traces_of
 from intern.models.templates import Templates
@@ -57,12 +58,12 @@ def write_whole(file: Path, data: bytes) -> None:
     FileLayer().write_atomically(file, data)
 
 
-def search_of(settings: Settings, db: Database) -> SqliteSearchStore:
-    """Open the search, with the vector engine that the settings name."""
+def search_of(settings: Settings, db: Database, room: Room | None = None) -> SqliteSearchStore:
+    """Open the search, with the vector engine that the settings name, and with the room that vectors share."""
     copy = vector_copy_of(settings, db)
     if copy is not None:
         db.close_with(copy.engine.aclose)
-    return SqliteSearchStore(db, settings.paths.search, copy)
+    return SqliteSearchStore(db, settings.paths.search, copy, room or Room(10**6 * settings.search.megabytes))
 
 
 def vector_copy_of(settings: Settings, db: Database) -> VectorCopy | None:
@@ -101,6 +102,7 @@ class Stores:
         *,
         holds: bool = True,
         templates: OpenTemplates = templates_of,
+        room: Room | None = None,
     ) -> None:
         """Open the stores, and finish what a killed process left half done, if this process `holds` the folder. Blocks.
 
@@ -135,7 +137,7 @@ class Stores:
         self.names = NameStore(db)
         self.roles = RoleStore(db, clock=clock)
         self.questions = Questions(db, clock=clock, emails=settings.kb.mask_emails)
-        self.search = search_of(settings, db)
+        self.search = search_of(settings, db, room)
         opened = partial(templates, settings)
         self.recorder = Recorder(db, settings.recorder, opened, clock=clock, emails=settings.kb.mask_emails)
         self._version: object = None

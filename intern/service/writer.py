@@ -20,6 +20,7 @@ from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import ConversationId, MessageId, QAId, UserId, answered_conversation, answered_thread
 from intern.core.log import get_logger
+from intern.core.memory import Room
 from intern.core.records import Capture, CapturedPair, Decision, Forgotten, Withdrawn
 from intern.core.text.masking import mask_secrets
 from intern.facts.extracting import Came, Extractor, at_once
@@ -279,6 +280,7 @@ class Writer:
         *,
         embedder: Embedder | None = None,
         templates: OpenTemplates = templates_of,
+        room: Room | None = None,
     ) -> None:
         """Open the stores, and finish what a killed process left half done. Blocks.
 
@@ -286,7 +288,7 @@ class Writer:
         `web` fetches pages and `policy` says which; both are for tests.
         """
         self._settings, self._clock = settings, clock
-        self.stores = stores = Stores(settings, db, clock, files, templates=templates)
+        self.stores = stores = Stores(settings, db, clock, files, templates=templates, room=room)
         model = stores.recorder.over(model, settings.kb_model.known_as)
         self.indexing = Indexing(stores, model, embedder)
         self.learning = Learning(stores, model, self.indexing)

@@ -22,6 +22,7 @@ from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
 from intern.core.ids import SourceId
+from intern.core.memory import Room
 from intern.core.records import SearchDocument, SearchFilter, SearchKind
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -151,7 +152,7 @@ async def test_nothing_secret_can_be_put(tmp_path: Path) -> None:
 
 
 async def test_what_another_process_writes_is_found_without_reading_all_again(tmp_path: Path) -> None:
-    vectors = Vectors()
+    vectors = Vectors(Room(10**6))
     with fail_after(20):
         async with opened(tmp_path) as (_, db), await Database.open(tmp_path / "intern.db") as other:
             ours, theirs = (SqliteSearchStore(each, tmp_path / "search.db") for each in (db, other))
@@ -190,7 +191,7 @@ async def test_after_a_change_most_vectors_stay_where_they_are(tmp_path: Path) -
 
 
 async def test_whoever_slept_through_too_many_changes_reads_all_again(tmp_path: Path) -> None:
-    vectors = Vectors()
+    vectors = Vectors(Room(10**6))
     with fail_after(20):
         async with opened(tmp_path) as (_, db):
             store = SqliteSearchStore(db, tmp_path / "search.db")
@@ -213,7 +214,7 @@ async def test_whoever_slept_through_too_many_changes_reads_all_again(tmp_path: 
 
 
 async def test_many_looks_at_once_share_one_copy(tmp_path: Path) -> None:
-    vectors = Vectors()
+    vectors = Vectors(Room(10**6))
     with fail_after(20):
         async with opened(tmp_path) as (_, db):
             store = SqliteSearchStore(db, tmp_path / "search.db")
@@ -224,6 +225,24 @@ async def test_many_looks_at_once_share_one_copy(tmp_path: Path) -> None:
                 for _ in range(8):
                     tg.start_soon(alike, store, vector(0))
             assert vectors.reads == 1
+
+
+async def test_communities_share_the_room_and_the_one_asked_least_recently_reads_again(tmp_path: Path) -> None:
+    one = len(vector(0))
+    room = Room(2 * one)
+    with fail_after(20):
+        async with opened(tmp_path) as (_, db):
+            stores = [SqliteSearchStore(db.of(n), tmp_path / f"{n}.db", room=room) for n in "abc"]
+            for store in stores:
+                await store.put([document("kb:a", "a")])
+                await store.put_vectors("m", [(document("kb:a", "a"), vector(0))])
+            a, b, c = stores
+            for store in (a, b, a, c, a, b):
+                assert await alike(store, vector(0)) == ["kb:a"]
+                assert room.held <= 2 * one
+            held = [(each.vectors.held, each.vectors.reads) for each in stores if each.vectors is not None]
+            assert held == [(1, 1), (1, 2), (0, 1)]
+        assert room.held == 0, "all are closed"
 
 
 @pytest.mark.rest
@@ -263,7 +282,7 @@ def test_after_any_sequence_of_changes_likeness_is_as_computed_one_by_one(
         with fail_after(30), tempfile.TemporaryDirectory() as folder:
             async with opened(Path(folder)) as (store, db):
                 reading = SqliteSearchStore(db, Path(folder) / "search.db")
-                reading.vectors = Vectors(most_held=0)  # holds nothing: reads the disk each time
+                reading.vectors = Vectors(Room(0))  # holds nothing: reads the disk each time
                 known = Known({}, {})
                 for act, n, more in acts:
                     await _act(store, known, act, f"kb:{n}", more)

@@ -21,10 +21,12 @@ from msgspec.structs import replace
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
+from intern.core.memory import Room
 from intern.core.records import Match, Scored, SearchDocument, SearchFilter, SearchPart
 from intern.core.text.language import language_of
 from intern.core.text.words import plain_words, stems_of, unspaced_runs
 from intern.stores.database import Database, Row, Transaction, Value
+from intern.stores.options import SearchOptions
 from intern.stores.sqlite.database import Database as SqliteFile, is_damage
 from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, Documents, identity
 from intern.stores.sqlite.knowledge import changes_after
@@ -124,8 +126,9 @@ class SqliteSearchStore(Documents):
 
     vectors: Vectors | None = None
 
-    def __init__(self, db: Database, path: Path, engine: VectorCopy | None = None) -> None:
+    def __init__(self, db: Database, path: Path, engine: VectorCopy | None = None, room: Room | None = None) -> None:
         super().__init__(db)
+        self._room = room or Room(10**6 * SearchOptions().megabytes)
         self.engine = engine
         """Proposes what may be like a vector, in place of vectors in memory."""
         self._path = path
@@ -252,7 +255,7 @@ class SqliteSearchStore(Documents):
                 f'vectors cannot be compared without {error.name}; pip install "intern[embeddings]", or set '
                 'embeddings.provider = "none"'
             ) from error
-        self.vectors = self.vectors or Vectors()
+        self.vectors = self.vectors or Vectors(self._room)
         return self.vectors, Asked(model, vector)
 
     async def optimize(self) -> None:
@@ -274,7 +277,7 @@ class SqliteSearchStore(Documents):
         """Make the file anew from documents and vectors, and return it."""
         async with self._opening:
             await run_sync(_remove, self._path)
-            self.vectors = None
+            await self._let_go()
             self._file = file = await self._opened()
             self._seen = await file.write(self._follow)
         return file
@@ -331,7 +334,13 @@ class SqliteSearchStore(Documents):
     async def _opened_file(self) -> Database:
         file = await SqliteFile.open(self._path, schema=await run_sync(partial(_SCHEMA.read_text, encoding="utf-8")))
         self.db.close_with(file.close)
+        self.db.close_with(self._let_go)
         return file
+
+    async def _let_go(self) -> None:
+        vectors, self.vectors = self.vectors, None
+        if vectors is not None:
+            self._room.leave(vectors)
 
     def _follow(self, tx: Transaction) -> int:
         """Copy what changed since, in one transaction with the position. Return that. Called on the file's thread."""

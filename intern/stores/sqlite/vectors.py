@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from intern.core.ids import SourceId
+from intern.core.memory import Room
 from intern.core.records import SearchFilter
 from intern.stores.database import Row, Transaction
 from intern.stores.sqlite.store import IN, as_json
@@ -24,23 +25,19 @@ Floats: TypeAlias = NDArray[np.float32]
 Numbers: TypeAlias = NDArray[np.int64]
 Slots: TypeAlias = NDArray[np.intp]
 
-MOST_HELD = 256 * 1024 * 1024
-"""Bytes of vectors, 250,000 of 256 numbers each. Where there are more, each look reads all of them from the disk."""
-
 # Read at a time, and copied at a time when some change: all at once would need their room twice more.
 _BLOCK = 4096
 
 # What a filter asks for, but for the time: few different ones, however many documents.
 _GROUP = "kind, part, type, status, visibility, guild_id"
-_READ = (
-    f"select rid, source_id, substr(at, 1, 26), vector, {_GROUP} from search_vectors join search_documents using (rid)"
-)
+_READ = f"select rid, source_id, at, vector, {_GROUP} from search_vectors join search_documents using (rid)"
 _NEXT_BLOCK = f"{_READ} where model = ? and rid > ? and length(vector) = ? order by rid limit {_BLOCK}"
 _THESE = f"{_READ} where rid {IN} and model = ? and length(vector) = ?"
 _COUNT = "select count(*) from search_vectors where model = ?"
 # Each by itself is a look at one end of the table; both at once would go through all of it.
 _NOTED = "select coalesce((select min(n) from search_changes), 0), coalesce((select max(n) from search_changes), 0)"
 _OF_SOURCES = f"select rid from search_documents where source_id {IN}"
+_SHRINK = "pragma shrink_memory"  # SQLite would keep 2 MB of the pages just read
 _CHANGED = "select distinct rid from search_changes where n > ?"
 
 
@@ -61,10 +58,13 @@ class Asked:
 
 
 class Vectors:
-    """The vectors of the model that was asked for last, and of no other."""
+    """The vectors of the model that was asked for last, and of no other.
 
-    def __init__(self, most_held: int = MOST_HELD) -> None:
-        self._most_held = most_held
+    Where they do not fit into the room, each look reads all of them from the disk.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
         self._lock = Lock()
         self._copy: _Copy | None = None
         self.reads = 0
@@ -73,7 +73,12 @@ class Vectors:
     @property
     def held(self) -> int:
         """How many are in memory."""
-        return 0 if self._copy is None else self._copy.size
+        copy = self._copy
+        return 0 if copy is None else copy.size
+
+    def let_go(self) -> None:
+        """Hold none any more. A search that goes on keeps what it took."""
+        self._copy = None
 
     def like(
         self,
@@ -101,14 +106,18 @@ class Vectors:
 
     def _current(self, db: Transaction, asked: Asked) -> _Copy | None:
         """Return the copy, as new as what `db` sees or newer; None where there are too many to hold."""
-        if self._copy is None or not self._copy.is_of(asked) or not self._copy.catch_up(db):
-            self._copy = None  # gives its room to the next one
-            if db.number(_COUNT, (asked.model,)) * asked.width <= self._most_held:
-                self._copy = _Copy.read(db, asked)
-                self.reads += 1
-        elif self._copy.size * asked.width > self._most_held:
-            self._copy = None
-        return self._copy
+        copy = self._copy
+        if copy is None or not copy.is_of(asked) or not copy.catch_up(db):
+            self._copy = copy = None  # gives its room to the next one
+            if not self._room.take(self, db.number(_COUNT, (asked.model,)) * asked.width):
+                return None
+            copy = _Copy.read(db, asked)
+            self.reads += 1
+        self._copy = copy
+        # Again: it may have grown, or was let go meanwhile.
+        if not self._room.take(self, copy.size * asked.width):
+            self._copy = copy = None
+        return copy
 
 
 class _Scored(NamedTuple):
@@ -161,6 +170,7 @@ class _Copy:
         _, copy._seen = _noted(db)
         for rows in _blocks_of(db, asked):
             copy.add(rows)
+        db.rows(_SHRINK)
         return copy
 
     def is_of(self, asked: Asked) -> bool:
@@ -213,7 +223,7 @@ class _Copy:
             np.array(rids, np.int64),
             # 64 bits that differ for each source, as far as anybody outside of this process can tell.
             np.array([*map(hash, sources)], np.int64),
-            np.array(moments, "datetime64[us]").astype(np.int64),
+            np.array([each[:26] for each in moments], "datetime64[us]").astype(np.int64),
             np.array(group_of, np.int64),
             np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(rows), -1),
         )
