@@ -155,6 +155,8 @@ def in_words(hint: Any) -> str:
         return _list_in_words(arguments[0])
     if kind in {UnionType, Union}:
         return " or ".join(in_words(each) for each in arguments if each is not type(None))
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return "a table with " + " and ".join(f"`{name}` ({in_words(each)})" for name, each in _types(hint).items())
     return {
         str: "a text",
         Path: "a path",
@@ -169,7 +171,7 @@ def _list_in_words(kind: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, Struct):
         fields = (f"`{name}` ({in_words(hint)})" for name, hint in _types(kind).items())
         return f"tables; the keys of each: {'; '.join(fields)}"
-    return {"a text": "a list of texts"}[in_words(kind)]
+    return {"a text": "a list of texts", "a whole number": "a list of whole numbers"}[in_words(kind)]
 
 
 def _bounds(meta: Meta) -> str:

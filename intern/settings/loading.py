@@ -217,6 +217,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(NO_ACCOUNT)
         if not self.discord.guild_ids and not self.hosting.enabled:
             raise ConfigError(NO_SERVERS)
+        self.discord.require_shards()
         self.require_model()
 
     def require_model(self) -> None:

@@ -289,7 +289,7 @@ async def test_an_unreadable_payload_costs_itself_alone() -> None:
     [
         (4004, r"discord\.token"),
         (4010, "4010"),
-        (4011, r"sharded.*discord\.guild_ids"),
+        (4011, r"more shards.*discord\.shards"),
         (4012, "4012"),
         (4013, "4013"),
         (4014, "switch on the Message Content Intent"),
@@ -490,7 +490,7 @@ async def test_a_day_with_too_many_sessions_is_waited_out() -> None:
 
 
 async def test_a_session_that_may_not_begin_is_waited_for_loudly_and_leaving_meanwhile_leaves_nothing_behind() -> None:
-    with fail_after(5), Overheard("intern.platforms.discord.gateway", "discord_session_starts_used_up") as us:
+    with fail_after(5), Overheard("intern.platforms.discord.shards", "discord_session_starts_used_up") as us:
         async with DiscordDouble() as discord, nothing_left_behind(), create_task_group() as tg:
             discord.world.session_starts_left = 0
             tg.start_soon(listen_to_the_end, discord)

@@ -8,11 +8,34 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from intern.chat.options import ConversationOptions
+from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.text.masking import Secret, settings_repr
 
 NO_ACCOUNT = "discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml"
 NO_SERVERS = 'discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]'
+
+
+class ShardChoice(Struct, frozen=True, forbid_unknown_fields=True):
+    """Some of a bot's shards, for this process."""
+
+    ids: tuple[int, ...]
+    """The shards that this process connects, from 0 to `of` - 1."""
+    of: Annotated[int, Meta(ge=1, le=100_000)]
+    """How many shards the bot has in all; the same number in every process."""
+
+    def __post_init__(self) -> None:
+        if not self.ids:
+            raise ValueError("ids is empty: name at least one shard, as in { ids = [0], of = 1 }")
+        if beyond := [each for each in self.ids if not 0 <= each < self.of]:
+            raise ValueError(f"ids has {beyond[0]}, but shards are numbered from 0 to {self.of - 1} (of = {self.of})")
+        if len(set(self.ids)) < len(self.ids):
+            raise ValueError("ids must name each shard once")
+
+
+def shard_of(guild_id: GuildId, of: int) -> int:
+    """Return the shard that Discord sends the events of a server to."""
+    return (int(guild_id) >> 22) % max(1, of)
 
 
 class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +56,9 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
     """Seconds of history that are read when a server is met for the first time."""
     handoff_role_id: RoleId = RoleId("")
     """The one role that may ever be mentioned, and only where a question is handed over to the team."""
+    shards: str | ShardChoice = "auto"
+    """The shards of the gateway that this process connects: "auto" (all, as many as Discord recommends), or some of a
+    number, such as { ids = [0, 1], of = 12 }. Only a bot on more than 2,500 servers needs several."""
     rest_url: str = "https://discord.com/api/v10"
     """Discord, or another server that speaks as Discord does. The gateway's own address is asked for there."""
 
@@ -47,8 +73,20 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
             raise ValueError("channels must name each channel once")
         if self.handoff_role_id:
             _check("handoff_role_id", (self.handoff_role_id,))
+        if isinstance(self.shards, str) and self.shards != "auto":
+            raise ValueError('shards must be "auto" or a table, as in { ids = [0, 1], of = 12 }')
         if not self.rest_url.startswith(("http://", "https://")):
             raise ValueError("rest_url must begin with https:// (or http://)")
+
+    def require_shards(self) -> None:
+        """Raise ConfigError where the shards of this process leave out one of its servers."""
+        if isinstance(self.shards, ShardChoice):
+            for guild_id in self.guild_ids:
+                if (shard := shard_of(guild_id, self.shards.of)) not in self.shards.ids:
+                    raise ConfigError(
+                        f"discord.shards leaves out shard {shard}, which server {guild_id} of discord.guild_ids is on: "
+                        f'add {shard} to discord.shards.ids, or set discord.shards = "auto"'
+                    )
 
     @property
     def site(self) -> str:

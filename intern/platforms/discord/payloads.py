@@ -329,12 +329,16 @@ class RawStartLimit(Struct, frozen=True):
     remaining: int
     reset_after: float
     """Milliseconds."""
+    max_concurrency: int = 1
+    """How many shards may IDENTIFY within 5 seconds."""
 
 
 class RawGateway(Struct, frozen=True):
     """Where the gateway is."""
 
     url: str
+    shards: int = 1
+    """How many Discord recommends."""
     session_start_limit: RawStartLimit | None = None
 
 

@@ -1,0 +1,473 @@
+"""The connections to Discord's gateway, one for each shard that this process holds. asyncio only.
+
+hikari resumes and reconnects by itself; what it takes for the end although Discord does not is begun anew here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import hikari
+from anyio import move_on_after
+from hikari.impl import GatewayShardImpl, HTTPSettings, ProxySettings
+
+from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError, KnowledgeError
+from intern.core.ids import GuildId
+from intern.core.log import get_logger
+from intern.platforms.discord.options import ShardChoice, shard_of
+from intern.platforms.discord.payloads import RawGateway
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API
+
+_log = get_logger(__name__)
+# Discord resets the token of a bot that begins more than 1,000 sessions within 24 hours (its reference, "Gateway",
+# "Session Start Limit"); a bot in thousands of servers may begin more.
+_A_DAY: Final = 24 * 3600.0  # seconds
+_OURS: Final = 0.9  # the share of them that we use
+_MOST: Final = 900  # until Discord has said how many there are
+_LATELY: Final = 3600.0  # sessions begun within these seconds make the next one wait longer
+_LONGEST_PAUSE: Final = 96.0  # seconds; nothing is heard meanwhile, and a day has 900 sessions
+_STEADY_SECONDS: Final = 300.0  # a connection that held so long was a good one
+_BETWEEN_IDENTIFIES: Final = 5.0  # seconds, for `max_concurrency` shards at a time
+GOODBYE_SECONDS: Final = 3.5  # for closing everything; measured: 0.3, or 3 where a writing call hangs
+
+# Close codes after which Discord forbids to come back (its reference, "Gateway Close Event Codes").
+_FOR_GOOD: Final[Mapping[int, str]] = {
+    4004: LOGIN_REFUSED,
+    4010: "Discord refuses the connection for good (close code 4010, invalid shard): correct discord.shards",
+    4011: "Discord refuses the connection for good (close code 4011): this bot is on so many servers that it needs "
+    'more shards. Set discord.shards = "auto", or a larger `of`, and restart every process of this bot',
+    4012: "Discord refuses the connection for good (close code 4012, invalid API version); update intern",
+    4013: "Discord refuses the connection for good (close code 4013, invalid intents); update intern",
+    4014: "this bot may not read messages (close code 4014): switch on the Message Content Intent in the developer "
+    "portal, https://discord.com/developers/applications, your application, Bot, Privileged Gateway Intents",
+}
+
+
+class SessionStarts:
+    """When a shard may begin its next session: after pauses that grow with how many of its own there were lately.
+
+    All shards together begin at most nine tenths of what Discord allows a day.
+    Times are seconds of any clock that only goes forward. Pure: the caller waits.
+    """
+
+    def __init__(self, first_pause: float = 1.0) -> None:
+        self._first_pause = first_pause
+        self._begun: deque[tuple[float, int]] = deque()
+        self._most = _MOST
+        self._earlier = 0
+        self._earlier_count_until = 0.0
+
+    def told(self, *, total: int, remaining: int, reset_after: float, now: float) -> None:
+        """Discord's own count, which knows of sessions that were begun before this process, or by others."""
+        self._forget(now)
+        self._most = int(_OURS * total)
+        self._earlier = max(0, total - remaining - len(self._begun))
+        self._earlier_count_until = now + reset_after
+
+    def begun(self, now: float, shard: int = 0) -> None:
+        """Count a session that begins."""
+        self._begun.append((now, shard))
+
+    @property
+    def count(self) -> int:
+        """Sessions that count against today's, as far as we know."""
+        return len(self._begun) + self._earlier
+
+    def pause(self, now: float, shard: int = 0) -> float:
+        """Seconds to wait before the next session of a shard."""
+        self._forget(now)
+        lately = [at for at, whose in self._begun if whose == shard and at > now - _LATELY]
+        pause = 0.0
+        if lately:
+            grown = self._first_pause * 2.0 ** min(len(lately) - 1, 30)
+            pause = lately[-1] + min(grown, _LONGEST_PAUSE) - now
+        return max(0.0, pause, self.wait_for_a_day(now))
+
+    def wait_for_a_day(self, now: float) -> float:
+        """Seconds until one of today's sessions counts no more; 0 while there are any left."""
+        self._forget(now)
+        if self.count < self._most:
+            return 0.0
+        ends = [self._begun[0][0] + _A_DAY] if self._begun else []
+        ends += [self._earlier_count_until] if self._earlier else []
+        return min(ends, default=now) - now
+
+    def _forget(self, now: float) -> None:
+        while self._begun and self._begun[0][0] + _A_DAY <= now:
+            self._begun.popleft()
+        if self._earlier_count_until <= now:
+            self._earlier = 0
+
+
+Turn = Callable[[int], AbstractAsyncContextManager[None]]
+"""A turn to IDENTIFY, of a bucket (shard % max_concurrency). It is entered before IDENTIFY and left 5 seconds after."""
+
+
+def no_turn(_bucket: int) -> AbstractAsyncContextManager[None]:
+    """Wait for no other process."""
+    return nullcontext()
+
+
+class _Turns:
+    """Turns to IDENTIFY: one at a time in each bucket, `between` seconds apart."""
+
+    def __init__(self, across: Turn, between: float) -> None:
+        self._across, self._between = across, between
+        self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._holders: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def of(self, bucket: int) -> AsyncGenerator[None]:
+        """Wait for a turn of this bucket. It ends `between` seconds after the block."""
+        entered, identified = asyncio.Event(), asyncio.Event()
+        holder = asyncio.create_task(self._hold(bucket, entered, identified), name=f"discord: identify turn {bucket}")
+        self._holders.add(holder)
+        holder.add_done_callback(self._holders.discard)
+        holder.add_done_callback(_retrieved)
+        waiter = asyncio.create_task(entered.wait(), name="discord: wait for a turn")
+        try:
+            await asyncio.wait({holder, waiter}, return_when=asyncio.FIRST_COMPLETED)
+            if not entered.is_set():
+                holder.result()
+            yield
+        finally:
+            waiter.cancel()
+            if entered.is_set():
+                identified.set()
+            else:
+                holder.cancel()
+
+    def close(self) -> None:
+        """Give up every turn."""
+        for holder in self._holders:
+            holder.cancel()
+
+    async def _hold(self, bucket: int, entered: asyncio.Event, identified: asyncio.Event) -> None:
+        async with self._locks[bucket], self._across(bucket):
+            entered.set()
+            await identified.wait()
+            await asyncio.sleep(self._between)
+
+
+Begin = Callable[[int], AbstractAsyncContextManager[None]]
+
+
+class _Sink:
+    """Stands where a shard expects hikari's event manager and event factory, as far as it calls them."""
+
+    def __init__(self, take: Callable[[str, Mapping[str, Any]], None], connected: Callable[[], object]) -> None:
+        self._take, self._connected = take, connected
+
+    def consume_raw_event(self, name: str, _shard: object, payload: Mapping[str, Any]) -> None:
+        self._take(name, payload)
+
+    def deserialize_connected_event(self, _shard: object) -> None:
+        self._connected()
+
+    def deserialize_disconnected_event(self, _shard: object) -> None: ...
+
+    async def dispatch(self, _event: object, *, return_tasks: bool = False) -> None: ...
+
+
+class Shard(GatewayShardImpl):
+    """One connection; `hold` is all there is to do with it. The sink takes each dispatch, in order.
+
+    `begin` is entered before each new session and left when Discord has welcomed us. asyncio only.
+    """
+
+    __slots__ = ("_begin", "_tasks")
+
+    def __init__(
+        self, sink: _Sink, begin: Begin, *, token: str, url: str, intents: hikari.Intents, shard: int, of: int
+    ) -> None:
+        events: Any = sink
+        super().__init__(
+            event_factory=events,
+            event_manager=events,
+            http_settings=HTTPSettings(),
+            intents=intents,
+            proxy_settings=ProxySettings(),
+            token=token,
+            url=url,
+            shard_id=shard,
+            shard_count=of,
+        )
+        self._begin = begin
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def hold(self) -> None:
+        """Connect, and reconnect, until cancelled or until hikari takes something for the end, which is raised."""
+        self._handshake_event = asyncio.Event()
+        try:
+            await self._keep_alive()
+        finally:
+            self._non_priority_rate_limit.close()
+            self._total_rate_limit.close()
+        if self._is_closing:
+            raise asyncio.CancelledError  # which hikari has swallowed
+
+    async def _connect(self) -> tuple[asyncio.Task[None], ...]:
+        try:
+            if self._seq is not None:
+                return await super()._connect()
+            async with self._begin(self._shard_id):
+                return await super()._connect()
+        except BaseException:
+            # hikari forgets the tasks of a handshake that failed.
+            await self._let_go()
+            raise
+
+    async def _heartbeat(self, heartbeat_interval: float) -> None:
+        self._note_task()
+        await super()._heartbeat(heartbeat_interval)
+
+    async def _poll_events(self) -> None:
+        self._note_task()
+        await super()._poll_events()
+
+    def _note_task(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "hikari runs these in tasks of their own"
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_retrieved)
+
+    async def _let_go(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """One shard that this process holds."""
+
+    connection: Shard | None = None
+    task: asyncio.Task[None] | None = None
+    welcomed: bool = False
+
+
+class Shards:
+    """The shards that this process holds, each with its connection.
+
+    `take` gets each dispatch with its shard, in order for each shard. `ask` asks Discord where the gateway is.
+    """
+
+    def __init__(
+        self,
+        *,
+        token: str,
+        intents: hikari.Intents,
+        chosen: ShardChoice | None,
+        ask: Callable[[], Awaitable[RawGateway]],
+        take: Callable[[int, str, Mapping[str, Any]], None],
+        first_pause: float = 1.0,
+        turn: Turn = no_turn,
+    ) -> None:
+        self.count = chosen.of if chosen else 0
+        """How many shards the bot has in all; 0 until Discord has said how many it should have."""
+        self.recommended = 0
+        """How many Discord recommends; 0 until it was asked."""
+        self.reconnected: Callable[[], object] = lambda: None
+        self._token, self._intents, self._chosen, self._ask, self._take = token, intents, chosen, ask, take
+        self._first_pause, self._starts = first_pause, SessionStarts(first_pause)
+        self._turns = _Turns(turn, _BETWEEN_IDENTIFIES * first_pause)
+        self._door: RawGateway | None = None
+        self._asked_at = 0.0
+        self._held: dict[int, _Held] = {}
+        self._ready, self._over = asyncio.Event(), asyncio.Event()
+        self._reason: BaseException | None = None
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The shards that this process holds."""
+        return frozenset(self._held)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether each held shard has a session right now, and there is one."""
+        held = self._held.values()
+        return bool(held) and all(each.connection is not None and each.connection.is_connected for each in held)
+
+    def of(self, guild_id: GuildId) -> int:
+        """Return the shard of a server."""
+        return shard_of(guild_id, self.count)
+
+    async def wait_ready(self) -> None:
+        """Return once Discord has welcomed every shard that is held, and one at least, for the first time."""
+        await self._ready.wait()
+
+    async def wait_for_the_end(self) -> None:
+        """Wait until Discord forbids us to come back, or for a bug, and raise that."""
+        await self._over.wait()
+        assert self._reason is not None
+        raise self._reason
+
+    async def hold_all(self) -> None:
+        """Hold the shards that were chosen, or else as many as Discord recommends."""
+        if not self._held:
+            for shard in self._chosen.ids if self._chosen else range(await self.counted()):
+                self.hold(shard)
+
+    async def counted(self) -> int:
+        """How many shards the bot has in all; Discord is asked until it answers. Raises ConfigError."""
+        pause = self._first_pause
+        while not self.count:
+            try:
+                self.count = max(1, (await self._asked()).shards)
+            except ChatError as error:
+                pause = await self._pause(pause, str(error))
+        return self.count
+
+    def hold(self, shard: int) -> None:
+        """Begin to hold a shard; `count` must be known. Nothing happens if it is held already."""
+        if shard in self._held:
+            return
+        held = self._held[shard] = _Held()
+        held.task = asyncio.create_task(self._stay_connected(shard, held), name=f"discord: gateway {shard}")
+        held.task.add_done_callback(self._ended)
+
+    async def release(self, *shards: int) -> None:
+        """End the connections of these shards. From now on nothing of them is taken."""
+        ends = [held.task for shard in shards if (held := self._held.pop(shard, None)) and held.task]
+        for task in ends:
+            task.cancel()
+        self._look_ready()
+        if ends:
+            with move_on_after(GOODBYE_SECONDS, shield=True) as scope:
+                await asyncio.wait(ends)
+            if scope.cancelled_caught:
+                _log.warning("discord_close_timed_out", seconds=GOODBYE_SECONDS)
+
+    async def close(self) -> None:
+        """End every connection."""
+        await self.release(*self._held)
+        self._turns.close()
+
+    def end(self, reason: BaseException) -> None:
+        """Let `wait_for_the_end` raise this."""
+        self._reason = self._reason or reason
+        self._over.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (reason := task.exception()):
+            self.end(reason)
+
+    async def _stay_connected(self, shard: int, held: _Held) -> None:
+        """Until cancelled, or until Discord forbids us to come back."""
+        pause, clock = self._first_pause, asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            problem = await self._connect(shard, held)
+            if clock() - began > _STEADY_SECONDS:
+                pause = self._first_pause
+            pause = await self._pause(pause, problem, shard)
+
+    async def _pause(self, pause: float, problem: str, shard: int | None = None) -> float:
+        """Wait, and return how long to wait the next time."""
+        _log.warning("discord_connection_lost", problem=problem, shard=shard, next_try_seconds=pause)
+        await asyncio.sleep(pause)
+        return min(2 * pause, _LONGEST_PAUSE)
+
+    async def _connect(self, shard: int, held: _Held) -> str:
+        """Hold one connection until it ends; return why, where it may be tried again."""
+        was_connected = held.welcomed
+
+        def take(name: str, payload: Mapping[str, Any]) -> None:
+            if self._held.get(shard) is held:
+                self._hear(shard, held, name, payload)
+
+        def connected() -> None:
+            nonlocal was_connected
+            if was_connected:
+                self.reconnected()
+            was_connected = True
+
+        try:
+            url = (await self._asked()).url
+            held.connection = Shard(
+                _Sink(take, connected),
+                self._session,
+                token=self._token,
+                url=url,
+                intents=self._intents,
+                shard=shard,
+                of=self.count,
+            )
+            await held.connection.hold()
+        except hikari.GatewayServerClosedConnectionError as error:
+            if refusal := _FOR_GOOD.get(int(error.code or 0)):
+                raise ConfigError(refusal) from None
+            return f"closed by Discord with code {error.code}"
+        except (hikari.HikariError, aiohttp.ClientError, ChatError) as error:
+            return f"{type(error).__name__}: {error}"
+        return "hikari ended it"
+
+    def _hear(self, shard: int, held: _Held, name: str, payload: Mapping[str, Any]) -> None:
+        try:
+            self._take(shard, name, payload)
+        except Exception as bug:  # noqa: BLE001 hikari would take a LookupError for an unknown event
+            self.end(bug)
+        if name == "READY":
+            held.welcomed = True
+            self._look_ready()
+
+    def _look_ready(self) -> None:
+        if self._held and all(each.welcomed for each in self._held.values()):
+            self._ready.set()
+
+    async def _asked(self) -> RawGateway:
+        """Where the gateway is; with that, Discord tells how many sessions may still be begun today."""
+        now = asyncio.get_running_loop().time()
+        if self._door is not None and now < self._asked_at + _BETWEEN_IDENTIFIES * self._first_pause:
+            return self._door
+        try:
+            door = self._door = await self._ask()
+        except ChatUnauthorizedError:
+            raise ConfigError(LOGIN_REFUSED) from None
+        except ChatNotFoundError:
+            raise ConfigError(NO_API) from None
+        self._asked_at, self.recommended = asyncio.get_running_loop().time(), door.shards
+        if limit := door.session_start_limit:
+            after, now = limit.reset_after / 1000, self._asked_at
+            self._starts.told(total=limit.total, remaining=limit.remaining, reset_after=after, now=now)
+        if self.count and door.shards > self.count:
+            _log.warning("discord_recommends_more_shards", shards=self.count, recommended=door.shards)
+        return door
+
+    @asynccontextmanager
+    async def _session(self, shard: int) -> AsyncGenerator[None]:
+        """Wait until this shard may begin a session."""
+        with suppress(ChatError, ConfigError):  # our own count goes on, and the gateway refuses a bad token
+            await self._asked()
+        await self._wait_for_a_start(shard)
+        limit = self._door and self._door.session_start_limit
+        try:
+            async with self._turns.of(shard % max(1, limit.max_concurrency if limit else 1)):
+                self._starts.begun(asyncio.get_running_loop().time(), shard)
+                yield
+        except KnowledgeError as error:
+            # A turn across processes needs the database; hikari tries again.
+            raise hikari.GatewayConnectionError(str(error)) from None
+
+    async def _wait_for_a_start(self, shard: int) -> None:
+        now = asyncio.get_running_loop().time
+        while (pause := self._starts.pause(now(), shard)) > 0:
+            if self._starts.wait_for_a_day(now()) > 0:
+                _log.error("discord_session_starts_used_up", count=self._starts.count, next_try_seconds=round(pause))
+            else:
+                _log.info("discord_session_paused", shard=shard, next_try_seconds=round(pause, 1))
+            await asyncio.sleep(pause)
+
+
+def _retrieved(task: asyncio.Task[Any]) -> None:
+    """Look at a task's end; otherwise asyncio complains."""
+    if not task.cancelled():
+        task.exception()
