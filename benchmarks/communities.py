@@ -39,7 +39,7 @@ from intern.core.records import Capture, Filed, SearchFilter, Turn
 from intern.learning.prompts import block_of
 from intern.platforms.memory import Sandbox
 from intern.runtime.bot import _NoCommands, _NoImages
-from intern.runtime.communities import communities_of
+from intern.runtime.hosting import communities_of
 from intern.runtime.parts import Host, Platform, open_host, parts_of
 from intern.search.embedding_local import ENGLISH
 from intern.service.databases import open_database
@@ -188,7 +188,7 @@ async def _known(folder: Path) -> tuple[float, float]:
     defaults = _settings(folder)
     sandbox = Sandbox(SystemClock())
     async with open_host(defaults, SystemClock()) as host:
-        registry = communities_of(host, defaults, sandbox, _NoCommands(), _NoImages())
+        registry = communities_of(lambda _: host, defaults, sandbox, _NoCommands(), _NoImages())
         held, began = _held(), process_time()
         for n in range(KNOWN):
             guild_id = GuildId(f"{n + 1:020}")

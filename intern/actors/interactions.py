@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -51,22 +51,12 @@ class InteractionWorker:
         self._places = anyio.Semaphore(AT_ONCE)
         self._answering = anyio.Semaphore(ANSWERS_AT_ONCE)
         async with inbox, captures, anyio.create_task_group() as background:
-            background.start_soon(self._register)
+            background.start_soon(register_commands, self.responses.register, self.backoff)
             async with anyio.create_task_group() as tg:
                 async for interaction in inbox:
                     await self._places.acquire()
                     tg.start_soon(self._work, interaction)
             background.cancel_scope.cancel()
-
-    async def _register(self) -> None:
-        try:
-            await self._persistently(self.responses.register, None, "commands_not_registered")
-        except ChatRefusedError as refusal:
-            _log.error(
-                "commands_refused",
-                reason=str(refusal),
-                hint="invite the bot with the scope applications.commands; `intern doctor` prints the link",
-            )
 
     async def _work(self, interaction: Interaction) -> None:
         ticket_id = interaction.interaction.id
@@ -146,11 +136,26 @@ class InteractionWorker:
         speak = self.responses.reply if instead else self.responses.follow_up
         await speak(interaction.interaction, text, buttons=buttons)
 
-    async def _persistently(self, act: Callable[[], Awaitable[None]], tries: int | None, event: str) -> None:
-        """Try until it works; the last failure passes through. What arrives twice is harmless."""
-        pauses = islice(self.backoff(), tries and tries - 1)
-        delayed = tell_delay(_log.warning, event)
-        await persistently(act, ChatUnavailableError, ChatUnknownOutcomeError, backoff=pauses, delayed=delayed)
+    async def _persistently(self, act: Callable[[], Awaitable[None]], tries: int, event: str) -> None:
+        await _persistently(act, islice(self.backoff(), tries - 1), event)
+
+
+async def register_commands(register: Callable[[], Awaitable[None]], backoff: Backoff = exponential_backoff) -> None:
+    """Make our commands known, unless the platform refuses them."""
+    try:
+        await _persistently(register, backoff(), "commands_not_registered")
+    except ChatRefusedError as refusal:
+        _log.error(
+            "commands_refused",
+            reason=str(refusal),
+            hint="invite the bot with the scope applications.commands; `intern doctor` prints the link",
+        )
+
+
+async def _persistently(act: Callable[[], Awaitable[None]], pauses: Iterator[float], event: str) -> None:
+    """Try until it works; the last failure passes through. What arrives twice is harmless."""
+    delayed = tell_delay(_log.warning, event)
+    await persistently(act, ChatUnavailableError, ChatUnknownOutcomeError, backoff=pauses, delayed=delayed)
 
 
 def _words(interaction: Interaction) -> Phrases:

@@ -10,32 +10,27 @@ inbox anyway: a community that finds a channel further than it stands reads on o
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final
+from typing import Final, cast
 
 import structlog
-from anyio import Event, create_task_group, current_time, move_on_after, sleep_forever
+from anyio import CancelScope, Event, create_task_group, current_time, move_on_after, sleep_forever
 from anyio.abc import TaskGroup
-from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
-from intern.actors.events import Events
 from intern.actors.loops import exponential_backoff, listen_beside
 from intern.actors.pipeline import Parts, run_pipeline
-from intern.chat.platform import ChatPlatform, Deliver, Interactions, Requested
+from intern.chat.platform import ChatPlatform, Deliver, Requested
 from intern.core import flow
 from intern.core.errors import ChatRefusedError, InternError
 from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, RoleId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, MemberRoles, Page
-from intern.learning.archiving import Images
-from intern.runtime.parts import Host, Platform, parts_of
-from intern.settings.communities import Community, settings_of
-from intern.settings.loading import Settings
-from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
+from intern.settings.communities import Community
+from intern.stores.sqlite.chat import StoredCheckpoints
 
 _log = get_logger(__name__)
 
@@ -75,6 +70,26 @@ class _Known:
     due_at: float = inf
     retries: Iterator[float] | None = None
     """After a failure: the pauses before the next tries."""
+    stop: Event = field(default_factory=Event)
+    """Closes it calmly, if it is open."""
+    scope: CancelScope = field(default_factory=CancelScope)
+    """Ends it at once, if it is open."""
+    closed: Event = field(default_factory=Event)
+    reopens: bool = False
+    """It was closed for other settings only."""
+    is_removed: bool = False
+
+    @property
+    def has_more(self) -> bool:
+        """It is to be opened again as soon as it is closed."""
+        return not self.is_removed and bool(self.reopens or self.waiting)
+
+    def admits(self, channel: Channel, chat: ChatPlatform) -> bool:
+        """Whether everybody on its server may read the channel, or the community listed it."""
+        if channel.guild_id not in self.community.guild_ids:
+            return False
+        listed = self.community.chosen.get("discord", {}).get("listed_channel_ids", ())
+        return channel.id in listed or (channel.parent_id in listed and not channel.private) or chat.admits(channel)
 
     def hear(self, event: flow.GatewayEvent) -> None:
         """Take an event. Never waits."""
@@ -106,14 +121,15 @@ class _Known:
             deliver(event)
         self.deliver = deliver
 
-    def needs(self, event: flow.GatewayEvent, admits: Callable[[Channel], bool]) -> bool:
+    def needs(self, event: flow.GatewayEvent, chat: ChatPlatform) -> bool:
         """Whether a closed community has something to do about an event."""
         match event:
             case flow.SessionStarted():
-                return any(self._is_behind(event.guild_id, seen) for seen in event.channels if admits(seen.channel))
+                seen = (each for each in event.channels if self.admits(each.channel, chat))
+                return any(self._is_behind(event.guild_id, each) for each in seen)
             case flow.MessageCreated(message=message) | flow.MessageEdited(message=message):
                 channel = self._channel(message.guild_id, message.channel_id)
-                return message.author.type != "bot" and (channel is None or admits(channel))
+                return message.author.type != "bot" and (channel is None or self.admits(channel, chat))
             case _:
                 return True
 
@@ -157,10 +173,12 @@ class Communities:
         *,
         opens: Open,
         stands: Stand,
+        elsewhere: Deliver = lambda _: None,
         idle_seconds: float = IDLE_SECONDS,
         upkeep_seconds: float = UPKEEP_SECONDS,
     ) -> None:
-        self._chat, self._opens, self._stands = chat, opens, stands
+        """Give `elsewhere` the events that belong to no community, and servers that are joined or left."""
+        self._chat, self._opens, self._stands, self._elsewhere = chat, opens, stands, elsewhere
         self._idle, self._upkeep = idle_seconds, upkeep_seconds
         self._known: dict[str, _Known] = {}
         self._of: dict[GuildId, _Known] = {}
@@ -179,6 +197,41 @@ class Communities:
         self._of.update(dict.fromkeys(community.guild_ids, known))
         known.due_at = current_time() + self._upkeep
         self._due.set()
+
+    def change(self, community: Community) -> None:
+        """Give a community other settings. If it is open, it is closed calmly, and opened with them."""
+        known = self._known[community.name]
+        known.community = community
+        if known.is_open:
+            known.reopens = True
+            known.stop.set()
+        elif known.retries is not None:
+            self.due(community.name)
+
+    def due(self, name: str) -> None:
+        """Open a community now: there is work that no event announces."""
+        if known := self._known.get(name):
+            self._start(known)
+
+    async def remove(self, name: str, *, at_once: bool = False) -> None:
+        """Forget a community, and return when it is closed: calmly, or by giving up its work `at_once`."""
+        known = self._known.pop(name, None)
+        if known is None:
+            return
+        known.is_removed = True
+        for guild_id in known.community.guild_ids:
+            del self._of[guild_id]
+        if known.is_open:
+            (known.scope.cancel if at_once else known.stop.set)()
+            await known.closed.wait()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    @property
+    def known(self) -> Mapping[str, Community]:
+        """All communities, by name."""
+        return {name: known.community for name, known in self._known.items()}
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -203,11 +256,11 @@ class Communities:
     def hear(self, event: flow.GatewayEvent) -> None:
         """Hand an event to its community. Never waits."""
         known = self._of.get(guild_of(event) or GuildId(""))
-        if known is None:  # private messages, too: they belong to no community
-            return
-        if known.retries is not None and not known.is_open:
+        if known is None or isinstance(event, flow.GuildJoined | flow.GuildLeft):
+            self._elsewhere(event)
+        elif known.retries is not None and not known.is_open:
             known.miss(event)
-        elif known.is_open or known.needs(event, self._chat.admits):
+        elif known.is_open or known.needs(event, self._chat):
             known.hear(event)
             self._start(known)
         elif isinstance(event, flow.SessionStarted):
@@ -215,7 +268,7 @@ class Communities:
 
     def _start(self, known: _Known) -> None:
         if not known.is_open and not self._stop.is_set() and self._tasks is not None:
-            known.is_open, known.due_at = True, inf
+            known.is_open, known.due_at, known.closed = True, inf, Event()
             self._tasks.start_soon(self._serve, known, name=f"community {known.community.name}")
 
     async def _open_what_is_due(self) -> None:
@@ -231,25 +284,30 @@ class Communities:
 
     async def _serve(self, known: _Known) -> None:
         """Keep a community open for as long as there is something to do."""
-        with structlog.contextvars.bound_contextvars(community=known.community.name):
-            while True:
-                try:
-                    await self._work(known)
-                    known.stands = await self._stands(known.community)
-                    known.retries, known.due_at = None, current_time() + self._upkeep
-                except InternError as error:
-                    self._failed(known, error)
-                    break
-                if self._stop.is_set() or not known.waiting:
-                    break
-            known.is_open = False
-            self._due.set()
+        with structlog.contextvars.bound_contextvars(community=known.community.name), CancelScope() as known.scope:
+            again = True
+            while again:
+                again = await self._served(known) and known.has_more and not self._stop.is_set()
+        known.is_open = False
+        known.closed.set()
+        self._due.set()
+
+    async def _served(self, known: _Known) -> bool:
+        """Open a community until it is closed; return False where it failed."""
+        try:
+            await self._work(known)
+            known.stands = await self._stands(known.community)
+            known.retries, known.due_at = None, current_time() + self._upkeep
+        except* InternError as errors:
+            self._failed(known, errors)
+        return known.retries is None
 
     async def _work(self, known: _Known) -> None:
         while self._opening >= _OPENING_AT_ONCE:
             await self._opened.wait()
         self._opening += 1
         is_ready, stop = False, Event()
+        known.stop, known.reopens = stop, False
 
         def ready() -> None:
             nonlocal is_ready
@@ -281,8 +339,9 @@ class Communities:
                 await self._stop.wait()
         stop.set()
 
-    def _failed(self, known: _Known, error: InternError) -> None:
+    def _failed(self, known: _Known, errors: BaseExceptionGroup[InternError]) -> None:
         """Leave alone for a while what could not be opened. What it missed is in Discord's history."""
+        error = _first(errors)
         known.retries = known.retries or exponential_backoff(_FIRST_RETRY, _LAST_RETRY)
         pause = next(known.retries)
         known.miss(*known.waiting)
@@ -294,6 +353,12 @@ class Communities:
         for each in self._chat.noted_roles():
             if known := self._of.get(each.guild_id):
                 known.noted[each.guild_id, each.user_id] = each
+
+
+def _first(error: BaseException) -> BaseException:
+    if isinstance(error, BaseExceptionGroup):
+        return _first(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+    return error
 
 
 async def _has_work(parts: Parts) -> bool:
@@ -322,7 +387,6 @@ class CommunityChat:
         self._chat, self._known, self._ready, self._note_roles = chat, known, ready, note_roles
         self.capabilities, self.guild_ids = chat.capabilities, known.community.guild_ids
         self.told, self.recall_roles = chat.told, chat.recall_roles
-        self._listed = frozenset(known.community.chosen.get("discord", {}).get("listed_channel_ids", ()))
 
     @property
     def is_open(self) -> bool:
@@ -340,10 +404,7 @@ class CommunityChat:
 
     def admits(self, channel: Channel) -> bool:
         """Whether everybody on its server may read the channel, or the community listed it."""
-        if channel.guild_id not in self.guild_ids:
-            return False
-        listed = channel.id in self._listed or (channel.parent_id in self._listed and not channel.private)
-        return listed or self._chat.admits(channel)
+        return self._known.admits(channel, self._chat)
 
     def noted_roles(self) -> Collection[MemberRoles]:
         """Take the roles that were learned on its servers since the last call."""
@@ -420,28 +481,3 @@ class CommunityChat:
         """As the platform does it."""
         await self.channel(channel_id)
         await self._chat.typing(channel_id)
-
-
-def communities_of(
-    host: Host,
-    defaults: Settings,
-    chat: ChatPlatform,
-    interactions: Interactions,
-    images: Images,
-    *,
-    parts: Callable[..., AbstractAsyncContextManager[Parts]] = parts_of,
-) -> Communities:
-    """Return the registry of a process, still without communities. `parts` puts one together as `parts_of` does."""
-
-    @asynccontextmanager
-    async def opens(community: Community, own: ChatPlatform) -> AsyncGenerator[Parts]:
-        settings = settings_of(community, defaults)
-        await run_sync(lambda: settings.paths.sources.mkdir(parents=True, exist_ok=True))
-        platform = Platform(own, interactions, images)
-        async with parts(host, community.name, settings, platform, events=Events()) as opened:
-            yield opened
-
-    async def stands(community: Community) -> StoredCheckpoints:
-        return await CheckpointStore(host.db.of(community.name)).stored()
-
-    return Communities(chat, opens=opens, stands=stands)

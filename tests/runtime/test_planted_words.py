@@ -20,7 +20,7 @@ from intern.core.records import Filed
 from intern.frontends.http.server import metrics_of
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.runtime.bot import _NoCommands, _NoImages
-from intern.runtime.communities import communities_of
+from intern.runtime.hosting import communities_of
 from intern.runtime.parts import Beside, open_host, parts_of
 from intern.service.models import Models, open_models
 from intern.service.questions import QuestionFilter
@@ -83,7 +83,7 @@ class Two:
             await run_sync((sources / "ports.md").write_text, f"# Ports\n\n{text}\n")
         stop = Event()
         async with open_host(defaults, self.clock) as host:
-            chat = communities_of(host, defaults, self.town, _NoCommands(), _NoImages(), parts=self._parts)
+            chat = communities_of(lambda _: host, defaults, self.town, _NoCommands(), _NoImages(), parts=self._parts)
             for name in self.said:
                 guild_id, self.places[name] = self.town.add_server()
                 await chat.add(Community(name=name, guild_ids=(guild_id,)))

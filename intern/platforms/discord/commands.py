@@ -49,6 +49,7 @@ _SLASH, _ON_MESSAGE = 1, 3
 _SUBCOMMAND, _STRING = 1, 3
 _DEFER_MESSAGE, _DEFER_UPDATE = 5, 6
 
+_ON_SERVERS: Final = 0  # a context of commands: neither in private messages, nor where the bot is not
 _EPHEMERAL = 1 << 6  # message flag
 _ACKNOWLEDGED = 40060  # Discord's JSON error codes
 _TOKEN_EXPIRED: Final = frozenset({10015, 50027})
@@ -124,25 +125,33 @@ class HikariCommands:
         await self._ask(ticket, "follow up", route, body)
 
     async def register(self) -> None:
-        """See to it that our servers know our commands, and no others of this application; most often that is so."""
+        """See to it that our servers know our commands, and no others of this application; most often that is so.
+
+        Without servers: that all servers do.
+        """
         if self.ready is not None:
             await self.ready()
         route = routes.GET_MY_APPLICATION.compile()
         application = (await self.rest.get("look up the application", route, RawApplication)).id
         for guild_id in self.guild_ids:
-            where = ids(application=application, guild=guild_id)
-            route = routes.GET_APPLICATION_GUILD_COMMANDS.compile(**where)
-            there = await self.rest.get(
-                f"read the commands of server {guild_id}",
-                route,
-                list[dict[str, Any]],
-                query={"with_localizations": "true"},
-            )
-            if same_commands(there, COMMANDS):
-                continue
-            route = routes.PUT_APPLICATION_GUILD_COMMANDS.compile(**where)
-            await self.rest.ask(f"register the commands on server {guild_id}", route, body=COMMANDS)
-            _log.info("commands_registered", guild_id=guild_id)
+            where, on = ids(application=application, guild=guild_id), f"server {guild_id}"
+            there, put = routes.GET_APPLICATION_GUILD_COMMANDS, routes.PUT_APPLICATION_GUILD_COMMANDS
+            await self._register(on, there.compile(**where), put.compile(**where), COMMANDS)
+        if not self.guild_ids:
+            where = ids(application=application)
+            there, put = routes.GET_APPLICATION_COMMANDS, routes.PUT_APPLICATION_COMMANDS
+            # In private messages there is no community that could answer.
+            everywhere = [{**each, "contexts": [_ON_SERVERS]} for each in COMMANDS]
+            await self._register("all servers", there.compile(**where), put.compile(**where), everywhere)
+
+    async def _register(
+        self, on: str, there: routes.CompiledRoute, put: routes.CompiledRoute, wanted: Sequence[Mapping[str, Any]]
+    ) -> None:
+        localized = {"with_localizations": "true"}
+        known = await self.rest.get(f"read the commands of {on}", there, list[dict[str, Any]], query=localized)
+        if not same_commands(known, wanted):
+            await self.rest.ask(f"register the commands on {on}", put, body=wanted)
+            _log.info("commands_registered", on=on)
 
     async def _ask(
         self, ticket: _Ticket, act: str, route: routes.CompiledRoute, body: Mapping[str, Any], *, done: int = 0
@@ -158,6 +167,13 @@ class HikariCommands:
             if not code or code != done:
                 # hikari's errors hold the address, and that the token.
                 raise type(error)(str(error).replace(_token(ticket), "***")) from None
+
+
+class HostedCommands(HikariCommands):
+    """Answers the interactions of a community; its process registers the commands of all."""
+
+    async def register(self) -> None:
+        """Do nothing."""
 
 
 def interaction_of(payload: Mapping[str, Any], team: Team, cache: Cache | None = None) -> flow.Interaction | None:

@@ -76,6 +76,10 @@ class CommunityStore(Store):
         )
         return int(str(number)), int(str(total))
 
+    async def with_jobs(self) -> list[str]:
+        """Return the communities that have jobs waiting."""
+        return await self.db.texts("select distinct community from jobs where state = 'waiting' order by community")
+
     @writes
     def join(self, db: Transaction, guild_id: GuildId, title: str) -> tuple[Registered, bool]:
         """Return the community of a server that has the bot, made where there is none, and whether it is new.

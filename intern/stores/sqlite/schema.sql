@@ -401,6 +401,7 @@ create table jobs (
     exit_code integer
 ) strict;
 create index jobs_by_state on jobs (community, state, id);
+create index jobs_waiting on jobs (community) where state = 'waiting';
 
 -- Members: who has seen the notice about private messages; names, with the form that is searched; roles.
 create table greeted (

@@ -1,0 +1,227 @@
+"""A hosting process keeps its communities as Discord and the registry have them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import Event, create_task_group, fail_after
+from msgspec.structs import replace
+
+from intern.actors.pipeline import ACTORS, Parts
+from intern.chat.checkpoints import Checkpoints
+from intern.chat.phrases import phrases
+from intern.core import flow
+from intern.core.ids import ChannelId, GuildId, MessageId
+from intern.runtime import hosting
+from intern.runtime.bot import _NoCommands, _NoImages
+from intern.runtime.hosting import Hosting
+from intern.runtime.parts import Platform, open_host
+from intern.settings.loading import Settings, load_settings
+from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.stores.sqlite.communities import CommunityStore
+from intern.stores.sqlite.work import Jobs
+from tests.fakes import HandClock
+from tests.town import Town
+
+pytestmark = pytest.mark.anyio
+
+
+class Block:
+    """A process that hosts communities whose actors only listen."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.town = Town(self.clock, team={"mira"})
+        self.heard: dict[str, list[flow.GatewayEvent]] = {}
+        self.settings: dict[str, Settings] = {}
+        self.served: dict[GuildId, Settings | None] = {}
+        self.at_work_now: list[str] = []
+        self._defaults = load_settings(
+            environ={}, overrides={"data": {"dir": str(folder)}, "hosting": {"enabled": True}}
+        )
+
+    @asynccontextmanager
+    async def up(self) -> AsyncGenerator[Hosting]:
+        stop = Event()
+        with fail_after(20):
+            async with open_host(self._defaults, self.clock) as host:
+                self.host = host
+                platform = Platform(self.town, _NoCommands(), _NoImages())
+                self.hosting = Hosting(host, self._defaults, platform, serve=self.served.__setitem__, parts=self.parts)
+                await self.hosting.begin()
+                async with create_task_group() as tg:
+                    tg.start_soon(partial(self.hosting.run, stop=stop))
+                    await self.town.wait_ready()
+                    yield self.hosting
+                    stop.set()
+
+    @asynccontextmanager
+    async def parts(self, _host: Any, name: str, settings: Settings, platform: Platform, **_: Any) -> Any:
+        heard = self.heard.setdefault(name, [])
+        self.settings[name] = settings
+        self.at_work_now.append(name)
+
+        async def leave(*streams: Any, **_: Any) -> None:
+            for stream in streams:
+                stream.close()
+
+        async def listener(*streams: Any) -> None:
+            await leave(*streams)
+            await platform.chat.listen(heard.append)
+
+        async def keep(_: StoredCheckpoints) -> None: ...
+
+        async def count() -> int:
+            return 0
+
+        checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
+        actors = {**dict.fromkeys(ACTORS, leave), "listener": listener}
+        try:
+            yield Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep, count_jobs=count)
+        finally:
+            self.at_work_now.remove(name)
+
+    def joined(self, name: str) -> tuple[GuildId, ChannelId]:
+        """Invite the bot to a new server."""
+        guild_id, channel_id = self.town.add_server()
+        self.tell(flow.GuildJoined(guild_id=guild_id, name=name))
+        self.tell(self.town.session_of(guild_id))
+        return guild_id, channel_id
+
+    def tell(self, event: flow.GatewayEvent) -> None:
+        for deliver in tuple(self.town._listeners):
+            deliver(event)
+
+    def texts(self, name: str) -> list[str]:
+        return [event.message.text for event in self.heard.get(name, ()) if isinstance(event, flow.MessageCreated)]
+
+    async def until(self, met: Callable[[], bool]) -> None:
+        while not met():  # noqa: ASYNC110 the database works in threads, and tells nothing
+            await anyio.sleep(0.01)
+
+
+async def test_a_server_that_invites_the_bot_is_a_community_from_its_first_message_on(tmp_path: Path) -> None:
+    block = Block(tmp_path)
+    async with block.up():
+        guild_id, here = block.joined("Rust & Co")
+        block.town.say("bob", "Which port?", channel_id=here)  # before the registry knows
+        await block.until(lambda: block.texts("rust-co") == ["Which port?"])
+        assert block.served[guild_id] is not None
+        assert [each.name for each in await CommunityStore(block.host.db).all()] == ["rust-co"]
+    assert block.at_work_now == []
+
+
+async def test_a_known_community_is_there_after_a_restart_and_no_two_servers_share_one(tmp_path: Path) -> None:
+    block = Block(tmp_path)
+    async with block.up():
+        _, here = block.joined("One")
+        _, there = block.joined("One")
+        await block.until(lambda: len(block.hosting.communities.known) == 2)
+    async with block.up():
+        assert [*block.hosting.communities.known] == ["one", "one-2"]
+        block.town.say("bob", "Here?", channel_id=here)
+        block.town.say("bob", "There?", channel_id=there)
+        await block.until(lambda: len(block.heard) == 2)
+        await block.until(lambda: (block.texts("one"), block.texts("one-2")) == (["Here?"], ["There?"]))
+
+
+async def test_a_server_that_removed_the_bot_is_left_and_comes_back_with_what_it_chose(tmp_path: Path) -> None:
+    block = Block(tmp_path)
+    async with block.up():
+        guild_id, here = block.joined("One")
+        block.town.say("bob", "Which port?", channel_id=here)
+        await block.until(lambda: block.texts("one") == ["Which port?"])
+        registry = CommunityStore(block.host.db)
+        await registry.change("one", lambda each: replace(each, chosen={"discord": {"team_role_ids": ["7"]}}))
+        block.tell(flow.GuildLeft(guild_id=guild_id))
+        await block.until(lambda: "one" not in block.hosting.communities)
+        await block.until(lambda: block.at_work_now == [])
+        assert block.served[guild_id] is None
+        assert (await registry.get("one")).state == "left"
+
+        block.tell(flow.GuildJoined(guild_id=guild_id, name="One"))
+        block.tell(block.town.session_of(guild_id))
+        block.town.say("bob", "And the host?", channel_id=here)
+        await block.until(lambda: "And the host?" in block.texts("one"))
+        assert block.settings["one"].discord.team_role_ids == ("7",)
+
+
+async def test_a_suspended_community_hears_nothing_until_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.01)
+    block = Block(tmp_path)
+    async with block.up():
+        guild_id, here = block.joined("One")
+        block.town.say("bob", "Which port?", channel_id=here)
+        await block.until(lambda: block.texts("one") == ["Which port?"])
+        registry = CommunityStore(block.host.db)
+        await registry.change("one", lambda each: replace(each, state="suspended"))
+        await block.until(lambda: "one" not in block.hosting.communities)
+        block.town.say("bob", "Anyone?", channel_id=here)
+        block.tell(flow.GuildJoined(guild_id=guild_id, name="One"))  # as each new session of Discord tells
+        block.tell(block.town.session_of(guild_id))
+        block.town.say("bob", "Hello?", channel_id=here)
+        await block.until(lambda: not block.hosting._news)
+        await registry.change("one", lambda each: replace(each, state="active"))
+        await block.until(lambda: "one" in block.hosting.communities)
+        block.town.say("bob", "And the host?", channel_id=here)
+        await block.until(lambda: "And the host?" in block.texts("one"))
+        # What was said meanwhile is history: the session tells of it.
+        assert block.texts("one") == ["Which port?", "And the host?"]
+        *_, session = (each for each in block.heard["one"] if isinstance(each, flow.SessionStarted))
+        assert session.channels[0].last_message_id is not None
+
+
+async def test_changed_settings_hold_from_then_on_and_bad_ones_stop_that_community_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.01)
+    block = Block(tmp_path)
+    async with block.up():
+        _, here = block.joined("One")
+        _, there = block.joined("Other")
+        for place in (here, there):
+            block.town.say("bob", "Which port?", channel_id=place)
+        await block.until(lambda: sorted(block.at_work_now) == ["one", "other"])
+        registry = CommunityStore(block.host.db)
+        await registry.change("one", lambda each: replace(each, chosen={"kb": {"review": True}}))
+        await block.until(lambda: block.settings["one"].kb.review)
+        block.town.say("bob", "And the host?", channel_id=here)
+        await block.until(lambda: "And the host?" in block.texts("one"))
+
+        await registry.change("one", lambda each: replace(each, chosen={"kb": {"review": "sometimes"}}))
+        await block.until(lambda: block.at_work_now == ["other"])
+        assert [*block.hosting.communities.known] == ["other"]
+
+
+async def test_a_waiting_job_opens_its_community(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.01)
+    block = Block(tmp_path)
+    async with block.up():
+        for name in ("One", "Other"):
+            block.joined(name)
+        await block.until(lambda: len(block.hosting.communities.known) == 2)
+        await Jobs(block.host.db.of("other")).submit("forget", b"{}", "key")
+        await block.until(lambda: block.at_work_now == ["other"])
+
+
+async def test_a_private_message_gets_one_notice_and_reaches_no_community(tmp_path: Path) -> None:
+    block = Block(tmp_path)
+    async with block.up():
+        block.joined("One")
+        await block.until(lambda: "one" in block.hosting.communities)
+        private = block.town.add_direct()
+        for text in ("Hello?", "Anyone?"):
+            block.town.say("bob", text, channel_id=private)
+        await block.until(lambda: len(block.town.posts()) == 1)
+        block.town.say("mira", "Me, too.", channel_id=block.town.add_direct())
+        await block.until(lambda: len(block.town.posts()) == 2)
+        assert block.at_work_now == []
+        assert [each.text for each in block.town.posts()] == [phrases().private_note] * 2
