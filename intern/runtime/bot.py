@@ -157,7 +157,7 @@ async def _do_jobs(settings: Settings, jobs: Jobs) -> None:
     """Do jobs until cancelled. The folder is held only meanwhile, so that a bot can be started."""
     while True:
         with surviving("page"):
-            if await jobs.count_waiting() and not (await run_sync(holder_of, settings.data.dir))[1]:
+            if await jobs.count_waiting() and not (await run_sync(holder_of, settings.home))[1]:
                 async with open_intern(settings) as intern:
                     await intern.do_jobs()
         await sleep(POLL_SECONDS)

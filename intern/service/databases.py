@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from anyio import CancelScope
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern.core.errors import ConfigError
-from intern.settings.loading import Settings, is_server
-from intern.stores.database import AtRest, Database
+from intern.settings.loading import Paths, Settings, is_server
+from intern.stores.database import DEFAULT_COMMUNITY, AtRest, Database
 from intern.stores.files import FolderLock
 from intern.stores.sqlite import database as sqlite
+from intern.stores.sqlite.communities import CommunityStore
 from intern.stores.sqlite.maintenance import is_made as is_file_made
-from intern.stores.sqlite.moving import move
+from intern.stores.sqlite.moving import erase, move
 
 if TYPE_CHECKING:
     from intern.stores.postgres import database as postgres
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 
 async def open_database(settings: Settings) -> Database:
     """Open the database, made where it is missing. Raises ConfigError and KnowledgeError."""
-    return await _opened(settings.data.url.reveal() or str(settings.paths.database))
+    place = settings.data.url.reveal() or str(Paths(settings.home).database)
+    return (await _opened(place)).of(settings.community)
 
 
 class Moved(Struct, frozen=True, kw_only=True):
@@ -44,9 +48,23 @@ async def move_database(settings: Settings, source: str, target: str) -> Moved:
         raise ConfigError(f"there is no database {source} to move")
     with FolderLock(settings.data.dir):
         async with await _opened(source) as one, await _opened(target) as two:
-            await one.hold()
-            await two.hold()
-            return Moved(rows=await move(one, two), source=one.place, target=two.place)
+            known = await CommunityStore(one).all()
+            rows = 0
+            async with AsyncExitStack() as undo:
+                for name in (DEFAULT_COMMUNITY, *(each.name for each in known)):
+                    async with one.lent(name) as of, two.lent(name) as to:
+                        await of.hold()
+                        await to.hold()
+                        rows += await move(of, to)
+                    undo.push_async_callback(_take_back, two.of(name))
+                await CommunityStore(two).take(known)
+                undo.pop_all()
+            return Moved(rows=rows, source=one.place, target=two.place)
+
+
+async def _take_back(db: Database) -> None:
+    with CancelScope(shield=True):
+        await erase(db)
 
 
 async def _opened(place: str) -> Database:
@@ -55,16 +73,17 @@ async def _opened(place: str) -> Database:
 
 def at_rest(settings: Settings) -> AtRest:
     """Return the database for reading only, as it is. Raises ConfigError; a look raises KnowledgeError."""
-    if url := settings.data.url.reveal():
-        return _on_server()[1](url)
-    return sqlite.AtRest(settings.paths.database)
+    url = settings.data.url.reveal()
+    found = _on_server()[1](url) if url else sqlite.AtRest(Paths(settings.home).database)
+    return found.of(settings.community)
 
 
 def is_made(settings: Settings) -> bool:
     """Return whether the database has its tables. Blocks; raises ConfigError and KnowledgeError."""
     if url := settings.data.url.reveal():
         return _on_server()[1](url).is_made()
-    return settings.paths.database.exists() and is_file_made(settings.paths.database)
+    file = Paths(settings.home).database
+    return file.exists() and is_file_made(file)
 
 
 class Server(NamedTuple):

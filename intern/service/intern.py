@@ -85,7 +85,7 @@ class Intern:
         self._clock, self._embedder = clock, embedder
         # One for all: it holds the vectors in memory.
         self._store = None if isinstance(db, KnowledgeError) else search_of(settings, db)
-        self._lock = FolderLock(settings.data.dir)
+        self._lock = FolderLock(settings.home)
         self._writer: Writer | None = None
         self._read()
 

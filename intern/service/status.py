@@ -139,7 +139,7 @@ class Status(Struct, frozen=True, kw_only=True):
 def status_of(settings: Settings, *, clock: Clock) -> Status:
     """Read the folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
     paths = settings.paths
-    pid, running = holder_of(settings.data.dir)
+    pid, running = holder_of(settings.home)
     # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
     db = at_rest(settings)
     knowledge, copy = Knowledge(db), vector_copy_of(settings, db)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -46,6 +47,22 @@ class Community(Struct, frozen=True, kw_only=True):
     """Its own settings, in the shape of the file."""
 
 
+class OwnSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of one community."""
+
+    name: str
+
+    @property
+    def community(self) -> str:
+        """Whose settings these are, as the database names it."""
+        return self.name
+
+    @property
+    def home(self) -> Path:
+        """The data folder of the process, with its database and its lock."""
+        return self.data.dir.parents[1]
+
+
 def settings_of(community: Community, defaults: Settings) -> Settings:
     """Lay what a community chose over the settings of the process. Raises ConfigError that names the key.
 
@@ -68,7 +85,7 @@ def settings_of(community: Community, defaults: Settings) -> Settings:
     if defaults.llm_kb is not None:
         sections["llm_kb"] = replace(defaults.llm_kb, **community.chosen.get("llm", {}))
     try:
-        settings = msgspec.convert(sections, Settings)
+        settings = msgspec.convert({**sections, "name": name}, OwnSettings)
     except msgspec.ValidationError as error:
         # Without its cause, which may repeat the value.
         raise ConfigError(f"community {name}: {error}") from None

@@ -30,6 +30,7 @@ from intern.platforms.discord.options import NO_ACCOUNT, NO_SERVERS, DiscordOpti
 from intern.settings.reading import Raw, Shape, is_list, is_table, merge, read, tables_of
 from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
 from intern.stores.blocks import time_of
+from intern.stores.database import DEFAULT_COMMUNITY
 from intern.stores.options import RecorderOptions, SearchOptions
 
 SHORTEST_TOKEN = 16  # characters; from other machines, anyone may try to guess it
@@ -154,6 +155,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log: LogSection = LogSection()
     page: PageOptions = PageOptions()
     hosting: HostingOptions = HostingOptions()
+
+    @property
+    def community(self) -> str:
+        """Whose settings these are, as the database names it."""
+        return DEFAULT_COMMUNITY
+
+    @property
+    def home(self) -> Path:
+        """The data folder of the process, with its database and its lock."""
+        return self.data.dir
 
     @property
     def paths(self) -> Paths:

@@ -50,10 +50,14 @@ COMMANDS = {
     "review": ("learned", "Read, approve or reject captures that wait for the team."),
     "retry": ("learned", "File parked pairs now: all of them, or those that you name."),
     "forget": ("learned", "Take a member's or a message's text out of what was learned."),
+    "community": ("hosting", "Read and change the communities of a process that hosts many."),
     "init": ("operating", "Write a commented intern.toml and the data folders."),
     "completion": ("shell", "Print what a shell needs to complete commands and options."),
     "help": ("shell", "Show the help of intern, or of one command."),
 }
+
+_OF_ALL = frozenset(("run", "try", "doctor", "backup", "move", "community", "init"))
+"""The commands that --community does not fit."""
 
 _CALLED_HERE = {"init_kb": "index", "init_team_kb": "regenerate"}
 """The specifications' names of commands."""
@@ -100,9 +104,12 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="intern")
 @click.option("--config", metavar="FILE", help="The settings to use; else INTERN_CONFIG, else ./intern.toml.")
+@click.option("--community", metavar="NAME", help="Work on one hosted community; `intern community` lists them.")
 @click.pass_context
-def cli(ctx: click.Context, config: str | None) -> None:
+def cli(ctx: click.Context, config: str | None, community: str | None) -> None:
     """Answers a Discord community's questions, and learns from the team's replies."""
+    if community is not None and ctx.invoked_subcommand in _OF_ALL:
+        raise click.UsageError(f"intern {ctx.invoked_subcommand} is for the whole process; leave out --community", ctx)
     ctx.obj = config
 
 

@@ -70,6 +70,10 @@ def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fals
     """
     chosen: str | None = click.get_current_context().obj
     settings = load_settings(Path(chosen) if chosen else None, overrides=overrides)
+    if name := _community():
+        from intern.service.communities import open_registry
+
+        settings = run_work(_settings_of_community, open_registry, settings, name)
     from intern.core.log import configure, get_logger
 
     brief = not logs and settings.log.level == "auto"
@@ -83,6 +87,19 @@ def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fals
     return settings
 
 
+def _community() -> str | None:
+    """Return what `--community` names."""
+    name: str | None = click.get_current_context().find_root().params.get("community")
+    return name
+
+
+async def _settings_of_community(opened: Callable[..., Any], settings: Settings, name: str) -> Settings:
+    check_folder(settings)
+    async with opened(settings) as registry:
+        found: Settings = await registry.settings(name)
+        return found
+
+
 def in_folder(folder: str) -> dict[str, dict[str, object]]:
     """Return the overrides for another data folder: what the settings' own folder has elsewhere is not touched."""
     return {"data": {"dir": folder, "url": ""}, "search": {"vectors": "local"}}
@@ -91,7 +108,8 @@ def in_folder(folder: str) -> dict[str, dict[str, object]]:
 def settings_of_folder() -> Settings:
     """Read the settings. Raises ConfigError where there is no data folder, and makes none."""
     settings = settings_of()
-    check_folder(settings)
+    if not _community():  # one that was never opened has no folder
+        check_folder(settings)
     return settings
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from itertools import count
 from typing import Any, Final, Literal
@@ -81,8 +81,10 @@ class CommunityStore(Store):
         return await self.db.texts("select distinct community from jobs where state = 'waiting' order by community")
 
     @writes
-    def join(self, db: Transaction, guild_id: GuildId, title: str) -> tuple[Registered, bool]:
-        """Return the community of a server that has the bot, made where there is none, and whether it is new.
+    def join(
+        self, db: Transaction, guild_id: GuildId, title: str, chosen: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> tuple[Registered, bool]:
+        """Return the community of a server that has the bot, and whether it is new: made with these settings.
 
         One that had removed the bot is active again, unless it is suspended.
         """
@@ -94,8 +96,10 @@ class CommunityStore(Store):
             return self._put(db, replace(known, state=state, left_at=None)), False
         taken = {DEFAULT_COMMUNITY, *db.texts("select name from hosted_communities")}
         name = next(each for each in _names(title) if each not in taken)
-        now = self.clock.now()
-        return self._put(db, Registered(name=name, guild_ids=(guild_id,), title=title[:100], joined_at=now)), True
+        made = Registered(
+            name=name, guild_ids=(guild_id,), title=title[:100], chosen=chosen or {}, joined_at=self.clock.now()
+        )
+        return self._put(db, made), True
 
     @writes
     def leave(self, db: Transaction, guild_id: GuildId) -> Registered | None:
@@ -113,6 +117,12 @@ class CommunityStore(Store):
         `work` may be run again. What it raises leaves the community as it was.
         """
         return self._put(db, work(_one(db, name)))
+
+    @writes
+    def take(self, db: Transaction, known: Collection[Registered]) -> None:
+        """Take over the communities of another registry."""
+        for each in known:
+            self._put(db, each)
 
     @writes
     def remove(self, db: Transaction, name: str) -> None:

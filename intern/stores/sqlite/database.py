@@ -381,7 +381,7 @@ def explained(path: Path, error: apsw.Error) -> Exception:
 
 
 @contextmanager
-def at_rest(path: Path) -> Generator[Transaction | None]:
+def at_rest(path: Path, community: str) -> Generator[Transaction | None]:
     """Read a database as it is, whether or not a bot is at work; None where there is none, or an empty one.
 
     Raises KnowledgeError where it cannot be read.
@@ -396,7 +396,7 @@ def at_rest(path: Path) -> Generator[Transaction | None]:
         db: _Connection = apsw.Connection(f"{uri}?immutable=1" if alone else uri, flags=_READ_ONLY)
         try:
             db.set_busy_timeout(5_000)
-            yield SqliteTransaction(db) if has_tables(db, path) else None
+            yield SqliteTransaction(db, community) if has_tables(db, path) else None
         finally:
             db.close()
     except (apsw.CorruptError, apsw.NotADBError) as error:
@@ -417,7 +417,7 @@ class AtRest(database.AtRest):
 
     def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
         del steady
-        with at_rest(self._path) as db:
+        with at_rest(self._path, self.community) as db:
             return work(db or empty())
 
 

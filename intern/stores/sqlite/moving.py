@@ -1,9 +1,10 @@
-"""A copy of a community's rows in another database, of the same engine or of another one."""
+"""A community's rows: copied to another database, of the same engine or of another one, or erased."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set as AbstractSet
 from contextvars import copy_context
+from functools import partial
 from typing import Any, NamedTuple
 
 import apsw
@@ -48,6 +49,12 @@ async def move(source: Database, target: Database) -> int:
     return await target.write(lambda to: here.run(work, to))
 
 
+async def erase(db: Database) -> int:
+    """Delete all rows of the community, a table at a time, and return how many. Harmless when repeated."""
+    tables = await run_sync(partial(_tables, frozenset()))
+    return sum([await db.run(f"delete from {each.name} where community = :community") for each in reversed(tables)])
+
+
 def _moved(source: Transaction, target: Transaction, table: _Table) -> int:
     columns = ", ".join(table.columns)
     insert = f"insert into {table.name} (community, {columns}) values (:community{', ?' * len(table.columns)})"
@@ -85,7 +92,7 @@ def _in_blocks(source: Transaction, table: _Table) -> Iterator[list[Row]]:
         after = f" and ({key}) > ({', '.join('?' * len(last))})"
 
 
-def _tables() -> list[_Table]:
+def _tables(without: AbstractSet[str] = _NOT_MOVED) -> list[_Table]:
     """Return the tables with rows of a community, those that others refer to first."""
     db: Any = apsw.Connection(":memory:")
     with db:
@@ -93,7 +100,7 @@ def _tables() -> list[_Table]:
         names = [
             str(name) for (name,) in db.execute("select name from sqlite_schema where type = 'table' order by rowid")
         ]
-        return [found for name in names if name not in _NOT_MOVED and (found := _table(db, name))]
+        return [found for name in names if name not in without and (found := _table(db, name))]
 
 
 def _table(db: Any, name: str) -> _Table | None:

@@ -178,6 +178,8 @@ _WITHOUT = {"doctor", "prompts", "backtest", "completion", "help"}
         ["forget", "--user", "7"],
         ["index"],
         ["page"],
+        ["community"],
+        ["community", "delete", "rust", "--yes"],
     ],
     ids=" ".join,
 )

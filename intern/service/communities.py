@@ -1,0 +1,216 @@
+"""The registry of hosted communities: for operators, and for the process that hosts them.
+
+A community whose server removed the bot is kept for a week, and then erased: its rows, its folder, its vectors.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from anyio import sleep
+from anyio.to_thread import run_sync
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intern.core.clock import Clock, SystemClock
+from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
+from intern.core.log import get_logger
+from intern.core.progress import tell
+from intern.service.databases import open_database
+from intern.service.intern import open_intern
+from intern.service.stores import vector_copy_of, write_whole
+from intern.settings.communities import Chosen, Community, chosen_with, settings_of
+from intern.settings.loading import Settings
+from intern.stores.database import Database
+from intern.stores.files import FolderLock
+from intern.stores.sqlite.communities import CommunityStore, Registered
+from intern.stores.sqlite.moving import erase
+from intern.stores.sqlite.traces import Counts
+from intern.stores.sqlite.usage import UsageLog
+
+__all__ = ["Registered", "Registry", "Shown", "open_registry"]  # for the command line
+
+_log = get_logger(__name__)
+
+KEPT_FOR: Final = timedelta(days=7)
+"""How long the data of a server is kept after it removed the bot."""
+ASKED: Final = ("questions_answered", "questions_silent", "messages_without_question")
+"""The counters of batches that went to a model."""
+_POLL_SECONDS = 0.5  # a person waits
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """A community with its limits (0: none) and what it used of them today (UTC)."""
+
+    community: Registered
+    erased_at: datetime | None
+    """When its data is erased, because its server removed the bot."""
+    questions_today: int
+    questions_per_day: int
+    sources: int
+    most_sources: int
+    tokens_today: int
+    cost_today: float
+    cost_per_day: float
+    problem: str = ""
+    """Why its settings do not work."""
+
+
+def community_of(known: Registered) -> Community:
+    """Return a community of the registry as settings know it."""
+    return Community(name=known.name, guild_ids=known.guild_ids, chosen=known.chosen)
+
+
+class Registry:
+    """The hosted communities of a database. Made by `open_registry`. Methods raise ConfigError and KnowledgeError."""
+
+    def __init__(self, settings: Settings, db: Database, clock: Clock) -> None:
+        self._settings, self._db, self._clock = settings, db, clock
+        self._store = CommunityStore(db, clock=clock)
+
+    async def all(self) -> tuple[Registered, ...]:
+        """Return all communities, by name."""
+        return await self._store.all()
+
+    async def settings(self, name: str) -> Settings:
+        """Return the settings of a community."""
+        return settings_of(community_of(await self._store.get(name)), self._settings)
+
+    async def show(self, name: str) -> Shown:
+        """Return a community with its limits and what it used of them today."""
+        known, problem, settings = await self._store.get(name), "", self._settings
+        try:
+            settings = settings_of(community_of(known), settings)
+        except ConfigError as error:
+            problem = str(error)
+        db, today = self._db.of(name), self._clock.now().date()
+        counts, spent = await Counts(db, clock=self._clock).of(today), await UsageLog(db).spent(today)
+        return Shown(
+            community=known,
+            erased_at=known.left_at and known.left_at + KEPT_FOR,
+            questions_today=sum(counts.get(each, 0) for each in ASKED),
+            questions_per_day=settings.hosting.questions_per_day,
+            sources=len(known.chosen.get("kb", {}).get("links", ())),
+            most_sources=settings.hosting.sources,
+            tokens_today=spent.tokens,
+            cost_today=spent.cost,
+            cost_per_day=settings.hosting.cost_per_day,
+            problem=problem,
+        )
+
+    async def set(self, name: str, key: str, value: str | None) -> Registered:
+        """Set a setting or a limit, written as in the environment; with None, the default holds again."""
+        return await self.choose(name, lambda chosen: chosen_with(chosen, key, value))
+
+    async def choose(self, name: str, work: Callable[[Chosen], Chosen]) -> Registered:
+        """Replace what a community chose by what `work` makes of it, if it works with the process's settings."""
+
+        def changed(known: Registered) -> Registered:
+            known = replace(known, chosen=work(known.chosen))
+            settings_of(community_of(known), self._settings)
+            return known
+
+        return await self._store.change(name, changed)
+
+    async def suspend(self, name: str) -> Registered:
+        """Serve a community no more. It keeps all that it has, and stays suspended if its server comes back."""
+        return await self._store.change(name, lambda known: replace(known, state="suspended"))
+
+    async def resume(self, name: str) -> Registered:
+        """Serve a suspended community again."""
+
+        def resumed(known: Registered) -> Registered:
+            if known.state != "suspended":
+                raise ConfigError(f"community {name} is not suspended")
+            return replace(known, state="left" if known.left_at else "active")
+
+        return await self._store.change(name, resumed)
+
+    async def export(self, name: str, folder: Path) -> tuple[str, ...]:
+        """Write a community's knowledge and its settings as text files into an empty folder; return their names."""
+        known = await self._store.get(name)
+        async with open_intern(await self.settings(name), clock=self._clock) as intern:
+            names = await intern.export(folder)
+        told = msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n"
+        await run_sync(write_whole, folder / "community.json", told)
+        return (*names, "community.json")
+
+    async def delete(self, name: str) -> None:
+        """Erase a community now, or have it done by the process that hosts it, and wait for that."""
+        due = self._clock.now() - KEPT_FOR
+        # Written down first: a process that hosts it closes it, and erases it where this one ends before it could.
+        known = await self._store.change(name, lambda known: replace(known, state="left", left_at=due))
+        lock = FolderLock(self._settings.home)
+        while name in {each.name for each in await self._store.left_before(due)}:
+            try:
+                await run_sync(lock.acquire)
+                try:
+                    await erase_communities(self._settings, self._db, (known,))
+                finally:
+                    lock.release()
+            except FolderBusyError:
+                tell(f"the process that hosts {name} erases it; waiting (Ctrl-C to stop)")
+                await sleep(_POLL_SECONDS)
+
+
+@asynccontextmanager
+async def open_registry(settings: Settings, *, clock: Clock | None = None) -> AsyncGenerator[Registry]:
+    """Open the registry. Raises ConfigError and KnowledgeError."""
+    async with await open_database(settings) as db:
+        yield Registry(settings, db, clock or SystemClock())
+
+
+async def erase_left(
+    settings: Settings, db: Database, clock: Clock, *, is_closed: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Erase the communities whose servers removed the bot a week ago, if they are closed; return their names.
+
+    Raises KnowledgeError, and FolderBusyError for a community that another process works on; the rest waits then.
+    """
+    left = await CommunityStore(db).left_before(clock.now() - KEPT_FOR)
+    due = tuple(each for each in left if is_closed(each.name))
+    await erase_communities(settings, db, due)
+    return tuple(each.name for each in due)
+
+
+async def erase_communities(settings: Settings, db: Database, doomed: tuple[Registered, ...]) -> None:
+    """Erase all that is known of communities, and remove them from the registry; of suspended ones, that they are so.
+
+    Repeating it after an error or a crash finishes it.
+    """
+    store = CommunityStore(db)
+    for known in doomed:
+        # Not what it chose: that need not work any more.
+        own = settings_of(Community(name=known.name, guild_ids=known.guild_ids), settings)
+        async with db.lent(known.name) as lent:
+            await lent.hold()
+            copy = vector_copy_of(own, lent)
+            if copy is not None:
+                async with aclosing(copy.engine) as engine:
+                    await engine.drop(known.name)
+            rows = await erase(lent)
+        await run_sync(_remove, own.data.dir)
+        await store.change(known.name, partial(replace, chosen={}, title=""))
+        _log.warning("community_erased", community=known.name, rows=rows)
+    if doomed and not settings.data.url:  # on a server, this would lock all tables; it vacuums by itself
+        await db.scrub()
+    for known in doomed:
+        if known.state == "suspended":
+            await store.change(known.name, partial(replace, left_at=None))
+        else:
+            await store.remove(known.name)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise KnowledgeError(f"{folder} cannot be removed ({error.strerror}); check its rights") from error
