@@ -28,7 +28,7 @@ import httpx
 
 from intern.core import errors
 from intern.core.log import get_logger
-from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, Turns
+from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, turns_of
 from intern.models.options import LlmOptions
 from intern.models.replies import TooLong, excerpt, has_ended, is_stream, joined, refusal_of
 from intern.models.usage import Usage
@@ -89,7 +89,7 @@ class Line:
         """Without a client, httpx's defaults hold: calls go through the proxies that the environment names."""
         self.client = client or _client(options)
         self._owned = None if client else self.client
-        self.turns, self.breaker = Turns(options), Breaker()
+        self.turns, self.breaker = turns_of(options), Breaker()
 
     async def aclose(self) -> None:
         """Close the connections, also when cancelled. A client that was handed in stays the caller's to close."""

@@ -29,8 +29,14 @@ class Window:
     """At most `limit` starts in any `seconds`. Pure: callers pass the time in monotonic seconds, and it never waits."""
 
     def __init__(self, limit: int, seconds: float = 60.0) -> None:
-        self._limit, self._seconds = limit, seconds
+        self._whole = self._limit, self._seconds = limit, seconds
         self._starts: deque[float] = deque()
+
+    def share(self, part: float) -> None:
+        """Leave so much of the limit to this process, where others have the rest: for one start, in a longer time."""
+        limit, seconds = self._whole
+        self._limit = max(1, int(limit * part))
+        self._seconds = seconds * self._limit / (limit * part)
 
     def wait(self, now: float) -> float:
         """Return the seconds until a start fits; 0 if one fits now."""
@@ -77,23 +83,31 @@ _Kind = tuple[str, bool]
 
 
 class Turns:
-    """Calls in flight and calls a minute at one endpoint, for all that share it. Parties take turns.
+    """Calls in flight and calls a minute at one endpoint, or in other seconds. Parties take turns.
 
     The next place goes to the party with the fewest calls in flight, and of these to the one that began a call longest
     ago. So a party that floods delays another one until one of its own calls ends, and no longer. Calls of one party
     are served in order. Background work never has more than half of the places, and 80% of the minute.
     """
 
-    def __init__(self, options: LlmOptions) -> None:
-        calls = options.calls_per_minute
-        self._free = {False: options.max_in_flight, True: max(1, options.max_in_flight // 2)}
+    def __init__(self, in_flight: int, calls: int = 0, seconds: float = 60.0) -> None:
+        """Take the most calls in flight, and the most that begin within some seconds; 0: no limit."""
+        self._free = {False: in_flight, True: max(1, in_flight // 2)}
         """Places for all calls, and among these for background work."""
-        self._windows = {False: Window(calls), True: Window(max(1, int(calls * BACKGROUND_SHARE)))} if calls else {}
+        most = {False: calls, True: max(1, int(calls * BACKGROUND_SHARE))} if calls else {}
+        self._windows = {background: Window(limit, seconds) for background, limit in most.items()}
         self._waiting: dict[_Kind, deque[_Turn]] = {}
         self._busy: Counter[str] = Counter()
         self._began: dict[str, int] = {}
         """The number of the last call of each party that is busy."""
         self._calls = 0
+
+    def share(self, part: float) -> None:
+        """Begin only this part of the calls, since other processes begin the rest. Above 0, at most 1."""
+        for window in self._windows.values():
+            window.share(part)
+        if self._waiting:
+            self._look()
 
     @asynccontextmanager
     async def place(self, party: str, *, background: bool) -> AsyncGenerator[None]:
@@ -177,6 +191,11 @@ class Turns:
             del self._waiting[kind]
 
 
+def turns_of(options: LlmOptions) -> Turns:
+    """Return the turns at an endpoint."""
+    return Turns(options.max_in_flight, options.calls_per_minute)
+
+
 class Limits:
     """The limits of one endpoint: calls in flight, calls a minute, and its budget of a UTC day.
 
@@ -193,7 +212,7 @@ class Limits:
         party: str = "",
         background: bool = False,
     ) -> None:
-        self._options, self._usage, self._turns, self._party = options, usage, turns or Turns(options), party
+        self._options, self._usage, self._turns, self._party = options, usage, turns or turns_of(options), party
         self.is_background = background
         """Whether these are the limits of background work."""
         self._share = BACKGROUND_SHARE if background else 1.0

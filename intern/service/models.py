@@ -86,6 +86,7 @@ class Shared:
     def __init__(self, megabytes: int = SearchOptions().megabytes) -> None:
         self.room = Room(10**6 * megabytes)
         """For vectors."""
+        self._part = 1.0
         self._lines: dict[tuple[str, ...], Line] = {}
         self._templates: dict[str, Templates] = {}
         self._wordings: dict[tuple[str, ...], Wordings] = {}
@@ -100,7 +101,16 @@ class Shared:
     def line(self, options: LlmOptions, section: str) -> Line:
         """Return the line to an endpoint. Its limits are those of the options that opened it."""
         key = (section, options.base_url, options.api_key.reveal())
-        return self._lines.get(key) or self._lines.setdefault(key, Line(options))
+        if (line := self._lines.get(key)) is None:
+            line = self._lines[key] = Line(options)
+            line.turns.share(self._part)
+        return line
+
+    def share(self, part: float) -> None:
+        """Make only this part of the calls a minute, since other processes make the rest. Above 0, at most 1."""
+        self._part = part
+        for line in self._lines.values():
+            line.turns.share(part)
 
     def templates(self, settings: Settings) -> Templates:
         """Return the templates of prompts, compiled once and checked once. Raises ConfigError."""

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from trio.testing import MockClock
 
 from intern.core.errors import ModelBudgetError, ModelBudgetTooSmallError
-from intern.models.limits import Limits, Turns, Window
+from intern.models.limits import Limits, Turns, Window, turns_of
 from intern.models.options import LlmOptions, Price
 from intern.models.usage import Usage
 from tests.fakes import HandClock
@@ -258,6 +258,25 @@ async def test_calls_a_minute_are_spread_in_order_of_arrival() -> None:
 
 
 @virtual_time()
+async def test_processes_share_a_limit_and_a_larger_share_holds_at_once() -> None:
+    turns, starts = Turns(10, 4, 1.0), list[float]()
+    turns.share(1 / 8)  # half a call a second
+    begun = anyio.current_time()
+
+    async def call() -> None:
+        async with turns.place("", background=False):
+            starts.append(anyio.current_time() - begun)
+
+    async with anyio.create_task_group() as tg:
+        for _ in range(7):
+            tg.start_soon(call)
+        await anyio.sleep(3)
+        turns.share(1)
+        await wait_all_tasks_blocked()
+    assert starts == pytest.approx([0, 2, 3, 3, 3, 3, 4])
+
+
+@virtual_time()
 async def test_a_burst_of_background_work_does_not_hold_up_an_answer() -> None:
     shared = limits(in_flight=10, per_minute=10)
     background = shared.background()
@@ -279,7 +298,7 @@ class Parties:
 
     def __init__(self, in_flight: int, per_minute: int = 0) -> None:
         options = LlmOptions(max_in_flight=in_flight, calls_per_minute=per_minute)
-        self._options, self.turns = options, Turns(options)
+        self._options, self.turns = options, turns_of(options)
         self.waited: dict[str, list[float]] = {}
 
     async def call(self, party: str, *, background: bool = False) -> None:

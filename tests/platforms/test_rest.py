@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import create_task_group, current_time, fail_after, wait_all_tasks_blocked
+from hikari.internal import routes
 
 from intern.chat.platform import History, Outlet, Pages
 from intern.core.errors import (
@@ -28,6 +29,7 @@ from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawChannel
 from intern.platforms.discord.rest import HikariRest, in_seconds
 from intern.runtime.parts import open_message
+from tests.double import interactions
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, Message, User
 
@@ -73,6 +75,24 @@ def channel_id(place: Any) -> ChannelId:
 
 def message_id(message: Message) -> MessageId:
     return MessageId(message.id)
+
+
+async def test_a_process_makes_its_share_of_the_requests_and_interactions_are_exempt() -> None:
+    async with connected() as (discord, rest):
+        rest.share(0)  # one a second
+        asked = await interactions.ask(discord, discord.alice, "why?")
+        begun = current_time()
+
+        async def at_once() -> None:
+            route = routes.POST_INTERACTION_RESPONSE.compile(interaction=asked.id, token=asked.token)
+            await rest.ask("answer", route, body={"type": 5})
+            assert current_time() - begun < 0.9
+
+        async with create_task_group() as tg:
+            for _ in range(2):
+                tg.start_soon(rest.typing, channel_id(discord.help))
+            tg.start_soon(at_once)
+        assert current_time() - begun >= 1
 
 
 def test_it_is_what_the_rooms_ask_for() -> None:

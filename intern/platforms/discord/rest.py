@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Self, TypeVar, cast
@@ -29,6 +29,7 @@ from intern.core.flow import ChannelSeen
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
+from intern.models.limits import Turns
 from intern.platforms.discord.events import Cache, message_of
 from intern.platforms.discord.options import NO_ACCOUNT, DiscordOptions
 from intern.platforms.discord.payloads import (
@@ -90,6 +91,8 @@ def in_seconds(reset_at: float, reset_after: float, *, now: float) -> tuple[floa
 _THREAD_PAGES = 50  # of archived threads, for one channel
 _LAST_CALLS_SECONDS = 3.0  # for writing calls under way when the program ends
 _ONE_DAY = 1440  # minutes without a word, then Discord archives a thread
+_A_SECOND = 50  # requests that Discord lets an application make, but for answers to interactions
+_EXEMPT = ("/interactions/", "/webhooks/")  # what routes of interactions begin with
 _LONGEST_LIMIT = 300.0  # seconds of a rate limit that are waited for
 _UNKNOWN_MESSAGE, _THREAD_EXISTS = 10008, 160004  # Discord's JSON error codes
 _UNAUTHORIZED: Final = 401
@@ -150,12 +153,21 @@ class HikariRest:
         self._client: RESTClientImpl | None = None
         self._calls: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[Any]] = set()
+        self._turns: Turns | None = None
         self.counted: Requested = lambda _: None
         """Hears of each call that ended, once: None where it went well, else what it came to; it must not raise.
 
         ChatUnknownOutcomeError stands for a 5xx or a lost connection, also where its caller gets another
         error. It does not hear of waits (429) and retries inside hikari.
         """
+
+    def share(self, part: float) -> None:
+        """Make only this part of the requests that Discord allows each second, since other processes make the rest.
+
+        Reading takes at most 80% of it. Before the first call there is no bound but Discord's own answers.
+        """
+        self._turns = self._turns or Turns(10_000, _A_SECOND, 1.0)
+        self._turns.share(max(part, 1 / _A_SECOND))  # without a shard, it still asks where the gateway is
 
     async def __aenter__(self) -> Self:
         await self._app.start()
@@ -415,12 +427,13 @@ class HikariRest:
         if self._client is None:
             raise errors.ChatUnavailableError(f"could not {what}: the connection is closed")
         # hikari's public methods insist on fields that we do not need, and fail a whole page for one of them.
-        request = self._client._request(  # noqa: SLF001
+        request = partial(
+            self._client._request,  # noqa: SLF001
             route,
             query=cast("data_binding.StringMapBuilder | None", query),
             json=cast("data_binding.JSONObjectBuilder | None", body),
         )
-        call = asyncio.create_task(request, name=f"discord: {what}")
+        call = asyncio.create_task(self._in_turn(route, request), name=f"discord: {what}")
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         call.add_done_callback(self._count)
@@ -438,6 +451,12 @@ class HikariRest:
             raise
         except (hikari.HikariError, aiohttp.ClientError, TimeoutError, ValueError, RuntimeError) as error:
             raise _failure(what, error, otherwise) from error
+
+    async def _in_turn(self, route: routes.CompiledRoute, request: Callable[[], Awaitable[object]]) -> object:
+        if self._turns is None or route.route.path_template.startswith(_EXEMPT):
+            return await request()
+        async with self._turns.place("", background=route.method == "GET"):
+            return await request()
 
     def _count(self, call: asyncio.Task[Any]) -> None:
         error = None if call.cancelled() else call.exception()
