@@ -131,6 +131,11 @@ class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
         """Whether a session is open right now, so that events are delivered."""
         ...
 
+    @property
+    def advice(self) -> str:
+        """What the operator should change about the connection; empty where nothing."""
+        ...
+
     async def look_up(self, channel_id: ChannelId, message_id: MessageId, /) -> ChatMessage | None:
         """Read a message; None only where the platform says that the channel has none of that id."""
 

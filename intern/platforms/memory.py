@@ -140,7 +140,7 @@ class Sandbox(MemoryHistory):
         self._listeners: list[Deliver] = []
         self._changed = anyio.Event()
         self.capabilities = Capabilities()
-        self.is_open = True
+        self.is_open, self.advice = True, ""
         self.sent: dict[MessageId, Sent] = {}
         """By the bot, also where it was deleted since."""
         self.typed_in: list[ChannelId] = []

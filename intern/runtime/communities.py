@@ -393,6 +393,11 @@ class CommunityChat:
         """As the platform has it."""
         return self._chat.is_open
 
+    @property
+    def advice(self) -> str:
+        """As the platform has it."""
+        return self._chat.advice
+
     async def listen(self, deliver: Deliver) -> None:
         """Deliver the sessions of its servers, the events that opened it, and all that follow, until cancelled."""
         self._known.begin(deliver)

@@ -436,6 +436,7 @@ def _looked_at(room: _Room, around: _Around, *, lock: FolderLock, watch: monitor
         elsewhere=lambda: (
             monitoring.posting_check(waiting.stuck(), clock),
             *watch.checks(),
+            *monitoring.connection_checks(room.platform.chat.advice),
             *monitoring.vector_checks(room.writer.stores.search.engine),
             *calibration.checks(),
         ),

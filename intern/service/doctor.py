@@ -25,6 +25,7 @@ from intern.models.endpoint import STREAMING, EndpointModel, Form
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage
 from intern.platforms.discord import audience
+from intern.platforms.discord.options import ShardChoice, more_shards
 from intern.service.databases import is_made, open_database
 from intern.service.local_checks import NAMED_AT_MOST, Finding, folder_findings, good, note, todo
 from intern.service.models import kept, remembering, templates_of
@@ -340,6 +341,9 @@ class _Servers:
                 "switch on the Message Content Intent: https://discord.com/developers/applications/"
                 f"{self._found.application_id}/bot, Privileged Gateway Intents",
             )
+        choice = self._discord.shards
+        if isinstance(choice, ShardChoice) and (mend := more_shards(choice.of, self._found.shards)):
+            yield todo("the bot has too few shards", mend)
         if not self._discord.guild_ids:
             mend = 'set discord.guild_ids to the ids of your servers, as in guild_ids = ["123…"]'
             yield todo("no server is named", mend)

@@ -144,6 +144,12 @@ def posting_check(stuck: Stuck | None, clock: Clock) -> Check:
     return Check(name="posting", ok=False, note=note, detail=f"{note}. {why}")
 
 
+def connection_checks(advice: str) -> Iterator[Check]:
+    """Return what the platform advises about the connection, if anything."""
+    if advice:
+        yield Check(name="connection", ok=True, note=advice)
+
+
 def vector_checks(copy: VectorCopy | None) -> Iterator[Check]:
     """How the vector engine is, where there is one. Without it, local vectors do."""
     if copy is not None:

@@ -354,6 +354,15 @@ class DiscordDouble:
         """
         self._faults.stop(Aim(method=method, matches=route_matcher(route), times=times), retry_after, scope)
 
+    def limit_application(self, requests_a_second: int = 50) -> None:
+        """Refuse what the whole application asks beyond so many requests a second; answers to interactions are free."""
+        self._faults.most_a_second = requests_a_second
+
+    @property
+    def over_the_limit(self) -> int:
+        """How many requests the application's limit refused."""
+        return self._faults.over_the_limit
+
     def bucket(self, method: str, route: str, *, limit: int, per: float, unit: float = 1.0) -> None:
         """Give a route a bucket of so many requests per seconds: headers on each reply, 429 when it is empty.
 

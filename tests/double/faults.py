@@ -118,6 +118,9 @@ class Faults:
         self.holds: list[Hold] = []
         self.stops: list[_Stop] = []
         self.buckets: list[Bucket] = []
+        self.most_a_second = 0  # requests of the application, but for its answers to interactions; 0: any number
+        self.over_the_limit = 0  # so many were refused by that
+        self._second = _Window(used=0, resets_at=0.0)
 
     def stop(self, aim: Aim, retry_after: float, scope: Scope) -> None:
         self.stops.append(_Stop(aim=aim, retry_after=retry_after, scope=scope))
@@ -125,6 +128,13 @@ class Faults:
     def limited(self, method: str, path: str) -> Limited | None:
         """Say whether this request comes too early."""
         now = self._now()
+        if self.most_a_second and not path.startswith(("/interactions/", "/webhooks/")):
+            if self._second.resets_at <= now:
+                self._second = _Window(used=0, resets_at=now + 1)
+            self._second.used += 1
+            if self._second.used > self.most_a_second:
+                self.over_the_limit += 1
+                return self._limited(self._second.resets_at - now, "global", {})
         for stop in self.stops:
             if stop.aim.hits(method, path):
                 stop.until["" if stop.scope == "global" else f"{method} {path}"] = now + stop.retry_after

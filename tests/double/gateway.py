@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import sys
 import zlib
 from collections.abc import Callable
@@ -46,9 +47,20 @@ _CLOSE_REASONS = {
     4005: "Already authenticated.",
     4007: "Invalid seq.",
     4009: "Session timed out.",
+    4010: "Invalid shard.",
+    4011: "Sharding required.",
     4013: "Invalid intent(s).",
     4014: "Disallowed intent(s).",
 }
+
+
+_GUILDS_OF_A_SHARD = 2_500
+
+
+def _guild_of(name: str, data: Json) -> str | None:
+    """The guild of an event; None for what is said in private."""
+    guild_id = data.get("id") if name in {"GUILD_CREATE", "GUILD_UPDATE", "GUILD_DELETE"} else data.get("guild_id")
+    return guild_id if isinstance(guild_id, str) and guild_id.isdigit() else None
 
 
 class Transport(Protocol):
@@ -175,6 +187,17 @@ class Session:
     def intents(self) -> int:
         return int(self.identified_with["intents"])
 
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Which shard it is, of how many."""
+        shard, of = self.identified_with.get("shard", (0, 1))
+        return int(shard), int(of)
+
+    def has(self, guild_id: str | None) -> bool:
+        """Whether the events of a guild go here; those of no guild go to shard 0."""
+        shard, of = self.shard
+        return shard == (0 if guild_id is None else (int(guild_id) >> 22) % of)
+
     def dispatch(self, name: str, data: Json) -> None:
         seq = len(self.events) + 1
         text = json.dumps({"op": DISPATCH, "t": name, "s": seq, "d": data})
@@ -190,6 +213,10 @@ class Gateway:
         self.heartbeat_interval = 41.25  # seconds
         self.ack_heartbeats = True
         self.refuse_identify: int | None = None  # a close code for everyone who identifies
+        self.least_shards = 1  # a client that says it has fewer is refused (4011)
+        self.identify_every = 0.0  # seconds between two IDENTIFYs of a bucket; real Discord's are 5
+        self.too_early = 0  # so many came sooner
+        self._identified_at: dict[int, float] = {}  # by bucket, the loop's time
         self.url = ""
         self.heartbeats: list[Heartbeat] = []
         self.identifies: list[Json] = []  # the `d` of each IDENTIFY
@@ -213,7 +240,7 @@ class Gateway:
         """Tell each session what its intents let it know."""
         for session in self.sessions.values():
             intent = _INTENT_OF.get(name, 0)
-            if not intent or session.intents & intent:
+            if session.has(_guild_of(name, data)) and (not intent or session.intents & intent):
                 session.dispatch(name, self._readable(session, name, data))
         self._changed()
 
@@ -318,14 +345,33 @@ class Gateway:
             socket.close(self.refuse_identify)
         elif body["token"] != self._world.token:
             socket.close(4004)
+        elif refused := self._refused_shard(*body.get("shard", (0, 1))):
+            socket.close(refused)
+        elif self._is_too_early(body.get("shard", (0, 1))[0]):
+            self.too_early += 1
+            socket.send({"op": INVALID_SESSION, "d": False})
         else:
             session = Session(id=f"session{len(self.identifies)}", identified_with=body, socket=socket)
             self.sessions[session.id] = session
             socket.session = session
             self._welcome(session)
 
+    def _refused_shard(self, shard: int, of: int) -> int | None:
+        """The close code for a shard that Discord does not take."""
+        if not 0 <= shard < of:
+            return 4010
+        own = sum((int(guild_id) >> 22) % of == shard for guild_id in self._world.guilds)
+        return 4011 if of < self.least_shards or own > _GUILDS_OF_A_SHARD else None
+
+    def _is_too_early(self, shard: int) -> bool:
+        now, bucket = asyncio.get_running_loop().time(), shard % self._world.max_concurrency
+        if now < self._identified_at.get(bucket, -math.inf) + self.identify_every:
+            return True
+        self._identified_at[bucket] = now
+        return False
+
     def _welcome(self, session: Session) -> None:
-        guilds = self._world.guilds.values()
+        guilds = [guild for guild in self._world.guilds.values() if session.has(guild.id)]
         session.dispatch(
             "READY",
             {
@@ -335,7 +381,7 @@ class Gateway:
                 "session_id": session.id,
                 "session_type": "normal",
                 "resume_gateway_url": self.url + "/resume",
-                "shard": [0, 1],
+                "shard": list(session.shard),
                 "application": {
                     key: value for key, value in application_payload(self._world).items() if key in {"id", "flags"}
                 },

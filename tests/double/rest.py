@@ -80,9 +80,9 @@ def _gateway_bot(acts: Acts, call: Call) -> Reply:
         "total": 1000,
         "remaining": acts.world.session_starts_left,
         "reset_after": int(acts.world.session_starts_reset_after * 1000),
-        "max_concurrency": 1,
+        "max_concurrency": acts.world.max_concurrency,
     }
-    return Reply(body={"url": call.gateway_url, "shards": 1, "session_start_limit": limit})
+    return Reply(body={"url": call.gateway_url, "shards": acts.world.shards, "session_start_limit": limit})
 
 
 @_route("GET", "/users/@me")

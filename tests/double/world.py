@@ -158,6 +158,8 @@ class World:
         self.interactions: dict[str, Interaction] = {}  # by token
         self.session_starts_left = 1000  # of 1,000 within a day
         self.session_starts_reset_after = 86_400.0  # seconds
+        self.shards = 1  # recommended
+        self.max_concurrency = 1
 
         self.bot = self.new_user("intern", bot=True)
         # A bot's user and its application have the same id, but for very old bots.
@@ -181,7 +183,9 @@ class World:
     def new_guild(self, name: str) -> Guild:
         """Make a guild; the bot is in it, with a role of its own."""
         owner = self.new_user(f"owner of {name}")
-        guild = Guild(id=self.ids.next(LONG_AGO), name=name, owner_id=owner.id)
+        # A millisecond apart, as a guild's shard comes from the time in its id.
+        made_at = LONG_AGO + timedelta(milliseconds=len(self.guilds))
+        guild = Guild(id=self.ids.next(made_at), name=name, owner_id=owner.id)
         self.guilds[guild.id] = guild
         guild.roles[guild.id] = Role(id=guild.id, name="@everyone")  # its role has the guild's own id
         guild.members[owner.id] = Member(user=owner)

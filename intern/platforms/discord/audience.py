@@ -319,6 +319,8 @@ class SetUp(Struct, frozen=True, kw_only=True):
     application_id: str
     reads_messages: bool
     """The Message Content intent is on."""
+    shards: int
+    """How many Discord recommends; 0 where it was not asked, as discord.shards is "auto"."""
     servers: Mapping[GuildId, Server | None]
     """None where the bot is not on it."""
     lost_members: tuple[UserId, ...] = ()
@@ -354,7 +356,8 @@ async def _looked(rest: HikariRest, options: DiscordOptions) -> SetUp:
         tell("Looking at {total} servers", len(servers), len(options.guild_ids))
         servers[guild_id] = await _server(rest, guild_id, bot_id)
     reads = bool(application.flags & _MESSAGE_CONTENT)
-    found = SetUp(application_id=application.id, reads_messages=reads, servers=servers)
+    shards = 0 if options.shards == "auto" else (await rest.gateway()).shards
+    found = SetUp(application_id=application.id, reads_messages=reads, shards=shards, servers=servers)
     if not found.is_complete:
         return found
     lost_members: list[UserId] = []

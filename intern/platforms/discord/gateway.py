@@ -20,7 +20,7 @@ from intern.core.log import get_logger
 from intern.platforms.discord.audience import Audience, own_roles, session_of
 from intern.platforms.discord.commands import interaction_of
 from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, event_of
-from intern.platforms.discord.options import NO_SERVERS, DiscordOptions, ShardChoice
+from intern.platforms.discord.options import NO_SERVERS, DiscordOptions, ShardChoice, more_shards
 from intern.platforms.discord.payloads import RawGuild, RawPlace, RawUser, fitted, readable
 from intern.platforms.discord.rest import HikariRest
 from intern.platforms.discord.servers import joined_of
@@ -93,6 +93,11 @@ class HikariDiscord(HikariRest):
     def is_open(self) -> bool:
         """Whether a session is open right now on each held shard, so that events are delivered."""
         return self.shards.is_open
+
+    @property
+    def advice(self) -> str:
+        """What the operator should change about the shards; empty where nothing."""
+        return more_shards(self.shards.count, self.shards.recommended)
 
     @property
     def shard_count(self) -> int:

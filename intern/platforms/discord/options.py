@@ -38,6 +38,16 @@ def shard_of(guild_id: GuildId, of: int) -> int:
     return (int(guild_id) >> 22) % max(1, of)
 
 
+def more_shards(count: int, recommended: int) -> str:
+    """Return what to do where Discord recommends more shards than there are; empty where it does not."""
+    if not 0 < count < recommended:
+        return ""
+    return (
+        f"Discord recommends {recommended} shards for this bot, and it has {count}: set discord.shards to "
+        f'"auto" or of = {recommended}, and restart every process of this bot'
+    )
+
+
 class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One bot account, the servers it serves, and who their team is."""
 

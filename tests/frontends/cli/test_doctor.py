@@ -112,6 +112,14 @@ async def test_the_invite_link_asks_for_the_least(discord: DiscordDouble) -> Non
     assert int(asked["permissions"][0]) == 1 << 10 | 1 << 11 | 1 << 16 | 1 << 35 | 1 << 38
 
 
+async def test_too_few_shards_are_told_of_with_what_to_set(discord: DiscordDouble) -> None:
+    discord.world.shards = 3
+    assert (await examine(settings_for(discord))).ok  # "auto" takes what Discord recommends
+    report = await examine(settings_for(discord, shards={"ids": [0, 1], "of": 2}))
+    assert todos(report) == ["the bot has too few shards"]
+    assert "of = 3" in report.next
+
+
 async def test_permissions_that_lack_everywhere_are_mended_by_the_link(discord: DiscordDouble) -> None:
     give(discord, EVERYTHING & ~CREATE_PUBLIC_THREADS)
     report = await examine(settings_for(discord))
