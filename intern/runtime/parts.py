@@ -343,7 +343,7 @@ async def _around(room: _Room) -> _Around:
     }
     if embedding := indexing.embedding:
         actors["embedder"] = partial(
-            patiently, "embedder", embedding.all, interval_seconds=EMBEDS_EVERY, woken=embedding.wait
+            patiently, "embedder", indexing.embed_after_words, interval_seconds=EMBEDS_EVERY, woken=embedding.wait
         )
     if engine := stores.search.engine:
         actors["vector_copier"] = partial(following, "vector_copier", engine.catch_up, woken=engine.wait)

@@ -35,6 +35,7 @@ from intern.sources.files import SourceFolder, noteworthy
 from intern.sources.library import Library, PageCopies
 from intern.sources.pages import OpenWeb, refresh_pages
 from intern.sources.refresh import Refreshed, describe_provisionally, refresh_sources, refresh_topics
+from intern.sources.sandboxed import processes_kept
 from intern.sources.scanning import Scanner, UnreadError, names_of, read_file
 from intern.stores.archive import Archive
 from intern.stores.library import CachedFile, CachedSource, is_source_id, topic_id
@@ -315,13 +316,15 @@ class Indexing:
         self.turn = Lock()
         # Apart from the others: slow sites hold up neither topics nor documents.
         self._fetching = Lock()
+        self._words = Lock()
 
     async def refresh(self, *, describe: bool = True) -> Refreshed:
         """Bring both indices up to date with topics and files; without `describe`, no model is asked."""
         async with self.turn:
             topics = await self._refresh_topics(describe=describe)
             folder, options = self._stores.sources, self._settings.indexing
-            sources = await refresh_sources(self._model, folder, self._kb_catalogue, options, describe=describe)
+            with processes_kept():
+                sources = await refresh_sources(self._model, folder, self._kb_catalogue, options, describe=describe)
             await self._keep_searchable()
             await self._stores.left_out.keep("document", noteworthy(sources.skipped))
         return joined(topics, sources)
@@ -359,6 +362,14 @@ class Indexing:
             _log.warning("documents_not_embedded", reason=str(error))
         await self._stores.settle_vectors()
 
+    async def embed_after_words(self) -> None:
+        """Make all missing vectors, but none while words are indexed. Raises KnowledgeError, and ModelError."""
+        while self.embedding is not None:
+            async with self._words:
+                pass
+            if not await self.embedding.some():
+                return
+
     async def topics_changed(self, *, describe: bool = True) -> None:
         """Describe the topics that changed, and let them be found; without `describe`, no model is asked."""
         async with self.turn:
@@ -389,7 +400,9 @@ class Indexing:
         listed: dict[SourceId, CachedSource] = {}
         for catalogue in (self._kb_catalogue, self.team_catalogue):
             listed.update(await run_sync(catalogue.sources))
-        await keep_searchable(self._stores.search, listed, self._covered)
+        async with self._words:
+            with processes_kept():
+                await keep_searchable(self._stores.search, listed, self._covered)
         if self.embedding is not None:
             self.embedding.wake()
 

@@ -18,6 +18,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
+from importlib import import_module
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -465,4 +466,4 @@ def _printable(text: str) -> str:
 
 
 if __name__ == "__main__":
-    serve_sandboxed(partial(_read_pdf, int(sys.argv[1])))
+    serve_sandboxed(partial(_read_pdf, int(sys.argv[1])), load=lambda: import_module("pypdf"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 import re
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
 
@@ -295,4 +296,4 @@ def encodable(text: str) -> str:
 
 
 if __name__ == "__main__":
-    serve_sandboxed(_read_encoded)
+    serve_sandboxed(_read_encoded, load=lambda: import_module("resiliparse.parse.html"))

@@ -1,8 +1,9 @@
 """Work on hostile input in a process of its own: a file can keep a parser busy for hours, or eat all memory.
 
-The process runs one of our own modules: its input goes in by stdin, its output comes out by stdout. It has no
-environment to leak, and bounds on time and memory, so no input costs more than that. The single binary imports this
-before its packages are unpacked, so it imports nothing but the standard library.
+The process runs one of our own modules: inputs come in by stdin, outputs go out by stdout. Many inputs may share one,
+as a start of Python costs more than most of them. It has no environment to leak, and bounds on time and memory, so no
+input costs more than that. The single binary imports this before its packages are unpacked, so it imports nothing but
+the standard library.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar
+from threading import Lock, Timer
+from time import process_time
 
 SANDBOXED = "--sandboxed"
 """The option that makes the single binary such a process: it contains the only Python."""
@@ -25,6 +30,8 @@ _MOST_WAITING = 3 * SECONDS
 _MEMORY = 1 << 30  # bytes
 _FILES = 32
 
+_LENGTH = 8  # bytes before each input and each output
+
 
 class TooLongError(Exception):
     """The process exceeded its time."""
@@ -35,23 +42,101 @@ class BrokenError(Exception):
 
 
 def run_sandboxed(module: str, data: bytes, *arguments: str) -> bytes:
-    """Run a module on the data in a process of its own, and return its output; it ends with `serve_sandboxed`. Blocks.
+    """Run a module on the data in a process of its own, and return its output; it serves `serve_sandboxed`. Blocks.
 
     Raises TooLongError and BrokenError.
     """
-    command = [sys.executable, *([SANDBOXED] if _is_binary() else ["-I", "-m"]), module, *arguments]
+    command = (sys.executable, *([SANDBOXED] if _is_binary() else ["-I", "-m"]), module, *arguments)
+    kept = _kept.get()
+    if kept is None:
+        with closing(_Process(command)) as alone:
+            return alone.run(data)
+    return kept.setdefault(command, _Process(command)).run(data)
+
+
+@contextmanager
+def processes_kept() -> Generator[None]:
+    """Keep the processes for further inputs, in this task and in the threads that it waits for."""
+    kept: dict[tuple[str, ...], _Process] = {}
+    token = _kept.set(kept)
     try:
-        # Our own code; what is hostile goes in by stdin.
-        done = subprocess.run(  # noqa: S603
-            command, input=data, capture_output=True, check=False, timeout=_MOST_WAITING, env=_environment()
+        yield
+    finally:
+        _kept.reset(token)
+        for process in kept.values():
+            process.close()
+
+
+class _Process:
+    """A process that works on one input at a time; it starts with the first."""
+
+    def __init__(self, command: tuple[str, ...]) -> None:
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._turn = Lock()
+
+    def run(self, data: bytes) -> bytes:
+        with self._turn:
+            is_fresh = self._process is None
+            try:
+                return self._tried(data)
+            except BrokenError:
+                if is_fresh:
+                    raise
+            return self._tried(data)  # earlier inputs may have taken the memory
+
+    def _tried(self, data: bytes) -> bytes:
+        process = self._process = self._process or self._started()
+        timer = Timer(_MOST_WAITING, _kill, (process,))
+        timer.start()
+        try:
+            return _answer(process, data)
+        except (BrokenPipeError, EOFError):
+            is_late = timer.finished.is_set()
+            is_too_long = process.wait() == -signal.SIGXCPU
+            self.close()
+            raise (TooLongError if is_late or is_too_long else BrokenError) from None
+        finally:
+            timer.cancel()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        # Our own code; what is hostile goes in by stdin. A session of its own is killed as a whole.
+        return subprocess.Popen(  # noqa: S603
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment(),
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        raise TooLongError from None
-    if done.returncode == -signal.SIGXCPU:
-        raise TooLongError
-    if done.returncode:
-        raise BrokenError
-    return done.stdout
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            _kill(process)
+            with suppress(BrokenPipeError), process:  # closes its pipes, and waits
+                pass
+
+
+def _answer(process: subprocess.Popen[bytes], data: bytes) -> bytes:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(len(data).to_bytes(_LENGTH, "big") + data)
+    process.stdin.flush()
+    head = process.stdout.read(_LENGTH)
+    said = process.stdout.read(int.from_bytes(head, "big"))
+    if len(head) < _LENGTH or len(said) < int.from_bytes(head, "big"):
+        raise EOFError
+    return said
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+_kept: ContextVar[dict[tuple[str, ...], _Process] | None] = ContextVar("_kept", default=None)
 
 
 def _environment() -> dict[str, str]:
@@ -64,11 +149,16 @@ def _is_binary() -> bool:
     return bool(getattr(sys, "frozen", False))
 
 
-def serve_sandboxed(work: Callable[[bytes], bytes]) -> None:
-    """Do the work as that process: from stdin to stdout, within its bounds."""
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
+def serve_sandboxed(work: Callable[[bytes], bytes], *, load: Callable[[], object]) -> None:
+    """Do the work as that process, for one input after the other, until stdin ends; `load` what all need first."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     logging.disable()
-    sys.stdout.buffer.write(work(sys.stdin.buffer.read()))
+    load()
+    while head := sys.stdin.buffer.read(_LENGTH):
+        most = int(process_time()) + 1 + SECONDS
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+        said = work(sys.stdin.buffer.read(int.from_bytes(head, "big")))
+        sys.stdout.buffer.write(len(said).to_bytes(_LENGTH, "big") + said)
+        sys.stdout.buffer.flush()

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from intern.sources.sandboxed import SANDBOXED, run_sandboxed
+from intern.sources.sandboxed import SANDBOXED, BrokenError, run_sandboxed
 
 pytestmark = pytest.mark.rest
 
@@ -120,13 +120,15 @@ def test_the_binary_calls_itself_for_hostile_input_and_hands_on_nothing_but_wher
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "intern"
-    program.write_text('#!/bin/sh\necho "$@"\n/usr/bin/env\n', encoding="utf-8")
+    program.write_text(f'#!/bin/sh\n(echo "$@"; /usr/bin/env) > {tmp_path}/said\n', encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setenv("_PYI_APPLICATION_HOME_DIR", "/tmp/_MEI1")
     monkeypatch.setenv("INTERN__DISCORD__TOKEN", "planted-secret")
-    said = run_sandboxed("intern.sources.files", b"", "100").decode().splitlines()
+    with pytest.raises(BrokenError):
+        run_sandboxed("intern.sources.files", b"", "100")
+    said = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
     assert said[0] == f"{SANDBOXED} intern.sources.files 100"
     assert "_PYI_APPLICATION_HOME_DIR=/tmp/_MEI1" in said
     assert "planted-secret" not in "".join(said)

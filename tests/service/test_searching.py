@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio import create_task_group, fail_after
 from anyio.to_thread import run_sync
@@ -26,6 +29,7 @@ from intern.service.searching import Ranking, SearchResult
 from intern.service.status import sources_of
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
+from intern.sources import catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeOut
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.database import Database
@@ -87,6 +91,34 @@ async def test_a_refresh_that_finds_nothing_changed_writes_nothing_to_the_search
             await writer.indexing.refresh()
             assert await db.read(lambda tx: tx.rows("select rid, id, stamp from documents")) == before
             assert await db.read(lambda tx: tx.row("pragma data_version")) == changes
+
+
+async def test_vectors_wait_while_words_are_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "_CHUNK", 1)
+    settings = settings_in(tmp_path)
+    for n in range(3):
+        put(settings.paths.sources / f"{n}.md", f"# Number {n}\n\nThe relay has port {n}.\n")
+    with fail_after(20):
+        async with await Database.open(settings.paths.database) as db:
+            searchable: list[int] = []
+
+            class Watching(Directions):
+                async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+                    searchable.append(await db.read(lambda tx: tx.number("select count(*) from documents")))
+                    return await super().embed(texts, asked=asked)
+
+            offline = OfflineModel(offline_rules())
+            writer = await run_sync(partial(Writer, settings, db, offline, HandClock(), embedder=Watching()))
+
+            async def embed() -> None:
+                while not searchable:
+                    await writer.indexing.embed_after_words()
+                    await anyio.lowlevel.checkpoint()
+
+            async with create_task_group() as tg:
+                tg.start_soon(embed)
+                await writer.indexing.refresh()
+            assert searchable == [await db.read(lambda tx: tx.number("select count(*) from documents"))]
 
 
 async def test_a_document_that_changed_since_is_indexed_when_it_is_found(tmp_path: Path) -> None:

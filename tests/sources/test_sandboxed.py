@@ -9,20 +9,23 @@ from typing import Any
 import pytest
 
 from intern.sources import sandboxed
-from intern.sources.sandboxed import BrokenError, TooLongError, run_sandboxed
+from intern.sources.sandboxed import BrokenError, TooLongError, processes_kept, run_sandboxed
 
-_AS = "from intern.sources import sandboxed; sandboxed.SECONDS = 1; sandboxed.serve_sandboxed({})"
+_AS = (
+    "from intern.sources import sandboxed; sandboxed.SECONDS = 1;"
+    " sandboxed.serve_sandboxed({}, load=lambda: __import__('itertools'))"
+)
 
 
 def as_work(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
     """Let the process do this instead."""
-    run: Any = subprocess.run
+    start: Any = subprocess.Popen
 
     def instead(_: list[str], **options: object) -> object:
-        done: object = run([sys.executable, "-c", _AS.format(work)], **options)
-        return done
+        started: object = start([sys.executable, "-c", _AS.format(work)], **options)
+        return started
 
-    monkeypatch.setattr(subprocess, "run", instead)
+    monkeypatch.setattr(subprocess, "Popen", instead)
 
 
 def test_what_it_says_is_told_and_nothing_of_our_environment_is_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,3 +55,20 @@ def test_work_that_wants_too_much_memory_or_fails_is_broken(monkeypatch: pytest.
     as_work(monkeypatch, work)
     with pytest.raises(BrokenError):
         run_sandboxed("any", b"")
+
+
+def test_inputs_share_a_process_until_one_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_work(monkeypatch, "lambda data: 1 / 0 if data == b'bad' else str(__import__('os').getpid()).encode()")
+    with processes_kept():
+        first = run_sandboxed("any", b"1")
+        assert run_sandboxed("any", b"2") == first
+        with pytest.raises(BrokenError):
+            run_sandboxed("any", b"bad")
+        assert run_sandboxed("any", b"3") != first
+    assert run_sandboxed("any", b"4") != run_sandboxed("any", b"5")
+
+
+def test_an_input_is_not_judged_by_what_earlier_ones_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_work(monkeypatch, "lambda data, seen=[]: 1 / 0 if seen else (seen.append(data), data)[1]")
+    with processes_kept():
+        assert [run_sandboxed("any", data) for data in (b"1", b"2", b"3")] == [b"1", b"2", b"3"]
