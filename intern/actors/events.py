@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from intern.core.flow import DECLINED, AnswerRequest, Batch, Declined, DeclineReason, Filing, Reply
 from intern.core.ids import ChannelId, ConversationId, MessageId
@@ -14,6 +14,9 @@ from intern.facts.extracting import Came
 from intern.sources.refresh import Refreshed
 
 _log = get_logger("intern.actors")
+
+ASKED: Final = ("questions_answered", "questions_silent", "messages_without_question")
+"""The counters of what went to a model."""
 
 
 class Tally(Protocol):
@@ -68,7 +71,7 @@ class Events:
             self.tally.answered(result)
 
     def declined(self, declined: Declined) -> None:
-        """Report a declined question: too many wait already, its asker asked too much, or it is too old."""
+        """Report a declined question: too many wait already, a limit is reached, or it is too old."""
         batch = declined.request.batch
         self.turned_away(declined.reason)
         self.question(declined.request, declined.reason, {})

@@ -74,6 +74,16 @@ class Wording(Struct, frozen=True, kw_only=True):
     retracted: str
     """In place of an answer whose sources do not back it any more."""
 
+    def declining(self, reason: DeclineReason) -> str:
+        """Return the text for a question that is not worked on."""
+        texts: Mapping[DeclineReason, str] = {
+            "asked too much": self.limit,
+            "day used up": self.over_budget,
+            "too old": self.late,
+            "shed": self.busy,
+        }
+        return texts[reason]
+
     def instead(self, reason: SilenceReason, unknown: str) -> str:
         """Return the text for a silence; `unknown` if a search found nothing."""
         if reason in COULD_NOT_LOOK:
@@ -294,7 +304,12 @@ def _joined(parts: Sequence[str], words: Phrases) -> str:
 # How long what was said to a member holds for all that they ask. A full house empties soon, and who asks again then is
 # owed a new word.
 _TOLD_FOR: Final[Mapping[DeclineReason, timedelta]] = MappingProxyType(
-    {"asked too much": timedelta(hours=1), "too old": timedelta(hours=1), "shed": timedelta(minutes=1)}
+    {
+        "asked too much": timedelta(hours=1),
+        "day used up": timedelta(days=1),
+        "too old": timedelta(hours=1),
+        "shed": timedelta(minutes=1),
+    }
 )
 
 
@@ -321,8 +336,7 @@ class Declining:
         if not declined.request.called or self._told_before(declined.reason, declined.request.batch.author.id):
             return None
         wording = in_language(self._wordings, language_of_question(declined.request))
-        texts = {"asked too much": wording.limit, "too old": wording.late, "shed": wording.busy}
-        return notice(declined.request, texts[declined.reason])
+        return notice(declined.request, wording.declining(declined.reason))
 
     def _told_before(self, reason: DeclineReason, user_id: UserId) -> bool:
         told, now = self._told[reason], self._clock.now()

@@ -61,6 +61,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "knowledge_failed": "My knowledge could not be read.",
     "images_unavailable": "Its images could not be looked at.",
     "asked too much": "Its asker had asked as much as one member may within an hour.",
+    "day used up": "The questions that this server may ask on a day were used up; the day ends at 00:00 UTC.",
     "shed": "Too many questions waited already.",
     "too old": "It was too old when I came to read it.",
     "question_deleted": "The question was deleted before the reply was posted.",
@@ -88,12 +89,12 @@ def said(text: str) -> Said:
     return Said(parts=tuple(parts_of(text)))
 
 
-def language_of_interaction(interaction: flow.Interaction) -> str:
-    """Return the language to reply in: the question's, that of the answer whose button was pressed, or English."""
+def language_of_interaction(interaction: flow.Interaction, otherwise: str = ENGLISH) -> str:
+    """Return the language to reply in: the question's, or that of the answer whose button was pressed."""
     if isinstance(interaction, flow.AskCommand):
-        return language_of(interaction.question) or ENGLISH
+        return language_of(interaction.question) or otherwise
     pressed = _BUTTON.fullmatch(interaction.button) if isinstance(interaction, flow.ButtonPressed) else None
-    return (pressed and pressed["language"]) or ENGLISH
+    return (pressed and pressed["language"]) or (ENGLISH if pressed else otherwise)
 
 
 @dataclass(kw_only=True)
@@ -119,18 +120,18 @@ class Commands:
     options: ConversationOptions
     guild_ids: Collection[GuildId]
     wordings: Wordings
-    allows: Callable[[UserId], bool] = lambda _: True
-    """Count a question of a member and return whether it is within their limit."""
+    refuses: Callable[[UserId], flow.DeclineReason | None] = lambda _: None
+    """Count a question of a member, and return the limit that it is beyond, if any."""
     count: Callable[[AIResult], object] = lambda _: None
     """Called with each result."""
-    over_limit: Callable[[], object] = lambda: None
-    """Called for each question beyond the limit."""
+    turned_away: Callable[[flow.DeclineReason], object] = lambda _: None
+    """Called for each question beyond a limit."""
     answers_kept: int = ANSWERS_KEPT
     _shareable: OrderedDict[str, _Shareable] = field(default_factory=OrderedDict[str, _Shareable], init=False)
 
     async def handle(self, interaction: flow.Interaction) -> Said:
         """Do it, and return the reply for the member. Raises the ChatError and KnowledgeError families."""
-        ticket, language = interaction.interaction, language_of_interaction(interaction)
+        ticket, language = interaction.interaction, language_of_interaction(interaction, self.options.language)
         words = phrases(language)
         if ticket.guild_id not in self.guild_ids:
             return said(words.in_private if ticket.guild_id is None else words.foreign_server)
@@ -162,9 +163,9 @@ class Commands:
         if not (question.text.strip() or question.attachments):
             return said(words.no_text)
         wording = in_language(self.wordings, language)
-        if command.user.type != "team_member" and not self.allows(command.user.id):
-            self.over_limit()
-            return said(wording.limit)
+        if command.user.type != "team_member" and (limit := self.refuses(command.user.id)):
+            self.turned_away(limit)
+            return said(wording.declining(limit))
         request = await self._request(question, channel, with_context=command.on is not None)
         result = await self.answers.answer(request.conversation, request.context, addressed=True)
         await self._note(command, result)

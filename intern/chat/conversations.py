@@ -134,6 +134,7 @@ def answer_request(
         ),
         addressed=addressed,
         called=calls(batch, gathered),
+        language=options.language,
     )
 
 

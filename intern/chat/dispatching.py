@@ -22,7 +22,7 @@ from intern.chat.phrases import ENGLISH, phrases
 from intern.chat.platform import History, Outlet
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
-from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined
+from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined, DeclineReason
 from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import Channel, ChatMessage
@@ -92,21 +92,30 @@ _HOUR = timedelta(hours=1)
 
 
 class Allowance:
-    """How much one member may ask: at most `per_hour` within any hour, 0 being no limit. Calling it counts.
+    """How much may be asked: `per_hour` by one member within any hour, and `per_day` by all on a UTC day; 0: no limit.
 
-    What was refused does not count. Holds the members who asked within the hour, and no others.
+    Calling it counts; what was refused does not count. Holds the members who asked within the hour, and no others.
     """
 
-    def __init__(self, per_hour: int, *, clock: Clock) -> None:
-        self._per_hour, self._clock = per_hour, clock
+    def __init__(self, per_hour: int, *, clock: Clock, per_day: int = 0, asked_today: int = 0) -> None:
+        self._per_hour, self._per_day, self._clock = per_hour, per_day, clock
+        self._day, self._asked_today = clock.now().date(), asked_today
         # In the order of their last question, so that the first may be forgotten first.
         self._asked: OrderedDict[UserId, deque[datetime]] = OrderedDict()
 
-    def __call__(self, user_id: UserId) -> bool:
-        """Whether this member may ask one more question now."""
-        if not self._per_hour:
-            return True
+    def __call__(self, user_id: UserId) -> DeclineReason | None:
+        """Return why this member may not ask one more question now; None where they may."""
         now = self._clock.now()
+        if now.date() != self._day:
+            self._day, self._asked_today = now.date(), 0
+        if self._per_day and self._asked_today >= self._per_day:
+            return "day used up"
+        if self._per_hour and not self._is_within_hour(user_id, now):
+            return "asked too much"
+        self._asked_today += 1
+        return None
+
+    def _is_within_hour(self, user_id: UserId, now: datetime) -> bool:
         self._forget(now)
         asked = self._asked.setdefault(user_id, deque())
         while asked and not _within_hour(asked[0], now):
@@ -163,8 +172,8 @@ class Dispatcher:
     guild_ids: Collection[GuildId]
     admits: Callable[[Channel], bool]
     clock: Clock
-    allows: Callable[[UserId], bool] = lambda _: True
-    """Counts a question of a member, and returns whether it is within their limit."""
+    refuses: Callable[[UserId], DeclineReason | None] = lambda _: None
+    """Counts a question of a member, and returns the limit that it is beyond, if any."""
     private: PrivateNotes | None = None
     """Without it, private messages are ignored."""
 
@@ -231,8 +240,8 @@ class Dispatcher:
         if self.options.mode_of(channel) == "mention_only" and not request.called:
             return self._pass_over(batch, "mode")
         # Last of all, so that what is passed over, or asked for again, does not count.
-        if not self.allows(batch.author.id):
-            return (Declined(request=request, reason="asked too much"),)
+        if reason := self.refuses(batch.author.id):
+            return (Declined(request=request, reason=reason),)
         return (request,)
 
     async def _too_late(self, batch: Batch, channel: Channel) -> Sequence[Declined]:

@@ -14,6 +14,9 @@ ChannelMode = Literal["answer", "mention_only", "capture_only", "off"]
 """`mention_only`: captures, and answers who mentions the bot or replies to it. `capture_only`: captures, never answers.
 `off`: neither."""
 
+Language = Literal["en", "de", "es", "fr", "ja", "pt"]
+"""Those that the bot speaks."""
+
 STILL_WAITED_FOR: Final = timedelta(days=1)
 """Limit for notices: a member who asked earlier no longer waits for one."""
 
@@ -68,6 +71,8 @@ class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     channels: tuple[ChannelRule, ...] = ()
     """Where intern does something else than `default_mode` says."""
     default_mode: ChannelMode = "answer"
+    language: Language = "en"
+    """Of a reply to a text whose own language cannot be told."""
     max_question_age: Annotated[float, Meta(gt=0)] = 3600.0
     """Seconds after which a question is not answered any more. The team's answers are captured at any age."""
 

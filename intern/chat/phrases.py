@@ -99,7 +99,7 @@ def _all() -> Mapping[str, Phrases]:
 
 
 def language_of_question(request: AnswerRequest) -> str:
-    """Return the language to reply in: the question's, else that of its asker's earlier messages, else English."""
+    """Return the language to reply in: the question's, else that of its asker's earlier messages, else the server's."""
     asker = request.batch.author.id
     earlier = (said.text for said in request.conversation.messages if said.author_id == asker)
-    return language_of(request.batch.text) or language_of("\n".join(earlier)) or ENGLISH
+    return language_of(request.batch.text) or language_of("\n".join(earlier)) or request.language

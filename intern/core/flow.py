@@ -199,10 +199,17 @@ class AnswerRequest(_Flow, frozen=True, kw_only=True):
     """The asker mentions the bot, replies to it, or writes in its thread or a new forum post."""
     called: bool = False
     """The asker mentions the bot or replies to it, and so is owed a word, be it that there is no answer."""
+    language: str = "en"
+    """Of a reply, where the language of what the asker wrote cannot be told."""
 
 
-DeclineReason = Literal["asked too much", "shed", "too old"]
-DECLINED: Final[Mapping[DeclineReason, str]] = {"asked too much": "over_limit", "shed": "shed", "too old": "too_old"}
+DeclineReason = Literal["asked too much", "day used up", "shed", "too old"]
+DECLINED: Final[Mapping[DeclineReason, str]] = {
+    "asked too much": "over_limit",
+    "day used up": "over_day_limit",
+    "shed": "shed",
+    "too old": "too_old",
+}
 """The reasons as counters name them."""
 
 

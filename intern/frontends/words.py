@@ -108,6 +108,7 @@ SILENCES: Final[Mapping[str, str]] = {
     "knowledge_failed": "the knowledge could not be read",
     "images_unavailable": "its images could not be loaded",
     "asked too much": "its asker was over the hourly limit",
+    "day used up": "the questions of the day were used up",
     "shed": "too many questions waited",
     "too old": "too old when it was read",
     "too_old": "Discord was away until it was too old",

@@ -14,7 +14,7 @@ from anyio.to_thread import run_sync
 from intern.actors.backfill import Backfill, Rereading
 from intern.actors.capturer import Captioner, LookUp, capturer
 from intern.actors.checkpointer import Settling
-from intern.actors.events import Events
+from intern.actors.events import ASKED, Events
 from intern.actors.extractor import Extractor
 from intern.actors.filing import Classifier, Integrator
 from intern.actors.interactions import InteractionWorker, Reviewer
@@ -213,7 +213,13 @@ async def _around(room: _Room) -> _Around:
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     events.count = counts.add
     events.question = partial(_note, stores.questions)
-    allows = Allowance(settings.discord.max_questions_per_user_per_hour, clock=clock)
+    counted = await counts.of(clock.now().date())
+    refuses = Allowance(
+        settings.discord.max_questions_per_user_per_hour,
+        clock=clock,
+        per_day=settings.hosting.questions_per_day,
+        asked_today=sum(counted.get(each, 0) for each in ASKED),
+    )
     wordings = shared.wordings(settings)
     handoff = settings.discord.handoff_role_id
     pending, attempts, indexing = stores.pending, stores.attempts, writer.indexing
@@ -251,9 +257,9 @@ async def _around(room: _Room) -> _Around:
         options=options,
         guild_ids=chat.guild_ids,
         wordings=wordings,
-        allows=allows,
+        refuses=refuses,
         count=events.asked,
-        over_limit=partial(events.turned_away, "asked too much"),
+        turned_away=events.turned_away,
     )
     posted = PostedAnswers(stores.cited, library, knowledge, emails=settings.kb.mask_emails)
     captions = Captioning(
@@ -269,7 +275,7 @@ async def _around(room: _Room) -> _Around:
     posted_work = (posted.check, *((retractions.retract,) if settings.ai.retract else ()), calibration.look)
     notes = PrivateNotes(chat, Greeted(db, clock=clock))
     dispatcher = Dispatcher(
-        chat, ledger, options, guild_ids=chat.guild_ids, admits=chat.admits, clock=clock, allows=allows, private=notes
+        chat, ledger, options, guild_ids=chat.guild_ids, admits=chat.admits, clock=clock, refuses=refuses, private=notes
     )
     approvals, look_up = Approvals(clock=clock), partial(open_message, chat.look_up, audience.admits_id)
     scans, batch_wait = settings.kb.scan_interval_seconds, settings.discord.message_batch_wait_seconds

@@ -19,6 +19,7 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intern.actors.events import ASKED
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.core.log import get_logger
@@ -41,8 +42,6 @@ _log = get_logger(__name__)
 
 KEPT_FOR: Final = timedelta(days=7)
 """How long the data of a server is kept after it removed the bot."""
-ASKED: Final = ("questions_answered", "questions_silent", "messages_without_question")
-"""The counters of batches that went to a model."""
 _POLL_SECONDS = 0.5  # a person waits
 
 

@@ -33,7 +33,7 @@ from intern.sources.discovery import is_stale
 from intern.sources.fetching import PageFetcher
 from intern.sources.files import SourceFolder, noteworthy
 from intern.sources.library import Library, PageCopies
-from intern.sources.pages import OpenWeb, refresh_pages
+from intern.sources.pages import IN_SETTINGS, OpenWeb, refresh_pages
 from intern.sources.refresh import Refreshed, describe_provisionally, refresh_sources, refresh_topics
 from intern.sources.sandboxed import processes_kept
 from intern.sources.scanning import Scanner, UnreadError, names_of, read_file
@@ -343,9 +343,11 @@ class Indexing:
                 options=settings.indexing,
                 policy=self.policy,
                 renders=bool(settings.kb.render_command),
+                also=settings.kb.links,
             )
             # Pages that could not be fetched are listed, each with its error; a line without an address is not.
-            lines = [each for each in refreshed.skipped if each.rel_path.startswith(f"{paths.links.name}:")]
+            places = (f"{paths.links.name}:", f"{IN_SETTINGS}:")
+            lines = [each for each in refreshed.skipped if each.rel_path.startswith(places)]
             await self._stores.left_out.keep("link", lines)
         if refreshed.changed or refreshed.removed or refreshed.pending:
             async with self.turn:

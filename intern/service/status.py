@@ -26,6 +26,7 @@ from intern.service.stores import vector_copy_of
 from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import page_state
+from intern.sources.pages import IN_SETTINGS
 from intern.sources.scanning import Scanner, is_below
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
@@ -428,7 +429,7 @@ def _left_out(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
         yield SourceStatus(
             source_id=SourceId(f"kb:{each.place}" if each.kind == "document" else each.place),
             type=each.kind,
-            path=str(folder / each.place),
+            path=each.place if each.place.startswith(IN_SETTINGS) else str(folder / each.place),
             state="left_out",
             age_seconds=(now - each.since).total_seconds(),
             last_error=each.reason,

@@ -15,7 +15,7 @@ from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
 from intern.models.options import LlmOptions
 from intern.settings.loading import DataSection, KbSection, Settings, problems, shape, with_ids_as_text
-from intern.settings.reading import PREFIX, lay_variable
+from intern.settings.reading import PREFIX, explained, lay_variable
 
 Chosen: TypeAlias = Mapping[str, Mapping[str, Any]]
 """A part of the settings, in the shape of the file."""
@@ -26,11 +26,11 @@ _PATHS = {name: "" for name in KbSection.__struct_fields__ if name.endswith(("_d
 _THEIRS: Mapping[str, frozenset[str]] = {
     "discord": frozenset(
         "team_member_ids team_role_ids listed_channel_ids handoff_role_id channels default_mode"
-        " message_batch_wait_seconds mention_reply_window max_questions_per_user_per_hour first_lookback"
+        " message_batch_wait_seconds language mention_reply_window max_questions_per_user_per_hour first_lookback"
         " max_question_age".split()
     ),
     "ai": frozenset("project_introduction answer_scope refusal_policy retract".split()),
-    "kb": frozenset(("review", "mask_emails")),
+    "kb": frozenset(("review", "mask_emails", "links")),
     "extraction": frozenset(("auto",)),
     "llm": frozenset(("daily_token_budget", "daily_cost_budget")),
     "hosting": frozenset(("questions_per_day", "sources", "cost_per_day")),
@@ -88,7 +88,10 @@ def settings_of(community: Community, defaults: Settings) -> Settings:
         settings = msgspec.convert({**sections, "name": name}, OwnSettings)
     except msgspec.ValidationError as error:
         # Without its cause, which may repeat the value.
-        raise ConfigError(f"community {name}: {error}") from None
+        key, what = explained(error, shape())
+        raise ConfigError(f"community {name}: {key}: {what}") from None
+    if most := settings.hosting.sources:
+        settings = replace(settings, kb=replace(settings.kb, links=settings.kb.links[:most]))
     if limit := settings.hosting.cost_per_day:
         llm, llm_kb = _bounded(settings.llm, limit), settings.llm_kb and _bounded(settings.llm_kb, limit)
         settings = replace(settings, llm=llm, llm_kb=llm_kb)

@@ -27,7 +27,7 @@ from intern.facts.visibility import FactOptions
 from intern.learning.prompts import LearningOptions
 from intern.models.options import BACKGROUND_SHARE, EmbeddingOptions, LlmOptions
 from intern.platforms.discord.options import NO_ACCOUNT, NO_SERVERS, DiscordOptions, HostingOptions
-from intern.settings.reading import Raw, Shape, is_list, is_table, merge, read, tables_of
+from intern.settings.reading import Raw, Shape, explained, is_list, is_table, merge, read, tables_of
 from intern.sources.options import DiscoveryOptions, IndexingOptions, WebOptions
 from intern.stores.blocks import time_of
 from intern.stores.database import DEFAULT_COMMUNITY
@@ -115,6 +115,8 @@ class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     concurrency: Annotated[int, Meta(ge=1)] = 4
     download_concurrency: Annotated[int, Meta(ge=1)] = 8
     url_refresh_min_interval_hours: Annotated[float, Meta(gt=0, le=10_000)] = 24.0
+    links: tuple[str, ...] = ()
+    """Addresses of pages, beside those in the file of `links_path`."""
     render_command: tuple[str, ...] = ()
     regenerate_concurrency: Annotated[int, Meta(ge=1)] = 8
     settle_seconds: Annotated[float, Meta(ge=0)] = 2.0
@@ -320,7 +322,7 @@ def _decode(raw: Raw) -> Settings:
         settings = msgspec.convert(with_ids_as_text(values), Settings, dec_hook=_decode_special)
     except msgspec.ValidationError as error:
         # From None, here and elsewhere: a chained error may repeat the value.
-        raise wrong(*_explained(error)) from None
+        raise wrong(*explained(error, shape())) from None
     addresses = {
         "llm.base_url": settings.llm.base_url,
         "llm.kb.base_url": settings.kb_model.base_url,
@@ -469,34 +471,6 @@ def _decode_special(kind: type, value: Any) -> Any:
 _PORTS = {"qdrant": 6333, "chroma": 8000}
 _USER = re.compile(r"//[^/?#]*@")
 _VISIBLE = re.compile(r"[!-~]*")
-_ERROR = re.compile(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
-_TYPE = re.compile(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")
-_PLAIN = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false"}
-_TYPES = {**_PLAIN, "array": 'a list like ["1", "2"]', "object": "a table"}
-_TIMES = dict.fromkeys(("datetime", "date", "time"), "a date or time")
-_GOT = {**_TYPES, "array": "a list", "list": "a list", "dict": "a table", **_TIMES}
-_BOUNDS = {">=": "of at least", "<=": "of at most", ">": "greater than", "<": "less than"}
-
-
-def _explained(error: msgspec.ValidationError) -> tuple[str, str]:
-    """Return the key and the expected value, in TOML's words and without the value that was set."""
-    parts = _ERROR.fullmatch(str(error))
-    assert parts is not None, "anything matches"
-    what = parts["what"]
-    key = re.sub(r"\[\d+\]", "", parts["where"] or "").replace("llm_kb", "llm.kb")
-    first, _, rest = what.partition(" ")
-    if shape().hint([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
-        return f"{key}.{first}", rest
-    if what.startswith("Invalid enum value"):  # it goes on with the value
-        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in shape().choices(key))
-    found = _TYPE.fullmatch(what)
-    if found is None:
-        return key, what[:1].lower() + what[1:]
-    expected = f"expected {_TYPES.get(found['wanted'], found['wanted'])}"
-    if found["bound"]:
-        number = found["number"].removesuffix(".0")
-        return key, f"{expected} {_BOUNDS[found['bound']]} {number}"
-    return key, expected + (f", got {_GOT.get(found['got'], found['got'])}" if found["got"] else "")
 
 
 def _is_id(qa_id: str) -> bool:

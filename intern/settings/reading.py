@@ -15,6 +15,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeGuard, get_args, get_origin, get_type_hints
 
+import msgspec
 import tomli
 from dotenv import dotenv_values
 from dotenv.parser import Binding, parse_stream
@@ -130,6 +131,36 @@ class Shape:
         above = key.rpartition(".")[0]
         beside = [name for name in names if name.rpartition(".")[0] == above]
         return f"there is no setting {shown}; there are {', '.join(beside or self._tables)}"
+
+
+_ERROR = re.compile(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+_TYPE = re.compile(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")
+_PLAIN = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false"}
+_TYPES = {**_PLAIN, "array": 'a list like ["1", "2"]', "object": "a table"}
+_TIMES = dict.fromkeys(("datetime", "date", "time"), "a date or time")
+_GOT = {**_TYPES, "array": "a list", "list": "a list", "dict": "a table", **_TIMES}
+_BOUNDS = {">=": "of at least", "<=": "of at most", ">": "greater than", "<": "less than"}
+
+
+def explained(error: msgspec.ValidationError, shape: Shape) -> tuple[str, str]:
+    """Return the key and the expected value, in TOML's words and without the value that was set."""
+    parts = _ERROR.fullmatch(str(error))
+    assert parts is not None, "anything matches"
+    what = parts["what"]
+    key = re.sub(r"\[\d+\]", "", parts["where"] or "").replace("llm_kb", "llm.kb")
+    first, _, rest = what.partition(" ")
+    if shape.hint([*key.split("."), first]) is not None:  # a struct's own check begins with the name of the field
+        return f"{key}.{first}", rest
+    if what.startswith("Invalid enum value"):  # it goes on with the value
+        return key, "expected one of " + ", ".join(f'"{choice}"' for choice in shape.choices(key))
+    found = _TYPE.fullmatch(what)
+    if found is None:
+        return key, what[:1].lower() + what[1:]
+    expected = f"expected {_TYPES.get(found['wanted'], found['wanted'])}"
+    if found["bound"]:
+        number = found["number"].removesuffix(".0")
+        return key, f"{expected} {_BOUNDS[found['bound']]} {number}"
+    return key, expected + (f", got {_GOT.get(found['got'], found['got'])}" if found["got"] else "")
 
 
 def tables_of(kind: type[Struct]) -> dict[str, Any]:

@@ -61,6 +61,9 @@ _FIRST_PART = 64
 _LONGEST_STATUS = 300
 
 
+IN_SETTINGS = "kb.links"
+"""The place of an address that is no line of the list, with its number."""
+
 OpenWeb = Callable[[], AbstractAsyncContextManager[PageFetcher]]
 
 
@@ -75,14 +78,16 @@ async def refresh_pages(
     options: IndexingOptions,
     policy: Policy,
     renders: bool,
+    also: Sequence[str] = (),
 ) -> Refreshed:
-    """Fetch the listed pages that are due, and bring their entries up to date.
+    """Fetch the pages of the list, and `also` those of the settings, that are due; bring their entries up to date.
 
     A page is due `interval` after it was last had. `renders` says that `web` can render pages that need it. Raises
     KnowledgeError where the list or the index cannot be read or written; what could not be fetched is `skipped`, with
     the reason.
     """
-    look = await run_sync(_look, links, copies, catalogue, policy, options.max_source_chars)
+    lines = await run_sync(_lines, links, also)
+    look = await run_sync(_look, lines, copies, catalogue, policy, options.max_source_chars)
     refresh = Refresh(model, catalogue, options)
 
     async def put(found: Sequence[Looked], drop: AbstractSet[SourceId]) -> list[Owed]:
@@ -160,19 +165,27 @@ class _Look(NamedTuple):
     broken: Sequence[SkippedFile]
 
 
-def _look(links: Path, copies: PageCopies, catalogue: Catalogue, policy: Policy, longest: int) -> _Look:
+def _lines(links: Path, also: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each line of the list and of the settings, with its place."""
+    listed = [(f"{links.name}:{line}", text) for line, text in read_links(links)]
+    return [*listed, *((f"{IN_SETTINGS}:{n}", text) for n, text in enumerate(also, 1))]
+
+
+def _look(
+    lines: Sequence[tuple[str, str]], copies: PageCopies, catalogue: Catalogue, policy: Policy, longest: int
+) -> _Look:
     """Read the list, and find the pages that are due."""
     known, now = catalogue.sources(), catalogue.clock.now()
     listed: dict[SourceId, str] = {}
     broken: list[SkippedFile] = []
-    for line, text in read_links(links):
+    for place, text in lines:
         try:
             policy.url(text)
             reason = "" if is_source_id(f"kb:{text}") else "no index can hold this address"
         except PageRefusedError as error:
             reason = str(error)
         if reason:
-            broken.append(SkippedFile(f"{links.name}:{line}", f"{masked_start(text, 100)!a}: {reason}"))
+            broken.append(SkippedFile(place, f"{masked_start(text, 100)!a}: {reason}"))
         else:
             listed[SourceId(f"kb:{text}")] = text
     due: list[_Listed] = []

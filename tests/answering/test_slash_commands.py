@@ -138,19 +138,20 @@ class World:
             options=ConversationOptions(default_mode=mode),
             guild_ids=(self.discord.guild_id,),
             wordings={"en": WORDING, "de": structs.replace(WORDING, greeting="Ich bin da", limit="genug")},
-            allows=self._allows,
+            refuses=self._refuses,
             count=self.counted.append,
-            over_limit=self._turn_away,
+            turned_away=self._turn_away,
             answers_kept=answers_kept,
         )
         self._serial = 0
 
-    def _turn_away(self) -> None:
+    def _turn_away(self, reason: DeclineReason) -> None:
+        assert reason == "asked too much"
         self.over_limit += 1
 
-    def _allows(self, user_id: UserId) -> bool:
+    def _refuses(self, user_id: UserId) -> DeclineReason | None:
         self.allowed.append(user_id)
-        return len(self.allowed) <= self._limit
+        return None if len(self.allowed) <= self._limit else "asked too much"
 
     def person(self, name: str) -> Author:
         return self.discord.author(name)

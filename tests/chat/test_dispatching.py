@@ -76,7 +76,7 @@ class Stage:
             guild_ids=[self.sandbox.guild_id] if guild_ids is None else guild_ids,
             admits=self.sandbox.admits,
             clock=self.clock,
-            allows=Allowance(per_hour, clock=self.clock),
+            refuses=Allowance(per_hour, clock=self.clock),
             private=PrivateNotes(self.sandbox, known or Known()),
         )
 
@@ -358,38 +358,48 @@ async def test_what_discord_could_not_show_does_not_count() -> None:
 
 def test_an_hour_slides() -> None:
     clock = HandClock()
-    allows = Allowance(2, clock=clock)
-    assert allows(ALICE)
+    refuses = Allowance(2, clock=clock)
+    assert refuses(ALICE) is None
     clock.turn(minutes=30)
-    assert allows(ALICE)
-    assert not allows(ALICE)
+    assert refuses(ALICE) is None
+    assert refuses(ALICE) == "asked too much"
     clock.turn(minutes=30)
-    assert allows(ALICE)
-    assert not allows(ALICE)
+    assert refuses(ALICE) is None
+    assert refuses(ALICE) == "asked too much"
     clock.turn(minutes=30)
-    assert allows(ALICE)
+    assert refuses(ALICE) is None
 
 
 def test_no_limit_holds_nobody_back() -> None:
-    allows = Allowance(0, clock=HandClock())
-    assert all(allows(ALICE) for _ in range(1000))
+    refuses = Allowance(0, clock=HandClock())
+    assert not any(refuses(ALICE) for _ in range(1000))
 
 
 def test_members_who_asked_long_ago_are_forgotten() -> None:
     clock = HandClock()
-    allows = Allowance(3, clock=clock)
+    refuses = Allowance(3, clock=clock)
     for number in range(1000):
-        assert allows(UserId(str(number)))
+        assert refuses(UserId(str(number))) is None
         clock.turn(minutes=1)
-    assert len(allows._asked) <= 60
+    assert len(refuses._asked) <= 60
 
 
 def test_a_clock_that_is_put_back_locks_nobody_out() -> None:
     clock = HandClock()
-    allows = Allowance(1, clock=clock)
-    assert allows(ALICE)
+    refuses = Allowance(1, clock=clock)
+    assert refuses(ALICE) is None
     clock.turn(days=-365)
-    assert allows(ALICE)
+    assert refuses(ALICE) is None
+
+
+def test_the_questions_of_a_day_are_for_all_members_and_begin_anew_at_midnight() -> None:
+    clock = HandClock()
+    refuses = Allowance(2, clock=clock, per_day=3, asked_today=1)
+    assert [refuses(ALICE), refuses(ALICE), refuses(ALICE)] == [None, None, "day used up"]
+    assert refuses(UserId("7")) == "day used up"
+    clock.turn(days=1)
+    assert [refuses(ALICE), refuses(ALICE), refuses(ALICE)] == [None, None, "asked too much"]
+    assert [refuses(UserId("7")), refuses(UserId("7"))] == [None, "day used up"]
 
 
 # Private messages.

@@ -14,7 +14,7 @@ from intern.models.prompt import OfflineModel
 from intern.service.models import offline_rules
 from intern.service.status import sources_of
 from intern.service.writer import Writer
-from intern.settings.loading import DataSection, Settings
+from intern.settings.loading import DataSection, KbSection, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.library import MOST_MISSING
 from intern.stores.sqlite.database import Database
@@ -100,3 +100,19 @@ async def test_each_page_tells_how_it_stands(tmp_path: Path) -> None:
         assert (gone.state, b.state) == ("gone", "failed")
         assert "404" in (gone.last_error or "")
         assert "503" in (b.last_error or "")
+
+
+async def test_addresses_of_the_settings_are_read_beside_those_of_the_list(tmp_path: Path) -> None:
+    with site_double() as site, fail_after(20):
+        site.pages |= {"/a": page("How to wind a spool.", "Spools"), "/b": page("How to tie a knot.", "Knots")}
+        kb = KbSection(links=(site.url("/b"), "http://localhost/private"))
+        settings = Settings(data=DataSection(dir=tmp_path), kb=kb)
+        settings.paths.sources.mkdir(parents=True)
+        settings.paths.links.write_text(f"{site.url('/a')}\n")
+        async with await Database.open(settings.paths.database) as db:
+            writer = await opened(settings, db, HandClock(), site)
+            read = await writer.indexing.refresh_pages()
+            assert set(read.changed) == {f"kb:{site.url(each)}" for each in ("/a", "/b")}
+            assert [each.rel_path for each in read.skipped] == ["kb.links:2"]
+        [left_out] = [each for each in sources_of(settings, clock=HandClock()) if each.state == "left_out"]
+        assert (left_out.path, left_out.type) == ("kb.links:2", "link")

@@ -353,5 +353,6 @@ def _tried(pair: ParkedPair) -> str:
 
 
 def _declined(counts: Mapping[str, int]) -> str:
-    over, old = counts.get("questions_over_limit", 0), counts.get("questions_too_old", 0)
+    over = counts.get("questions_over_limit", 0) + counts.get("questions_over_day_limit", 0)
+    old = counts.get("questions_too_old", 0)
     return f"declined today: {over} over the limit, {old} too old"

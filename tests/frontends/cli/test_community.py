@@ -74,8 +74,8 @@ def test_communities_are_listed_and_shown_with_their_limits(intern: Intern) -> N
     [
         (("show", "nowhere"), "there is no community 'nowhere'; `intern community list` names all"),
         (("set", "other", "llm.base_url", "http://evil.test"), "llm.base_url is no setting of a community"),
-        (("set", "other", "discord.team_role_ids", "['x']"), "team_role_ids must hold Discord's ids"),
-        (("set", "other", "hosting.sources", "1.5"), "community other: Expected `int`, got `float`"),
+        (("set", "other", "discord.team_role_ids", "['x']"), "discord.team_role_ids: must hold Discord's ids"),
+        (("set", "other", "hosting.sources", "1.5"), "community other: hosting.sources: expected a whole number"),
         (("resume", "other"), "community other is not suspended"),
         (("delete", "other"), "this erases all data of community other; make an export first"),
     ],
