@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final, cast
+from zlib import crc32
 
 import structlog
 from anyio import CancelScope, Event, create_task_group, current_time, move_on_after, sleep_forever
@@ -75,6 +76,10 @@ class _Known:
     scope: CancelScope = field(default_factory=CancelScope)
     """Ends it at once, if it is open."""
     closed: Event = field(default_factory=Event)
+    look: Event = field(default_factory=Event)
+    """Has it look whether it can be closed."""
+    hurries: bool = False
+    """It gives its place to another one, and is closed as soon as it has no work."""
     reopens: bool = False
     """It was closed for other settings only."""
     is_removed: bool = False
@@ -174,12 +179,16 @@ class Communities:
         opens: Open,
         stands: Stand,
         elsewhere: Deliver = lambda _: None,
+        most_open: int = 200,
         idle_seconds: float = IDLE_SECONDS,
         upkeep_seconds: float = UPKEEP_SECONDS,
     ) -> None:
-        """Give `elsewhere` the events that belong to no community, and servers that are joined or left."""
+        """Give `elsewhere` the events that belong to no community, and servers that are joined or left.
+
+        Beyond `most_open`, those that had no event for longest are closed as soon as they have no work.
+        """
         self._chat, self._opens, self._stands, self._elsewhere = chat, opens, stands, elsewhere
-        self._idle, self._upkeep = idle_seconds, upkeep_seconds
+        self._most_open, self._idle, self._upkeep = most_open, idle_seconds, upkeep_seconds
         self._known: dict[str, _Known] = {}
         self._of: dict[GuildId, _Known] = {}
         self._tasks: TaskGroup | None = None
@@ -195,7 +204,8 @@ class Communities:
             raise ValueError(f"server {taken[0]} belongs to {self._of[taken[0]].community.name} already")
         self._known[community.name] = known
         self._of.update(dict.fromkeys(community.guild_ids, known))
-        known.due_at = current_time() + self._upkeep
+        # Spread, so that those of one start are not all opened in the same minute.
+        known.due_at = current_time() + self._upkeep * (0.5 + crc32(community.name.encode()) / 2**33)
         self._due.set()
 
     def change(self, community: Community) -> None:
@@ -248,6 +258,8 @@ class Communities:
                 await stop.wait()
                 listening.cancel_scope.cancel()
             self._stop.set()
+            for known in self._known.values():
+                known.look.set()
 
     async def _listen(self, stop: Event) -> None:
         await listen_beside(self._chat, self.hear, sleep_forever)
@@ -269,6 +281,12 @@ class Communities:
     def _start(self, known: _Known) -> None:
         if not known.is_open and not self._stop.is_set() and self._tasks is not None:
             known.is_open, known.due_at, known.closed = True, inf, Event()
+            known.heard_at, known.hurries = current_time(), False
+            staying = [each for each in self._known.values() if each.is_open and not each.hurries]
+            if len(staying) > self._most_open:
+                longest = min(staying, key=lambda each: each.heard_at)
+                longest.hurries = True
+                longest.look.set()
             self._tasks.start_soon(self._serve, known, name=f"community {known.community.name}")
 
     async def _open_what_is_due(self) -> None:
@@ -332,11 +350,12 @@ class Communities:
     async def _close_when_idle(self, known: _Known, parts: Parts, stop: Event) -> None:
         known.heard_at = current_time()
         while not self._stop.is_set():
-            left = known.heard_at + self._idle - current_time()
+            known.look = Event()
+            left = 0.0 if known.hurries else known.heard_at + self._idle - current_time()
             if left <= 0 and not await _has_work(parts):
                 break
             with move_on_after(max(left, _LOOK_EVERY)):
-                await self._stop.wait()
+                await known.look.wait()
         stop.set()
 
     def _failed(self, known: _Known, errors: BaseExceptionGroup[InternError]) -> None:

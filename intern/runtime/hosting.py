@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from anyio import Event, Lock, WouldBlock, create_memory_object_stream, create_task_group, sleep
 from anyio.lowlevel import checkpoint
@@ -37,8 +37,16 @@ from intern.settings.loading import Settings
 from intern.stores.sqlite.chat import CheckpointStore, Greeted
 from intern.stores.sqlite.communities import REGISTRY, CommunityStore, Registered
 
+try:
+    import resource
+except ModuleNotFoundError:  # pragma: no cover - not on Windows
+    resource: Any = None  # type: ignore[no-redef]
+
 _log = get_logger(__name__)
 
+FILES_EACH: Final = 15
+"""Files of an open community: 11, and a margin for those that are closing while others open."""
+_FILES: Final = 256  # of the process: connections, its own database, what Python loads
 LOOK_SECONDS: Final = 2.0
 """Between two looks at the registry and at jobs. A person waits at the other end."""
 _MOST_WAITING = 1000  # events of a server that is about to become a community
@@ -75,6 +83,7 @@ def communities_of(
         opens=opens,
         stands=lambda community: CheckpointStore(host_of(community).db.of(community.name)).stored(),
         elsewhere=elsewhere,
+        most_open=defaults.hosting.open_communities,
     )
 
 
@@ -240,6 +249,23 @@ class Hosting:
                     tg.start_soon(partial(self.communities.remove, name, at_once=at_once))
 
 
+def allow_files(communities: int, limits: Any = resource) -> None:
+    """Let this process open the files that so many open communities need. Raises ConfigError."""
+    if limits is None:  # a system without such limits
+        return
+    needed = FILES_EACH * communities + _FILES
+    soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
+    if soft != limits.RLIM_INFINITY and soft < needed:
+        try:
+            limits.setrlimit(limits.RLIMIT_NOFILE, (needed, hard))
+        except (ValueError, OSError):
+            raise ConfigError(
+                f"hosting.open_communities = {communities} needs {needed} open files, and this process may have {hard}:"
+                f" raise the limit (systemd: LimitNOFILE={needed}, shell: ulimit -n {needed}), or lower"
+                " hosting.open_communities"
+            ) from None
+
+
 @asynccontextmanager
 async def hosting_on_discord(settings: Settings, *, clock: Clock, first_pause: float = 1.0) -> AsyncGenerator[Hosting]:
     """Open what all communities share, with real Discord; wait `first_pause` seconds before its second session."""
@@ -247,6 +273,7 @@ async def hosting_on_discord(settings: Settings, *, clock: Clock, first_pause: f
     from intern.platforms.discord.gateway import HikariDiscord  # noqa: PLC0415 it costs a second of CPU, and commands need none
 
     settings.require_for_run()
+    allow_files(settings.hosting.open_communities)
     async with (
         open_host(settings, clock) as host,
         # Each community chooses whether it reviews, and the reactions of all come by one connection.

@@ -215,6 +215,25 @@ async def test_an_idle_community_is_closed_and_opened_again_where_it_was() -> No
 
 
 @on_virtual_time
+async def test_beyond_the_limit_the_one_that_heard_nothing_for_longest_is_closed_once_it_has_no_work() -> None:
+    street = Street(most_open=2)
+    places = {name: (await street.add(name))[1] for name in ("one", "two", "three")}
+    async with street.at_work():
+        for name, here in places.items():
+            street.town.say("bob", "hello", channel_id=here)
+            await anyio.sleep(1)
+            street.work = int(name == "two")  # before the third comes
+        assert set(street.communities.open) == {"one", "two", "three"}, "there is work"
+        street.work = 0
+        await anyio.sleep(6)
+        assert set(street.communities.open) == {"two", "three"}
+        street.town.say("bob", "again", channel_id=places["one"])
+        await anyio.sleep(1)
+        assert set(street.communities.open) == {"one", "three"}
+    assert street.texts("one") == ["hello", "again"]
+
+
+@on_virtual_time
 async def test_a_session_that_began_meanwhile_is_no_continuation() -> None:
     street = Street()
     _, here = await street.add("one")

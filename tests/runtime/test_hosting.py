@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -17,6 +18,7 @@ from intern.actors.pipeline import ACTORS, Parts
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.phrases import phrases
 from intern.core import flow
+from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId
 from intern.runtime import hosting
 from intern.runtime.bot import _NoCommands, _NoImages
@@ -225,3 +227,22 @@ async def test_a_private_message_gets_one_notice_and_reaches_no_community(tmp_pa
         await block.until(lambda: len(block.town.posts()) == 2)
         assert block.at_work_now == []
         assert [each.text for each in block.town.posts()] == [phrases().private_note] * 2
+
+
+def test_a_start_raises_the_limit_of_files_or_says_what_to_raise() -> None:
+    class Limits(SimpleNamespace):
+        def getrlimit(self, _: int) -> tuple[int, int]:
+            return self.now
+
+        def setrlimit(self, _: int, to: tuple[int, int]) -> None:
+            if to[0] > to[1]:
+                raise ValueError("current limit exceeds maximum limit")
+            self.now = to
+
+    limits = Limits(RLIMIT_NOFILE=7, RLIM_INFINITY=-1, now=(1_024, 4_096))
+    hosting.allow_files(10, limits)
+    assert limits.now == (1_024, 4_096)
+    hosting.allow_files(200, limits)
+    assert limits.now == (3_256, 4_096)
+    with pytest.raises(ConfigError, match=r"may have 4096: raise the limit \(systemd: LimitNOFILE=15256"):
+        hosting.allow_files(1_000, limits)

@@ -108,6 +108,8 @@ class HostingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Each server that invites the bot is a community by itself, with these limits unless it has its own."""
 
     enabled: bool = False
+    open_communities: Annotated[int, Meta(ge=1, le=100_000)] = 200
+    """At the same time; beyond, those without an event for longest are closed as soon as they have no work."""
     questions_per_day: Annotated[int, Meta(ge=0)] = 0
     """Batches that go to a model on a day (UTC); 0: no limit."""
     sources: Annotated[int, Meta(ge=0)] = 0
