@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -22,6 +23,12 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the present moment: UTC, aware."""
         return datetime.now(UTC)
+
+
+def awake_and_asleep() -> float:
+    """Return seconds that also pass while the machine sleeps, where its system counts them; they never go back."""
+    clock: int | None = getattr(time, "CLOCK_BOOTTIME", None)  # Linux has it
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class Wakeup:

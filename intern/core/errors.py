@@ -15,6 +15,7 @@
     ├── KnowledgeError           a store on disk could not be read or written
     │   ├── SourceError              one source could not be read
     │   ├── FolderBusyError          another process holds the data folder
+    │   ├── LeaseLostError           another process serves the community by now
     │   └── VectorEngineError        the vector engine is away or said no; local vectors do meanwhile
     ├── WebError                 a web page could not be fetched
     │   ├── PageRefusedError         we do not fetch it, or its site does not give it to us
@@ -116,6 +117,16 @@ class SourceError(KnowledgeError):
 
 class FolderBusyError(KnowledgeError):
     """Another process holds the data folder."""
+
+
+class LeaseLostError(KnowledgeError):
+    """The lease on the community's shard ended, so nothing was written. Trying again cannot help."""
+
+    def __init__(self, place: str, shard: int) -> None:
+        super().__init__(
+            f"the lease on shard {shard} at {place} ended; another process serves it, or will within seconds"
+        )
+        self.shard = shard
 
 
 class VectorEngineError(KnowledgeError):

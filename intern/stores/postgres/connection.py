@@ -20,6 +20,7 @@ from psycopg.types.string import StrDumperUnknown
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.stores.database import SCHEMA_VERSION
 from intern.stores.postgres.dialect import tables
+from intern.stores.postgres.leases import TABLES
 from intern.stores.sqlite.database import SCHEMA
 
 
@@ -36,7 +37,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             raise errors.ReadOnlySqlTransaction
 
 
-_NAME = f"process {os.getpid()} on {gethostname()}"[:63]
+PROCESS = f"process {os.getpid()} on {gethostname()}"[:63]
 
 _SETTINGS = """
     set lock_timeout = '5s'; set client_min_messages = warning; set timezone = 'UTC';
@@ -110,7 +111,7 @@ def sql(statement: str) -> bytes:
 
 def connected(url: str) -> Connection:
     """Connect. Raises OperationalError."""
-    db = Connection.connect(url, autocommit=True, application_name=_NAME, **_NETWORK)
+    db = Connection.connect(url, autocommit=True, application_name=PROCESS, **_NETWORK)
     try:
         db.adapters.register_dumper(str, _TextDumper)
         db.adapters.register_loader("text", _TextLoader)
@@ -151,7 +152,8 @@ def _make_tables(db: Connection, where: str, schema: str) -> None:
         db.execute("select pg_advisory_xact_lock(%s)", (MAKING,))
         if has_tables(db, where):
             return
-        db.execute(sql(";".join([*tables(schema), "create table schema_version (version bigint not null)"])))
+        versions = "create table schema_version (version bigint not null)"
+        db.execute(sql(";".join([*tables(schema), TABLES, versions])))
         db.execute("insert into schema_version values (%s)", (SCHEMA_VERSION,))
 
 
@@ -263,6 +265,7 @@ def explained(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
             | errors.DataCorrupted()
             | errors.IoError()
             | errors.SystemError()
+            | errors.IdleInTransactionSessionTimeout()
             | errors.InternalError_()  # such as a quota that is used up
         ):
             return KnowledgeError(f"{where} failed ({_first_line(error)}); read the server's log")

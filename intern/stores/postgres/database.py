@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import anyio
@@ -18,7 +19,7 @@ import msgspec
 import psycopg
 from anyio import CapacityLimiter, Lock, to_thread
 
-from intern.core.errors import FolderBusyError, KnowledgeError
+from intern.core.errors import FolderBusyError, KnowledgeError, LeaseLostError
 from intern.stores import database
 from intern.stores.database import DEFAULT_COMMUNITY, Row, Transaction, Value, positional
 from intern.stores.postgres.connection import (
@@ -36,6 +37,7 @@ from intern.stores.postgres.connection import (
     sql,
 )
 from intern.stores.postgres.dialect import translated
+from intern.stores.postgres.leases import HELD, Lease
 from intern.stores.sqlite.database import empty
 
 T = TypeVar("T")
@@ -56,6 +58,8 @@ _BEGIN = {
     "read": "begin isolation level repeatable read read only",
 }
 
+_BRIEF = "set local idle_in_transaction_session_timeout = '5s'"
+
 _HOLDERS = """
     select application_name, case when pid = %s then pg_terminate_backend(pid, 5000) end
     from pg_locks left join pg_stat_activity using (pid) where locktype = 'advisory' and objsubid = 1
@@ -69,9 +73,11 @@ class PostgresTransaction(Transaction):
     Statements without a result wait for the next one with a result, or for the end, and are sent with it.
     """
 
-    def __init__(self, db: Connection, community: str = DEFAULT_COMMUNITY, *before: str) -> None:
+    def __init__(
+        self, db: Connection, community: str = DEFAULT_COMMUNITY, *before: str, is_brief: bool = False
+    ) -> None:
         super().__init__(community)
-        self._db = db
+        self._db, self._is_brief = db, is_brief
         self._waiting: list[Callable[[], psycopg.Cursor[tuple[Any, ...]]]] = []
         self._beginning, self._xid = len(before), ""
         for each in before:
@@ -128,12 +134,28 @@ class PostgresTransaction(Transaction):
         waiting, self._waiting = self._waiting, []
         if len(waiting) == 1:
             return waiting[0]()
-        with self._db.pipeline():
-            cursors = [each() for each in waiting]
-        if self._beginning:
-            [(*_, number)] = cursors[self._beginning - 1].fetchall()
-            self._beginning, self._xid = 0, str(number)
+        cursors: list[psycopg.Cursor[tuple[Any, ...]]] = []
+        try:
+            with self._db.pipeline():
+                for each in waiting:
+                    cursors.append(each())  # noqa: PERF401 those before an error are looked at
+        except psycopg.Error:
+            self._begin(cursors)
+            raise
+        self._begin(cursors)
+        if self._is_brief:  # psycopg ends a pipeline with Flush, and the server counts no time after that
+            self._db.execute(b"")
         return cursors[-1]
+
+    def _begin(self, cursors: Sequence[psycopg.Cursor[tuple[Any, ...]]]) -> None:
+        """Take the number of the transaction from the last statement that opened it."""
+        opened = cursors[self._beginning - 1 : self._beginning] if self._beginning else []
+        for each in opened:
+            if each.pgresult is not None and each.pgresult.status == psycopg.pq.ExecStatus.TUPLES_OK:
+                self._beginning = 0
+                if (row := each.fetchone()) is None:
+                    raise _NoLeaseError
+                self._xid = str(row[-1])
 
     def _given(self, values: Sequence[Value], places: Sequence[int], lists: Sequence[int]) -> Sequence[object]:
         given: list[object] = [*self._with_community(values, places)]
@@ -157,6 +179,8 @@ class Database(database.Database):
         # Writers of a community wait for each other here, and not with a connection each.
         self._turns = defaultdict[str, Lock](Lock)
         self._held: dict[str, _Held] = {}
+        self._lease: Lease | None = None
+        self._is_brief = False
         self._closing = threading.Event()
 
     @classmethod
@@ -168,9 +192,25 @@ class Database(database.Database):
         """
         return cls(url, await to_thread.run_sync(opened, url, schema))
 
+    def fenced(self, lease: Lease) -> Self:
+        """Return the same database, for the communities of a leased shard: it writes nothing once the lease ended.
+
+        Each transaction that writes looks at the lease first and keeps it from being taken until it ends; without the
+        lease it raises LeaseLostError. The lease also does what `hold` does, without a connection for each community.
+        """
+        other = self.brief()
+        other._lease = lease  # noqa: SLF001 - the same class
+        return other
+
+    def brief(self) -> Self:
+        """Return the same database; the server ends a transaction of it whose process is paused for some seconds."""
+        other = copy(self)
+        other._is_brief = True  # noqa: SLF001 - the same class
+        return other
+
     async def hold(self) -> None:
         async with self._turns[self.community]:
-            if self.community not in self._held:
+            if self.community not in self._held and self._lease is None:
                 await self._in_thread(self._take, self._writers)
 
     async def let_go(self) -> None:
@@ -236,14 +276,14 @@ class Database(database.Database):
             attempt += 1
 
     def _with_connection(self, call: Callable[[Connection], T], *, writes: bool) -> T:
-        held = self._held.get(self.community) if writes else None
+        held = self._held.get(self.community) if writes and self._lease is None else None
         if held is not None:
             connection = self._taken(held.pid) if held.connection.closed else held.connection
         else:
             connection = self._idle_connection() or self._reconnected()
         try:
             return call(connection)
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             if connection.closed:
                 self._close_idle()  # what was lost with one of them, is lost with all
                 raise _LostError(error) from error
@@ -300,11 +340,18 @@ class Database(database.Database):
         # The lock is that of the community's writers.
         lock = f"select pg_advisory_xact_lock(hashtextextended({community}, {MAKING}))"
         bind = f"{_bind(self.community, local=True)}, pg_current_xact_id()::text"
-        tx = PostgresTransaction(db, self.community, _BEGIN["write"], lock, bind)
+        brief = [_BRIEF] if self._is_brief else []
+        fence = [] if self._lease is None else [HELD.format(*self._lease)]
+        before = (_BEGIN["write"], *brief, lock, bind, *fence)
+        tx = PostgresTransaction(db, self.community, *before, is_brief=self._is_brief)
         try:
             value = work(tx)
             number = self._xid_of(tx)
             _check_open(db)
+        except _NoLeaseError:
+            _roll_back(db)
+            assert self._lease is not None
+            raise LeaseLostError(self.place, self._lease.shard) from None
         except BaseException:
             _roll_back(db)
             raise
@@ -397,10 +444,14 @@ class _Held(NamedTuple):
     pid: int
 
 
+class _NoLeaseError(Exception):
+    """The lease that a transaction needs is not held any more."""
+
+
 class _LostError(Exception):
     """The connection was lost before the transaction was committed: its work can be done again."""
 
-    def __init__(self, error: psycopg.OperationalError) -> None:
+    def __init__(self, error: psycopg.Error) -> None:
         super().__init__(str(error))
         self.error = error
 

@@ -1,0 +1,191 @@
+"""The leases of this process: which shards it serves, while several processes share a database.
+
+All of them beat every few seconds, take what is free up to an even share, and hand over what is beyond. A process gives
+up a lease by its own clock before the server ends it, also where the machine slept or the database is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from anyio import Event, create_task_group, move_on_after, sleep
+from anyio.abc import TaskGroup
+
+from intern.core.clock import awake_and_asleep
+from intern.core.errors import KnowledgeError
+from intern.core.log import get_logger
+from intern.stores.postgres.leases import Lease, LeaseStore, Standing
+
+_log = get_logger(__name__)
+
+BEAT_SECONDS: Final = 3.0
+"""A lease outlives two heartbeats that fail."""
+_MARGIN = 1.0  # seconds by which a lease ends earlier for its holder than for the server
+_RETRY_SECONDS = 1.0  # after a heartbeat that failed
+_LOOK_SECONDS = 0.25  # between two looks at the clock, which may jump when the machine wakes up
+
+
+class Steps(NamedTuple):
+    """What to do after a heartbeat."""
+
+    take: tuple[int, ...]
+    hand_over: tuple[int, ...]
+
+
+def next_steps(standing: Standing, mine: Collection[int], *, shards: int, only: Collection[int] | None) -> Steps:
+    """Decide which free shards to take, and which of one's own to hand over.
+
+    An even share is that of all processes, rounded up. With `only`, the process serves these shards and no others.
+    """
+    if only is not None:
+        return Steps(tuple(shard for shard in standing.free if shard in only), ())
+    share = -(-shards // max(1, standing.members))
+    return Steps(standing.free[: max(0, share - len(mine))], tuple(sorted(mine)[share:]))
+
+
+class _Held:
+    """A lease of this process, from its taking until all is closed that served it."""
+
+    def __init__(self, lease: Lease, until: float) -> None:
+        self.lease, self.until = lease, until
+        self.is_lost, self.ends = Event(), Event()
+
+    def lose(self) -> None:
+        self.is_lost.set()
+        self.ends.set()
+
+
+class Leases:
+    """Takes, renews and gives up leases. `run` does so until it is told to stop."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        *,
+        shards: int,
+        took: Callable[[Lease], Awaitable[object]],
+        leave: Callable[[int], Awaitable[object]],
+        lost: Callable[[int], Awaitable[object]],
+        only: Collection[int] | None = None,
+        seconds: Callable[[], float] = awake_and_asleep,
+        beat_seconds: float = BEAT_SECONDS,
+    ) -> None:
+        """Call `took` when a shard is to be served, and `leave` to end that calmly before it is handed over.
+
+        Call `lost` when another process may serve the shard from now on: everything that serves it must end at once.
+        It may come while one of the others still runs. What a callback raises ends `run`.
+        """
+        self._store, self._shards, self._only = store, shards, only
+        self._took, self._leave, self._lost = took, leave, lost
+        self._seconds, self._beat_seconds = seconds, beat_seconds
+        self._held: dict[int, _Held] = {}
+        self._stop = Event()
+        self._beat_now, self._gone = Event(), Event()
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The shards that are this process's own at this moment."""
+        now = self._seconds()
+        return tuple(shard for shard, held in self._held.items() if not held.is_lost.is_set() and now < held.until)
+
+    async def run(self, *, stop: Event) -> None:
+        """Keep leases until `stop` is set, then hand all of them over. `LeaseStore.join` comes first.
+
+        A database that is away ends the leases, and not this: they are taken again when it is back.
+        """
+        self._stop = stop
+        async with create_task_group() as tg:
+            tg.start_soon(self._watch)
+            tg.start_soon(self._beat, tg)
+            await stop.wait()
+            self._beat_now.set()
+            for held in self._held.values():
+                held.ends.set()
+            while self._held:
+                self._gone = Event()
+                await self._gone.wait()
+            tg.cancel_scope.cancel()
+        with suppress(KnowledgeError), move_on_after(self._store.seconds):
+            await self._store.beat(self._shards, leaves=True)
+
+    async def _watch(self) -> None:
+        """Give up each lease that was not renewed in time."""
+        while True:
+            await sleep(_LOOK_SECONDS)
+            self._lose_ended()
+
+    def _lose_ended(self) -> None:
+        now = self._seconds()
+        for held in self._held.values():
+            if now >= held.until and not held.is_lost.is_set():
+                _log.warning("lease_lost", shard=held.lease.shard, reason="not renewed in time")
+                held.lose()
+
+    async def _beat(self, tasks: TaskGroup) -> None:
+        while True:
+            pause = self._beat_seconds
+            try:
+                await self._beat_once(tasks)
+            except KnowledgeError as error:
+                pause = _RETRY_SECONDS
+                _log.warning("lease_beat_failed", error=type(error).__name__, reason=str(error))
+            with move_on_after(pause):
+                await self._beat_now.wait()
+                self._beat_now = Event()
+
+    async def _beat_once(self, tasks: TaskGroup) -> None:
+        until = self._until()
+        standing = await self._store.beat(self._shards, leaves=self._stop.is_set())
+        self._lose_ended()
+        for shard, held in self._held.items():
+            if not held.is_lost.is_set():
+                if standing.held.get(shard) == held.lease.token:
+                    held.until = until
+                else:
+                    _log.warning("lease_lost", shard=shard, reason="ended by the server's clock")
+                    held.lose()
+        for shard, token in standing.held.items():  # given up here before the renewal
+            if shard not in self._held or self._held[shard].is_lost.is_set():
+                await self._store.hand_over(shard, token)
+        if self._stop.is_set():
+            return
+        mine = [shard for shard, held in self._held.items() if not held.ends.is_set()]
+        free = tuple(shard for shard in standing.free if shard not in self._held)
+        steps = next_steps(standing._replace(free=free), mine, shards=self._shards, only=self._only)
+        for shard in steps.hand_over:
+            self._held[shard].ends.set()
+        until = self._until()
+        for lease in await self._store.take(self._shards, steps.take):
+            held = self._held[lease.shard] = _Held(lease, until)
+            if self._stop.is_set():  # since the call began
+                held.ends.set()
+            tasks.start_soon(self._serve, held, name=f"lease on shard {lease.shard}")
+
+    def _until(self) -> float:
+        return self._seconds() + self._store.seconds - _MARGIN
+
+    async def _serve(self, held: _Held) -> None:
+        shard, token = held.lease
+        _log.info("lease_taken", shard=shard, token=token)
+        async with create_task_group() as tg:
+            tg.start_soon(self._tell_loss, held)
+            await self._took(held.lease)
+            await held.ends.wait()
+            if not held.is_lost.is_set():
+                await self._leave(shard)
+            if not held.is_lost.is_set():
+                tg.cancel_scope.cancel()
+        if not held.is_lost.is_set():
+            try:
+                await self._store.hand_over(shard, token)
+                _log.info("lease_handed_over", shard=shard)
+            except KnowledgeError as error:  # it ends by itself
+                _log.warning("lease_not_handed_over", shard=shard, reason=str(error))
+        del self._held[shard]
+        self._gone.set()
+
+    async def _tell_loss(self, held: _Held) -> None:
+        await held.is_lost.wait()
+        await self._lost(held.lease.shard)

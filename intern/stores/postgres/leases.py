@@ -1,0 +1,166 @@
+"""Leases: which of the processes that share a database serves which shard, and until when.
+
+A lease has a token, which grows with each take-over, and ends by the server's clock. What a community on a shard writes
+is fenced by the token (`Database.fenced`), so a process that lost its lease without knowing can write nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from anyio import sleep
+
+from intern.stores.database import Transaction
+
+if TYPE_CHECKING:
+    from intern.stores.postgres.database import Database
+
+LEASE_SECONDS: Final = 10.0
+
+# Of the whole database, and of no community: so row-level security leaves them alone.
+TABLES = """
+    create table leases (
+        shard bigint primary key,
+        shards bigint not null,
+        token bigint not null,
+        holder text,
+        ends_at timestamptz not null
+    );
+    create table lease_members (holder text primary key, shards bigint not null, seen_at timestamptz not null);
+    create table identify_turns (bucket bigint primary key, free_at timestamptz not null)
+"""
+
+# A take-over waits for `key share`; a renewal, which changes no key, does not.
+HELD = (
+    "select pg_current_xact_id()::text from leases"
+    " where shard = {} and token = {} and ends_at > clock_timestamp() for key share"
+)
+"""Opens a transaction: no row without the lease."""
+
+_COMMUNITY = ":leases"
+"""No community has this name. Changes of leases wait for each other as the writes of a community do."""
+
+_IDENTIFY_SECONDS = 5.0  # Discord takes one IDENTIFY of a bucket in this time
+
+_JOIN = """
+    insert into lease_members (holder, shards, seen_at) values (?, ?, clock_timestamp())
+    on conflict (holder) do update set shards = excluded.shards, seen_at = excluded.seen_at
+"""
+_AGREED = """
+    select shards from lease_members where holder <> ? and seen_at > clock_timestamp() - make_interval(secs => ?)
+    union all select shards from leases where holder <> ? and ends_at > clock_timestamp() limit 1
+"""
+_RENEW = """
+    update leases set ends_at = clock_timestamp() + make_interval(secs => ?)
+    where holder = ? and ends_at > clock_timestamp() returning shard, token
+"""
+_TAKE = """
+    update leases set holder = ?, shards = ?, token = token + 1, ends_at = clock_timestamp() + make_interval(secs => ?)
+    where shard in (
+        select shard from leases where ends_at <= clock_timestamp()
+        and shard in (select cast(value as integer) from json_each(?)) for update skip locked
+    ) returning shard, token
+"""
+_TURN = """
+    insert into identify_turns (bucket, free_at) values (?, clock_timestamp() + make_interval(secs => ?))
+    on conflict (bucket) do update
+    set free_at = greatest(identify_turns.free_at, clock_timestamp()) + make_interval(secs => ?)
+    returning cast(extract(epoch from free_at - clock_timestamp()) as double precision)
+"""
+
+
+class Lease(NamedTuple):
+    """A shard that a process serves, and the token that its writes show."""
+
+    shard: int
+    token: int
+
+
+class Standing(NamedTuple):
+    """What a process learns from a heartbeat."""
+
+    held: Mapping[int, int]
+    """The tokens of its own leases, by shard; all of them were renewed."""
+    free: tuple[int, ...]
+    """The shards that have no lease."""
+    members: int
+    """How many processes share the shards, with this one unless it leaves."""
+
+
+class LeaseStore:
+    """The leases in a database, for one process. Every call may raise KnowledgeError."""
+
+    def __init__(self, db: Database, holder: str, *, seconds: float = LEASE_SECONDS) -> None:
+        self._db = db.of(_COMMUNITY).brief()
+        self._plain = db
+        self._holder, self.seconds = holder, seconds
+
+    def fenced(self, lease: Lease) -> Database:
+        """Return the database for the communities of a leased shard."""
+        return self._plain.fenced(lease)
+
+    async def join(self, shards: int) -> int:
+        """Become one of those that share the shards, and return how many there are: the others' number, if any."""
+
+        def work(tx: Transaction) -> int:
+            others = (self._holder, self.seconds, self._holder)
+            agreed = tx.number(_AGREED, others) or shards
+            tx.run(_JOIN, (self._holder, agreed))
+            tx.run_each(
+                "insert into leases (shard, shards, token, ends_at) values (?, ?, 0, '-infinity')"
+                " on conflict do nothing",
+                [(n, agreed) for n in range(agreed)],
+            )
+            return agreed
+
+        return await self._db.write(work)
+
+    async def beat(self, shards: int, *, leaves: bool = False) -> Standing:
+        """Renew all leases of this process. One that `leaves` takes no share any more."""
+
+        def work(tx: Transaction) -> Standing:
+            held = tx.rows(_RENEW, (self.seconds, self._holder))
+            if leaves:
+                tx.run("delete from lease_members where holder = ?", (self._holder,))
+            else:
+                tx.run(_JOIN, (self._holder, shards))
+            tx.run(
+                "delete from lease_members where seen_at <= clock_timestamp() - make_interval(secs => ?)",
+                (self.seconds,),
+            )
+            members = tx.number("select count(*) from lease_members")
+            free = tx.rows(
+                "select shard from leases where shard < ? and ends_at <= clock_timestamp() order by shard", (shards,)
+            )
+            return Standing(dict(map(_lease, held)), tuple(int(str(shard)) for (shard,) in free), members)
+
+        return await self._db.write(work)
+
+    async def take(self, shards: int, wanted: Collection[int]) -> list[Lease]:
+        """Take those of the wanted shards that are free, and that no transaction of their last holder keeps."""
+
+        def work(tx: Transaction) -> list[Lease]:
+            values = (self._holder, shards, self.seconds, f"[{', '.join(map(str, wanted))}]")
+            return sorted(map(_lease, tx.rows(_TAKE, values)))
+
+        return await self._db.write(work) if wanted else []
+
+    async def hand_over(self, shard: int, token: int) -> None:
+        """Give a lease back. Does nothing where another process has it."""
+        statement = "update leases set holder = null, ends_at = '-infinity' where (shard, token, holder) = (?, ?, ?)"
+        await self._db.run(statement, (shard, token, self._holder))
+
+    @asynccontextmanager
+    async def turn(self, bucket: int) -> AsyncGenerator[None]:
+        """Wait until a shard of this bucket may identify to Discord, in turn with all processes."""
+        values = (bucket, _IDENTIFY_SECONDS, _IDENTIFY_SECONDS)
+        [(free_in,)] = await self._db.write(lambda tx: tx.rows(_TURN, values))
+        await sleep(max(0.0, float(free_in or 0) - _IDENTIFY_SECONDS))
+        yield
+
+
+def _lease(row: tuple[object, ...]) -> Lease:
+    shard, token = row
+    return Lease(int(str(shard)), int(str(token)))

@@ -1,0 +1,237 @@
+"""Leases in PostgreSQL, and those in memory for tests, are held to one contract; then what is fenced by them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from anyio import fail_after
+from anyio.to_thread import run_sync
+
+from intern.core.errors import LeaseLostError
+from intern.stores.postgres.leases import Lease, LeaseStore
+from tests.contracts.database import INSERT, SHARED, Gate
+from tests.contracts.leases import LeasesContract, MemoryLeases, MemoryLeaseStore
+from tests.engines import ROLE, Server
+
+pytest.importorskip("psycopg", reason="intern[postgres] is not installed")
+
+from intern.stores.database import Transaction
+from intern.stores.postgres.database import Database
+
+pytestmark = pytest.mark.anyio
+
+
+class MemoryCell:
+    def __init__(self) -> None:
+        self._now = 100.0
+        self._leases = MemoryLeases(lambda: self._now)
+
+    def of(self, holder: str) -> MemoryLeaseStore:
+        return self._leases.of(holder)
+
+    def pass_time(self, seconds: float) -> None:
+        self._now += seconds
+
+
+class PostgresCell:
+    """A schema of a server; time passes by moving what was noted into the past."""
+
+    def __init__(self, server: Server, schema: str, *databases: Database) -> None:
+        self.server, self.schema, self.databases = server, schema, [*databases]
+        self._used: dict[str, Database] = {}
+
+    def of(self, holder: str) -> LeaseStore:
+        if holder not in self._used:
+            self._used[holder] = self.databases[len(self._used)]
+        return LeaseStore(self._used[holder], holder)
+
+    def pass_time(self, seconds: float) -> None:
+        by = f"make_interval(secs => {seconds})"
+        self.server.run(
+            f"update {self.schema}.leases set ends_at = ends_at - {by}",
+            f"update {self.schema}.lease_members set seen_at = seen_at - {by}",
+        )
+
+    @asynccontextmanager
+    async def leased(self) -> AsyncGenerator[tuple[LeaseStore, LeaseStore, Database]]:
+        """One holds shard 0, and the other would like to."""
+        one, two = self.of("one"), self.of("two")
+        with fail_after(30):
+            await one.join(1)
+            await two.join(1)
+            assert await one.take(1, (0,)) == [Lease(0, 1)]
+            yield one, two, one.fenced(Lease(0, 1)).of("a-community")
+
+
+class TestMemory(LeasesContract):
+    @pytest.fixture
+    def cell(self) -> MemoryCell:
+        return MemoryCell()
+
+
+@pytest.fixture(scope="module")
+def schema(postgres: Server) -> Generator[str]:
+    with postgres.schema() as name:
+        yield name
+
+
+@pytest.fixture
+async def on_server(postgres: Server, schema: str) -> AsyncGenerator[PostgresCell]:
+    async with (
+        await Database.open(postgres.url(schema), schema=SHARED) as one,
+        await Database.open(postgres.url(schema)) as two,
+        await Database.open(postgres.url(schema)) as three,
+        await Database.open(postgres.url(schema)) as four,
+    ):
+        yield PostgresCell(postgres, schema, one, two, three, four)
+        await run_sync(
+            postgres.run, f"truncate {schema}.leases, {schema}.lease_members, {schema}.identify_turns, {schema}.notes"
+        )
+
+
+@pytest.mark.rest
+class TestPostgres(LeasesContract):
+    @pytest.fixture
+    def cell(self, on_server: PostgresCell) -> PostgresCell:
+        return on_server
+
+
+_PAUSED = "select from pg_stat_activity where state = 'idle in transaction'"
+_AGAIN = "perform pg_sleep(0.05), pg_stat_clear_snapshot()"
+UNTIL_NONE_IS_PAUSED = f"do $$ begin while exists ({_PAUSED}) loop {_AGAIN}; end loop; end $$"
+
+
+def add(tx: Transaction) -> None:
+    tx.run(INSERT, (1, "1"))
+
+
+@pytest.mark.rest
+async def test_nothing_is_written_after_the_lease_ended_whoever_has_it_now(on_server: PostgresCell) -> None:
+    async with on_server.leased() as (one, two, db):
+        await db.write(add)
+        on_server.pass_time(11)
+        ran: list[int] = []
+        for _ in ("ended", "taken by another one", "taken again"):
+            with pytest.raises(LeaseLostError, match=r"shard 0 at .* ended"):
+                await db.run(INSERT, (2, "2"))
+            with pytest.raises(LeaseLostError):
+                await db.write(lambda _: ran.append(1))
+            assert await db.number("select count(*) from notes where community = :community") == 1
+            if await two.take(1, (0,)):
+                await two.hand_over(0, 2)
+            await one.take(1, (0,))
+        [lease] = [Lease(*each) for each in (await one.beat(1)).held.items()]
+        await one.fenced(lease).of("a-community").run(INSERT, (2, "2"))
+        assert ran == [1, 1, 1], "work without a statement is run before the server is asked, and once"
+
+
+@pytest.mark.rest
+async def test_a_lease_is_not_taken_while_a_transaction_of_its_holder_goes_on(on_server: PostgresCell) -> None:
+    gate = Gate()
+
+    def slow(tx: Transaction) -> None:
+        add(tx)
+        gate.hold(tx)
+
+    async with on_server.leased() as (one, two, db), anyio.create_task_group() as tg:
+        tg.start_soon(db.write, slow)
+        await gate.is_reached()
+        assert (await one.beat(1)).held == {0: 1}, "its holder renews it meanwhile"
+        await one.hand_over(0, 1)
+        assert await two.take(1, (0,)) == []
+        gate.opened.set()
+        while not (leases := await two.take(1, (0,))):
+            await anyio.lowlevel.checkpoint()
+        assert leases == [Lease(0, 2)]
+        assert await two.fenced(leases[0]).of("a-community").number("select count(*) from notes") == 1
+
+
+@pytest.mark.rest
+async def test_a_holder_that_is_paused_within_a_transaction_blocks_no_take_over(
+    postgres: Server, on_server: PostgresCell
+) -> None:
+    attempts: list[int] = []
+    reached, resumed = anyio.Event(), threading.Event()
+    failed: list[Exception] = []
+
+    def paused(tx: Transaction) -> None:
+        attempts.append(1)
+        add(tx)
+        if len(attempts) == 1:
+            anyio.from_thread.run_sync(reached.set)
+            assert resumed.wait(20)
+        tx.run(INSERT, (2, "2"))
+
+    async def work(db: Database) -> None:
+        try:
+            await db.write(paused)
+        except LeaseLostError as error:
+            failed.append(error)
+
+    async with on_server.leased() as (_, two, db):
+        async with anyio.create_task_group() as tg:
+            tg.start_soon(work, db)
+            await reached.wait()
+            on_server.pass_time(11)
+            assert await two.take(1, (0,)) == []
+            await run_sync(postgres.run, UNTIL_NONE_IS_PAUSED)
+            leases = await two.take(1, (0,))
+            await two.fenced(leases[0]).of("a-community").write(add)
+            resumed.set()
+        assert failed
+        assert await db.texts("select text from notes") == ["? :community % 1"]
+
+
+@pytest.mark.rest
+async def test_a_lease_outlives_a_restart_of_the_database(on_server: PostgresCell) -> None:
+    async with on_server.leased() as (one, two, db):
+        await run_sync(on_server.server.kill)
+        await run_sync(on_server.server.start)
+        assert (await one.beat(1)).held == {0: 1}
+        assert await two.take(1, (0,)) == []
+        await db.write(add)
+
+
+@pytest.mark.rest
+async def test_two_hundred_communities_of_a_shard_need_a_handful_of_connections(
+    postgres: Server, on_server: PostgresCell
+) -> None:
+    written: list[int] = []
+    all_wrote, counted = anyio.Event(), anyio.Event()
+
+    async def write(db: Database, n: int) -> None:
+        async with db.lent(f"community-{n}") as own:
+            await own.hold()
+            await own.run(INSERT, (1, "1"))
+            written.append(n)
+            if len(written) == 200:
+                all_wrote.set()
+            await counted.wait()
+
+    async with on_server.leased() as (_, _, db), anyio.create_task_group() as tg:
+        for n in range(200):
+            tg.start_soon(write, db, n)
+        await all_wrote.wait()
+        count = f"select count(*) from pg_stat_activity where usename = '{ROLE}'"
+        [(connections,)] = await run_sync(postgres.run, count)
+        counted.set()
+        assert connections <= 12, "of four open databases, of which one is at work"
+
+
+@pytest.mark.rest
+async def test_processes_identify_one_after_another(on_server: PostgresCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        waited.append(round(seconds, 1))
+
+    monkeypatch.setattr("intern.stores.postgres.leases.sleep", noted)
+    with fail_after(10):
+        for holder, bucket in (("one", 0), ("two", 0), ("two", 1), ("one", 0)):
+            async with on_server.of(holder).turn(bucket):
+                pass
+    assert [round(each) for each in waited] == [0, 5, 0, 10]
