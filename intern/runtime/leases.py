@@ -58,7 +58,7 @@ class _Held:
 
 
 class Leases:
-    """Takes, renews and gives up leases. `run` does so until it is told to stop."""
+    """Takes, renews and gives up leases. `run` does so until its stop."""
 
     def __init__(
         self,

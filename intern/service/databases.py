@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from anyio import CancelScope
 from anyio.to_thread import run_sync
@@ -14,6 +14,7 @@ from intern.core.errors import ConfigError
 from intern.settings.loading import Paths, Settings, is_server
 from intern.stores.database import DEFAULT_COMMUNITY, AtRest, Database
 from intern.stores.files import FolderLock
+from intern.stores.postgres.leases import LeaseStore
 from intern.stores.sqlite import database as sqlite
 from intern.stores.sqlite.communities import CommunityStore
 from intern.stores.sqlite.maintenance import is_made as is_file_made
@@ -28,6 +29,13 @@ async def open_database(settings: Settings) -> Database:
     """Open the database, made where it is missing. Raises ConfigError and KnowledgeError."""
     place = settings.data.url.reveal() or str(Paths(settings.home).database)
     return (await _opened(place)).of(settings.community)
+
+
+def leases_of(db: Database, settings: Settings) -> LeaseStore | None:
+    """Return the leases in a database for this process; None where it is a file, which has one process."""
+    if not settings.data.url.reveal():
+        return None
+    return LeaseStore(cast("postgres.Database", db))
 
 
 class Moved(Struct, frozen=True, kw_only=True):

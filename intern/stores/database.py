@@ -5,12 +5,14 @@ Statements are the SQL that SQLite and PostgreSQL share; `intern/stores/postgres
 
 from __future__ import annotations
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from functools import lru_cache
+from socket import gethostname
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar, cast
 
@@ -24,6 +26,9 @@ Row: TypeAlias = tuple[Value, ...]
 
 DEFAULT_COMMUNITY = "default"
 """The one community of a data folder."""
+
+PROCESS = f"process {os.getpid()} on {gethostname()}"[:63]
+"""The name of this process for others, and for people."""
 
 SCHEMA_VERSION = 1
 """Another one for each change of `schema.sql` that a database made before does not have."""

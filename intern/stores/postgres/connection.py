@@ -5,9 +5,7 @@ An error says where it was and what to do next. No message holds the password of
 
 from __future__ import annotations
 
-import os
 from decimal import Decimal
-from socket import gethostname
 from typing import Any, NamedTuple
 
 import psycopg
@@ -18,7 +16,7 @@ from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
 
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.stores.database import SCHEMA_VERSION
+from intern.stores.database import PROCESS, SCHEMA_VERSION
 from intern.stores.postgres.dialect import tables
 from intern.stores.postgres.leases import TABLES
 from intern.stores.sqlite.database import SCHEMA
@@ -36,8 +34,6 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         if self.takes_no_writes:
             raise errors.ReadOnlySqlTransaction
 
-
-PROCESS = f"process {os.getpid()} on {gethostname()}"[:63]
 
 _SETTINGS = """
     set lock_timeout = '5s'; set client_min_messages = warning; set timezone = 'UTC';

@@ -149,13 +149,14 @@ class PostgresTransaction(Transaction):
 
     def _begin(self, cursors: Sequence[psycopg.Cursor[tuple[Any, ...]]]) -> None:
         """Take the number of the transaction from the last statement that opened it."""
-        opened = cursors[self._beginning - 1 : self._beginning] if self._beginning else []
-        for each in opened:
-            if each.pgresult is not None and each.pgresult.status == psycopg.pq.ExecStatus.TUPLES_OK:
-                self._beginning = 0
-                if (row := each.fetchone()) is None:
-                    raise _NoLeaseError
-                self._xid = str(row[-1])
+        if not 0 < self._beginning <= len(cursors):
+            return
+        last = cursors[self._beginning - 1]
+        if last.pgresult is not None and last.pgresult.status == psycopg.pq.ExecStatus.TUPLES_OK:
+            self._beginning = 0
+            if (row := last.fetchone()) is None:
+                raise _NoLeaseError
+            self._xid = str(row[-1])
 
     def _given(self, values: Sequence[Value], places: Sequence[int], lists: Sequence[int]) -> Sequence[object]:
         given: list[object] = [*self._with_community(values, places)]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from anyio import sleep
 
-from intern.stores.database import Transaction
+from intern.stores.database import PROCESS, Transaction
 
 if TYPE_CHECKING:
     from intern.stores.postgres.database import Database
@@ -92,10 +93,12 @@ class Standing(NamedTuple):
 class LeaseStore:
     """The leases in a database, for one process. Every call may raise KnowledgeError."""
 
-    def __init__(self, db: Database, holder: str, *, seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, db: Database, holder: str = "", *, seconds: float = LEASE_SECONDS) -> None:
         self._db = db.of(_COMMUNITY).brief()
         self._plain = db
-        self._holder, self.seconds = holder, seconds
+        # A process that starts again is another one.
+        self._holder = holder or f"{PROCESS} {token_hex(4)}"
+        self.seconds = seconds
 
     def fenced(self, lease: Lease) -> Database:
         """Return the database for the communities of a leased shard."""
