@@ -27,6 +27,7 @@ from intern.core.messages import AIResult, Attachment, Conversation, RequestCont
 from intern.learning.archiving import Images
 from intern.platforms.discord.attachments import AttachedImages
 from intern.platforms.memory import Sandbox
+from intern.runtime.hosting import run_hosted
 from intern.runtime.parts import Beside, OpenModels, Platform, Serving, parts_around
 from intern.service.databases import open_database
 from intern.service.intern import open_intern
@@ -73,7 +74,8 @@ async def parts_on_discord(
 
 def run(settings: Settings, beside: Beside | None = None) -> None:
     """`intern run`: until SIGINT or SIGTERM. Raises ConfigError, KnowledgeError or ChatError, maybe in a group."""
-    anyio.run(_until_told, partial(run_on_discord, settings, beside=beside))
+    work = run_hosted if settings.hosting.enabled else run_on_discord
+    anyio.run(_until_told, partial(work, settings, beside=beside))
 
 
 def show_page(settings: Settings, serving: Serving) -> None:

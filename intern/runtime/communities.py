@@ -10,9 +10,8 @@ inbox anyway: a community that finds a channel further than it stands reads on o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from math import inf
 from typing import Final, cast
 from zlib import crc32
@@ -20,16 +19,15 @@ from zlib import crc32
 import structlog
 from anyio import CancelScope, Event, create_task_group, current_time, move_on_after, sleep_forever
 from anyio.abc import TaskGroup
-from msgspec.structs import replace
 
 from intern.actors.loops import exponential_backoff, listen_beside
 from intern.actors.pipeline import Parts, run_pipeline
-from intern.chat.platform import ChatPlatform, Deliver, Requested
+from intern.chat.platform import ChatPlatform, Deliver
 from intern.core import flow
-from intern.core.errors import ChatRefusedError, InternError
-from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, RoleId, position_of
+from intern.core.errors import InternError
+from intern.core.ids import GuildId
 from intern.core.log import get_logger
-from intern.core.messages import Button, Channel, ChatMessage, Lookups, MemberRoles, Page
+from intern.runtime.known import CommunityChat, Known, guild_of
 from intern.settings.communities import Community
 from intern.stores.sqlite.chat import StoredCheckpoints
 
@@ -40,7 +38,6 @@ IDLE_SECONDS: Final = 600.0
 UPKEEP_SECONDS: Final = 6 * 3600.0
 """A closed community is opened so often for what no event announces: pages that changed, work that failed."""
 _LOOK_EVERY = 5.0  # seconds between two looks whether a community that had no event still has work
-_MOST_WAITING = 1000  # events for a community that is being opened
 _OPENING_AT_ONCE = 4
 _FIRST_RETRY, _LAST_RETRY = 60.0, 3600.0  # seconds after which one that could not be opened is tried again
 
@@ -48,125 +45,6 @@ Open = Callable[[Community, ChatPlatform], AbstractAsyncContextManager[Parts]]
 """Opens the stores and puts the actors of a community together, around its own part of the platform."""
 Stand = Callable[[Community], Awaitable[StoredCheckpoints]]
 """Reads how far the channels of a community are settled, without opening it. Raises KnowledgeError."""
-
-
-@dataclass(eq=False)
-class _Known:
-    """What the process knows of a community at all times."""
-
-    community: Community
-    stands: StoredCheckpoints
-    sessions: dict[GuildId, flow.SessionStarted] = field(default_factory=dict[GuildId, flow.SessionStarted])
-    newest: dict[ChannelId, MessageId] = field(default_factory=dict[ChannelId, MessageId])
-    """Messages that came after their server's session began."""
-    waiting: list[flow.GatewayEvent] = field(default_factory=list[flow.GatewayEvent])
-    """Events that came before the community could take them."""
-    noted: dict[tuple[GuildId, str], MemberRoles] = field(default_factory=dict[tuple[GuildId, str], MemberRoles])
-    deliver: Deliver | None = None
-    is_open: bool = False
-    """It is open, or being opened or closed."""
-    continues: bool = False
-    """It was closed calmly, and no session has begun since."""
-    heard_at: float = 0.0
-    due_at: float = inf
-    retries: Iterator[float] | None = None
-    """After a failure: the pauses before the next tries."""
-    stop: Event = field(default_factory=Event)
-    """Closes it calmly, if it is open."""
-    scope: CancelScope = field(default_factory=CancelScope)
-    """Ends it at once, if it is open."""
-    closed: Event = field(default_factory=Event)
-    look: Event = field(default_factory=Event)
-    """Has it look whether it can be closed."""
-    hurries: bool = False
-    """It gives its place to another one, and is closed as soon as it has no work."""
-    reopens: bool = False
-    """It was closed for other settings only."""
-    is_removed: bool = False
-
-    @property
-    def has_more(self) -> bool:
-        """It is to be opened again as soon as it is closed."""
-        return not self.is_removed and bool(self.reopens or self.waiting)
-
-    def admits(self, channel: Channel, chat: ChatPlatform) -> bool:
-        """Whether everybody on its server may read the channel, or the community listed it."""
-        if channel.guild_id not in self.community.guild_ids:
-            return False
-        listed = self.community.chosen.get("discord", {}).get("listed_channel_ids", ())
-        return channel.id in listed or (channel.parent_id in listed and not channel.private) or chat.admits(channel)
-
-    def hear(self, event: flow.GatewayEvent) -> None:
-        """Take an event. Never waits."""
-        self.heard_at = current_time()
-        if self.deliver is not None:
-            self._note(event)
-            self.deliver(event)
-        elif isinstance(event, flow.SessionStarted):
-            self.miss(event)  # it is delivered first
-        elif len(self.waiting) < _MOST_WAITING:
-            self.waiting.append(event)
-        else:
-            _log.warning("community_events_shed", community=self.community.name, events=_MOST_WAITING + 1)
-            self.miss(*self.waiting, event)
-
-    def miss(self, *events: flow.GatewayEvent) -> None:
-        """Note events, instead of those that wait. Its next session finds the messages; commands would be too late."""
-        for each in events:
-            self._note(each)
-        self.waiting, self.continues = [], self.continues and not events
-
-    def begin(self, deliver: Deliver) -> None:
-        """Deliver the sessions as they stood before the events that wait, then those events, then all that comes."""
-        for session in self.sessions.values():
-            deliver(self._now(session))
-        waiting, self.waiting = self.waiting, []
-        for event in waiting:
-            self._note(event)
-            deliver(event)
-        self.deliver = deliver
-
-    def needs(self, event: flow.GatewayEvent, chat: ChatPlatform) -> bool:
-        """Whether a closed community has something to do about an event."""
-        match event:
-            case flow.SessionStarted():
-                seen = (each for each in event.channels if self.admits(each.channel, chat))
-                return any(self._is_behind(event.guild_id, each) for each in seen)
-            case flow.MessageCreated(message=message) | flow.MessageEdited(message=message):
-                channel = self._channel(message.guild_id, message.channel_id)
-                return message.author.type != "bot" and (channel is None or self.admits(channel, chat))
-            case _:
-                return True
-
-    def _note(self, event: flow.GatewayEvent) -> None:
-        match event:
-            case flow.SessionStarted():
-                self.sessions[event.guild_id] = event
-                self.newest = {}
-            case flow.MessageCreated(message=message):
-                self.newest[message.channel_id] = message.id
-            case _:
-                pass
-
-    def _now(self, session: flow.SessionStarted) -> flow.SessionStarted:
-        seen = tuple(
-            replace(each, last_message_id=self.newest.get(each.channel.id, each.last_message_id))
-            for each in session.channels
-        )
-        return replace(session, channels=seen, continues=self.continues)
-
-    def _channel(self, guild_id: GuildId | None, channel_id: ChannelId) -> Channel | None:
-        session = None if guild_id is None else self.sessions.get(guild_id)
-        places = session.channels if session else ()
-        return next((each.channel for each in places if each.channel.id == channel_id), None)
-
-    def _is_behind(self, guild_id: GuildId, seen: flow.ChannelSeen) -> bool:
-        attended = self.stands.attended.get(guild_id)
-        if attended is None or seen.last_message_id is None:
-            return False  # we were never there
-        mark = self.stands.channels.get(seen.channel.id)
-        stands: Position = max(position_of(attended), position_of(mark.settled_to) if mark else FIRST)
-        return position_of(seen.last_message_id) > stands
 
 
 class Communities:
@@ -189,8 +67,8 @@ class Communities:
         """
         self._chat, self._opens, self._stands, self._elsewhere = chat, opens, stands, elsewhere
         self._most_open, self._idle, self._upkeep = most_open, idle_seconds, upkeep_seconds
-        self._known: dict[str, _Known] = {}
-        self._of: dict[GuildId, _Known] = {}
+        self._known: dict[str, Known] = {}
+        self._of: dict[GuildId, Known] = {}
         self._tasks: TaskGroup | None = None
         self._stop = Event()
         self._due = Event()
@@ -199,7 +77,7 @@ class Communities:
 
     async def add(self, community: Community) -> None:
         """Know a community from now on. Raises KnowledgeError, and ValueError for a server that another one has."""
-        known = _Known(community, await self._stands(community))
+        known = Known(community, await self._stands(community))
         if taken := [each for each in community.guild_ids if each in self._of]:
             raise ValueError(f"server {taken[0]} belongs to {self._of[taken[0]].community.name} already")
         self._known[community.name] = known
@@ -243,6 +121,10 @@ class Communities:
         """All communities, by name."""
         return {name: known.community for name, known in self._known.items()}
 
+    def work(self) -> Mapping[str, str]:
+        """Return what each community does: `open`, `closed`, or why it fails."""
+        return {name: known.failure or ("open" if known.is_open else "closed") for name, known in self._known.items()}
+
     @property
     def open(self) -> tuple[str, ...]:
         """The names of those that are open, or being opened or closed."""
@@ -278,7 +160,7 @@ class Communities:
         elif isinstance(event, flow.SessionStarted):
             known.miss(event)
 
-    def _start(self, known: _Known) -> None:
+    def _start(self, known: Known) -> None:
         if not known.is_open and not self._stop.is_set() and self._tasks is not None:
             known.is_open, known.due_at, known.closed = True, inf, Event()
             known.heard_at, known.hurries = current_time(), False
@@ -300,7 +182,7 @@ class Communities:
             with move_on_after(next_at - current_time()):
                 await self._due.wait()
 
-    async def _serve(self, known: _Known) -> None:
+    async def _serve(self, known: Known) -> None:
         """Keep a community open for as long as there is something to do."""
         with structlog.contextvars.bound_contextvars(community=known.community.name), CancelScope() as known.scope:
             again = True
@@ -310,17 +192,17 @@ class Communities:
         known.closed.set()
         self._due.set()
 
-    async def _served(self, known: _Known) -> bool:
+    async def _served(self, known: Known) -> bool:
         """Open a community until it is closed; return False where it failed."""
         try:
             await self._work(known)
             known.stands = await self._stands(known.community)
-            known.retries, known.due_at = None, current_time() + self._upkeep
+            known.retries, known.failure, known.due_at = None, "", current_time() + self._upkeep
         except* InternError as errors:
             self._failed(known, errors)
         return known.retries is None
 
-    async def _work(self, known: _Known) -> None:
+    async def _work(self, known: Known) -> None:
         while self._opening >= _OPENING_AT_ONCE:
             await self._opened.wait()
         self._opening += 1
@@ -347,7 +229,7 @@ class Communities:
             ready()
             known.deliver = None
 
-    async def _close_when_idle(self, known: _Known, parts: Parts, stop: Event) -> None:
+    async def _close_when_idle(self, known: Known, parts: Parts, stop: Event) -> None:
         known.heard_at = current_time()
         while not self._stop.is_set():
             known.look = Event()
@@ -358,11 +240,11 @@ class Communities:
                 await known.look.wait()
         stop.set()
 
-    def _failed(self, known: _Known, errors: BaseExceptionGroup[InternError]) -> None:
+    def _failed(self, known: Known, errors: BaseExceptionGroup[InternError]) -> None:
         """Leave alone for a while what could not be opened. What it missed is in Discord's history."""
         error = _first(errors)
         known.retries = known.retries or exponential_backoff(_FIRST_RETRY, _LAST_RETRY)
-        pause = next(known.retries)
+        pause, known.failure = next(known.retries), str(error)
         known.miss(*known.waiting)
         known.due_at = current_time() + pause
         _log.error("community_failed", error=type(error).__name__, reason=str(error), again_in_seconds=pause)
@@ -384,124 +266,3 @@ async def _has_work(parts: Parts) -> bool:
     rest = parts.checkpoints.unhandled()
     busy = any(each.waiting or each.taking == "busy" for each in parts.fill.now())
     return bool(rest.messages or rest.channels or busy or await parts.count_jobs())
-
-
-def guild_of(event: flow.GatewayEvent) -> GuildId | None:
-    """Return the server that an event comes from; None for private messages."""
-    match event:
-        case flow.MessageCreated(message=message) | flow.MessageEdited(message=message):
-            return message.guild_id
-        case flow.MessagesDeleted() | flow.SessionStarted() | flow.Approval() | flow.GuildJoined() | flow.GuildLeft():
-            return event.guild_id
-        case _:
-            return event.interaction.guild_id
-
-
-class CommunityChat:
-    """The part of a platform that one community may see: its own servers. It refuses the channels of all others."""
-
-    def __init__(
-        self, chat: ChatPlatform, known: _Known, ready: Callable[[], None], note_roles: Callable[[], None]
-    ) -> None:
-        self._chat, self._known, self._ready, self._note_roles = chat, known, ready, note_roles
-        self.capabilities, self.guild_ids = chat.capabilities, known.community.guild_ids
-        self.told, self.recall_roles = chat.told, chat.recall_roles
-
-    @property
-    def is_open(self) -> bool:
-        """As the platform has it."""
-        return self._chat.is_open
-
-    @property
-    def advice(self) -> str:
-        """As the platform has it."""
-        return self._chat.advice
-
-    async def listen(self, deliver: Deliver) -> None:
-        """Deliver the sessions of its servers, the events that opened it, and all that follow, until cancelled."""
-        self._known.begin(deliver)
-        self._ready()
-        try:
-            await sleep_forever()
-        finally:
-            self._known.deliver = None
-
-    def admits(self, channel: Channel) -> bool:
-        """Whether everybody on its server may read the channel, or the community listed it."""
-        return self._known.admits(channel, self._chat)
-
-    def noted_roles(self) -> Collection[MemberRoles]:
-        """Take the roles that were learned on its servers since the last call."""
-        self._note_roles()
-        noted, self._known.noted = self._known.noted, {}
-        return noted.values()
-
-    def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
-        """Tell nothing: requests are counted for the whole process."""
-
-    async def channel(self, channel_id: ChannelId) -> Channel:
-        """Return a channel of its servers. Raises ChatRefusedError for any other."""
-        channel = await self._chat.channel(channel_id)
-        if channel.guild_id not in self.guild_ids:
-            raise ChatRefusedError(f"channel {channel_id} belongs to no server of this community")
-        return channel
-
-    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.message(channel_id, message_id)
-
-    async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.look_up(channel_id, message_id)
-
-    async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
-    ) -> Sequence[ChatMessage]:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.before(channel_id, message_id, limit, lookups=lookups)
-
-    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.after(channel_id, message_id, limit)
-
-    async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.page(channel_id, after, limit)
-
-    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[flow.ChannelSeen]:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.archived_since(channel_id, after)
-
-    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.start_thread(channel_id, message_id, name)
-
-    async def send(
-        self,
-        channel_id: ChannelId,
-        text: str,
-        nonce: str,
-        *,
-        buttons: Sequence[Button] = (),
-        mention_role: RoleId | None = None,
-    ) -> MessageId:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.send(channel_id, text, nonce, buttons=buttons, mention_role=mention_role)
-
-    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        await self._chat.rewrite(channel_id, message_id, text)
-
-    async def typing(self, channel_id: ChannelId) -> None:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        await self._chat.typing(channel_id)

@@ -7,7 +7,7 @@ look at the database for all communities.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -30,8 +30,13 @@ from intern.core.memory import set_aside
 from intern.core.messages import ChatMessage
 from intern.learning.archiving import Images
 from intern.platforms.discord.attachments import AttachedImages
-from intern.runtime.communities import Communities, guild_of
-from intern.runtime.parts import Host, Platform, open_host, parts_of
+from intern.runtime.communities import Communities
+from intern.runtime.known import guild_of
+from intern.runtime.parts import Beside, Host, Platform, open_host, parts_of
+from intern.service.communities import community_of, erase_left
+from intern.service.hosted import Hosted
+from intern.service.monitoring import Check, HealthChecks, count_request
+from intern.service.running import Running
 from intern.settings.communities import Community, settings_of
 from intern.settings.loading import Settings
 from intern.stores.sqlite.chat import CheckpointStore, Greeted
@@ -197,6 +202,7 @@ class Hosting:
                 await self._follow_registry()
                 for name in await self.registry.with_jobs():
                     self.communities.due(name)
+                await self._erase_left()
             await sleep(LOOK_SECONDS)
 
     async def _follow_registry(self) -> None:
@@ -210,10 +216,16 @@ class Hosting:
                 await self._take_in(each)
         self._revision = revision
 
+    async def _erase_left(self) -> None:
+        """Erase what servers left behind that removed the bot a week ago. Most often, there is none."""
+        host, is_closed = self._host, lambda name: name not in self.communities
+        async with self._changing:
+            await erase_left(self._settings, host.db, host.clock, is_closed=is_closed)
+
     async def _take_in(self, registered: Registered) -> None:
         """Serve a community from now on, or with its new settings."""
         name, known = registered.name, self.communities.known.get(registered.name)
-        community = Community(name=name, guild_ids=registered.guild_ids, chosen=registered.chosen)
+        community = community_of(registered)
         if community == known:
             return
         try:
@@ -267,7 +279,9 @@ def allow_files(communities: int, limits: Any = resource) -> None:
 
 
 @asynccontextmanager
-async def hosting_on_discord(settings: Settings, *, clock: Clock, first_pause: float = 1.0) -> AsyncGenerator[Hosting]:
+async def hosting_on_discord(
+    settings: Settings, *, clock: Clock, first_pause: float = 1.0, beside: Beside | None = None
+) -> AsyncGenerator[Hosting]:
     """Open what all communities share, with real Discord; wait `first_pause` seconds before its second session."""
     from intern.platforms.discord.commands import HikariCommands, HostedCommands  # noqa: PLC0415 as below
     from intern.platforms.discord.gateway import HikariDiscord  # noqa: PLC0415 it costs a second of CPU, and commands need none
@@ -290,13 +304,38 @@ async def hosting_on_discord(settings: Settings, *, clock: Clock, first_pause: f
 
         platform = Platform(hikari, HostedCommands(hikari, ()), images)
         register = HikariCommands(hikari, (), ready=hikari.wait_ready).register
-        hosting = Hosting(host, settings, platform, serve=serve, register=register)
+        checks = HealthChecks(
+            host.db, host.lock, clock=clock, is_open=lambda: hikari.is_open, elsewhere=tuple[Check, ...]
+        )
+        view = Hosted(registered=CommunityStore(host.db, clock=clock).all, checks=checks, clock=clock)
+        parts = partial(parts_of, beside=_counted(beside, view)) if beside else parts_of
+        hosting = Hosting(host, settings, platform, serve=serve, register=register, parts=parts)
+        view.work = hosting.communities.work
         await hosting.begin()
-        yield hosting
+        if beside:
+            counters = beside.counters
+            hikari.tell_requests(partial(count_request, counters), counters.reconnected)
+        async with beside.hosting(view) if beside else nullcontext():
+            yield hosting
 
 
-async def run_hosted(settings: Settings, *, stop: Event) -> None:
+def _counted(beside: Beside, view: Hosted) -> Beside:
+    """Return the counters for each community; it has no page of its own, but the process's knows that it is open."""
+
+    @asynccontextmanager
+    async def noted(running: Running) -> AsyncGenerator[None]:
+        name = running.stores.db.community
+        view.open[name] = running
+        try:
+            yield
+        finally:
+            del view.open[name]
+
+    return Beside(beside.counters, noted)
+
+
+async def run_hosted(settings: Settings, *, stop: Event, beside: Beside | None = None) -> None:
     """Host all communities of the registry on real Discord until `stop` is set. asyncio only, for hikari is."""
-    async with hosting_on_discord(settings, clock=SystemClock()) as hosting:
+    async with hosting_on_discord(settings, clock=SystemClock(), beside=beside) as hosting:
         with set_aside():
             await hosting.run(stop=stop)

@@ -55,6 +55,7 @@ from intern.search.finding import Embedder
 from intern.service import monitoring
 from intern.service.calibration import setup_of
 from intern.service.databases import open_database
+from intern.service.hosted import Hosted
 from intern.service.models import Models, Shared, open_embedder, open_models
 from intern.service.replaying import Again, Recordings
 from intern.service.running import Running
@@ -91,6 +92,8 @@ class Beside(NamedTuple):
     counters: monitoring.Counters
     serving: Serving
     """Is entered for as long as the bot is at work and until it has left."""
+    hosting: Callable[[Hosted], AbstractAsyncContextManager[object]] = nullcontext
+    """As `serving`, for a process that hosts many communities."""
 
 
 class Host(NamedTuple):

@@ -154,6 +154,24 @@ async def test_a_server_that_removed_the_bot_is_left_and_comes_back_with_what_it
         assert block.settings["one"].discord.team_role_ids == ("7",)
 
 
+async def test_what_a_server_left_behind_is_erased_after_a_week(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.01)
+    block = Block(tmp_path)
+    async with block.up():
+        guild_id, here = block.joined("One")
+        block.town.say("bob", "Which port?", channel_id=here)
+        await block.until(lambda: block.texts("one") == ["Which port?"])
+        block.tell(flow.GuildLeft(guild_id=guild_id))
+        await block.until(lambda: "one" not in block.hosting.communities)
+        assert (tmp_path / "communities/one").is_dir()
+        block.clock.turn(days=7)
+        await block.until(lambda: not (tmp_path / "communities/one").exists())
+        while await CommunityStore(block.host.db).all():  # noqa: ASYNC110 as in `until`
+            await anyio.sleep(0.01)
+
+
 async def test_a_suspended_community_hears_nothing_until_it_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

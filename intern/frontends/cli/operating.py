@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 def run() -> None:
     """Run the bot on Discord.
 
-    Needs discord.token, discord.guild_ids and a model endpoint (or llm.provider = "offline"). Ends calmly on SIGINT
-    or SIGTERM. Exit code 0: stopped. 2: a setting is missing or wrong. 3: Discord, the endpoint or the disk failed.
+    Needs discord.token, discord.guild_ids (or hosting.enabled) and a model endpoint (or llm.provider = "offline").
+    Ends calmly on SIGINT or SIGTERM. Exit code 0: stopped. 2: a setting is missing or wrong. 3: Discord, the endpoint
+    or the disk failed.
     """
     settings = settings_of(logs=True)
     settings.require_for_run()

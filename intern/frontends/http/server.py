@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from errno import EADDRNOTAVAIL, errorcode
 from socket import gaierror
@@ -26,9 +26,10 @@ from intern.frontends.http import knowledge, questions
 from intern.frontends.http.guarding import SESSION_SECONDS, Gate
 from intern.frontends.http.metrics import Metrics
 from intern.frontends.http.rendering import Templates
-from intern.frontends.http.shell import HEADERS, STATIC, Handler, Shell, remote, static, text
+from intern.frontends.http.shell import HEADERS, PAGES, STATIC, Handler, Shell, remote, static, text
 from intern.runtime.parts import Beside
 from intern.service import PageOptions, Settings
+from intern.service.hosted import Hosted
 from intern.service.monitoring import CALLED
 from intern.service.overview import PERIODS
 from intern.service.running import Running
@@ -45,7 +46,9 @@ _OPEN: Final = frozenset({"/healthz", "/readyz", "/login", *(f"/static/{name}" f
 
 
 @asynccontextmanager
-async def serving(options: PageOptions, running: Running, *, metrics: Metrics | None = None) -> AsyncGenerator[str]:
+async def serving(
+    options: PageOptions, running: Running | Hosted, *, metrics: Metrics | None = None
+) -> AsyncGenerator[str]:
     """Serve the page until the block is left; give its address. Raises ConfigError where the port is not free."""
     pages = _Pages(options, running, metrics).application()
     runner = web.AppRunner(pages, access_log=None, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS)
@@ -83,11 +86,16 @@ def _address(options: PageOptions, runner: web.AppRunner) -> str:
 class _Pages:
     """The routes that belong to no section, and the gate before all of them."""
 
-    def __init__(self, options: PageOptions, running: Running, metrics: Metrics | None) -> None:
+    def __init__(self, options: PageOptions, running: Running | Hosted, metrics: Metrics | None) -> None:
         self._running, self._metrics = running, metrics
         self._gate = Gate(options, now=asyncio.get_running_loop().time)
         # Cookies are not told apart by port, and several bots may have a page each.
-        self._shell = Shell(self._gate, Templates(running.clock.now), f"intern_{options.port}")
+        self._shell = Shell(
+            self._gate,
+            Templates(running.clock.now),
+            f"intern_{options.port}",
+            PAGES if isinstance(running, Running) else (),
+        )
 
     def application(self) -> web.Application:
         """Return all routes, behind the gate."""
@@ -95,10 +103,7 @@ class _Pages:
         app = web.Application(middlewares=[self._headed, self._guarded], client_max_size=MAX_FORM_BYTES)
         app.add_routes(
             [
-                web.get("/", self._home),
-                web.get("/system", shell.shows("system", "System", lambda _: running.system())),
-                *questions.routes(shell, running),
-                *knowledge.routes(shell, running),
+                *(_sections(shell, running) if isinstance(running, Running) else _communities(shell, running)),
                 web.get("/healthz", self._health),
                 web.get("/readyz", self._health),
                 web.get("/metrics", self._tell_metrics),
@@ -154,14 +159,6 @@ class _Pages:
 
     # What is shown.
 
-    async def _home(self, request: web.Request) -> web.Response:
-        addresses = {f"/?days={days}" if days != PERIODS[0] else "/": days for days in PERIODS}
-        wanted = request.query.get("days", "")
-        here, days = next((each for each in addresses.items() if str(each[1]) == wanted), ("/", PERIODS[0]))
-        periods = [(address, f"{each} days") for address, each in addresses.items()]
-        view = await self._running.home(days)
-        return self._shell.page(request, "home", "Home", view=view, periods=periods, period=here)
-
     async def _health(self, request: web.Request) -> web.Response:
         ready_counts = request.path == "/readyz" or "ready" in request.query
         # That this is said at all shows that the loop turns.
@@ -216,6 +213,25 @@ class _Pages:
         return response
 
 
+def _sections(shell: Shell, running: Running) -> Iterable[web.RouteDef]:
+    async def home(request: web.Request) -> web.Response:
+        addresses = {f"/?days={days}" if days != PERIODS[0] else "/": days for days in PERIODS}
+        wanted = request.query.get("days", "")
+        here, days = next((each for each in addresses.items() if str(each[1]) == wanted), ("/", PERIODS[0]))
+        periods = [(address, f"{each} days") for address, each in addresses.items()]
+        view = await running.home(days)
+        return shell.page(request, "home", "Home", view=view, periods=periods, period=here)
+
+    yield web.get("/", home)
+    yield web.get("/system", shell.shows("system", "System", lambda _: running.system()))
+    yield from questions.routes(shell, running)
+    yield from knowledge.routes(shell, running)
+
+
+def _communities(shell: Shell, hosted: Hosted) -> Iterable[web.RouteDef]:
+    yield web.get("/", shell.shows("hosted", "Communities", lambda _: hosted.view()))
+
+
 def _login_for(request: web.Request) -> str:
     """Return the address of the login, which leads back to the page that was asked for."""
     wanted = _own_path(request.path_qs)
@@ -245,9 +261,9 @@ def page_beside(settings: Settings, tell: Callable[[str], object] = lambda _: No
     metrics = metrics_of(settings)
 
     @asynccontextmanager
-    async def served(running: Running) -> AsyncGenerator[None]:
+    async def served(running: Running | Hosted) -> AsyncGenerator[None]:
         async with serving(settings.page, running, metrics=metrics) as address:
             tell(address)
             yield
 
-    return Beside(metrics, served)
+    return Beside(metrics, served, served)

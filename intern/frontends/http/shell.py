@@ -5,7 +5,7 @@ Each section has a module with a function `routes(shell, running)`; `server.py` 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final
 
@@ -57,8 +57,8 @@ _BEARS: Final = web.RequestKey("bears_the_token", bool)
 class Shell:
     """Renders pages, and knows who sent a request."""
 
-    def __init__(self, gate: Gate, templates: Templates, cookie: str) -> None:
-        self.gate, self.cookie = gate, cookie
+    def __init__(self, gate: Gate, templates: Templates, cookie: str, pages: Sequence[tuple[str, str]] = PAGES) -> None:
+        self.gate, self.cookie, self._pages = gate, cookie, pages
         self._templates = templates
 
     def page(self, request: web.Request, name: str, title: str, status: int = 200, **values: Any) -> web.Response:
@@ -68,7 +68,7 @@ class Shell:
             name,
             title=title,
             here=SECTION_OF.get(path, path),
-            nav=PAGES if known else (),
+            nav=self._pages if known else (),
             leaves=known and self.gate.asks_for_token,
             form_token=self.gate.form_token(self.session(request)),
             **{"done": "", "problem": "", **values},

@@ -1,0 +1,265 @@
+"""What a process knows of each community at all times, and the part of a platform that one community may see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from anyio import CancelScope, Event, current_time, sleep_forever
+from msgspec.structs import replace
+
+from intern.chat.platform import ChatPlatform, Deliver, Requested
+from intern.core import flow
+from intern.core.errors import ChatRefusedError
+from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, RoleId, position_of
+from intern.core.log import get_logger
+from intern.core.messages import Button, Channel, ChatMessage, Lookups, MemberRoles, Page
+from intern.settings.communities import Community
+from intern.stores.sqlite.chat import StoredCheckpoints
+
+_log = get_logger(__name__)
+
+_MOST_WAITING: Final = 1000  # events for a community that is being opened
+
+
+@dataclass(eq=False)
+class Known:
+    """What the process knows of a community at all times."""
+
+    community: Community
+    stands: StoredCheckpoints
+    sessions: dict[GuildId, flow.SessionStarted] = field(default_factory=dict[GuildId, flow.SessionStarted])
+    newest: dict[ChannelId, MessageId] = field(default_factory=dict[ChannelId, MessageId])
+    """Messages that came after their server's session began."""
+    waiting: list[flow.GatewayEvent] = field(default_factory=list[flow.GatewayEvent])
+    """Events that came before the community could take them."""
+    noted: dict[tuple[GuildId, str], MemberRoles] = field(default_factory=dict[tuple[GuildId, str], MemberRoles])
+    deliver: Deliver | None = None
+    is_open: bool = False
+    """It is open, or being opened or closed."""
+    continues: bool = False
+    """It was closed calmly, and no session has begun since."""
+    heard_at: float = 0.0
+    due_at: float = inf
+    failure: str = ""
+    retries: Iterator[float] | None = None
+    """After a failure: the pauses before the next tries."""
+    stop: Event = field(default_factory=Event)
+    """Closes it calmly, if it is open."""
+    scope: CancelScope = field(default_factory=CancelScope)
+    """Ends it at once, if it is open."""
+    closed: Event = field(default_factory=Event)
+    look: Event = field(default_factory=Event)
+    """Has it look whether it can be closed."""
+    hurries: bool = False
+    """It gives its place to another one, and is closed as soon as it has no work."""
+    reopens: bool = False
+    """It was closed for other settings only."""
+    is_removed: bool = False
+
+    @property
+    def has_more(self) -> bool:
+        """It is to be opened again as soon as it is closed."""
+        return not self.is_removed and bool(self.reopens or self.waiting)
+
+    def admits(self, channel: Channel, chat: ChatPlatform) -> bool:
+        """Whether everybody on its server may read the channel, or the community listed it."""
+        if channel.guild_id not in self.community.guild_ids:
+            return False
+        listed = self.community.chosen.get("discord", {}).get("listed_channel_ids", ())
+        return channel.id in listed or (channel.parent_id in listed and not channel.private) or chat.admits(channel)
+
+    def hear(self, event: flow.GatewayEvent) -> None:
+        """Take an event. Never waits."""
+        self.heard_at = current_time()
+        if self.deliver is not None:
+            self._note(event)
+            self.deliver(event)
+        elif isinstance(event, flow.SessionStarted):
+            self.miss(event)  # it is delivered first
+        elif len(self.waiting) < _MOST_WAITING:
+            self.waiting.append(event)
+        else:
+            _log.warning("community_events_shed", community=self.community.name, events=_MOST_WAITING + 1)
+            self.miss(*self.waiting, event)
+
+    def miss(self, *events: flow.GatewayEvent) -> None:
+        """Note events, instead of those that wait. Its next session finds the messages; commands would be too late."""
+        for each in events:
+            self._note(each)
+        self.waiting, self.continues = [], self.continues and not events
+
+    def begin(self, deliver: Deliver) -> None:
+        """Deliver the sessions as they stood before the events that wait, then those events, then all that comes."""
+        for session in self.sessions.values():
+            deliver(self._now(session))
+        waiting, self.waiting = self.waiting, []
+        for event in waiting:
+            self._note(event)
+            deliver(event)
+        self.deliver = deliver
+
+    def needs(self, event: flow.GatewayEvent, chat: ChatPlatform) -> bool:
+        """Whether a closed community has something to do about an event."""
+        match event:
+            case flow.SessionStarted():
+                seen = (each for each in event.channels if self.admits(each.channel, chat))
+                return any(self._is_behind(event.guild_id, each) for each in seen)
+            case flow.MessageCreated(message=message) | flow.MessageEdited(message=message):
+                channel = self._channel(message.guild_id, message.channel_id)
+                return message.author.type != "bot" and (channel is None or self.admits(channel, chat))
+            case _:
+                return True
+
+    def _note(self, event: flow.GatewayEvent) -> None:
+        match event:
+            case flow.SessionStarted():
+                self.sessions[event.guild_id] = event
+                self.newest = {}
+            case flow.MessageCreated(message=message):
+                self.newest[message.channel_id] = message.id
+            case _:
+                pass
+
+    def _now(self, session: flow.SessionStarted) -> flow.SessionStarted:
+        seen = tuple(
+            replace(each, last_message_id=self.newest.get(each.channel.id, each.last_message_id))
+            for each in session.channels
+        )
+        return replace(session, channels=seen, continues=self.continues)
+
+    def _channel(self, guild_id: GuildId | None, channel_id: ChannelId) -> Channel | None:
+        session = None if guild_id is None else self.sessions.get(guild_id)
+        places = session.channels if session else ()
+        return next((each.channel for each in places if each.channel.id == channel_id), None)
+
+    def _is_behind(self, guild_id: GuildId, seen: flow.ChannelSeen) -> bool:
+        attended = self.stands.attended.get(guild_id)
+        if attended is None or seen.last_message_id is None:
+            return False  # we were never there
+        mark = self.stands.channels.get(seen.channel.id)
+        stands: Position = max(position_of(attended), position_of(mark.settled_to) if mark else FIRST)
+        return position_of(seen.last_message_id) > stands
+
+
+def guild_of(event: flow.GatewayEvent) -> GuildId | None:
+    """Return the server that an event comes from; None for private messages."""
+    match event:
+        case flow.MessageCreated(message=message) | flow.MessageEdited(message=message):
+            return message.guild_id
+        case flow.MessagesDeleted() | flow.SessionStarted() | flow.Approval() | flow.GuildJoined() | flow.GuildLeft():
+            return event.guild_id
+        case _:
+            return event.interaction.guild_id
+
+
+class CommunityChat:
+    """The part of a platform that one community may see: its own servers. It refuses the channels of all others."""
+
+    def __init__(
+        self, chat: ChatPlatform, known: Known, ready: Callable[[], None], note_roles: Callable[[], None]
+    ) -> None:
+        self._chat, self._known, self._ready, self._note_roles = chat, known, ready, note_roles
+        self.capabilities, self.guild_ids = chat.capabilities, known.community.guild_ids
+        self.told, self.recall_roles = chat.told, chat.recall_roles
+
+    @property
+    def is_open(self) -> bool:
+        """As the platform has it."""
+        return self._chat.is_open
+
+    @property
+    def advice(self) -> str:
+        """As the platform has it."""
+        return self._chat.advice
+
+    async def listen(self, deliver: Deliver) -> None:
+        """Deliver the sessions of its servers, the events that opened it, and all that follow, until cancelled."""
+        self._known.begin(deliver)
+        self._ready()
+        try:
+            await sleep_forever()
+        finally:
+            self._known.deliver = None
+
+    def admits(self, channel: Channel) -> bool:
+        """Whether everybody on its server may read the channel, or the community listed it."""
+        return self._known.admits(channel, self._chat)
+
+    def noted_roles(self) -> Collection[MemberRoles]:
+        """Take the roles that were learned on its servers since the last call."""
+        self._note_roles()
+        noted, self._known.noted = self._known.noted, {}
+        return noted.values()
+
+    def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
+        """Tell nothing: requests are counted for the whole process."""
+
+    async def channel(self, channel_id: ChannelId) -> Channel:
+        """Return a channel of its servers. Raises ChatRefusedError for any other."""
+        channel = await self._chat.channel(channel_id)
+        if channel.guild_id not in self.guild_ids:
+            raise ChatRefusedError(f"channel {channel_id} belongs to no server of this community")
+        return channel
+
+    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.message(channel_id, message_id)
+
+    async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.look_up(channel_id, message_id)
+
+    async def before(
+        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
+    ) -> Sequence[ChatMessage]:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.before(channel_id, message_id, limit, lookups=lookups)
+
+    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.after(channel_id, message_id, limit)
+
+    async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.page(channel_id, after, limit)
+
+    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[flow.ChannelSeen]:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.archived_since(channel_id, after)
+
+    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.start_thread(channel_id, message_id, name)
+
+    async def send(
+        self,
+        channel_id: ChannelId,
+        text: str,
+        nonce: str,
+        *,
+        buttons: Sequence[Button] = (),
+        mention_role: RoleId | None = None,
+    ) -> MessageId:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        return await self._chat.send(channel_id, text, nonce, buttons=buttons, mention_role=mention_role)
+
+    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        await self._chat.rewrite(channel_id, message_id, text)
+
+    async def typing(self, channel_id: ChannelId) -> None:
+        """As the platform does it."""
+        await self.channel(channel_id)
+        await self._chat.typing(channel_id)

@@ -1,0 +1,118 @@
+"""What the page and a monitoring system see of a process that hosts many communities: totals, and how each stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from anyio import get_running_tasks
+from msgspec import Struct
+
+from intern import __version__
+from intern.core.clock import Clock
+from intern.core.ids import GuildId
+from intern.service.monitoring import Gauge, Health, HealthChecks
+from intern.service.running import Running
+from intern.stores.sqlite.communities import Registered
+
+
+class HostedCommunity(Struct, frozen=True, kw_only=True):
+    """One community."""
+
+    name: str
+    title: str
+    guild_ids: tuple[GuildId, ...]
+    state: str
+    """`active`, `suspended` or `left`."""
+    work: str
+    """`open`, `closed` or `failing` in this process; `elsewhere` where it is not hosted here."""
+    failure: str
+    since: datetime
+    """When it joined; or left, if it did."""
+
+
+class HostedView(Struct, frozen=True, kw_only=True):
+    """The page of a process."""
+
+    version: str
+    since: datetime
+    health: Health
+    last_message_at: datetime | None
+    communities: tuple[HostedCommunity, ...]
+    numbers: Mapping[str, int]
+    """Of communities in each state; of those that are open and that fail."""
+
+
+@dataclass(kw_only=True)
+class Hosted:
+    """A process that hosts communities, as its page sees it. Raises KnowledgeError."""
+
+    registered: Callable[[], Awaitable[tuple[Registered, ...]]]
+    checks: HealthChecks
+    clock: Clock
+    work: Callable[[], Mapping[str, str]] = dict[str, str]
+    """What each community of this process does: `open`, `closed`, or why it fails."""
+    open: dict[str, Running] = field(default_factory=dict[str, Running])
+    """Communities that are open."""
+
+    def __post_init__(self) -> None:
+        self._began = self.clock.now()
+        self._last_message_at: datetime | None = None
+
+    async def renew(self) -> None:
+        """Do nothing: each view reads the registry."""
+
+    async def view(self) -> HostedView:
+        """Return the data of the page."""
+        work = self.work()
+        communities = tuple(_shown(each, work.get(each.name)) for each in await self.registered())
+        numbers = Counter(each.state for each in communities) + Counter(each.work for each in communities)
+        return HostedView(
+            version=__version__,
+            since=self._began,
+            health=await self.checks.health(),
+            last_message_at=self._heard(),
+            communities=communities,
+            numbers=numbers,
+        )
+
+    async def gauges(self) -> list[Gauge]:
+        """Return totals of all communities. None has a name: they may be thousands."""
+        waiting, kinds = Counter[str](), Counter(map(_kind, self.work().values()))
+        for running in self.open.values():
+            waiting.update({each.name: each.waiting for each in running.fill.now()})
+        told = "Communities of this process, by what they do"
+        shown = {kind: float(kinds[kind]) for kind in ("open", "closed", "failing")}
+        read = [
+            Gauge("communities", told, shown, "state"),
+            Gauge("stream_items", "What waits between actors", {k: float(n) for k, n in waiting.items()}, "stream"),
+            Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())}),
+        ]
+        if (last := self._heard()) is not None:
+            read.append(Gauge("last_message_timestamp_seconds", "When a message last came", {"": last.timestamp()}))
+        return read
+
+    def _heard(self) -> datetime | None:
+        times = [running.overheard.last_message_at for running in self.open.values()]
+        known = [each for each in (*times, self._last_message_at) if each is not None]
+        self._last_message_at = max(known, default=None)
+        return self._last_message_at
+
+
+def _kind(work: str) -> str:
+    return work if work in {"open", "closed"} else "failing"
+
+
+def _shown(registered: Registered, work: str | None) -> HostedCommunity:
+    kind = "elsewhere" if work is None else _kind(work)
+    return HostedCommunity(
+        name=registered.name,
+        title=registered.title,
+        guild_ids=registered.guild_ids,
+        state=registered.state,
+        work=kind,
+        failure=work or "" if kind == "failing" else "",
+        since=registered.left_at or registered.joined_at,
+    )

@@ -1,0 +1,199 @@
+"""One process, several servers, and Discord's double on real sockets: nothing of one server reaches another."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from anyio import Event, create_task_group, fail_after
+from msgspec.structs import replace
+
+from intern.frontends.http.server import page_beside
+from intern.runtime import hosting
+from intern.runtime.hosting import Hosting, hosting_on_discord
+from intern.service import PageOptions
+from intern.settings.loading import load_settings
+from tests.double.discord import DiscordDouble
+from tests.double.payloads import guild_event
+from tests.double.world import Guild
+from tests.fakes import HandClock
+
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+
+PORT = "On which port does the relay listen?"
+ZORB = "How do I reset the zorb?"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Hotel:
+    """A process that hosts each server of the double."""
+
+    def __init__(self, folder: Path, discord: DiscordDouble, page: int = 0) -> None:
+        self.folder, self.discord, self.clock = folder, discord, HandClock()
+        self.settings = replace(
+            load_settings(
+                environ={},
+                overrides={
+                    "data": {"dir": str(folder)},
+                    "hosting": {"enabled": True},
+                    "llm": {"provider": "offline"},
+                    "embeddings": {"provider": "none"},
+                    "discord": {
+                        "token": discord.token,
+                        "rest_url": discord.rest_url,
+                        "message_batch_wait_seconds": 0.05,
+                    },
+                    "kb": {"settle_seconds": 0},
+                },
+            ),
+            page=PageOptions(enabled=bool(page), port=page),
+        )
+
+    def document(self, name: str, text: str) -> None:
+        """Give a community a document before it is opened."""
+        sources = self.folder / "communities" / name / "knowledge-base/sources"
+        sources.mkdir(parents=True)
+        (sources / "relay.md").write_text(text)
+
+    def archived(self, name: str) -> str:
+        """All that a community captured."""
+        weeks = sorted((self.folder / "communities" / name / "team-knowledge/raw").glob("*.txt"))
+        return "".join(each.read_text() for each in weeks)
+
+    @asynccontextmanager
+    async def up(self, *names: str) -> AsyncGenerator[Hosting]:
+        stop = Event()
+        beside = page_beside(self.settings) if self.settings.page.enabled else None
+        with fail_after(60):
+            async with (
+                hosting_on_discord(self.settings, clock=self.clock, first_pause=0.1, beside=beside) as self.hosting,
+                create_task_group() as tg,
+            ):
+                tg.start_soon(partial(self.hosting.run, stop=stop))
+                await self.discord.wait_ready(len(self.discord.gateway.identifies) + 1)
+                await self.until(lambda: {*names} == {*self.hosting.communities.known})
+                yield self.hosting
+                stop.set()
+
+    async def indexed(self, *names: str) -> None:
+        """Open communities, and wait until they have indexed their documents."""
+
+        def is_indexed(name: str) -> bool:
+            index = self.folder / "communities" / name / "knowledge-base/index.txt"
+            return index.exists() and "relay.md" in index.read_text()
+
+        for name in names:
+            self.hosting.communities.due(name)
+        await self.until(lambda: all(map(is_indexed, names)))
+
+    async def choose(self, name: str, **chosen: dict[str, Any]) -> None:
+        """Let a community choose settings, and wait until they hold."""
+        registry = self.hosting.registry
+        made = await registry.change(name, lambda each: replace(each, chosen=chosen))
+        await self.until(lambda: self.hosting.communities.known[name].chosen == made.chosen)
+
+    async def until(self, met: Callable[[], object]) -> None:
+        while not met():  # noqa: ASYNC110 the database and the archive tell nothing
+            await anyio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.05)
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def invited(discord: DiscordDouble, name: str) -> Guild:
+    """Invite the bot to another server, which has a channel."""
+    guild = discord.world.new_guild(name)
+    discord.world.new_channel("help", guild=guild)
+    discord.gateway.dispatch("GUILD_CREATE", guild_event(discord.world, guild))
+    return guild
+
+
+async def test_each_server_has_its_own_team_documents_and_knowledge(tmp_path: Path) -> None:
+    async with DiscordDouble() as discord:
+        hotel, world = Hotel(tmp_path, discord), discord.world
+        hotel.document("community", "# Relay\n\nThe relay listens on port 7480.\n")
+        hotel.document("other", "# Spool\n\nThe spool is in /var/spool.\n")
+        async with hotel.up("community"):
+            other = invited(discord, "Other")
+            there = next(each for each in world.channels.values() if each.guild_id == other.id)
+            await hotel.until(lambda: "other" in hotel.hosting.communities)
+            dan = world.new_member("dan", guild=other)
+            other.members[discord.tess.id] = type(other.members[dan.id])(user=discord.tess)
+            await hotel.indexed("community", "other")
+            await hotel.choose("community", discord={"team_role_ids": [discord.team_role.id]})
+
+            asked = await discord.say(discord.alice, PORT)
+            assert "7480" in (await discord.wait_for_answer(asked)).content
+            # She is of the team of one server, and a member of the other like everybody.
+            for channel, member in ((discord.help, discord.alice), (there, dan)):
+                question = await discord.say(member, ZORB, channel=channel)
+                await discord.say(discord.tess, "Hold the blue key for ten seconds.", reply_to=question)
+            await hotel.until(lambda: "blue key" in hotel.archived("community"))
+            unanswered = await discord.say(dan, f"<@{discord.bot_id}> {PORT}", channel=there)
+            assert "7480" not in (await discord.wait_for_answer(unanswered)).content
+        assert hotel.archived("other") == ""
+        assert hotel.hosting.communities.open == ()
+
+
+async def test_an_outage_changes_nothing_and_a_removal_ends_the_community(tmp_path: Path) -> None:
+    async with DiscordDouble() as discord:
+        hotel = Hotel(tmp_path, discord)
+        hotel.document("community", "# Relay\n\nThe relay listens on port 7480.\n")
+        async with hotel.up("community"):
+            await hotel.indexed("community")
+            other = invited(discord, "Other")
+            await hotel.until(lambda: "other" in hotel.hosting.communities)
+            discord.gateway.dispatch("GUILD_DELETE", {"id": discord.guild.id, "unavailable": True})
+            discord.gateway.dispatch("GUILD_DELETE", {"id": other.id})
+            await hotel.until(lambda: "other" not in hotel.hosting.communities)
+            assert "community" in hotel.hosting.communities
+            discord.gateway.dispatch("GUILD_CREATE", guild_event(discord.world, discord.guild))
+            asked = await discord.say(discord.alice, PORT)
+            assert "7480" in (await discord.wait_for_answer(asked)).content
+            assert [each.state for each in await hotel.hosting.registry.all()] == ["active", "left"]
+        # A removal while the process is down is seen at the next start.
+        discord.world.guilds[other.id] = other
+        async with hotel.up("community", "other"):
+            pass
+        del discord.world.guilds[other.id]
+        async with hotel.up("community"):
+            assert (await hotel.hosting.registry.get("other")).state == "left"
+
+
+async def test_the_page_lists_communities_and_the_metrics_name_none(tmp_path: Path, free_port: int) -> None:
+    async with DiscordDouble() as discord:
+        hotel = Hotel(tmp_path, discord, page=free_port)
+        hotel.document("community", "# Relay\n\nThe relay listens on port 7480.\n")
+        async with hotel.up("community"), httpx.AsyncClient(base_url=f"http://127.0.0.1:{free_port}") as client:
+            await hotel.indexed("community")
+            await discord.wait_for_answer(await discord.say(discord.alice, PORT))
+            page = (await client.get("/")).text
+            assert '<th scope="row">community</th>' in page
+            assert discord.guild.id in page
+            assert (await client.get("/questions")).status_code == 404
+            assert (await client.get("/readyz")).status_code == 200
+            told = (await client.get("/metrics")).text
+            assert 'intern_communities{state="open"} 1.0' in told
+            assert 'intern_ai_requests_total{result="answered"} 1.0' in told
+            assert discord.guild.id not in told
+            assert "Community" not in told
