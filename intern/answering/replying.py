@@ -73,6 +73,8 @@ class Wording(Struct, frozen=True, kw_only=True):
     """There is an answer, but no thread to give it in."""
     retracted: str
     """In place of an answer whose sources do not back it any more."""
+    welcome: str
+    """To a server that invited the bot, where each server is a community by itself."""
 
     def declining(self, reason: DeclineReason) -> str:
         """Return the text for a question that is not worked on."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -74,6 +74,10 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 
 
+Manage = Callable[[flow.ServerCommand], Awaitable[str]]
+"""Carries out a command of a member who may give it, and returns the reply. Raises the KnowledgeError family."""
+
+
 class Said(Struct, frozen=True, kw_only=True):
     """What an interaction is answered with, after its `captures` were handed on."""
 
@@ -126,6 +130,8 @@ class Commands:
     """Called with each result."""
     turned_away: Callable[[flow.DeclineReason], object] = lambda _: None
     """Called for each question beyond a limit."""
+    manage: Manage | None = None
+    """Carries out the commands for a server; None where the operator's settings are those of the server."""
     answers_kept: int = ANSWERS_KEPT
     _shareable: OrderedDict[str, _Shareable] = field(default_factory=OrderedDict[str, _Shareable], init=False)
 
@@ -145,6 +151,14 @@ class Commands:
                 return await self._ask(interaction, language, words)
             case flow.LearnCommand() | flow.WhyCommand():
                 return await self._for_team(interaction, words)
+            case flow.SetupCommand() | flow.StatusCommand():
+                return said(await self._managed(interaction, words))
+
+    async def _managed(self, command: flow.ServerCommand, words: Phrases) -> str:
+        if self.manage is None:
+            return words.unknown_command
+        by_team = isinstance(command, flow.StatusCommand) and command.user.type == "team_member"
+        return await self.manage(command) if command.manages or by_team else words.managers_only
 
     async def _for_team(self, command: flow.LearnCommand | flow.WhyCommand, words: Phrases) -> Said:
         if command.user.type != "team_member":

@@ -64,6 +64,7 @@ class Phrases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     not_speaking: str
     not_public: str
     team_only: str
+    managers_only: str
     unknown_command: str
     no_text: str
     from_bot: str

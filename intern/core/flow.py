@@ -139,6 +139,39 @@ class WhyCommand(_Flow, frozen=True, kw_only=True):
     """A message id or jump link; empty for the newest question of the channel."""
 
 
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What `/intern setup` is to change; None, or an empty text, changes nothing."""
+
+    team_role: RoleId | None = None
+    remove_team_role: RoleId | None = None
+    channel: ChannelId | None = None
+    mode: str = ""
+    """Of the channel, or of all that have none of their own; "default": the channel has none of its own any more."""
+    document: str = ""
+    remove_document: str = ""
+    language: str = ""
+    review: bool | None = None
+
+
+class SetupCommand(_Flow, frozen=True, kw_only=True):
+    """`/intern setup`: change and show what a server chose."""
+
+    interaction: InteractionTicket
+    user: Author
+    manages: bool
+    """The member may manage the server."""
+    wanted: Wanted = Wanted()
+
+
+class StatusCommand(_Flow, frozen=True, kw_only=True):
+    """`/intern status`: how things stand on this server."""
+
+    interaction: InteractionTicket
+    user: Author
+    manages: bool
+    """The member may manage the server."""
+
+
 class UnknownInteraction(_Flow, frozen=True, kw_only=True):
     """An interaction that we cannot understand: an unknown command, a form, a broken payload."""
 
@@ -147,7 +180,10 @@ class UnknownInteraction(_Flow, frozen=True, kw_only=True):
     """A description for the log."""
 
 
-Interaction = ButtonPressed | AskCommand | LearnCommand | WhyCommand | UnknownInteraction
+ServerCommand = SetupCommand | StatusCommand
+"""Known where each server is a community by itself."""
+
+Interaction = ButtonPressed | AskCommand | LearnCommand | WhyCommand | ServerCommand | UnknownInteraction
 
 
 APPROVES: Final = "✅"

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from functools import partial
 from typing import Any, Final
 
-from anyio import Event, Lock, WouldBlock, create_memory_object_stream, create_task_group, sleep
+from anyio import Event, Lock, WouldBlock, create_memory_object_stream, create_task_group, current_time, sleep
 from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
 
@@ -33,10 +33,11 @@ from intern.platforms.discord.attachments import AttachedImages
 from intern.runtime.communities import Communities
 from intern.runtime.known import guild_of
 from intern.runtime.parts import Beside, Host, Platform, open_host, parts_of
-from intern.service.communities import community_of, erase_left
+from intern.service.communities import Registry, community_of, erase_left
 from intern.service.hosted import Hosted
 from intern.service.monitoring import Check, HealthChecks, count_request
 from intern.service.running import Running
+from intern.service.server_setup import ServerSetup, first_choice, greet
 from intern.settings.communities import Community, settings_of
 from intern.settings.loading import Settings
 from intern.stores.sqlite.chat import CheckpointStore, Greeted
@@ -54,6 +55,8 @@ FILES_EACH: Final = 15
 _FILES: Final = 256  # of the process: connections, its own database, what Python loads
 LOOK_SECONDS: Final = 2.0
 """Between two looks at the registry and at jobs. A person waits at the other end."""
+ERASE_SECONDS: Final = 3600.0
+"""Between two looks for communities to erase, unless the registry changes."""
 _MOST_WAITING = 1000  # events of a server that is about to become a community
 _MOST_PRIVATE = 100  # private messages to be answered; a further one gets no notice
 
@@ -79,8 +82,10 @@ def communities_of(
     async def opens(community: Community, own: ChatPlatform) -> AsyncGenerator[Parts]:
         settings = settings_of(community, defaults)
         await run_sync(lambda: settings.paths.sources.mkdir(parents=True, exist_ok=True))
-        platform = Platform(own, interactions, images)
-        async with parts(host_of(community), community.name, settings, platform, events=Events()) as opened:
+        host = host_of(community)
+        manage = ServerSetup(Registry(defaults, host.db, host.clock), community.name, host.clock)
+        platform = Platform(own, interactions, images, manage)
+        async with parts(host, community.name, settings, platform, events=Events()) as opened:
             yield opened
 
     return Communities(
@@ -110,10 +115,12 @@ class Hosting:
         self._host, self._settings, self._serve = host, settings, serve
         self._register = register
         self.communities = communities_of(
-            lambda _: self._host, settings, *platform, elsewhere=self._hear_elsewhere, parts=parts
+            lambda _: self._host, settings, *platform[:3], elsewhere=self._hear_elsewhere, parts=parts
         )
         self._notes = PrivateNotes(platform.chat, Greeted(host.db.of(REGISTRY), clock=host.clock))
         self._revision: object = None
+        self._erases_at = 0.0
+        self._chat = platform.chat
         self._changing = Lock()
         self._news: dict[GuildId, flow.GuildJoined | flow.GuildLeft] = {}
         self._came = Event()
@@ -189,10 +196,12 @@ class Hosting:
                     _log.info("community_left", community=left.name)
                     await self._drop(left.name)
                 return
-            known, is_new = await self.registry.join(event.guild_id, event.name)
+            known, is_new = await self.registry.join(event.guild_id, event.name, first_choice(event))
             _log.info("community_joined", community=known.name, is_new=is_new, state=known.state)
             if known.state == "active":
                 await self._take_in(known)
+        if is_new:
+            await greet(event, self._chat, self._host.shared.wordings(self._settings))
 
     # What the registry says.
 
@@ -202,7 +211,8 @@ class Hosting:
                 await self._follow_registry()
                 for name in await self.registry.with_jobs():
                     self.communities.due(name)
-                await self._erase_left()
+                if self._erases_at <= current_time():
+                    await self._erase_left()
             await sleep(LOOK_SECONDS)
 
     async def _follow_registry(self) -> None:
@@ -214,10 +224,11 @@ class Hosting:
             await self._drop(*(self.communities.known.keys() - active.keys()))
             for each in active.values():
                 await self._take_in(each)
-        self._revision = revision
+        self._revision, self._erases_at = revision, 0.0
 
     async def _erase_left(self) -> None:
         """Erase what servers left behind that removed the bot a week ago. Most often, there is none."""
+        self._erases_at = current_time() + ERASE_SECONDS
         host, is_closed = self._host, lambda name: name not in self.communities
         async with self._changing:
             await erase_left(self._settings, host.db, host.clock, is_closed=is_closed)

@@ -29,7 +29,7 @@ from intern.actors.upkeep import EMBEDS_EVERY, SHORTEST_WAIT, fetch, indexer, re
 from intern.answering.offline import is_chatter
 from intern.answering.posted_answers import PostedAnswers, Retractions
 from intern.answering.replying import Declining, Replying
-from intern.answering.slash_commands import Commands
+from intern.answering.slash_commands import Commands, Manage
 from intern.answering.workflow import Answerer, Seeing
 from intern.answering.working import RepeatingModel, request_key, steps_of
 from intern.chat.batching import Batches
@@ -77,6 +77,8 @@ class Platform(NamedTuple):
     chat: ChatPlatform
     interactions: Interactions
     images: Images
+    manage: Manage | None = None
+    """Carries out `/intern setup` and `/intern status`, where servers have these."""
 
 
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
@@ -263,6 +265,7 @@ async def _around(room: _Room) -> _Around:
         refuses=refuses,
         count=events.asked,
         turned_away=events.turned_away,
+        manage=platform.manage,
     )
     posted = PostedAnswers(stores.cited, library, knowledge, emails=settings.kb.mask_emails)
     captions = Captioning(

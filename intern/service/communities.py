@@ -6,12 +6,12 @@ A community whose server removed the bot is kept for a week, and then erased: it
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 from anyio import sleep
@@ -67,6 +67,10 @@ def community_of(known: Registered) -> Community:
     return Community(name=known.name, guild_ids=known.guild_ids, chosen=known.chosen)
 
 
+def _links(known: Registered) -> Sequence[str]:
+    return cast("Sequence[str]", known.chosen.get("kb", {}).get("links", ()))
+
+
 class Registry:
     """The hosted communities of a database. Made by `open_registry`. Methods raise ConfigError and KnowledgeError."""
 
@@ -96,7 +100,7 @@ class Registry:
             erased_at=known.left_at and known.left_at + KEPT_FOR,
             questions_today=sum(counts.get(each, 0) for each in ASKED),
             questions_per_day=settings.hosting.questions_per_day,
-            sources=len(known.chosen.get("kb", {}).get("links", ())),
+            sources=len(_links(known)),
             most_sources=settings.hosting.sources,
             tokens_today=spent.tokens,
             cost_today=spent.cost,
@@ -112,8 +116,11 @@ class Registry:
         """Replace what a community chose by what `work` makes of it, if it works with the process's settings."""
 
         def changed(known: Registered) -> Registered:
+            had = len(_links(known))
             known = replace(known, chosen=work(known.chosen))
-            settings_of(community_of(known), self._settings)
+            most = settings_of(community_of(known), self._settings).hosting.sources
+            if most and len(_links(known)) > max(most, had):
+                raise ConfigError(f"a community may have {most} addresses of documents; remove one first")
             return known
 
         return await self._store.change(name, changed)
@@ -148,13 +155,14 @@ class Registry:
         known = await self._store.change(name, lambda known: replace(known, state="left", left_at=due))
         lock = FolderLock(self._settings.home)
         while name in {each.name for each in await self._store.left_before(due)}:
-            try:
+            erased: tuple[str, ...] = ()
+            with suppress(FolderBusyError):
                 await run_sync(lock.acquire)
                 try:
-                    await erase_communities(self._settings, self._db, (known,))
+                    erased = await _erased(self._settings, self._db, (known,))
                 finally:
                     lock.release()
-            except FolderBusyError:
+            if not erased:
                 tell(f"the process that hosts {name} erases it; waiting (Ctrl-C to stop)")
                 await sleep(_POLL_SECONDS)
 
@@ -171,25 +179,26 @@ async def erase_left(
 ) -> tuple[str, ...]:
     """Erase the communities whose servers removed the bot a week ago, if they are closed; return their names.
 
-    Raises KnowledgeError, and FolderBusyError for a community that another process works on; the rest waits then.
+    One that another process works on waits. Raises KnowledgeError; the next call goes on then.
     """
     left = await CommunityStore(db).left_before(clock.now() - KEPT_FOR)
-    due = tuple(each for each in left if is_closed(each.name))
-    await erase_communities(settings, db, due)
-    return tuple(each.name for each in due)
+    return await _erased(settings, db, [each for each in left if is_closed(each.name)])
 
 
-async def erase_communities(settings: Settings, db: Database, doomed: tuple[Registered, ...]) -> None:
-    """Erase all that is known of communities, and remove them from the registry; of suspended ones, that they are so.
+async def _erased(settings: Settings, db: Database, doomed: Sequence[Registered]) -> tuple[str, ...]:
+    """Erase all that is known of communities, and remove them from the registry; of suspended ones, keep that fact.
 
-    Repeating it after an error or a crash finishes it.
+    Return the names of those that no other process works on. Repeating it after an error or a crash finishes it.
     """
-    store = CommunityStore(db)
+    store, erased = CommunityStore(db), list[Registered]()
     for known in doomed:
         # Not what it chose: that need not work any more.
         own = settings_of(Community(name=known.name, guild_ids=known.guild_ids), settings)
         async with db.lent(known.name) as lent:
-            await lent.hold()
+            try:
+                await lent.hold()
+            except FolderBusyError:
+                continue
             copy = vector_copy_of(own, lent)
             if copy is not None:
                 async with aclosing(copy.engine) as engine:
@@ -198,13 +207,15 @@ async def erase_communities(settings: Settings, db: Database, doomed: tuple[Regi
         await run_sync(_remove, own.data.dir)
         await store.change(known.name, partial(replace, chosen={}, title=""))
         _log.warning("community_erased", community=known.name, rows=rows)
-    if doomed and not settings.data.url:  # on a server, this would lock all tables; it vacuums by itself
+        erased.append(known)
+    if erased and not settings.data.url:  # on a server, this would lock all tables; it vacuums by itself
         await db.scrub()
-    for known in doomed:
+    for known in erased:
         if known.state == "suspended":
             await store.change(known.name, partial(replace, left_at=None))
         else:
             await store.remove(known.name)
+    return tuple(each.name for each in erased)
 
 
 def _remove(folder: Path) -> None:

@@ -38,6 +38,7 @@ WORDING = Wording(
     late="away",
     no_thread="no thread",
     retracted="taken back",
+    welcome="hello",
 )
 THREAD = ChannelId("70")
 

@@ -52,6 +52,7 @@ WORDING = Wording(
     late="away",
     no_thread="no thread",
     retracted="taken back",
+    welcome="hello",
 )
 CALLED = structs.replace(answer_request(message("How?", n=1), message("Why?", n=2)), addressed=True, called=True)
 IN_OUR_THREAD = structs.replace(CALLED, called=False)

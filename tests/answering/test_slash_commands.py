@@ -21,6 +21,9 @@ from intern.core.flow import (
     DeclineReason,
     InteractionTicket,
     LearnCommand,
+    ServerCommand,
+    SetupCommand,
+    StatusCommand,
     UnknownInteraction,
     WhyCommand,
 )
@@ -49,6 +52,7 @@ WORDING = Wording(
     late="away",
     no_thread="no thread",
     retracted="taken back",
+    welcome="hello",
 )
 
 
@@ -513,6 +517,24 @@ async def test_why_takes_an_id_or_a_link(about: str) -> None:
     world = World()
     world.traces.accounts["1234567890123456789"] = kept("1234567890123456789", outcome="posted")
     assert "**posted**" in (await world.why(about)).parts[0]
+
+
+async def test_a_server_is_managed_by_members_who_may_and_only_where_the_operator_lets_them() -> None:
+    world = World()
+    seen: list[str] = []
+
+    async def manage(command: ServerCommand) -> str:
+        seen.append(command.user.name)
+        return "done"
+
+    async def use(kind: type[ServerCommand], by: str, *, manages: bool = False) -> Said:
+        return await world.desk.handle(kind(interaction=world.ticket(), user=world.person(by), manages=manages))
+
+    assert await use(SetupCommand, "alice", manages=True) == said(WORDS.unknown_command)
+    world.desk.manage = manage
+    assert await use(SetupCommand, "alice", manages=True) == await use(StatusCommand, "maya") == said("done")
+    assert await use(SetupCommand, "maya") == await use(StatusCommand, "bob") == said(WORDS.managers_only)
+    assert seen == ["alice", "maya"]
 
 
 async def test_why_tells_what_people_thought_of_the_answer_and_what_it_cites() -> None:

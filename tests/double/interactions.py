@@ -35,6 +35,14 @@ async def why(discord: DiscordDouble, user: User, about: str = "", *, channel: C
     return await use(discord, user, _slash("intern", [{"type": 1, "name": "why", "options": options}]), channel=channel)
 
 
+async def set_up(discord: DiscordDouble, user: User, *, permissions: int, **wanted: str | bool) -> Interaction:
+    """`/intern setup`, with these options."""
+    types = {"team_role": 8, "remove_team_role": 8, "channel": 7, "review": 5}
+    options = [{"type": types.get(name, 3), "name": name, "value": value} for name, value in wanted.items()]
+    data = _slash("intern", [{"type": 1, "name": "setup", "options": options}])
+    return await use(discord, user, data, permissions=permissions)
+
+
 async def use_on(discord: DiscordDouble, user: User, name: str, message: Message) -> Interaction:
     """An entry of a message's menu."""
     data = {
@@ -66,6 +74,7 @@ async def use(
     channel: Channel | None = None,
     message: Message | None = None,
     private: bool = False,
+    permissions: int = 0,
 ) -> Interaction:
     """Whatever else there is; with `private`, from where there is no server."""
     world = discord.world
@@ -90,7 +99,7 @@ async def use(
         payload |= {"context": 1, "user": user_payload(user)}
     else:
         payload |= {"context": 0, "guild_id": place.guild_id, "guild_locale": "en-US"}
-        payload["member"] = _member(world.guilds[place.guild_id], user)
+        payload["member"] = _member(world.guilds[place.guild_id], user) | {"permissions": str(permissions)}
     if message is not None:
         payload["message"] = message_payload(world, message)
     used = Interaction(
@@ -127,7 +136,7 @@ def _slash(name: str, options: list[Json]) -> Json:
 
 
 def _member(guild: Guild, user: User) -> Json:
-    return member_payload(guild.members[user.id], with_user=True) | {"permissions": "0"}
+    return member_payload(guild.members[user.id], with_user=True)
 
 
 # How a bot answers

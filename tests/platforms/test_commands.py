@@ -27,7 +27,9 @@ from intern.core.flow import (
     Interaction,
     InteractionTicket,
     LearnCommand,
+    SetupCommand,
     UnknownInteraction,
+    Wanted,
     WhyCommand,
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId
@@ -109,6 +111,28 @@ def test_it_is_what_the_actor_asks_for() -> None:
 
 
 # What Discord tells
+
+
+async def test_the_setup_says_what_is_wanted_and_whether_its_member_manages_the_server() -> None:
+    async with connected() as (discord, _):
+        role, document = discord.team_role.id, "https://docs.example.org"
+        wanted: dict[str, str | bool] = {
+            "team_role": role,
+            "channel": discord.help.id,
+            "mode": "off",
+            "document": document,
+            "review": True,
+        }
+        for permissions, manages in ((0, False), (1 << 4, False), (1 << 3, True), (1 << 5, True)):
+            setup = understood(discord, await double.set_up(discord, discord.alice, permissions=permissions, **wanted))
+            assert isinstance(setup, SetupCommand)
+            assert setup.manages is manages
+            assert setup.wanted == Wanted(
+                team_role=RoleId(role), channel=ChannelId(discord.help.id), mode="off", document=document, review=True
+            )
+        shown = understood(discord, await double.set_up(discord, discord.alice, permissions=0))
+        assert isinstance(shown, SetupCommand)
+        assert shown.wanted == Wanted()
 
 
 async def test_each_command_and_button_comes_through_the_gateway_as_what_it_is() -> None:

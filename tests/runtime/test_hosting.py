@@ -89,10 +89,10 @@ class Block:
         finally:
             self.at_work_now.remove(name)
 
-    def joined(self, name: str) -> tuple[GuildId, ChannelId]:
+    def joined(self, name: str, **more: Any) -> tuple[GuildId, ChannelId]:
         """Invite the bot to a new server."""
         guild_id, channel_id = self.town.add_server()
-        self.tell(flow.GuildJoined(guild_id=guild_id, name=name))
+        self.tell(flow.GuildJoined(guild_id=guild_id, name=name, **more))
         self.tell(self.town.session_of(guild_id))
         return guild_id, channel_id
 
@@ -117,6 +117,42 @@ async def test_a_server_that_invites_the_bot_is_a_community_from_its_first_messa
         assert block.served[guild_id] is not None
         assert [each.name for each in await CommunityStore(block.host.db).all()] == ["rust-co"]
     assert block.at_work_now == []
+
+
+async def test_a_server_is_greeted_once_in_its_language_where_discord_says(tmp_path: Path) -> None:
+    block = Block(tmp_path)
+    async with block.up():
+        _, place = block.town.add_server("willkommen")
+        guild_id, _ = block.joined("Eins", greets_in=place, locale="de")
+        await block.until(lambda: bool(block.town.posts()))
+        block.tell(flow.GuildJoined(guild_id=guild_id, name="Eins", greets_in=place, locale="de"))
+        block.joined("Zwei", greets_in=ChannelId("404"))  # where the bot may not write
+        await block.until(lambda: len(block.hosting.communities.known) == 2)
+        [post] = block.town.posts()
+        assert post.channel_id == place
+        assert post.text.startswith("Hallo! Ich beantworte Fragen")
+        known = {each.name: each.chosen for each in await CommunityStore(block.host.db).all()}
+        assert known == {"eins": {"discord": {"language": "de"}}, "zwei": {}}
+
+
+async def test_a_week_after_a_server_removed_the_bot_all_of_it_is_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(hosting, "ERASE_SECONDS", 0.02)
+    block = Block(tmp_path)
+    async with block.up():
+        guild_id, here = block.joined("One")
+        block.town.say("bob", "Which port?", channel_id=here)
+        await block.until(lambda: block.texts("one") == ["Which port?"])
+        assert (tmp_path / "communities/one").exists()
+        block.tell(flow.GuildLeft(guild_id=guild_id))
+        await block.until(lambda: "one" not in block.hosting.communities)
+        block.clock.turn(days=8)
+        await block.until(lambda: not (tmp_path / "communities/one").exists())
+        registry = CommunityStore(block.host.db)
+        while await registry.all():  # noqa: ASYNC110 as above
+            await anyio.sleep(0.01)
 
 
 async def test_a_known_community_is_there_after_a_restart_and_no_two_servers_share_one(tmp_path: Path) -> None:

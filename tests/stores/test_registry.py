@@ -39,6 +39,8 @@ async def test_a_server_that_comes_back_finds_its_community_as_it_left_it(tmp_pa
             assert await store.join(ONE, "Rust") == (chose, False)
             assert await store.all() == (chose,)
             assert await store.leave(OTHER) is None
+            await store.remove(made.name)
+            assert await store.all() == (chose,)
         async with await open_database(tmp_path / "intern.db") as db:
             assert await CommunityStore(db).all() == (chose,)
 
@@ -81,6 +83,7 @@ async def test_every_change_shows_in_the_revision_whatever_the_clock_says(tmp_pa
             clock.turn(seconds=-60)
             await store.change("one", same)
             seen.append(await store.revision())
+            await store.leave(ONE)
             await store.remove("one")
             await store.join(OTHER, "one")
             seen.append(await store.revision())

@@ -46,7 +46,8 @@ _Ticket = flow.InteractionTicket
 # Discord's reference, "Receiving and Responding": types of commands and options, of answers.
 _UNANSWERABLE: Final = {1, 4}  # a ping, which the gateway never sends, and auto-completion, which we never ask
 _SLASH, _ON_MESSAGE = 1, 3
-_SUBCOMMAND, _STRING = 1, 3
+_SUBCOMMAND, _STRING, _BOOLEAN, _CHANNEL, _ROLE = 1, 3, 5, 7, 8
+_MANAGES: Final = 1 << 3 | 1 << 5  # permissions: of an administrator, or to manage the server
 _DEFER_MESSAGE, _DEFER_UPDATE = 5, 6
 
 _ON_SERVERS: Final = 0  # a context of commands: neither in private messages, nor where the bot is not
@@ -55,6 +56,7 @@ _ACKNOWLEDGED = 40060  # Discord's JSON error codes
 _TOKEN_EXPIRED: Final = frozenset({10015, 50027})
 
 _ASK, _ANSWER_THIS, _LEARN_FROM_THIS, _INTERN, _WHY = "ask", "Answer this", "Learn from this", "intern", "why"
+_SETUP, _STATUS = "setup", "status"
 _QUESTION, _MESSAGE = "question", "message"
 
 
@@ -88,6 +90,45 @@ COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
     ),
 )
 """What we register: names and options as Discord wants them, without the fields whose default will do."""
+
+
+def _choices(**names: str) -> Mapping[str, Any]:
+    return {"choices": [{"name": name, "value": value} for value, name in names.items()]}
+
+
+_MODES: Final = _choices(
+    answer="answer questions, learn from the team",
+    mention_only="learn; answer only who mentions me",
+    capture_only="learn only",
+    off="off",
+    default="as all other channels",
+)
+_LANGUAGES: Final = _choices(
+    en="English", de="Deutsch", es="Español", fr="Français", ja="日本語", pt="Português"
+)  # in its own name each
+HOSTED_COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
+    *COMMANDS[:-1],
+    {
+        **COMMANDS[-1],
+        "description": "For the team: what intern did, why, and how it is set up",
+        "options": [
+            *COMMANDS[-1]["options"],
+            _named(_STATUS, _SUBCOMMAND, "How things stand on this server"),
+            _named(
+                *(_SETUP, _SUBCOMMAND, "Show or change what intern does here (for members who may manage the server)"),
+                _named("team_role", _ROLE, "Learn from the replies of members with this role"),
+                _named("remove_team_role", _ROLE, "Learn from this role no more"),
+                _named("channel", _CHANNEL, "The channel whose mode to change"),
+                _named("mode", _STRING, "What to do there; without a channel: in all that have no mode", **_MODES),
+                _named("document", _STRING, "The public address of a page to answer from", max_length=2000),
+                _named("remove_document", _STRING, "An address to use no more", max_length=2000),
+                _named("language", _STRING, "Where the language of a message is unclear", **_LANGUAGES),
+                _named("review", _BOOLEAN, "Learn only what the team approved with a ✅"),
+            ),
+        ],
+    },
+)
+"""The same, where each server is a community by itself."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +182,7 @@ class HikariCommands:
             where = ids(application=application)
             there, put = routes.GET_APPLICATION_COMMANDS, routes.PUT_APPLICATION_COMMANDS
             # In private messages there is no community that could answer.
-            everywhere = [{**each, "contexts": [_ON_SERVERS]} for each in COMMANDS]
+            everywhere = [{**each, "contexts": [_ON_SERVERS]} for each in HOSTED_COMMANDS]
             await self._register("all servers", there.compile(**where), put.compile(**where), everywhere)
 
     async def _register(
@@ -281,18 +322,43 @@ def _understood(raw: _Raw, ticket: _Ticket, user: Author, team: Team, cache: Cac
 def _command(raw: _Raw, ticket: _Ticket, user: Author, team: Team, cache: Cache) -> flow.Interaction | None:
     command = msgspec.convert(raw.data, _Command)
     on = _target(raw, command, team, cache)
-    why = next((option for option in command.options if option.name == _WHY), None)
     match command.type, command.name:
         case 1, "ask":
             return flow.AskCommand(interaction=ticket, user=user, question=_text(command.options, _QUESTION))
-        case 1, "intern" if why:
-            return flow.WhyCommand(interaction=ticket, user=user, about=_text(why.options, _MESSAGE))
+        case 1, "intern" if command.options:
+            return _of_intern(command.options[0], ticket, user, manages=_manages(raw))
         case 3, "Answer this" if on:
             return flow.AskCommand(interaction=ticket, user=user, question=on.text, on=on)
         case 3, "Learn from this" if on:
             return flow.LearnCommand(interaction=ticket, user=user, on=on)
         case _:
             return None
+
+
+def _of_intern(option: _Option, ticket: _Ticket, user: Author, *, manages: bool) -> flow.Interaction | None:
+    match option.name:
+        case "why":
+            return flow.WhyCommand(interaction=ticket, user=user, about=_text(option.options, _MESSAGE))
+        case "status":
+            return flow.StatusCommand(interaction=ticket, user=user, manages=manages)
+        case "setup":
+            given = {each.name: each.value for each in option.options if each.value is not None}
+            wanted = msgspec.convert(given, flow.Wanted)
+            return flow.SetupCommand(interaction=ticket, user=user, manages=manages, wanted=wanted)
+        case _:
+            return None
+
+
+def _manages(raw: _Raw) -> bool:
+    """Whether Discord says that the member may manage the server."""
+    member = fitted(raw.member, RawMember) if raw.member is not None else None
+    permissions = member.permissions if member else None
+    return (
+        permissions is not None
+        and permissions.isascii()
+        and permissions.isdigit()
+        and bool(int(permissions) & _MANAGES)
+    )
 
 
 def _text(options: Sequence[_Option], name: str) -> str:

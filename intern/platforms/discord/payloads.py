@@ -181,6 +181,8 @@ class RawMember(Struct, frozen=True):
     roles: list[Any] | None = None
     nick: str | None = None
     user: RawUser | None = None
+    permissions: str | None = None
+    """All that the member may do in the channel of an interaction."""
 
     @property
     def role_ids(self) -> tuple[RoleId, ...] | None:

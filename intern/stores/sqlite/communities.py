@@ -126,8 +126,8 @@ class CommunityStore(Store):
 
     @writes
     def remove(self, db: Transaction, name: str) -> None:
-        """Remove a community from the registry. What the database knows of it is not touched."""
-        db.run("delete from hosted_communities where name = ?", (carried(name),))
+        """Remove a community from the registry, unless its server has come back. Its own rows are not touched."""
+        db.run("delete from hosted_communities where name = ? and left_at is not null", (carried(name),))
 
     def _put(self, db: Transaction, value: Registered) -> Registered:
         # Two changes within a millisecond, or a clock that lags, must not look like none.
