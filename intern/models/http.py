@@ -146,17 +146,25 @@ class Endpoint:
             await self._line.aclose()
 
     async def page(self, path: str) -> bytes:
-        """Return what the server has at a path, such as `/v1/models`; empty where it has nothing. Costs no tokens."""
+        """Return what the server has at a path, such as `/v1/models`; empty where it has nothing. Costs no tokens.
+
+        Raises EndpointUnavailableError.
+        """
         url = self._url.copy_with(path=path, query=None)
-        request = self._client.build_request("GET", url, headers=self._headers, timeout=_LONGEST_PAGE)
-        try:
-            with anyio.fail_after(_LONGEST_PAGE):
-                response = await self._client.send(request, stream=True, follow_redirects=False)
-                async with aclosing(response):
-                    body = await _read(response, Heard(anyio.current_time()))
-        except (httpx.RequestError, TimeoutError):
-            return b""
-        return body if response.status_code == HTTPStatus.OK and len(body) <= _LARGEST_REPLY else b""
+        for is_last in (False, True):
+            request = self._client.build_request("GET", url, headers=self._headers, timeout=_LONGEST_PAGE)
+            try:
+                with anyio.fail_after(_LONGEST_PAGE):
+                    response = await self._client.send(request, stream=True, follow_redirects=False)
+                    async with aclosing(response):
+                        body = await _read(response, Heard(anyio.current_time()))
+            except (httpx.RequestError, TimeoutError) as error:
+                if not is_last:
+                    continue  # on a kept connection: llama.cpp closes it after each streamed reply
+                reason = self._scrubbed(_reason(error)) or type(error).__name__
+                raise EndpointUnavailableError(f"{_shown(url)} cannot be read: {reason}") from error
+            return body if response.status_code == HTTPStatus.OK and len(body) <= _LARGEST_REPLY else b""
+        raise AssertionError("the last attempt returns or raises")
 
     async def answered(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
         """Return the final answer of the endpoint, after retries. Raises the `ModelError` family."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Final, TypeVar
 
 import anyio
@@ -18,7 +20,7 @@ from msgspec.structs import replace
 
 from intern.answering.prompts import GATE, GateIn
 from intern.core import errors
-from intern.core.clock import SystemClock
+from intern.core.clock import Clock, SystemClock
 from intern.core.messages import Channel
 from intern.core.progress import tell
 from intern.models.endpoint import STREAMING, EndpointModel, Form
@@ -117,22 +119,30 @@ async def _ask(
             section=section,
             remember=remembering(forms, options),
         ) as model:
-            began, before = anyio.current_time(), usage.spent_by_now(usage.today()).tokens
-            with anyio.fail_after(patience):
-                await model.ask(GATE, _QUESTION)
-            seconds, tokens = anyio.current_time() - began, usage.spent_by_now(usage.today()).tokens - before
-            server = await _served(model, options, section)
+            answered = await _answered(model, options, section, usage, patience)
+            return [answered, *await _served(model, options, section)]
+    except errors.ConfigError as error:
+        return [todo(_silent(section, str(error)), _mend(section, error))]
+
+
+async def _answered(
+    model: EndpointModel, options: LlmOptions, section: str, usage: Usage, patience: float | None
+) -> Finding:
+    began, before = anyio.current_time(), usage.spent_by_now(usage.today()).tokens
+    try:
+        with anyio.fail_after(patience):
+            await model.ask(GATE, _QUESTION)
     except TimeoutError:
         too_slow = f"no whole reply to one short question in {patience:g} s"
-        return [todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")]
+        return todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
     except errors.ModelBudgetError as error:
-        return [note(f"the model of [{section}] was not asked: {error}")]
-    except (errors.ConfigError, errors.ModelError) as error:
-        return [todo(_silent(section, str(error)), _mend(section, error))]
+        return note(f"the model of [{section}] was not asked: {error}")
+    except errors.ModelError as error:
+        return todo(_silent(section, str(error)), _mend(section, error))
+    seconds, tokens = anyio.current_time() - began, usage.spent_by_now(usage.today()).tokens - before
     by = "" if section == "llm" else f", for [{section}]"
     took = f" (one short question: {seconds:.1f} s, {tokens:,} tokens)"
-    answers = good(f"the endpoint at {model.where} answers as {options.model}{by}{took}{_without(model.form)}")
-    return [answers, *server]
+    return good(f"the endpoint at {model.where} answers as {options.model}{by}{took}{_without(model.form)}")
 
 
 class _Meta(Struct):
@@ -178,14 +188,24 @@ async def _served(model: EndpointModel, options: LlmOptions, section: str) -> li
         return [_needs("OpenAI", None, options, section)]
     base = url.path.rstrip("/")
     root = base.removesuffix("/v1")
-    listed = _read_as(_Models, await model.page(f"{base}/models")).data or []
-    server = next((_OWNERS[each.owned_by] for each in listed if each.owned_by in _OWNERS), None)
-    if server is None:
-        return []
-    if server == "Ollama":
-        listed = _read_as(_Running, await model.page(f"{root}/api/ps")).models
-    elif server == "LM Studio":
-        listed = _read_as(_Models, await model.page(f"{root}/api/v0/models")).data or []
+    place = f"{base}/models"
+    try:
+        listed = _read_as(_Models, await model.page(place)).data or []
+        server = next((_OWNERS[each.owned_by] for each in listed if each.owned_by in _OWNERS), None)
+        if server is None:
+            return []
+        if server == "Ollama":
+            place = f"{root}/api/ps"
+            listed = _read_as(_Running, await model.page(place)).models
+        elif server == "LM Studio":
+            place = f"{root}/api/v0/models"
+            listed = _read_as(_Models, await model.page(place)).data or []
+    except errors.ModelUnavailableError as error:
+        return [note(f"the server of [{section}] is not known: {error}")]
+    except (msgspec.DecodeError, RecursionError):
+        return [
+            note(f"the server of [{section}] is not known: what {url.copy_with(path=place)} says is no list of models")
+        ]
     asked = {options.model, f"{options.model}:latest"}
     mine = next((each for each in listed if asked & {each.id, each.name}), None)
     if mine is None and len(listed) == 1 and server == "llama.cpp":
@@ -201,10 +221,8 @@ _T = TypeVar("_T", _Models, _Running)
 
 
 def _read_as(kind: type[_T], page: bytes) -> _T:
-    try:
-        return msgspec.json.decode(page, type=kind)
-    except (msgspec.DecodeError, RecursionError):
-        return kind()
+    """Return the list; an empty one where the server has no such page. Raises DecodeError."""
+    return msgspec.json.decode(page, type=kind) if page else kind()
 
 
 def _needs(server: str, room: int | None, options: LlmOptions, section: str) -> Finding:
@@ -290,22 +308,47 @@ class Report(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-async def examine(settings: Settings) -> Report:
+_OFF_AT_MOST: Final = 60
+"""Seconds that two clocks may differ."""
+
+
+async def _clock(settings: Settings, clock: Clock) -> list[Finding]:
+    """Compare this machine's clock with Discord's, or else with the endpoint's, if that gives a time."""
+    whose, url = "the endpoint", settings.llm.base_url if settings.llm.kind == "endpoint" else ""
+    if settings.discord.token:
+        whose, url = "Discord", f"{settings.discord.rest_url.rstrip('/')}/gateway"
+    try:
+        async with httpx.AsyncClient(timeout=_LONGEST_LOOK) as client:
+            told = parsedate_to_datetime((await client.get(url)).headers["Date"])
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, ValueError):
+        return []
+    off = (clock.now() - told.replace(tzinfo=told.tzinfo or UTC)).total_seconds()
+    if abs(off) <= _OFF_AT_MOST:
+        return [good(f"the clock agrees with that of {whose}")]
+    what = f"the clock of this machine is {abs(off):,.0f} s {'ahead of' if off > 0 else 'behind'} that of {whose}"
+    return [todo(what, "set the clock, and keep it right with systemd-timesyncd, chrony or another NTP client")]
+
+
+_LONGEST_LOOK: Final = 5.0  # seconds
+
+
+async def examine(settings: Settings, clock: Clock | None = None) -> Report:
     """Look at everything, and ask each model one question; at Discord only with a token.
 
     Raises ConfigError for a token that is wrong, ChatUnavailableError where Discord cannot be asked.
     """
     found = await audience.look(settings.discord) if settings.discord.token else None
     asked = [*await ask_endpoints(settings), *await _engine(settings)]
-    here = [_model(settings), *asked, *_prices(settings), *await run_sync(folder_findings, settings)]
+    times = await _clock(settings, clock or SystemClock())
+    here = [_model(settings), *asked, *_prices(settings), *times, *await run_sync(folder_findings, settings)]
     if found is None:
         invite, mend = "", "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml"
         # Last: what is damaged is worse than what is not set up yet.
         findings = [*here, todo("Discord was not looked at, for there is no token", mend)]
     else:
         invite = invite_link(found.application_id, settings.discord.site)
-        there = _Servers(settings, found, invite)
-        findings = [*there.joined(), *here, *there.set_up()]
+        servers = _Servers(settings, found, invite)
+        findings = [*servers.joined(), *here, *servers.set_up()]
     first = next((finding.do for finding in findings if finding.level == "todo"), "")
     following = first or "nothing; `intern run` can do its work"
     return Report(ok=not first, next=following, invite=invite, findings=tuple(findings))

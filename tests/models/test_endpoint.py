@@ -141,6 +141,14 @@ def said_by(error: BaseException) -> str:
 # --- What is sent ---
 
 
+async def test_a_page_is_read_again_where_the_kept_connection_was_closed(make: Make, endpoint: Endpoint) -> None:
+    endpoint.planned = [httpx.RemoteProtocolError("closed"), httpx.Response(200, content=b"{}"), httpx.Response(404)]
+    assert [await make().page("/v1/models"), await make().page("/v1/models")] == [b"{}", b""]
+    endpoint.planned = [httpx.ConnectError("away"), httpx.ConnectError("away")]
+    with pytest.raises(ModelUnavailableError, match="/v1/models cannot be read: away"):
+        await make().page("/v1/models")
+
+
 async def test_a_prompt_becomes_one_request_with_a_strict_schema(endpoint: Endpoint, make: Make) -> None:
     assert await make().ask(ASK, GIVEN) == AskOut("because", sure=True)
 

@@ -11,7 +11,7 @@ import struct
 import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,7 +65,7 @@ def anyio_backend() -> str:
 @pytest.fixture
 async def discord() -> AsyncGenerator[DiscordDouble]:
     """A server where the bot's own role lacks nothing."""
-    with fail_after(20):
+    with fail_after(60):  # a test starts two processes
         async with DiscordDouble() as double:
             give(double, EVERYTHING)
             yield double
@@ -97,7 +97,7 @@ def todos(report: Report) -> list[str]:
 async def test_where_nothing_is_wrong_nothing_is_to_do(discord: DiscordDouble) -> None:
     report = await examine(settings_for(discord))
     assert report.ok
-    assert [finding.level for finding in report.findings] == ["ok"] * 8
+    assert [finding.level for finding in report.findings] == ["ok"] * 9
     assert "intern run" in report.next
     assert {request.method for request in discord.requests} == {"GET"}
 
@@ -503,11 +503,37 @@ async def test_a_known_server_is_named_with_the_settings_that_it_needs(tmp_path:
     assert good(f"{server} serves the model of [llm], with 2,048 tokens of context") in content.findings
 
 
-async def test_a_server_that_tells_nonsense_of_itself_is_not_named(tmp_path: Path) -> None:
+async def test_a_list_of_models_that_is_not_understood_is_told_and_names_no_server(tmp_path: Path) -> None:
     with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
         endpoint.pages = {"/v1/models": {"data": [{"id": 7, "owned_by": ["vllm"]}]}}
         report = await examine(asking(endpoint, tmp_path))
     assert not [each for each in report.findings if "serves the model" in each.what]
+    [told] = [each.what for each in report.findings if each.level == "note" and "no list of models" in each.what]
+    assert f"{endpoint.base_url}/models" in told
+
+
+async def test_a_known_server_is_named_also_where_the_test_question_fails(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        endpoint.pages = _LISTS["llama.cpp"]
+        endpoint.next(refuse(503, says="Loading model"))
+        report = await examine(asking(endpoint, tmp_path))
+    assert "answered 503" in todos(report)[0]
+    assert [each for each in report.findings if each.what.startswith("llama.cpp serves the model of [llm]")]
+
+
+@pytest.mark.parametrize(("turned", "said"), [(0, ""), (-300, "behind"), (300, "ahead of")])
+async def test_a_clock_that_is_off_is_to_do(discord: DiscordDouble, turned: int, said: str) -> None:
+    clock = HandClock(datetime.now(UTC) + timedelta(seconds=turned))
+    report = await examine(settings_for(discord), clock)
+    told = [each for each in report.findings if "the clock" in each.what]
+    assert [each.level for each in told] == (["todo"] if said else ["ok"])
+    assert f"{said} that of Discord" in told[0].what or not said
+
+
+async def test_without_discord_the_clock_is_compared_with_the_endpoint_s(tmp_path: Path) -> None:
+    with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
+        report = await examine(asking(endpoint, tmp_path), HandClock(datetime.now(UTC) - timedelta(hours=1)))
+    assert [each for each in todos(report) if each.endswith("behind that of the endpoint")]
 
 
 async def test_an_endpoint_that_is_away_is_to_do(tmp_path: Path) -> None:
