@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from math import inf
 
 import msgspec
 from anyio import Event, create_task_group, move_on_after
@@ -12,6 +13,7 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream as Sender
 
 from intern.actors.loops import surviving, wake
+from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, InternError
 from intern.core.flow import Archived, Decided, SourceChanged
 from intern.core.log import get_logger, redacted
@@ -32,6 +34,7 @@ async def job_worker(
     *,
     jobs: Jobs,
     do: Callable[[Job, Callable[[], None]], Awaitable[bytes]],
+    came: Wakeup | None = None,
 ) -> None:
     """Do jobs until cancelled; `do` calls what it is given after it changed the archive or a topic."""
 
@@ -41,21 +44,31 @@ async def job_worker(
         wake(changed, SourceChanged())
 
     async with archived, decided, changed:
-        await do_forever(jobs, lambda job: do(job, look))
+        await do_forever(jobs, lambda job: do(job, look), came)
 
 
-async def do_forever(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
+async def do_forever(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]], came: Wakeup | None = None) -> None:
     """Do each waiting job until cancelled; a job cut short is done again at the next start.
+
+    Look for jobs twice a second, or whenever one `came`: a process with many communities looks for all at once.
 
     Jobs of one kind run one after the other. Jobs of different kinds run side by side, so that a forget job does not
     wait for a regeneration; the jobs themselves lock where they must.
     """
     work = _Work(jobs, do)
+
+    async def look_again(came: Wakeup) -> None:
+        while True:
+            await came.wait()
+            work.ended.set()
+
     async with create_task_group() as tg:
+        if came is not None:
+            tg.start_soon(look_again, came)
         while True:
             with surviving("job_worker"):
                 await work.begin_all(tg)
-            with move_on_after(POLL_SECONDS):
+            with move_on_after(POLL_SECONDS if came is None else inf):
                 await work.ended.wait()
 
 
@@ -81,7 +94,7 @@ class _Work:
     do: Callable[[Job], Awaitable[bytes]]
     busy: Counter[str] = field(default_factory=Counter[str])
     ended: Event = field(default_factory=Event)
-    """Set when a job ended since jobs were begun last."""
+    """Set when a job ended or came since jobs were begun last."""
     failed: list[InternError] = field(default_factory=list[InternError])
     """The first failure to write down how a job ended: such a job waits for the next start."""
 

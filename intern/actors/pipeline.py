@@ -24,6 +24,7 @@ from anyio.streams.memory import (
 from intern.actors.checkpointer import checkpointer
 from intern.chat.checkpoints import Checkpoints
 from intern.core import flow
+from intern.core.clock import Wakeup
 from intern.core.log import get_logger
 from intern.stores.sqlite.chat import StoredCheckpoints
 
@@ -188,6 +189,8 @@ class Parts:
     keep_checkpoints: Callable[[StoredCheckpoints], Coroutine[Any, Any, None]]
     count_jobs: Callable[[], Awaitable[int]]
     """Counts the jobs that are not done yet."""
+    jobs_came: Wakeup | None = None
+    """Has the job worker look for jobs; None where it looks by itself."""
     fill: Fill = field(default_factory=Fill)
 
 

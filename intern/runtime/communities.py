@@ -24,6 +24,7 @@ from intern.actors.loops import exponential_backoff, listen_beside
 from intern.actors.pipeline import Parts, run_pipeline
 from intern.chat.platform import ChatPlatform, Deliver
 from intern.core import flow
+from intern.core.clock import Wakeup
 from intern.core.errors import InternError
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
@@ -100,6 +101,7 @@ class Communities:
         """Open a community now: there is work that no event announces."""
         if known := self._known.get(name):
             self._start(known)
+            known.jobs_came.wake()
 
     async def remove(self, name: str, *, at_once: bool = False) -> None:
         """Forget a community, and return when it is closed: calmly, or by giving up its work `at_once`."""
@@ -220,6 +222,7 @@ class Communities:
         try:
             chat = CommunityChat(self._chat, known, ready, self._note_roles)
             async with self._opens(known.community, chat) as parts, create_task_group() as tg:
+                known.jobs_came = parts.jobs_came or Wakeup()
                 tg.start_soon(self._close_when_idle, known, parts, stop)
                 await run_pipeline(parts, stop=stop)
                 tg.cancel_scope.cancel()

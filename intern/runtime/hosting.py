@@ -22,7 +22,7 @@ from intern.actors.pipeline import Parts
 from intern.chat.dispatching import PrivateNotes
 from intern.chat.platform import ChatPlatform, Deliver, Interactions
 from intern.core import flow
-from intern.core.clock import Clock, SystemClock
+from intern.core.clock import Clock, SystemClock, Wakeup
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
@@ -85,7 +85,7 @@ def communities_of(
         host = host_of(community)
         manage = ServerSetup(Registry(defaults, host.db, host.clock), community.name, host.clock)
         platform = Platform(own, interactions, images, manage)
-        async with parts(host, community.name, settings, platform, events=Events()) as opened:
+        async with parts(host, community.name, settings, platform, events=Events(), jobs_came=Wakeup()) as opened:
             yield opened
 
     return Communities(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from intern.chat.platform import ChatPlatform, Deliver, Requested
 from intern.core import flow
+from intern.core.clock import Wakeup
 from intern.core.errors import ChatRefusedError
 from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, RoleId, position_of
 from intern.core.log import get_logger
@@ -55,6 +56,8 @@ class Known:
     """Has it look whether it can be closed."""
     hurries: bool = False
     """It gives its place to another one, and is closed as soon as it has no work."""
+    jobs_came: Wakeup = field(default_factory=Wakeup)
+    """Of its job worker, if it is open."""
     reopens: bool = False
     """It was closed for other settings only."""
     is_removed: bool = False

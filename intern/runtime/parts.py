@@ -38,7 +38,7 @@ from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
 from intern.chat.options import ConversationOptions
 from intern.chat.outbox import Outgoing, Posting
 from intern.chat.platform import ChatPlatform, Interactions
-from intern.core.clock import Clock
+from intern.core.clock import Clock, Wakeup
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, RoleId, position_at, position_of
@@ -143,6 +143,7 @@ async def parts_of(
     events: Events,
     models: OpenModels | None = None,
     beside: Beside | None = None,
+    jobs_came: Wakeup | None = None,
 ) -> AsyncGenerator[Parts]:
     """Put the bot of a community together: its stores, models and actors, within what the process shares."""
     lock, _, shared, clock = host
@@ -182,7 +183,7 @@ async def parts_of(
         drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.deleted)
         overheard = monitoring.Overheard(gateway, clock=clock, drops=drops)
         checkpoints = Checkpoints(marks, baseline=first)
-        room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder, shared)
+        room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder, shared, jobs_came)
         around = await _around(room)
         running = _looked_at(room, around, lock=lock, watch=watch)
         async with beside.serving(running) if beside else nullcontext():
@@ -201,6 +202,7 @@ class _Room(NamedTuple):
     writer: Writer
     embedder: Embedder | None
     shared: Shared
+    jobs_came: Wakeup | None
 
 
 _Replay = Callable[[str], Awaitable[Sequence[Again]]]
@@ -208,7 +210,7 @@ _Around = tuple[Parts, PostedAnswers, Seeing, Waiting, monitoring.CalibrationWat
 
 
 async def _around(room: _Room) -> _Around:
-    platform, overheard, audience, checkpoints, events, models, writer, embedder, shared = room
+    platform, overheard, audience, checkpoints, events, models, writer, embedder, shared, jobs_came = room
     chat, stores, learning = platform.chat, writer.stores, writer.learning
     settings, db, clock = stores.settings, stores.db, stores.clock
     archive, knowledge, ledger = stores.archive, stores.knowledge, stores.posts
@@ -351,7 +353,7 @@ async def _around(room: _Room) -> _Around:
         "scout": partial(scout, interval_seconds=scans),
         "fetcher": partial(regularly, "fetcher", fetches, interval_seconds=scans),
         "checker": partial(regularly, "checker", *posted_work, recorder.trim, interval_seconds=scans),
-        "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.do),
+        "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.do, came=jobs_came),
     }
     if embedding := indexing.embedding:
         actors["embedder"] = partial(
@@ -369,7 +371,13 @@ async def _around(room: _Room) -> _Around:
             shortest_wait=SHORTEST_WAIT,
         )
     keep = partial(_keep, room, CheckpointStore(db), counts)
-    parts = Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep, count_jobs=stores.jobs.count_open)
+    parts = Parts(
+        actors=actors,
+        checkpoints=checkpoints,
+        keep_checkpoints=keep,
+        count_jobs=stores.jobs.count_open,
+        jobs_came=jobs_came,
+    )
     return parts, posted, answers, poster.waiting, calibration, partial(_replayed, room, answerer)
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio import Event, create_task_group, fail_after, sleep_forever, wait_all_tasks_blocked
+from anyio import Event, create_task_group, fail_after, move_on_after, sleep_forever, wait_all_tasks_blocked
 
 from intern.actors.job_worker import POLL_SECONDS, do_all, do_forever
+from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import Job, Jobs
@@ -67,6 +68,27 @@ async def at_work(queue: Queue, do: Callable[[Job], Awaitable[bytes]]) -> AsyncG
             tg.start_soon(partial(do_forever, queue, do=do))
             yield
             tg.cancel_scope.cancel()
+
+
+async def test_a_worker_that_is_woken_does_not_look_by_itself(tmp_path: Path) -> None:
+    async with queue_in(tmp_path) as queue:
+        came = Wakeup()
+        with fail_after(10):
+            async with create_task_group() as tg:
+                tg.start_soon(partial(do_forever, queue, do=nothing, came=came))
+                await queue.found_empty.wait()
+                queue.found_empty = Event()
+                job_id = await queue.submit("forget", b"{}", "key")
+                with move_on_after(2 * POLL_SECONDS):
+                    await queue.found_empty.wait()
+                assert await queue.result(job_id) is None
+                came.wake()
+                await until_ended(queue, job_id)
+                tg.cancel_scope.cancel()
+
+
+async def nothing(_: Job) -> bytes:
+    return b""
 
 
 async def until_ended(queue: Queue, *job_ids: int) -> None:

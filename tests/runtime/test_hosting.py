@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from intern.actors.pipeline import ACTORS, Parts
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.phrases import phrases
 from intern.core import flow
+from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId
 from intern.runtime import hosting
@@ -44,6 +46,7 @@ class Block:
         self.settings: dict[str, Settings] = {}
         self.served: dict[GuildId, Settings | None] = {}
         self.at_work_now: list[str] = []
+        self.looked = Counter[str]()
         self._defaults = load_settings(
             environ={}, overrides={"data": {"dir": str(folder)}, "hosting": {"enabled": True}}
         )
@@ -64,7 +67,9 @@ class Block:
                     stop.set()
 
     @asynccontextmanager
-    async def parts(self, _host: Any, name: str, settings: Settings, platform: Platform, **_: Any) -> Any:
+    async def parts(
+        self, _host: Any, name: str, settings: Settings, platform: Platform, jobs_came: Wakeup, **_: Any
+    ) -> Any:
         heard = self.heard.setdefault(name, [])
         self.settings[name] = settings
         self.at_work_now.append(name)
@@ -77,15 +82,23 @@ class Block:
             await leave(*streams)
             await platform.chat.listen(heard.append)
 
+        async def job_worker(*streams: Any) -> None:
+            await leave(*streams)
+            while True:
+                await jobs_came.wait()
+                self.looked[name] += 1
+
         async def keep(_: StoredCheckpoints) -> None: ...
 
         async def count() -> int:
             return 0
 
         checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
-        actors = {**dict.fromkeys(ACTORS, leave), "listener": listener}
+        actors = {**dict.fromkeys(ACTORS, leave), "listener": listener, "job_worker": job_worker}
         try:
-            yield Parts(actors=actors, checkpoints=checkpoints, keep_checkpoints=keep, count_jobs=count)
+            yield Parts(
+                actors=actors, checkpoints=checkpoints, keep_checkpoints=keep, count_jobs=count, jobs_came=jobs_came
+            )
         finally:
             self.at_work_now.remove(name)
 
@@ -257,7 +270,9 @@ async def test_changed_settings_hold_from_then_on_and_bad_ones_stop_that_communi
         assert [*block.hosting.communities.known] == ["other"]
 
 
-async def test_a_waiting_job_opens_its_community(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_waiting_job_opens_its_community_and_wakes_its_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.01)
     block = Block(tmp_path)
     async with block.up():
@@ -266,6 +281,8 @@ async def test_a_waiting_job_opens_its_community(tmp_path: Path, monkeypatch: py
         await block.until(lambda: len(block.hosting.communities.known) == 2)
         await Jobs(block.host.db.of("other")).submit("forget", b"{}", "key")
         await block.until(lambda: block.at_work_now == ["other"])
+        await block.until(lambda: block.looked["other"] >= 2)
+        assert not block.looked["one"]
 
 
 async def test_a_private_message_gets_one_notice_and_reaches_no_community(tmp_path: Path) -> None:
