@@ -10,12 +10,15 @@ from anyio import CancelScope
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
+from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.settings.loading import Paths, Settings, is_server
+from intern.stores.archive import Archive
 from intern.stores.database import DEFAULT_COMMUNITY, AtRest, Database
-from intern.stores.files import FolderLock
+from intern.stores.files import FileLayer, FolderLock
 from intern.stores.postgres.leases import LeaseStore
 from intern.stores.sqlite import database as sqlite
+from intern.stores.sqlite.captures import StoredArchive
 from intern.stores.sqlite.communities import CommunityStore
 from intern.stores.sqlite.maintenance import is_made as is_file_made
 from intern.stores.sqlite.moving import erase, move
@@ -84,6 +87,13 @@ def at_rest(settings: Settings) -> AtRest:
     url = settings.data.url.reveal()
     found = _on_server()[1](url) if url else sqlite.AtRest(Paths(settings.home).database)
     return found.of(settings.community)
+
+
+def archive_of(
+    settings: Settings, db: Database, *, clock: Clock | None = None, files: FileLayer | None = None
+) -> Archive:
+    """Open the archive: the files beside the database, or its rows where communities move between processes. Blocks."""
+    return StoredArchive(db, clock=clock) if settings.moves else Archive(settings.paths.raw, clock=clock, files=files)
 
 
 def is_made(settings: Settings) -> bool:

@@ -46,12 +46,11 @@ from intern.platforms.discord.exports import (
     read_exports,
     roles_in,
 )
-from intern.service.databases import at_rest, is_made
+from intern.service.databases import archive_of, at_rest, is_made
 from intern.service.intern import open_intern
 from intern.service.models import measure
 from intern.service.writer import NotesJob
 from intern.settings.loading import Settings
-from intern.stores.archive import Archive
 from intern.stores.sqlite.extractions import Extraction
 from intern.stores.sqlite.knowledge import Knowledge
 
@@ -170,7 +169,7 @@ async def _import(rehearsed: Rehearsed, settings: Settings, vectors_within: floa
 
 async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> Rehearsed:
     """Find what archiving the captures would add. Changes nothing. Raises KnowledgeError."""
-    archive = await run_sync(Archive, settings.paths.raw)
+    archive = await run_sync(lambda: archive_of(settings, at_rest(settings)))
     knowledge = await run_sync(lambda: Knowledge(at_rest(settings)))
     rehearsal, masked = Rehearsal(archive), Counter[str]()
     keeper = Archivist(

@@ -20,7 +20,7 @@ from intern.answering.offline import is_chatter
 from intern.answering.workflow import Answerer
 from intern.answering.working import Asked, asked, steps_of, tokens_by_prompt
 from intern.core.clock import Clock, SystemClock
-from intern.core.errors import FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
+from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, ModelUnavailableError, SourceError
 from intern.core.ids import FactId, QAId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Conversation, RequestContext
@@ -37,13 +37,13 @@ from intern.learning.review import Review
 from intern.search.finding import Embedder, Finder, Found, best_found
 from intern.service import searching
 from intern.service.calibration import Calibrated, look, setup_of
-from intern.service.databases import at_rest, open_database
+from intern.service.databases import archive_of, at_rest, open_database
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.questions import AskedQuestions
 from intern.service.reading import Known
 from intern.service.replaying import Again, Recordings, Why
-from intern.service.restoring import Adopted, Restored, export, restore
+from intern.service.restoring import Adopted, Restored, copy_archive, export, restore
 from intern.service.searching import Freshness, Outdated, SearchResult, documents_changed, library_of, result_of
 from intern.service.stores import search_of
 from intern.service.writer import FOLLOWER, NotesJob, Writer, discovery_of, given_by
@@ -51,7 +51,6 @@ from intern.settings.loading import Paths, Settings
 from intern.sources.catalogue import Catalogue
 from intern.sources.discovery import Discovered, Feed
 from intern.sources.refresh import Refreshed
-from intern.stores.archive import Archive
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.judgements import Judgement, JudgementStore
@@ -216,6 +215,8 @@ class Intern:
 
         Raises ConfigError where it holds decisions already, FolderBusyError beside a running bot, and KnowledgeError.
         """
+        if self._settings.moves:
+            raise ConfigError("a community that several processes may host is restored with the tools of PostgreSQL")
         await self._acquire()
         paths = self._settings.paths
         # Another folder has its files where they are by default.
@@ -230,7 +231,10 @@ class Intern:
         Raises ConfigError where the folder is not empty, and KnowledgeError.
         """
         knowledge = await run_sync(partial(Knowledge, self._db, clock=self._clock))
-        return await export(knowledge, self._settings.paths, Paths(folder))
+        if self._settings.moves:
+            archive = await run_sync(archive_of, self._settings, self._db)
+            return await export(knowledge, archive.copy_to, Paths(folder))
+        return await export(knowledge, partial(copy_archive, self._settings.paths.raw), Paths(folder))
 
     async def adopt(self, topic: str) -> Adopted:
         """Take in a topic that a person edited, as a decision of the team. Raises ConfigError and KnowledgeError."""
@@ -465,7 +469,7 @@ class Intern:
         settings, stores = self._settings, self._writer and self._writer.stores
         usable = at_rest(settings) if isinstance(self._usable, KnowledgeError) else self._usable
         self._knowledge = stores.knowledge if stores else Knowledge(usable, clock=self._clock)
-        self._archive = stores.archive if stores else Archive(settings.paths.raw, clock=self._clock)
+        self._archive = stores.archive if stores else archive_of(settings, usable, clock=self._clock)
         opened = partial(library_of, settings, self._archive, self._knowledge, clock=self._clock)
         self._library = opened(search=self._store, embedder=self._embedder)
 

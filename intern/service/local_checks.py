@@ -15,13 +15,12 @@ from msgspec import Struct
 from intern.core import errors
 from intern.core.text.language import language_of
 from intern.search.embedding_local import ENGLISH
-from intern.service.databases import Server, at_rest, examined, is_made
+from intern.service.databases import Server, archive_of, at_rest, examined, is_made
 from intern.service.models import embeddings_kind, local_model
 from intern.service.searching import never_discovered
 from intern.service.status import lost_folders, outdated_answers, vectors_of_others, vectors_told
 from intern.settings.loading import Paths, Settings
 from intern.sources.scanning import Scanner
-from intern.stores.archive import Archive
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import left_out_in, newest_texts, problems, unsearchable
 
@@ -174,9 +173,9 @@ def _texts(settings: Settings) -> Iterator[Finding]:
     """Find damaged or lost text files."""
     paths = settings.paths
     try:
-        for what in lost_folders(paths, Knowledge(at_rest(settings))):
+        for what in lost_folders(paths, Knowledge(at_rest(settings)), moves=settings.moves):
             yield todo(what, what)
-        damaged = Archive(paths.raw).damaged
+        damaged = archive_of(settings, at_rest(settings)).damaged
     except errors.KnowledgeError as error:
         yield todo(f"archive or decisions could not be looked at: {error}", str(error))
         return

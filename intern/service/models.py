@@ -39,7 +39,7 @@ from intern.search.embedding_endpoint import EndpointEmbedder, vectors_of
 from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder, LocalModel, installed
 from intern.search.embedding_onnx import own_model
 from intern.search.finding import Embedder
-from intern.service.databases import at_rest
+from intern.service.databases import archive_of, at_rest
 from intern.settings.loading import Settings
 from intern.sources import descriptions as offline_indexing
 from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, describe_by_rules
@@ -402,12 +402,11 @@ def estimate_regeneration(settings: Settings) -> Estimate:
 
     Without a model, nothing is asked: there are no calls then.
     """
-    paths = settings.paths
     knowledge = Knowledge(at_rest(settings))
     unreviewed = awaiting_review(knowledge, QAId(settings.kb.qa_raw_last_processed_id) or None)
     asks = settings.kb_model.kind == "endpoint"
     estimated = estimate(
-        Archive(paths.raw),
+        archive_of(settings, at_rest(settings)),
         knowledge,
         describe=describe_by_rules,
         tokens_of=measure(settings, settings.kb_model) if asks else lambda _prompt, _given: 0,

@@ -64,9 +64,10 @@ class TextFiles(Wakeup):
         files: FileLayer | None = None,
         *,
         tracked: bool = True,
+        kept: bool = True,
         traces: Callable[[], Sequence[bytes]] = tuple,
     ) -> None:
-        """Without `tracked`, for an export: nothing is kept of what is written.
+        """Without `tracked`, for an export: nothing is kept of what is written. Without `kept`, there are no files.
 
         `traces` finds the ids and lines by which to recognise what was withdrawn or forgotten. Blocks.
         """
@@ -74,7 +75,7 @@ class TextFiles(Wakeup):
         self.layer = files or FileLayer()
         self._knowledge = knowledge
         self._paths = paths
-        self._tracked = tracked
+        self._tracked, self._kept = tracked, kept
         self._traces = traces
         self._catalogues = {index: Catalogue(knowledge, index) for index in FILES_OF}
         self._turn = Lock()
@@ -88,6 +89,8 @@ class TextFiles(Wakeup):
 
         Raises KnowledgeError.
         """
+        if not self._kept:
+            return
         async with self._turn:
             if self._position is None:
                 await run_sync(self._load)

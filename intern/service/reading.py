@@ -21,7 +21,7 @@ from intern.core.ids import ChannelId, ConversationId, QAId, TopicName
 from intern.core.text.words import topic_name
 from intern.learning.prompts import block_of, left_of
 from intern.search.finding import terms_of
-from intern.service.databases import at_rest
+from intern.service.databases import archive_of, at_rest
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
@@ -138,10 +138,9 @@ class Reading:
 
     def __init__(self, settings: Settings, stores: Stores | None = None) -> None:
         """With `stores`, those of the process that holds the folder: nothing is read anew."""
-        paths = settings.paths
         # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
         self._knowledge = stores.knowledge if stores else Knowledge(at_rest(settings))
-        self._archive = stores.archive if stores else Archive(paths.raw)
+        self._archive = stores.archive if stores else archive_of(settings, at_rest(settings))
         self._index = Catalogue(self._knowledge, "team").entries()
 
     def topics(self) -> tuple[TopicLine, ...]:

@@ -6,7 +6,7 @@ These are the only ways from files back into the database.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Set as AbstractSet
+from collections.abc import Callable, Iterator, Mapping, Set as AbstractSet
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -58,7 +58,7 @@ async def restore(db: Database, paths: Paths, folder: Paths, clock: Clock, *, fo
     if await run_sync(lambda: knowledge.after(0, 1) or knowledge.names()):
         raise ConfigError(f"{db.place} holds decisions or topics already; move it away to have it made anew")
     if folder.raw != paths.raw:
-        await run_sync(_copy_archive, folder.raw, paths.raw)
+        await run_sync(copy_archive, folder.raw, paths.raw)
     archive = await run_sync(partial(Archive, paths.raw, clock=clock))
     files = TextFiles(knowledge, paths, traces=partial(traces_of, archive, knowledge.is_withdrawn))
     read = await run_sync(_read, folder, paths, files.layer)
@@ -78,7 +78,10 @@ async def restore(db: Database, paths: Paths, folder: Paths, clock: Clock, *, fo
     return restored
 
 
-def _copy_archive(source: Path, to: Path) -> None:
+def copy_archive(source: Path, to: Path) -> None:
+    """Copy an archive's folder, if there is one, to one that is empty or not there yet. Blocks."""
+    if not source.is_dir():
+        return
     if to.is_dir() and any(to.iterdir()):
         raise ConfigError(f"the archive {to} is not empty; move it away to have it replaced by {source}")
     beside = to.with_name(f".{to.name}.tmp")
@@ -205,7 +208,7 @@ def _topics_in(folder: Path) -> Iterator[tuple[TopicName, bytes]]:
         raise unreadable(folder, error) from error
 
 
-async def export(knowledge: Knowledge, paths: Paths, to: Paths) -> tuple[str, ...]:
+async def export(knowledge: Knowledge, copy: Callable[[Path], None], to: Paths) -> tuple[str, ...]:
     """Write all text files and the archive into a folder that is empty or not there; return their names.
 
     Raises ConfigError where the folder holds something, and KnowledgeError.
@@ -215,8 +218,7 @@ async def export(knowledge: Knowledge, paths: Paths, to: Paths) -> tuple[str, ..
         raise ConfigError(f"{folder} is not empty; name a folder that is empty or not there yet")
     await TextFiles(knowledge, to, tracked=False).catch_up()
     # Last: a decision is about a pair that the archive holds.
-    if await run_sync(paths.raw.is_dir):
-        await run_sync(_copy_archive, paths.raw, to.raw)
+    await run_sync(copy, to.raw)
     return await run_sync(
         lambda: tuple(sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()))
     )

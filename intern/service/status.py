@@ -18,7 +18,7 @@ from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, SourceId, position_of
 from intern.core.records import Parked
-from intern.service.databases import at_rest
+from intern.service.databases import archive_of, at_rest
 from intern.service.models import embedding_model
 from intern.service.projection import edited_files
 from intern.service.searching import never_discovered
@@ -28,7 +28,6 @@ from intern.sources.catalogue import Catalogue
 from intern.sources.library import page_state
 from intern.sources.pages import IN_SETTINGS
 from intern.sources.scanning import Scanner, is_below
-from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.library import NEEDS_SCRIPTS, RENDERED, CachedFile, CachedPage, CachedSource, Index
 from intern.stores.sqlite.knowledge import Knowledge
@@ -139,14 +138,13 @@ class Status(Struct, frozen=True, kw_only=True):
 
 def status_of(settings: Settings, *, clock: Clock) -> Status:
     """Read the folder. Raises KnowledgeError for what is there and cannot be read. Blocks."""
-    paths = settings.paths
     pid, running = holder_of(settings.home)
     # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
     db = at_rest(settings)
     knowledge, copy = Knowledge(db), vector_copy_of(settings, db)
     cursor = knowledge.cursor()
     passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
-    archive = Archive(paths.raw, clock=clock)
+    archive = archive_of(settings, db, clock=clock)
     times = {pair.qa_id: pair.timestamp for pair in archive.after(passed_over)}
     until = time_of(cursor) if cursor else datetime.min.replace(tzinfo=UTC)
     undecided = [qa_id for qa_id in times if knowledge.of(qa_id) is None]
@@ -159,7 +157,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
         pid=pid,
         archived=len(archive),
         topics=len(knowledge.names()),
-        damaged=(*lost_folders(paths, knowledge), *map(str, archive.damaged)),
+        damaged=(*lost_folders(settings.paths, knowledge, moves=settings.moves), *map(str, archive.damaged)),
         waiting=sum(times[qa_id] > until for qa_id in undecided),
         undecided=sum(times[qa_id] <= until for qa_id in undecided),
         parked=tuple(_parked(each, retries) for each in knowledge.parked() if each.qa_id in times),
@@ -251,9 +249,9 @@ def _unembedded(settings: Settings, figures: Figures) -> int:
     return 0 if model is None else figures.documents - dict(figures.vectors).get(model, 0)
 
 
-def lost_folders(paths: Paths, knowledge: Knowledge) -> Iterator[str]:
+def lost_folders(paths: Paths, knowledge: Knowledge, *, moves: bool = False) -> Iterator[str]:
     """Tell that the archive is not there, though decisions tell of it, and of what a person edited. Blocks."""
-    if knowledge.cursor() is not None and not paths.raw.exists():
+    if knowledge.cursor() is not None and not moves and not paths.raw.exists():
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
     for edited in edited_files(paths):
         name = re.sub(r"(\.[0-9]+)?\.edited$", "", edited.name[1:])  # a second one has a number

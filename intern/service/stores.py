@@ -22,14 +22,13 @@ from intern.core.memory import Room
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.learning.forgetting import traces_of
 from intern.models.templates import Templates
-from intern.service.databases import at_rest
+from intern.service.databases import archive_of, at_rest
 from intern.service.models import embedding_model, templates_of
 from intern.service.projection import TextFiles
 from intern.service.recorder import Recorder
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
 from intern.sources.library import PageCopies
-from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.chroma import Chroma
 from intern.stores.database import Database
@@ -110,7 +109,7 @@ class Stores:
         """
         self.settings, self.db, self.clock = settings, db, clock
         paths = settings.paths
-        self.archive = Archive(paths.raw, clock=clock, files=files)
+        self.archive = archive_of(settings, db, clock=clock, files=files)
         if holds:
             _check_passed_over(settings, max(clock.now(), self.archive.newest() or clock.now()))
             _sweep(paths)
@@ -118,8 +117,8 @@ class Stores:
         if (cursor := self.knowledge.cursor()) is not None:
             self.archive.rise_above(cursor)
         traces = partial(traces_of, self.archive, self.knowledge.is_withdrawn)
-        self.files = TextFiles(self.knowledge, paths, files, traces=traces)
-        if holds:
+        self.files = TextFiles(self.knowledge, paths, files, traces=traces, kept=not settings.moves)
+        if holds and not settings.moves:
             _check_not_lost(paths, self.knowledge, self.files)
         self.knowledge.changed = self.files.wake
         self.passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None

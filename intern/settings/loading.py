@@ -169,6 +169,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.data.dir
 
     @property
+    def moves(self) -> bool:
+        """Whether a community may move to another process, so that all that must last is in the database."""
+        return self.hosting.enabled and bool(self.data.url)
+
+    @property
     def paths(self) -> Paths:
         """Every file and folder on disk."""
         return Paths(self.data.dir, self.kb)

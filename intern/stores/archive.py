@@ -18,6 +18,7 @@ from bisect import bisect_left, bisect_right
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -52,6 +53,7 @@ _WEEK_FILE = re.compile(r"[0-9]{4}-W[0-9]{2}\.txt")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 _BEFORE_ALL = -(1 << 63)
+_SOME = 1 << 20  # bytes that are copied at a time
 
 
 class Erased(Struct, frozen=True, kw_only=True):
@@ -140,7 +142,7 @@ class Archive:
         block = format_raw(pair).encode()
         week = _week_file(timestamp)
         # A torn tail from a crash ends before this block, not in it.
-        start = self._files.append_durably(self._dir / week, block, fresh_line=True)
+        start = self._append(week, block)
         self._rows.place(Placed(pair, start, len(block)), week)
         return pair
 
@@ -222,6 +224,24 @@ class Archive:
                 " be; look for the pair or the decision that has it, and correct its date"
             ) from None
 
+    def copy_to(self, folder: Path) -> None:
+        """Write all week files into an empty folder. Raises KnowledgeError."""
+        for week in self._week_files():
+            with self._opened(week) as file:
+                FileLayer().write_pieces_atomically(folder / week, iter(partial(file.read, _SOME), b""))
+
+    def _append(self, week: str, block: bytes) -> int:
+        """Add a block to a week, and return where it stands."""
+        return self._files.append_durably(self._dir / week, block, fresh_line=True)
+
+    def _block(self, week: str, start: int, length: int) -> bytes:
+        with self._opened(week) as file:
+            try:
+                file.seek(start)
+                return file.read(length)
+            except OSError as error:
+                raise unreadable(self._dir / week, error) from error
+
     def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
         # An import puts years into one week, so the file is read again rather than held in memory.
         with self._opened(week) as file:
@@ -276,21 +296,12 @@ class Archive:
             at = bisect_left(rows.times, time)
             if at == len(rows.times) or rows.times[at] != time:
                 return None
-            file = self._opened(rows.week(at))
-        with file:
-            return self._read(file, rows, at)
-
-    def _read(self, file: BinaryIO, rows: _Rows, at: int) -> CapturedPair | None:
-        week = rows.week(at)
-        try:
-            file.seek(rows.starts[at])
-            data = file.read(rows.lengths[at])
-        except OSError as error:
-            raise unreadable(self._dir / week, error) from error
+            week = rows.week(at)
+            data = self._block(week, rows.starts[at], rows.lengths[at])
         for placed in scan_archive(BytesIO(data), file=week):
             if isinstance(placed, BlockWarning):
                 _warn(placed)
-            elif _micros(placed.pair.timestamp) == rows.times[at]:
+            elif _micros(placed.pair.timestamp) == time:
                 return placed.pair
         # Where another process erased something since we opened, other bytes stand in this place.
         return None

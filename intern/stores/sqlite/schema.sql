@@ -29,6 +29,15 @@ create table hosted_communities (
     changed_at integer not null
 ) strict, without rowid;
 
+-- The archive, where a community may move to another process; else it is in files. A week's blocks, one after another.
+create table captures (
+    community text not null,
+    week text not null,
+    start integer not null,
+    block blob not null,
+    primary key (community, week, start)
+) strict, without rowid;
+
 -- What was decided about each archived pair, and the topics. A regeneration drafts decisions, and blocks of the next
 -- generation; the current one is the community's. A pair's time is its id's, in microseconds since 1970.
 create table decisions (

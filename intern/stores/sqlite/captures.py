@@ -1,0 +1,94 @@
+"""The archive of a community that may move from process to process: its week files are rows of the database.
+
+The files have the same bytes as on disk, so all that reads an archive reads this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from anyio import CancelScope, from_thread
+
+from intern.core.clock import Clock
+from intern.stores.archive import Archive
+from intern.stores.blocks import without_messages
+from intern.stores.database import Database, Transaction
+
+T = TypeVar("T")
+
+_ADD = "insert into captures (community, week, start, block) values (:community, ?, ?, ?)"
+
+
+class StoredArchive(Archive):
+    """An archive in the database. What appends or erases must run in a worker thread of the event loop."""
+
+    def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
+        self._db = db
+        super().__init__(Path(f"the archive of {db.community} in {db.place}"), clock=clock)
+
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Return the number of blocks and of bytes of each week."""
+        rows = self._db.look(
+            lambda db: db.rows(
+                "select week, count(*), sum(length(block)) from captures where community = :community group by week"
+            ),
+            steady=False,
+        )
+        return {str(week): (int(str(size)), int(str(number))) for week, number, size in rows}
+
+    def _week_files(self) -> list[str]:
+        weeks = "select distinct week from captures where community = :community order by week"
+        return self._db.look(lambda db: db.texts(weeks), steady=False)
+
+    def _opened(self, week: str) -> BinaryIO:
+        blocks = "select block from captures where community = :community and week = ? order by start"
+        return BytesIO(
+            b"".join(_bytes(row) for row in self._db.look(lambda db: db.rows(blocks, (week,)), steady=False))
+        )
+
+    def _block(self, week: str, start: int, length: int) -> bytes:
+        block = "select block from captures where community = :community and week = ? and start = ?"
+        row = self._db.look(lambda db: db.row(block, (week, start)), steady=False)
+        return _bytes(row)[:length] if row else b""
+
+    def _append(self, week: str, block: bytes) -> int:
+        end = "select max(start + length(block)) from captures where community = :community and week = ?"
+
+        def work(db: Transaction) -> int:
+            start = db.number(end, (week,))
+            db.run(_ADD, (week, start, block))
+            return start
+
+        return self._write(work)
+
+    def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
+        with self._opened(week) as file:
+            left = [piece.data for piece in without_messages(file, doomed) if piece.data]
+
+        def work(db: Transaction) -> None:
+            db.run("delete from captures where community = :community and week = ?", (week,))
+            start = 0
+            for data in left:
+                db.run(_ADD, (week, start, data))
+                start += len(data)
+
+        self._write(work)
+
+    def _write(self, work: Callable[[Transaction], T]) -> T:
+        async def shielded() -> None:
+            # Else a row might be there that this process does not know of.
+            with CancelScope(shield=True):
+                done.append(await self._db.write(work))
+
+        done: list[T] = []
+        from_thread.run(shielded)
+        return done[0]
+
+
+def _bytes(row: tuple[object, ...]) -> bytes:
+    [data] = row
+    assert isinstance(data, bytes)
+    return data
