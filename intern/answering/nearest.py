@@ -214,32 +214,39 @@ class Nearest:
     def __init__(self, embedder: Embedder | None = None) -> None:
         self._embedder = None if embedder is None else Remembered(embedder, _REMEMBERED)
 
+    @property
+    def embeds(self) -> bool:
+        """Whether it compares meanings, too."""
+        return self._embedder is not None
+
+    async def likes(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
+        """Return the cosine of each text and the question; None where that could not be computed."""
+        if self._embedder is None:
+            return None
+        try:
+            [asked] = await self._embedder.embed([question], asked=True)
+            self._embedder.forget(question)
+            vectors = await self._embedder.embed(texts)
+        except ModelError as error:
+            _log.warning("nearest_by_words_only", reason=str(error))
+            return None
+        return [round(sum(map(mul, memoryview(asked).cast("f"), memoryview(each).cast("f"))), 6) for each in vectors]
+
     async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
         """Rank the pieces, nearest first; of equals the shortest. They overlap. Only the best by words are compared."""
         pieces = [piece for passage in shown for piece in _quotable(passage)]
-        if self._embedder is not None:
-            try:
-                return await _by_likeness(self._embedder, question, pieces)
-            except ModelError as error:
-                _log.warning("nearest_by_words_only", reason=str(error))
+        if pieces and self.embeds:
+            # Beside likeness, what stands above a piece outweighs what it says if it is counted as words, too. The
+            # passages were chosen by their words, so those that most pieces hold tell too little.
+            fits = fit_each(question, [words(each.text) for each in pieces])
+            order = sorted(range(len(pieces)), key=lambda n: (-fits[n].covered, -fits[n].rank, len(pieces[n].text)))
+            best = [replace(pieces[n], covered=fits[n].covered) for n in order[:_MOST_EMBEDDED]]
+            likes = await self.likes(question, [each.meaning for each in best])
+            if likes is not None:
+                return _sorted(replace(each, like=like) for each, like in zip(best, likes, strict=True))
         # What stands above it is part of its meaning.
         fits = fit_each(question, [words(each.meaning) for each in pieces], drops_common=False)
         return _sorted(replace(each, covered=fit.covered) for each, fit in zip(pieces, fits, strict=True))
-
-
-async def _by_likeness(embedder: Remembered, question: str, pieces: Sequence[Near]) -> list[Near]:
-    # Beside likeness, what stands above a piece outweighs what it says if it is counted as words, too. The passages
-    # were chosen by their words, so those that most pieces hold tell too little.
-    fits = fit_each(question, [words(each.text) for each in pieces])
-    order = sorted(range(len(pieces)), key=lambda n: (-fits[n].covered, -fits[n].rank, len(pieces[n].text)))
-    best = [replace(pieces[n], covered=fits[n].covered) for n in order[:_MOST_EMBEDDED]]
-    if not best:
-        return []
-    [asked] = await embedder.embed([question], asked=True)
-    embedder.forget(question)
-    vectors = await embedder.embed([each.meaning for each in best])
-    likes = (sum(map(mul, *(memoryview(each).cast("f") for each in (asked, vector)))) for vector in vectors)
-    return _sorted(replace(each, like=like) for each, like in zip(best, likes, strict=True))
 
 
 def _sorted(pieces: Iterable[Near]) -> list[Near]:

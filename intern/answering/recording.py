@@ -1,7 +1,8 @@
 """The flight recorder of answers: tape all that an answer is made from, and work it out again from the tape.
 
 An answer reads three things from outside: the conversation, what the knowledge gives, and what models say. The tape
-holds these, and the answer. The passages that were searched and read are texts that recordings share, by their digests.
+holds these, and the answer. The passages that were searched and read are texts that recordings share; a recording holds
+names in their place.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct, structs
 
-from intern.answering.nearest import Near, Nearest
-from intern.answering.prompts import MOST_SHOWN, Alias, Shown
+from intern.answering.nearest import Nearest
+from intern.answering.prompts import MOST_SHOWN
 from intern.answering.workflow import Answerer
 from intern.answering.working import Knowledge
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError
@@ -33,7 +34,7 @@ ANYONE = "anyone"
 
 
 class KeptHit(Hit, frozen=True, kw_only=True, array_like=True):
-    """A hit whose text is a digest, without the names of its fields: there are sixteen in each recording."""
+    """A hit with the name of its text, and without those of its fields: there are sixteen in each recording."""
 
 
 class Searched(Struct, frozen=True, kw_only=True):
@@ -45,29 +46,19 @@ class Searched(Struct, frozen=True, kw_only=True):
 
 
 class Recalled(Struct, frozen=True, kw_only=True):
-    """The nuggets and facts that fitted a query. The texts of the facts are digests."""
+    """The nuggets and facts that fitted a query. The texts of the facts are names of shared texts."""
 
     query: str
     learned: Learned
 
 
-class Piece(Struct, frozen=True, array_like=True):
-    """A piece of a passage, ranked by its nearness to the question."""
+class Liked(Struct, frozen=True, kw_only=True):
+    """The cosines of a question and pieces of passages."""
 
-    alias: Alias
-    text: str
-    line: str
-    covered: float
-    like: float | None
-
-
-class Pointed(Struct, frozen=True, kw_only=True):
-    """The pieces that came nearest to a question."""
-
-    question: str
-    passages: str
-    """The digest of the passages that were compared."""
-    pieces: tuple[Piece, ...]
+    texts: str
+    """The digest of the question and the pieces."""
+    likes: Sequence[float] | None
+    """None where they could not be computed."""
 
 
 class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,10 +76,10 @@ class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
     searched: tuple[Searched, ...] = ()
     recalled: tuple[Recalled, ...] = ()
     sources: tuple[SourceText, ...] = ()
-    """Those that were read; their texts are digests."""
+    """Those that were read; their texts are names of shared texts."""
     unreadable: Mapping[SourceId, str] = {}
     links: Mapping[SourceId, str | None] = {}
-    nearest: tuple[Pointed, ...] = ()
+    likes: tuple[Liked, ...] = ()
     calls: tuple[Call, ...] = ()
     result: AIResult
 
@@ -139,9 +130,7 @@ class Tape:
         default_factory=dict[SourceId, SourceText | KnowledgeError]
     )
     links: dict[SourceId, str | None] = field(default_factory=dict[SourceId, "str | None"])
-    nearest: list[tuple[str, tuple[Shown, ...], Sequence[Near]]] = field(
-        default_factory=list[tuple[str, tuple[Shown, ...], Sequence[Near]]]
-    )
+    likes: list[Liked] = field(default_factory=list[Liked])
     made: list[Made] = field(default_factory=list[Made])
     result: AIResult = AIResult(should_reply=False)  # noqa: RUF009 it is immutable
 
@@ -184,18 +173,7 @@ class Tape:
             sources=tuple(shelved(each) for each in self.read.values() if isinstance(each, SourceText)),
             unreadable={name: str(each) for name, each in self.read.items() if isinstance(each, KnowledgeError)},
             links=self.links,
-            nearest=tuple(
-                Pointed(
-                    question=question,
-                    passages=_digest(shown),
-                    pieces=tuple(
-                        Piece(n.passage.alias, n.text, n.line, round(n.covered, 6), n.like and round(n.like, 6))
-                        for n in found
-                    ),
-                )
-                for question, shown, found in self.nearest
-                if any(near.like is not None for near in found)  # what words alone rank, they rank again
-            ),
+            likes=tuple(self.likes),
             calls=tuple(made.call(templates, keep) for made in self.made),
             result=self.result,
         )
@@ -252,18 +230,22 @@ class TapedKnowledge:
 
 
 class TapedNearest(Nearest):
-    """Ranks pieces as another does, and notes them."""
+    """Ranks pieces as another does, and notes their likeness."""
 
     def __init__(self, nearest: Nearest, tape: Tape) -> None:
         super().__init__()
         self._nearest, self._tape = nearest, tape
 
-    async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
-        """See `Nearest`."""
-        passages = tuple(shown)
-        found = await self._nearest.find(question, passages)
-        self._tape.nearest.append((question, passages, found))
-        return found
+    @property
+    def embeds(self) -> bool:
+        """As `Nearest`."""
+        return self._nearest.embeds
+
+    async def likes(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
+        """See above."""
+        likes = await self._nearest.likes(question, texts)
+        self._tape.likes.append(Liked(texts=_digest(question, texts), likes=likes))
+        return likes
 
 
 def taped(answerer: Answerer, tape: Tape, model: str) -> Answerer:
@@ -307,8 +289,8 @@ class Replay:
         """Work out an answer, from its shared texts. Raises no `InternError`."""
         kept = _Kept(answered, texts)
         calls = [each for each in answered.calls if self.only in {"", each.model}]
-        replies = RecordedModel(calls, self.templates, self.model)
-        nearest = self.answerer.nearest and RecordedNearest(self.answerer.nearest, answered.nearest)
+        replies = RecordedModel(calls, texts, self.templates, self.model)
+        nearest = self.answerer.nearest and RecordedNearest(self.answerer.nearest, answered.likes)
         answerer = replace(self.answerer, model=replies, knowledge=kept, nearest=nearest)
         result = await answerer.answer(answered.conversation, answered.context, addressed=answered.addressed)
         return Replayed(
@@ -327,8 +309,10 @@ def plain(result: AIResult) -> AIResult:
 class RecordedModel:
     """Gives recorded replies to the same prompts; asks a model, if there is one, about others."""
 
-    def __init__(self, calls: Iterable[Call], templates: Templates, model: Model | None) -> None:
-        self._calls = {(each.prompt, each.shared, each.user): each for each in calls}
+    def __init__(
+        self, calls: Iterable[Call], texts: Mapping[str, str], templates: Templates, model: Model | None
+    ) -> None:
+        self._calls = {(each.prompt, texts.get(each.shared), each.user): each for each in calls}
         self._templates, self._model = templates, model
         self.changed: list[str] = []
         """The prompts that were not recorded, by name."""
@@ -336,7 +320,7 @@ class RecordedModel:
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         """Return the recorded reply, or ask. Raises the ModelError family."""
         shared, user = parts_of(prompt, self._templates.render(prompt, given))
-        call = self._calls.get((prompt.name, digest_of(shared), user))
+        call = self._calls.get((prompt.name, shared, user))
         if call is not None and call.reply:
             return msgspec.json.decode(call.reply, type=prompt.gives)
         if call is not None and self._model is None:
@@ -348,24 +332,22 @@ class RecordedModel:
 
 
 class RecordedNearest(Nearest):
-    """Gives the recorded pieces of the same passages; ranks those of others."""
+    """Ranks pieces by their recorded likeness; asks another about that of others."""
 
-    def __init__(self, nearest: Nearest, pointed: Iterable[Pointed]) -> None:
+    def __init__(self, nearest: Nearest, recorded: Iterable[Liked]) -> None:
         super().__init__()
         self._nearest = nearest
-        self._pointed = {(each.question, each.passages): each.pieces for each in pointed}
+        self._recorded = {each.texts: each.likes for each in recorded}
 
-    async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
-        """See `Nearest`."""
-        passages = tuple(shown)
-        pieces = self._pointed.get((question, _digest(passages)))
-        if pieces is None:
-            return await self._nearest.find(question, passages)
-        by = {each.alias: each for each in passages}
-        return [
-            Near(passage=by[p.alias], text=p.text, line=p.line, meaning="", covered=p.covered, like=p.like)
-            for p in pieces
-        ]
+    @property
+    def embeds(self) -> bool:
+        """See above."""
+        return bool(self._recorded) or self._nearest.embeds
+
+    async def likes(self, question: str, texts: Sequence[str]) -> Sequence[float] | None:
+        """See above."""
+        digest = _digest(question, texts)
+        return self._recorded[digest] if digest in self._recorded else await self._nearest.likes(question, texts)
 
 
 class _Kept:
@@ -414,8 +396,8 @@ class _Kept:
         return KnowledgeError(f"{what} is not in the recording")
 
 
-def _digest(shown: Sequence[Shown]) -> str:
-    return digest_of(encoded(shown).decode())
+def _digest(question: str, texts: Sequence[str]) -> str:
+    return digest_of(encoded((question, *texts)).decode())
 
 
 def texts_of(answered: Answered) -> Iterator[str]:

@@ -27,7 +27,7 @@ from intern.models.templates import Example, Rendered, Templates
 from intern.models.usage import metered
 
 Keep = Callable[[str], str]
-"""Keeps a text that recordings share, and returns its digest."""
+"""Keeps a text that recordings share, and returns its name in one of them."""
 
 
 _sent: ContextVar[list[Rendered] | None] = ContextVar("intern_sent", default=None)
@@ -45,7 +45,7 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt: str
     """Its name."""
     shared: str
-    """The digest of instructions, examples and schema."""
+    """The name of the text of instructions, examples and schema."""
     user: str
     """The material, as the model got it."""
     reply: str = ""
@@ -138,5 +138,5 @@ def _shared(system: str, examples: tuple[Example, ...], gives: Hashable) -> str:
 
 
 def digest_of(text: str) -> str:
-    """Return the name of a text, short enough for a recording and long enough for all that there are."""
+    """Return a digest of a text, short enough for a recording and long enough for all that there are."""
     return urlsafe_b64encode(blake2b(text.encode(), digest_size=12).digest()).decode()

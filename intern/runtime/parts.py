@@ -279,7 +279,7 @@ async def _around(room: _Room) -> _Around:
         mask=settings.kb.mask_secrets,
     )
     retractions = Retractions(stores.cited, posts.retract, traces, clock)
-    calibration = monitoring.CalibrationWatch(stores.judgements, settings)
+    calibration = monitoring.CalibrationWatch(db, settings)
     posted_work = (posted.check, *((retractions.retract,) if settings.ai.retract else ()), calibration.look)
     notes = PrivateNotes(chat, Greeted(db, clock=clock))
     dispatcher = Dispatcher(

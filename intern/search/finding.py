@@ -262,8 +262,8 @@ class Finder:
                 source_id=each.document.source_id,
                 title=each.document.title,
                 text=each.document.text,
-                score=each.score,
-                likeness=each.likeness,
+                score=round(each.score, 6),
+                likeness=None if each.likeness is None else round(each.likeness, 6),
                 is_measured=measured,
             )
             for each in found

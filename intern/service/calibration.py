@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
-from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern.answering.calibrating import (
@@ -24,7 +24,8 @@ from intern.answering.calibrating import (
 from intern.core.ids import MessageId
 from intern.service.models import embedding_model
 from intern.settings.loading import Settings
-from intern.stores.sqlite.judgements import Calibration, Judgement, JudgementStore
+from intern.stores.database import Database, Transaction
+from intern.stores.sqlite.judgements import Calibration, Judgement, JudgementStore, calibration_in, judged_in
 
 _SCORE = "score 1"  # changes with the signs and weights of `intern.answering.confidence`
 
@@ -108,11 +109,15 @@ def stands_of(max_wrong: float, judgements: Sequence[Judgement]) -> Calibrated:
     return _calibrated(max_wrong, judgements[0].setup if judgements else "", judgements, None)
 
 
-async def look(store: JudgementStore, settings: Settings) -> Calibrated:
-    """Say how the calibration stands. Raises KnowledgeError."""
+def calibrated_in(db: Transaction, settings: Settings) -> Calibrated:
+    """Say how the calibration stands. Blocks."""
     setup = setup_of(settings)
-    judged, kept = await store.judged(setup), await store.calibration()
-    return await run_sync(_calibrated, settings.ai.max_wrong, setup, judged, kept)
+    return _calibrated(settings.ai.max_wrong, setup, judged_in(db, setup), calibration_in(db))
+
+
+async def look(db: Database, settings: Settings) -> Calibrated:
+    """Say how the calibration stands. Raises KnowledgeError."""
+    return await db.read(partial(calibrated_in, settings=settings))
 
 
 async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Judgement] = ()) -> Calibrated:
@@ -121,7 +126,7 @@ async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Ju
     No answers are given from now on if enough is judged and no score keeps to the bound. With less, nothing changes.
     """
     await store.add(more)
-    stands = await look(store, settings)
+    stands = await look(store.db, settings)
     found = stands.found
     if found is not None or stands.none_keeps:
         kept = Calibration(
@@ -135,7 +140,7 @@ async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Ju
             at=store.clock.now(),
         )
         await store.calibrate(kept)
-        return await look(store, settings)
+        return await look(store.db, settings)
     return stands
 
 

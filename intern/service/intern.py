@@ -283,7 +283,7 @@ class Intern:
     async def calibrate(self, judged: Sequence[Judgement] = (), *, dry_run: bool = False) -> Calibrated:
         """Keep judgements and calibrate by all; with `dry_run`, only say how that stands. Raises KnowledgeError."""
         if dry_run:
-            return await look(JudgementStore(self._db), self._settings)
+            return await look(self._db, self._settings)
         return await self._have_done("calibrate", judged, gives=Calibrated)
 
     async def retry(self, qa_ids: Sequence[QAId] = ()) -> tuple[PairDecision, ...]:

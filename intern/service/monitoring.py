@@ -35,7 +35,6 @@ from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.judgements import JudgementStore
 from intern.stores.sqlite.maintenance import write_heartbeat
 from intern.stores.sqlite.vector_copy import VectorCopy
 
@@ -161,12 +160,12 @@ def vector_checks(copy: VectorCopy | None) -> Iterator[Check]:
 class CalibrationWatch:
     """Remembers whether the calibration holds, as of the last look."""
 
-    def __init__(self, store: JudgementStore, settings: Settings) -> None:
-        self._store, self._settings, self._problem = store, settings, ""
+    def __init__(self, db: Database, settings: Settings) -> None:
+        self._db, self._settings, self._problem = db, settings, ""
 
     async def look(self) -> None:
         """Look again. Raises KnowledgeError."""
-        self._problem = (await look(self._store, self._settings)).problem
+        self._problem = (await look(self._db, self._settings)).problem
 
     def checks(self) -> Iterator[Check]:
         """Tell what is the matter; nothing while all is well, or nothing is calibrated."""

@@ -210,7 +210,7 @@ class Recorder:
         if shelf.masked or self.mask("\n\0\n".join(said))[1]:
             row = replace(row, unfit=row.unfit or _MASKED)
             value = msgspec.convert(self._masked(msgspec.to_builtins(value)), type(value))
-        held, texts = packed(encoded(value)), tuple(dict.fromkeys(shelf.digests))
+        held, texts = packed(encoded(value)), tuple(shelf.numbers)
         size = len(held) + sum(map(len, (*row.about, *texts))) + ROW
         return replace(row, texts=texts, size=size, recording=held)
 
@@ -253,15 +253,15 @@ class Shelf:
     """The shared texts of one recording."""
 
     recorder: Recorder
-    digests: list[str] = field(default_factory=list[str])
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    """By digest."""
     masked: bool = False
 
     def __call__(self, text: str) -> str:
-        """Keep a text, and return its digest."""
+        """Keep a text, and return its number in this recording."""
         digest, masked = self.recorder.shelve(text)
-        self.digests.append(digest)
         self.masked = self.masked or masked
-        return digest
+        return str(self.numbers.setdefault(digest, len(self.numbers)))
 
 
 class TapedAnswers:

@@ -175,7 +175,8 @@ class Recordings:
         async def again(recorded: Recorded) -> Again:
             if recorded.kind == ANSWER:
                 return await self._answered_again(recorded, replay)
-            return await _asked_again(recorded, templates, None if offline else learning, only)
+            texts = await self._store.texts(recorded)
+            return await _asked_again(recorded, texts, templates, None if offline else learning, only)
 
         return await _each(found, again)
 
@@ -190,7 +191,7 @@ class Recordings:
         return found
 
     async def _told(self, recorded: Recorded) -> Why:
-        texts = await self._store.texts(recorded.texts)
+        texts = await self._store.texts(recorded)
         head = {name: getattr(recorded, name) for name in ("kind", "subject", "at", "outcome", "unfit")}
         if recorded.kind != ANSWER:
             return Why(**head, said=(_said(recorded.read(Noted).call, texts),))
@@ -233,7 +234,7 @@ class Recordings:
             is_same=False,
             unfit=recorded.unfit,
         )
-        texts = await self._store.texts(recorded.texts)
+        texts = await self._store.texts(recorded)
         if recorded.unfit or len(texts) < len(recorded.texts):
             return msgspec.structs.replace(again, unfit=recorded.unfit or _FORGOTTEN)
         replayed = await replay.again(answered, texts)
@@ -282,11 +283,13 @@ async def _each(found: Sequence[Recorded], again: Callable[[Recorded], Awaitable
     return tuple(done[n] for n in range(len(found)))
 
 
-async def _asked_again(recorded: Recorded, templates: Templates, model: Model | None, only: str) -> Again:
+async def _asked_again(
+    recorded: Recorded, texts: Mapping[str, str], templates: Templates, model: Model | None, only: str
+) -> Again:
     """Ask the same of today's template of a prompt."""
     noted = recorded.read(Noted)
     call, unfit, now = noted.call, recorded.unfit, ""
-    replies = RecordedModel([call] if only in {"", call.model} else [], templates, model)
+    replies = RecordedModel([call] if only in {"", call.model} else [], texts, templates, model)
     prompt = next((each for each in PROMPTS if each.name == call.prompt), None)
     try:
         if prompt is None:

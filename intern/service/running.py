@@ -174,7 +174,7 @@ class Running(Standing):
             },
             left_out=tuple(left_out[:_FEW_LEFT_OUT]),
             left_out_total=len(left_out),
-            calibration=await look(stores.judgements, self.settings),
+            calibration=await look(stores.db, self.settings),
         )
 
     async def outdated(self) -> OutdatedAnswers:

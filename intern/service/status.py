@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, SourceId, position_of
 from intern.core.records import Parked
+from intern.service.calibration import calibrated_in
 from intern.service.databases import archive_of, at_rest
 from intern.service.models import embedding_model
 from intern.service.projection import edited_files
@@ -98,6 +100,8 @@ class Status(Struct, frozen=True, kw_only=True):
     due: int
     """Pairs that were approved, and are not filed yet."""
     feedback: Votes
+    calibration: str
+    """What is the matter with it; empty where there is nothing."""
     shed_today: int
     shed: int
     """Questions that found no room, ever."""
@@ -164,6 +168,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
         awaiting_review=len(knowledge.awaiting()),
         due=len(knowledge.due()),
         feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
+        calibration=db.look(partial(calibrated_in, settings=settings)).problem,
         shed_today=sum(number for day, name, number in counts if (day, name) == (today, SHED)),
         shed=sum(number for _, name, number in counts if name == SHED),
         masked=_masked(counts),

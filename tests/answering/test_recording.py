@@ -157,7 +157,7 @@ async def test_likeness_is_recorded_so_that_another_embedder_points_at_the_same_
     today = Answerer(ScriptedModel(), Shelf({}), recorder.answerer.options, Nearest(Directions(0.7)))
     again = await recorder.replay(answerer=today).again(answered, recorder.texts)
     assert (again.is_same, again.changed) == (True, ())
-    forgotten = await recorder.replay(answerer=today).again(replace(answered, nearest=()), recorder.texts)
+    forgotten = await recorder.replay(answerer=today).again(replace(answered, likes=()), recorder.texts)
     assert forgotten.changed == ("decide",)
 
 

@@ -219,6 +219,28 @@ def test_a_hand_off_mentions_the_role_of_the_operators_settings() -> None:
     assert reply.mention_role == TEAM
 
 
+@pytest.mark.parametrize("language", sorted(SPOKEN))
+def test_sources_without_an_answer_come_with_a_word_in_the_language_of_the_question(language: str) -> None:
+    wordings = load_wordings()
+    asked = {
+        "de": "Wie kann ich den Port ändern, wenn das Relay schon läuft?",
+        "en": "How can I change the port when the relay is already running?",
+        "es": "¿Cómo puedo cambiar el puerto cuando el relé ya está en marcha?",
+        "fr": "Comment puis-je changer le port quand le relais est déjà lancé ?",
+        "ja": "リレーがすでに動いているとき、ポートをどうやって変更しますか？",
+        "pt": "Como posso mudar a porta quando o relé já está em execução?",
+    }[language]
+    request = structs.replace(answer_request(message(asked)), addressed=True, called=True)
+    result = structs.replace(silence("unsure"), citations=(CITED,))
+    for role in (None, TEAM):
+        reply = Replying(wordings, ConversationOptions(), role).reply_of(request, result)
+        assert reply is not None
+        assert (reply.notice, reply.citations, reply.buttons, reply.mention_role) == (True, (CITED,), (), role)
+        assert reply.text.startswith(wordings[language].links)
+        assert language_of(wordings[language].links) == language
+        assert "Ports" in reply_parts(reply)[-1]
+
+
 def test_a_button_fits_discord() -> None:
     assert all(len(button.custom_id) <= 100 for button in answer_buttons(MessageId("9" * 20)))
 

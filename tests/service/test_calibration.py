@@ -47,7 +47,7 @@ def judged(
 
 
 async def note_of(store: JudgementStore) -> str:
-    watch = CalibrationWatch(store, SETTINGS)
+    watch = CalibrationWatch(store.db, SETTINGS)
     await watch.look()
     return "".join(each.note for each in watch.checks())
 

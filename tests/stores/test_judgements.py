@@ -9,9 +9,11 @@ import pytest
 
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.judgements import JudgementStore
+from intern.stores.sqlite.judgements import Judgement, JudgementStore, judged_in
+from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import FeedbackStore, TraceStore
 from tests.fakes import HandClock
+from tests.samples import reply
 
 pytestmark = pytest.mark.anyio
 
@@ -28,12 +30,48 @@ async def db(tmp_path: Path) -> AsyncGenerator[Database]:
         yield opened
 
 
+async def judged(db: Database, setup: str = "here") -> tuple[Judgement, ...]:
+    return await db.read(lambda tx: judged_in(tx, setup))
+
+
 async def test_votes_judge_an_answer_and_no_silence(db: Database) -> None:
-    votes, store = FeedbackStore(db, clock=HandClock()), JudgementStore(db, clock=HandClock())
+    votes = FeedbackStore(db, clock=HandClock())
     for question in (ANSWER, SILENCE):
         await votes.vote(question, UserId("1"), up=True)
-    [judged] = await store.judged("here")
-    assert (judged.question_id, judged.judge, judged.score, judged.wrong) == (ANSWER, "vote", 0.7, False)
+    [found] = await judged(db)
+    assert (found.question_id, found.judge, found.score, found.wrong) == (ANSWER, "vote", 0.7, False)
     await votes.vote(ANSWER, UserId("2"), up=False)
-    assert [each.wrong for each in await store.judged("here")] == [True]
-    assert await store.judged("elsewhere") == ()
+    assert [each.wrong for each in await judged(db)] == [True]
+    assert await judged(db, "elsewhere") == ()
+
+
+async def posted(db: Database, question: MessageId, part: str, *, notice: bool = False) -> None:
+    """Let a reply to a question have been posted as the message `part`."""
+    posts = Outbox(db, clock=HandClock())
+    await posts.begin(reply(question, ChannelId("1"), "in_place", covers=[question], notice=notice), ["so"])
+    await posts.part_sent(question, 0, MessageId(part))
+    await posts.finished(question)
+
+
+async def test_an_answer_is_judged_wrong_by_its_deletion_and_a_notice_is_not(db: Database) -> None:
+    await posted(db, ANSWER, "11")
+    await posted(db, SILENCE, "21", notice=True)
+    store = JudgementStore(db, clock=HandClock())
+    store.deleted([MessageId("21"), ANSWER])
+    await store.store()
+    assert await judged(db) == ()
+    store.deleted([MessageId("11")])
+    await store.store()
+    [found] = await judged(db)
+    assert (found.question_id, found.judge, found.score, found.wrong) == (ANSWER, "deletion", 0.7, True)
+
+
+async def test_an_answer_is_judged_wrong_by_the_teams_words_after_it_whatever_members_voted(db: Database) -> None:
+    await posted(db, ANSWER, "15")
+    await FeedbackStore(db, clock=HandClock()).vote(ANSWER, UserId("1"), up=True)
+    store = JudgementStore(db, clock=HandClock())
+    for said in ([], [MessageId("14")]):  # nothing, or before the answer
+        await store.corrected([ANSWER], said)
+        assert [each.judge for each in await judged(db)] == ["vote"]
+    await store.corrected([ANSWER, MessageId("16")], [MessageId("14"), MessageId("16")])
+    assert [(each.judge, each.wrong) for each in await judged(db)] == [("team", True)]

@@ -269,6 +269,8 @@ def _lines(status: Status) -> Iterator[str]:
         hint = " (`intern review`)" if status.awaiting_review else ""
         yield f"review: {status.awaiting_review} wait for the team{hint}, {status.due} approved and not filed yet"
     yield f"feedback: {status.feedback.up} helpful, {status.feedback.down} not"
+    if status.calibration:
+        yield f"calibration: {status.calibration}"
     if outdated := status.outdated_answers:
         yield f"answers with sources that changed or went: {outdated} (the status page lists them; see ai.retract)"
     yield f"questions shed: {status.shed_today} today, {status.shed} in all"

@@ -79,20 +79,9 @@ class JudgementStore(Store):
         keep_first(db, "answer_judgements", "question_id, judge", "at desc, question_id desc, judge", KEPT)
 
     @reads
-    def judged(self, db: Transaction, setup: str) -> tuple[Judgement, ...]:
-        """Return the judgement of each answer that was made with a setup, oldest first."""
-        rows = _JUDGEMENTS.all(db, "where community = :community and setup = ? order by at, question_id", (setup,))
-        best: dict[MessageId, Judgement] = {}
-        for each in rows:
-            known = best.get(each.question_id)
-            if known is None or _ORDER[each.judge] < _ORDER[known.judge]:
-                best[each.question_id] = each
-        return tuple(sorted(best.values(), key=lambda each: (each.at, each.question_id)))
-
-    @reads
     def calibration(self, db: Transaction) -> Calibration | None:
         """Return the calibration; None where there was none yet."""
-        return _CALIBRATIONS.first(db, "where community = :community")
+        return calibration_in(db)
 
     @writes
     def calibrate(self, db: Transaction, calibration: Calibration) -> None:
@@ -131,6 +120,22 @@ class JudgementStore(Store):
     def _dismiss(self, db: Transaction, message_ids: Collection[MessageId]) -> None:
         for question in db.texts(_ANSWERED_BY, (bare_ids(message_ids),)):
             judge(db, MessageId(question), "deletion", wrong=True, at=self.clock.now())
+
+
+def judged_in(db: Transaction, setup: str) -> tuple[Judgement, ...]:
+    """Return the judgement of each answer that was made with a setup, oldest first."""
+    rows = _JUDGEMENTS.all(db, "where community = :community and setup = ? order by at, question_id", (setup,))
+    best: dict[MessageId, Judgement] = {}
+    for each in rows:
+        known = best.get(each.question_id)
+        if known is None or _ORDER[each.judge] < _ORDER[known.judge]:
+            best[each.question_id] = each
+    return tuple(sorted(best.values(), key=lambda each: (each.at, each.question_id)))
+
+
+def calibration_in(db: Transaction) -> Calibration | None:
+    """Read as `JudgementStore.calibration` does."""
+    return _CALIBRATIONS.first(db, "where community = :community")
 
 
 def judge(db: Transaction, question_id: MessageId, by: Judge, *, wrong: bool, at: datetime) -> None:

@@ -41,7 +41,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
     about: tuple[str, ...]
     """Whose words it holds; see `RecordingStore.forget`."""
     texts: tuple[str, ...] = ()
-    """The digests of its shared texts."""
+    """The digests of its shared texts; it calls these by their numbers."""
     size: int = 0
     """Bytes of all of it, but for the shared texts."""
     recording: bytes = b""
@@ -50,9 +50,20 @@ class Recorded(Struct, frozen=True, kw_only=True):
     def read(self, kind: type[S]) -> S:
         """Unpack the recording. Raises KnowledgeError if it cannot be read."""
         try:
-            return msgspec.json.decode(unpacked(self.recording), type=kind)
+            return msgspec.json.decode(zlib.decompress(self.recording), type=kind)
         except (msgspec.MsgspecError, zlib.error) as error:
-            raise KnowledgeError(f"the recording of {self.subject or self.at} cannot be read: {error}") from error
+            raise self._damaged(error) from error
+
+    def text(self, shared: bytes) -> str:
+        """Unpack a text that it shares. Raises KnowledgeError if it cannot be read."""
+        try:
+            return zlib.decompress(shared).decode()
+        except (UnicodeDecodeError, zlib.error) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> KnowledgeError:
+        what = f"the recording of {self.subject or self.at} cannot be read ({error})"
+        return KnowledgeError(f"{what}; check the disk, and the database with: intern doctor")
 
 
 class Recording(Struct, frozen=True, kw_only=True):
@@ -66,11 +77,6 @@ class Recording(Struct, frozen=True, kw_only=True):
 def packed(data: bytes) -> bytes:
     """Compress; in a thread, as it takes a while."""
     return zlib.compress(data, _LEVEL)
-
-
-def unpacked(data: bytes) -> bytes:
-    """Return what was compressed."""
-    return zlib.decompress(data)
 
 
 _RECORDINGS = Table("recordings", Recorded, json=("about", "texts"))
@@ -127,11 +133,14 @@ class RecordingStore(Store):
         return _RECORDINGS.all(db, f"{_OURS} order by rid desc limit ?", (limit,))
 
     @reads
-    def texts(self, db: Transaction, digests: Collection[str]) -> dict[str, str]:
-        """Return shared texts; those that were forgotten are missing."""
+    def texts(self, db: Transaction, recorded: Recorded) -> dict[str, str]:
+        """Return the shared texts of a recording by their numbers in it; those that were forgotten are missing.
+
+        Raises KnowledgeError if one cannot be read.
+        """
         statement = f"select digest, text from recorded_texts {_OURS} and digest {IN}"
-        rows = msgspec.convert(db.rows(statement, (listed(digests),)), list[tuple[str, bytes]])
-        return {digest: unpacked(text).decode() for digest, text in rows}
+        found = dict(msgspec.convert(db.rows(statement, (listed(recorded.texts),)), list[tuple[str, bytes]]))
+        return {str(n): recorded.text(found[digest]) for n, digest in enumerate(recorded.texts) if digest in found}
 
     @writes
     def forget(self, db: Transaction, message_ids: Collection[MessageId], about: Collection[str]) -> bool:
