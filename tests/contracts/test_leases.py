@@ -11,7 +11,7 @@ import pytest
 from anyio import fail_after
 from anyio.to_thread import run_sync
 
-from intern.core.errors import LeaseLostError
+from intern.core.errors import FolderBusyError, LeaseLostError
 from intern.stores.postgres.leases import Lease, LeaseStore
 from tests.contracts.database import INSERT, SHARED, Gate
 from tests.contracts.leases import LeasesContract, MemoryLeases, MemoryLeaseStore
@@ -220,6 +220,16 @@ async def test_two_hundred_communities_of_a_shard_need_a_handful_of_connections(
         [(connections,)] = await run_sync(postgres.run, count)
         counted.set()
         assert connections <= 12, "of four open databases, of which one is at work"
+
+
+@pytest.mark.rest
+async def test_no_process_holds_a_community_beside_those_with_leases(on_server: PostgresCell) -> None:
+    async with on_server.leased() as (one, _, _):
+        other = on_server.databases[1]
+        with pytest.raises(FolderBusyError, match="in use by one; stop that first"):
+            await other.hold()
+        await one.hand_over(0, 1)
+        await other.hold()
 
 
 @pytest.mark.rest

@@ -37,7 +37,7 @@ from intern.stores.postgres.connection import (
     sql,
 )
 from intern.stores.postgres.dialect import translated
-from intern.stores.postgres.leases import HELD, Lease
+from intern.stores.postgres.leases import HELD, HOLDER, Lease
 from intern.stores.sqlite.database import empty
 
 T = TypeVar("T")
@@ -322,6 +322,9 @@ class Database(database.Database):
             db.check_writable()
             name = "another process"
             for _ in range(_ATTEMPTS):
+                if leases := db.execute(HOLDER).fetchall():
+                    [(name,)] = leases
+                    break
                 if db.execute(sql(f"select pg_try_advisory_lock({key})")).fetchall()[0][0]:
                     self._held[self.community] = _Held(db, db.info.backend_pid)
                     return db
