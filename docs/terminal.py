@@ -34,10 +34,11 @@ LESSON = (
     "@mira: A Raspberry Pi has no battery-backed clock, so after a power cut its time is wrong until NTP has run. "
     "Install chrony, run `chronyc makestep`, then `lumen-relay agents reset-skew`. 時計がずれています 🕒"
 )
-# The last ones are for Japanese.
+# The last ones are for Japanese and for emoji.
 _FONTS = (
     "ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,"
-    "'Noto Sans Mono CJK JP','Hiragino Sans','MS Gothic',IPAGothic,monospace"
+    "'Noto Sans Mono CJK JP','Hiragino Sans','MS Gothic',IPAGothic,"
+    "'Apple Color Emoji','Segoe UI Emoji','Noto Color Emoji',monospace"
 )
 _WIDTH, _HEIGHT, _MARGIN = 8.4, 19.0, 14.0
 _COLOURS = {"cyan": "#79c0ff", "green": "#7fdbca", "brown": "#ffd479", "yellow": "#ffd479", "default": "#d6deeb"}

@@ -56,12 +56,17 @@ def _wrapped(line: str, gutter: str, lead: int) -> list[str]:
 
     room = columns_of(sys.stdout) - wcswidth(gutter) - 1
     begun = _ITEM.match(line)
-    indent = " " * len(begun[0]) if begun else ""
+    indent = " " * min(len(begun[0]), room // 2) if begun else ""
     if room < _NARROWEST + lead or lead + wcswidth(line) <= room:
         return [line]
-    line = re.sub(rf" (?=\S{{{room}}})", "\n", line)  # an address begins on a line of its own
-    begin, *rest = wrap(line, room, initial_indent=" " * lead, subsequent_indent=indent, break_on_hyphens=False)
-    return [begin[lead:], *rest]
+    # A long address begins on a line of its own.
+    begin, *addresses = re.split(rf" (?=\S{{{room - len(indent) + 1}}})", line[len(indent) :])
+    begin = line[: len(indent)] + begin
+    wrapped = wrap(begin, room, initial_indent=" " * lead, subsequent_indent=indent, break_on_hyphens=False)
+    first, *rest = wrapped or [""]
+    for each in addresses:
+        rest += wrap(each, room, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return [first[lead:], *rest]
 
 
 class Typed(NamedTuple):

@@ -28,6 +28,7 @@ def test_a_newcomer_s_path_shows_whole_words_behind_the_gutter(columns: int) -> 
     answers = [line for line in lines["helped"] if "intern │" in line]
     assert all(len(line) < columns and line.startswith("    intern │") for line in answers)
     assert max(map(len, lines["narrower"][-12:])) <= columns - 20
+    assert "    intern │   <https://discord.com/channels/" in helped
     assert '"event"' not in helped
 
 
@@ -45,6 +46,7 @@ def test_names_are_introduced_by_typing_and_never_by_a_paste() -> None:
             ("error: no such file", "alice: error: no such file"),
             ("http://example.org is down", "alice: http://example.org is down"),
             (pasted("alice: thanks"), "alice: thanks"),
+            (pasted(f"a table\n{' ' * 200}\nthat ends"), "alice: a table\n\n  that ends"),
             ("erin: thanks a lot", "erin: thanks a lot"),
             ("and thanks again", "erin: and thanks again"),
             (pasted("erin: one more thanks"), "\nerin: one more thanks"),
