@@ -196,7 +196,7 @@ async def _erased(settings: Settings, db: Database, doomed: Sequence[Registered]
         own = settings_of(Community(name=known.name, guild_ids=known.guild_ids), settings)
         async with db.lent(known.name) as lent:
             try:
-                await lent.hold()
+                await lent.hold(beside_leases=True)
             except FolderBusyError:
                 continue
             copy = vector_copy_of(own, lent)

@@ -133,10 +133,11 @@ class Database(ABC):
     async def let_go(self) -> None:  # noqa: B027 most engines need nothing
         """Hold the community no more."""
 
-    async def hold(self) -> None:  # noqa: B027 most engines need nothing
+    async def hold(self, *, beside_leases: bool = False) -> None:  # noqa: B027 most engines need nothing
         """Let no other process hold the community's database until this one is closed; holding it already is fine.
 
-        The lock of its folder does that for a file. Raises FolderBusyError where another process holds it.
+        The lock of its folder does that for a file. Raises FolderBusyError where another process holds it, or where
+        processes have leases: they share all communities. `beside_leases`: for a community that is served no more.
         """
 
     @abstractmethod

@@ -209,9 +209,11 @@ class Database(database.Database):
         other._is_brief = True  # noqa: SLF001 - the same class
         return other
 
-    async def hold(self) -> None:
+    async def hold(self, *, beside_leases: bool = False) -> None:
         async with self._turns[self.community]:
             if self.community not in self._held and self._lease is None:
+                if not beside_leases and (holder := await self.row(HOLDER)):
+                    raise FolderBusyError(f"{self.place} is in use by {holder[0]}; stop all processes that host there")
                 await self._in_thread(self._take, self._writers)
 
     async def let_go(self) -> None:
@@ -322,9 +324,6 @@ class Database(database.Database):
             db.check_writable()
             name = "another process"
             for _ in range(_ATTEMPTS):
-                if leases := db.execute(HOLDER).fetchall():
-                    [(name,)] = leases
-                    break
                 if db.execute(sql(f"select pg_try_advisory_lock({key})")).fetchall()[0][0]:
                     self._held[self.community] = _Held(db, db.info.backend_pid)
                     return db

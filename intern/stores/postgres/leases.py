@@ -40,7 +40,7 @@ HELD = (
 )
 """Opens a transaction: no row without the lease."""
 
-HOLDER = b"select holder from leases where ends_at > clock_timestamp() order by shard limit 1"
+HOLDER = "select holder from leases where ends_at > clock_timestamp() order by shard limit 1"
 
 _COMMUNITY = ":leases"
 """No community has this name. Changes of leases wait for each other as the writes of a community do."""
