@@ -27,7 +27,7 @@ from intern.core.messages import AIResult, Attachment, Conversation, RequestCont
 from intern.learning.archiving import Images
 from intern.platforms.discord.attachments import AttachedImages
 from intern.platforms.memory import Sandbox
-from intern.runtime.hosting import run_hosted
+from intern.runtime.hosted_bot import run_hosted
 from intern.runtime.parts import Beside, OpenModels, Platform, Serving, parts_around
 from intern.service.databases import open_database
 from intern.service.intern import open_intern

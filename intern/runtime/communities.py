@@ -10,7 +10,7 @@ inbox anyway: a community that finds a channel further than it stands reads on o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import Final, cast
@@ -70,6 +70,7 @@ class Communities:
         self._most_open, self._idle, self._upkeep = most_open, idle_seconds, upkeep_seconds
         self._known: dict[str, Known] = {}
         self._of: dict[GuildId, Known] = {}
+        self._leaving: dict[str, Known] = {}
         self._tasks: TaskGroup | None = None
         self._stop = Event()
         self._due = Event()
@@ -78,6 +79,8 @@ class Communities:
 
     async def add(self, community: Community) -> None:
         """Know a community from now on. Raises KnowledgeError, and ValueError for a server that another one has."""
+        if leaving := self._leaving.get(community.name):
+            await leaving.closed.wait()
         known = Known(community, await self._stands(community))
         if taken := [each for each in community.guild_ids if each in self._of]:
             raise ValueError(f"server {taken[0]} belongs to {self._of[taken[0]].community.name} already")
@@ -105,23 +108,30 @@ class Communities:
 
     async def remove(self, name: str, *, at_once: bool = False) -> None:
         """Forget a community, and return when it is closed: calmly, or by giving up its work `at_once`."""
-        known = self._known.pop(name, None)
-        if known is None:
-            return
-        known.is_removed = True
-        for guild_id in known.community.guild_ids:
-            del self._of[guild_id]
-        if known.is_open:
+        if known := self._known.pop(name, None):
+            known.is_removed = True
+            for guild_id in known.community.guild_ids:
+                del self._of[guild_id]
+            if known.is_open:
+                self._leaving[name] = known
+        if known := self._leaving.get(name):
             (known.scope.cancel if at_once else known.stop.set)()
             await known.closed.wait()
+            if self._leaving.get(name) is known:
+                del self._leaving[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
 
+    def get(self, name: str) -> Community | None:
+        """Return a community, if it is known."""
+        known = self._known.get(name)
+        return None if known is None else known.community
+
     @property
-    def known(self) -> Mapping[str, Community]:
-        """All communities, by name."""
-        return {name: known.community for name, known in self._known.items()}
+    def names(self) -> AbstractSet[str]:
+        """The names of all."""
+        return self._known.keys()
 
     def work(self) -> Mapping[str, str]:
         """Return what each community does: `open`, `closed`, or why it fails."""

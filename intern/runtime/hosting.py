@@ -6,10 +6,10 @@ look at the database for all communities.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from anyio import Event, Lock, WouldBlock, create_memory_object_stream, create_task_group, current_time, sleep
 from anyio.lowlevel import checkpoint
@@ -22,37 +22,28 @@ from intern.actors.pipeline import Parts
 from intern.chat.dispatching import PrivateNotes
 from intern.chat.platform import ChatPlatform, Deliver, Interactions
 from intern.core import flow
-from intern.core.clock import Clock, SystemClock, Wakeup
-from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.clock import Wakeup
+from intern.core.errors import ConfigError, KnowledgeError, LeaseLostError
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
-from intern.core.memory import set_aside
 from intern.core.messages import ChatMessage
 from intern.learning.archiving import Images
-from intern.platforms.discord.attachments import AttachedImages
+from intern.platforms.discord.options import shard_of
 from intern.runtime.communities import Communities
 from intern.runtime.known import guild_of
-from intern.runtime.parts import Beside, Host, Platform, open_host, parts_of
+from intern.runtime.leases import Leases
+from intern.runtime.parts import Host, Platform, parts_of
 from intern.service.communities import Registry, community_of, erase_left
-from intern.service.hosted import Hosted
-from intern.service.monitoring import Check, HealthChecks, count_request
-from intern.service.running import Running
 from intern.service.server_setup import ServerSetup, first_choice, greet
 from intern.settings.communities import Community, settings_of
 from intern.settings.loading import Settings
+from intern.stores.database import Database
+from intern.stores.postgres.leases import Lease, LeaseStore
 from intern.stores.sqlite.chat import CheckpointStore, Greeted
 from intern.stores.sqlite.communities import REGISTRY, CommunityStore, Registered
 
-try:
-    import resource
-except ModuleNotFoundError:  # pragma: no cover - not on Windows
-    resource: Any = None  # type: ignore[no-redef]
-
 _log = get_logger(__name__)
 
-FILES_EACH: Final = 15
-"""Files of an open community: 11, and a margin for those that are closing while others open."""
-_FILES: Final = 256  # of the process: connections, its own database, what Python loads
 LOOK_SECONDS: Final = 2.0
 """Between two looks at the registry and at jobs. A person waits at the other end."""
 ERASE_SECONDS: Final = 3600.0
@@ -97,8 +88,25 @@ def communities_of(
     )
 
 
+class Sharding(NamedTuple):
+    """How several processes share a bot's shards."""
+
+    store: LeaseStore
+    shards: int
+    """How many there are in all."""
+    only: Collection[int] | None
+    """The shards that this process serves; None: an even share."""
+    hold: Callable[[int], object]
+    release: Callable[[int], Coroutine[Any, Any, object]]
+    share: Callable[[float], object]
+    """Takes this process's part of all shards, whenever it changes."""
+
+
 class Hosting:
-    """The communities of a process, kept as the registry has them."""
+    """The communities of a process, kept as the registry has them.
+
+    With `share_out`, they are those whose shards it has a lease on; their databases are fenced by it.
+    """
 
     def __init__(
         self,
@@ -108,16 +116,22 @@ class Hosting:
         *,
         serve: Serve = lambda *_: None,
         register: Callable[[], Awaitable[None]] = checkpoint,
+        share_out: Callable[[], Awaitable[Sharding]] | None = None,
         parts: OpenParts = parts_of,
     ) -> None:
-        """`register` makes our commands known on all servers."""
+        """`register` makes our commands known on all servers; `share_out` joins the processes that share the shards."""
         self.registry = CommunityStore(host.db, clock=host.clock)
         self._host, self._settings, self._serve = host, settings, serve
         self._register = register
         self.communities = communities_of(
-            lambda _: self._host, settings, *platform[:3], elsewhere=self._hear_elsewhere, parts=parts
+            self._host_of, settings, *platform[:3], elsewhere=self._hear_elsewhere, parts=parts
         )
         self._notes = PrivateNotes(platform.chat, Greeted(host.db.of(REGISTRY), clock=host.clock))
+        self._share_out = share_out
+        self._sharding: Sharding | None = None
+        self._fenced: dict[int, Database] = {}
+        self._leaving: dict[int, list[str]] = {}  # shards that are handed over, with what is closed for that
+        self._ours: frozenset[str] = frozenset()
         self._revision: object = None
         self._erases_at = 0.0
         self._chat = platform.chat
@@ -134,13 +148,97 @@ class Hosting:
         await self._follow_registry()
 
     async def run(self, *, stop: Event) -> None:
-        """Serve until `stop` is set or the gateway ends; then close all communities calmly."""
+        """Serve until `stop` is set or the gateway ends; then close all communities calmly, and hand leases over."""
+        closes = Event()
         async with self._written, self._private, create_task_group() as tg:
             register = partial(register_commands, self._register)
             for work in (self._see_to_news, self._see_to_private, self._look_regularly, register):
                 tg.start_soon(work)
-            await self.communities.run(stop=stop)
+            tg.start_soon(self._lead_to, stop, closes)
+            await self.communities.run(stop=closes)
             tg.cancel_scope.cancel()
+
+    # The shards of this process.
+
+    async def _lead_to(self, stop: Event, closes: Event) -> None:
+        if (sharding := await self._joined(stop)) is not None:
+            leases = Leases(
+                sharding.store,
+                shards=sharding.shards,
+                only=sharding.only,
+                took=self._took,
+                leave=self._leave,
+                lost=self._lost,
+            )
+            await leases.run(stop=stop)
+        await stop.wait()
+        closes.set()
+
+    async def _joined(self, stop: Event) -> Sharding | None:
+        """Join the processes that share the shards, once Discord answers; return None if `stop` comes first."""
+        async with create_task_group() as tg:
+
+            async def join(share_out: Callable[[], Awaitable[Sharding]]) -> None:
+                self._sharding = await share_out()
+                tg.cancel_scope.cancel()
+
+            if self._share_out is not None:
+                tg.start_soon(join, self._share_out)
+                await stop.wait()
+                tg.cancel_scope.cancel()
+        return self._sharding
+
+    async def _took(self, lease: Lease) -> None:
+        """Serve the communities of a shard. Its events come once all of them are known."""
+        assert self._sharding is not None
+        self._fenced[lease.shard] = self._sharding.store.fenced(lease)
+        delayed = tell_delay(_log.warning, "shard_delayed", shard=str(lease.shard))
+        await persistently(self._compare, KnowledgeError, backoff=exponential_backoff(), delayed=delayed)
+        if lease.shard in self._fenced:
+            self._sharding.hold(lease.shard)
+            self._sharding.share(len(self._fenced) / self._sharding.shards)
+
+    async def _leave(self, shard: int) -> None:
+        """Close the communities of a shard calmly, for another process will take it."""
+        assert self._sharding is not None
+        self._leaving[shard] = self._on(shard)
+        await self._sharding.release(shard)
+        await self._drop(*self._leaving[shard])
+        self._fenced.pop(shard, None)
+        del self._leaving[shard]
+        self._sharding.share(len(self._fenced) / self._sharding.shards)
+
+    async def _lost(self, shard: int) -> None:
+        """Give up all work on a shard at once: another process may be at it."""
+        assert self._sharding is not None
+        self._fenced.pop(shard, None)
+        async with create_task_group() as tg:
+            tg.start_soon(self._sharding.release, shard)
+            # One that is about to be known is dropped by the code that adds it.
+            leaving = self._leaving.get(shard, ())
+            tg.start_soon(partial(self._drop, *self._on(shard), *leaving, at_once=True))
+        self._sharding.share(len(self._fenced) / self._sharding.shards)
+
+    def _on(self, shard: int) -> list[str]:
+        known = ((name, self.communities.get(name)) for name in self.communities.names)
+        return [name for name, each in known if each and self._shard_of(each.guild_ids) == shard]
+
+    def _shard_of(self, guild_ids: Sequence[GuildId]) -> int:
+        return shard_of(guild_ids[0], self._sharding.shards if self._sharding else 1)
+
+    def _is_ours(self, guild_ids: Sequence[GuildId]) -> bool:
+        if self._share_out is None:
+            return True
+        shard = self._shard_of(guild_ids)
+        return shard in self._fenced and shard not in self._leaving
+
+    def _host_of(self, community: Community) -> Host:
+        if self._share_out is None:
+            return self._host
+        shard = self._shard_of(community.guild_ids)
+        if shard not in self._fenced:
+            raise LeaseLostError(self._host.db.place, shard)
+        return self._host._replace(db=self._fenced[shard])
 
     # What Discord tells.
 
@@ -216,26 +314,35 @@ class Hosting:
             await sleep(LOOK_SECONDS)
 
     async def _follow_registry(self) -> None:
-        revision = await self.registry.revision()
-        if revision == self._revision:
-            return
+        if await self.registry.revision() != self._revision:
+            await self._compare()
+
+    async def _compare(self) -> None:
+        """Serve the communities that are active in the registry and on our shards, as they are there."""
         async with self._changing:
-            active = {each.name: each for each in await self.registry.all() if each.state == "active"}
-            await self._drop(*(self.communities.known.keys() - active.keys()))
+            revision = await self.registry.revision()
+            ours = [each for each in await self.registry.all() if self._is_ours(each.guild_ids)]
+            self._ours = frozenset(each.name for each in ours)
+            active = {each.name: each for each in ours if each.state == "active"}
+            await self._drop(*(self.communities.names - active.keys()))
             for each in active.values():
                 await self._take_in(each)
-        self._revision, self._erases_at = revision, 0.0
+            self._revision, self._erases_at = revision, 0.0
 
     async def _erase_left(self) -> None:
         """Erase what servers left behind that removed the bot a week ago. Most often, there is none."""
         self._erases_at = current_time() + ERASE_SECONDS
-        host, is_closed = self._host, lambda name: name not in self.communities
+        host = self._host
+
+        def is_closed(name: str) -> bool:
+            return name in self._ours and name not in self.communities
+
         async with self._changing:
             await erase_left(self._settings, host.db, host.clock, is_closed=is_closed)
 
     async def _take_in(self, registered: Registered) -> None:
         """Serve a community from now on, or with its new settings."""
-        name, known = registered.name, self.communities.known.get(registered.name)
+        name, known = registered.name, self.communities.get(registered.name)
         community = community_of(registered)
         if community == known:
             return
@@ -248,10 +355,12 @@ class Hosting:
         for guild_id in community.guild_ids:
             self._serve(guild_id, settings)
             self._waiting.setdefault(guild_id, [])
-        if known is None:
-            await self.communities.add(community)
-        else:
+        if known is not None:
             self.communities.change(community)
+        elif self._is_ours(community.guild_ids):
+            await self.communities.add(community)
+        if not self._is_ours(community.guild_ids):  # the lease was lost meanwhile
+            await self._drop(name, at_once=True)
         for event in self._heard_before(community.guild_ids):
             self.communities.hear(event)
 
@@ -263,90 +372,8 @@ class Hosting:
 
     async def _drop(self, *names: str, at_once: bool = False) -> None:
         """Serve communities no more, and wait until they are closed."""
-        known = self.communities.known
         async with create_task_group() as tg:
             for name in names:
-                if name in known:
-                    for guild_id in known[name].guild_ids:
-                        self._serve(guild_id, None)
-                    tg.start_soon(partial(self.communities.remove, name, at_once=at_once))
-
-
-def allow_files(communities: int, limits: Any = resource) -> None:
-    """Let this process open the files that so many open communities need. Raises ConfigError."""
-    if limits is None:  # a system without such limits
-        return
-    needed = FILES_EACH * communities + _FILES
-    soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
-    if soft != limits.RLIM_INFINITY and soft < needed:
-        try:
-            limits.setrlimit(limits.RLIMIT_NOFILE, (needed, hard))
-        except (ValueError, OSError):
-            raise ConfigError(
-                f"hosting.open_communities = {communities} needs {needed} open files, and this process may have {hard}:"
-                f" raise the limit (systemd: LimitNOFILE={needed}, shell: ulimit -n {needed}), or lower"
-                " hosting.open_communities"
-            ) from None
-
-
-@asynccontextmanager
-async def hosting_on_discord(
-    settings: Settings, *, clock: Clock, first_pause: float = 1.0, beside: Beside | None = None
-) -> AsyncGenerator[Hosting]:
-    """Open what all communities share, with real Discord; wait `first_pause` seconds before its second session."""
-    from intern.platforms.discord.commands import HikariCommands, HostedCommands  # noqa: PLC0415 as below
-    from intern.platforms.discord.gateway import HikariDiscord  # noqa: PLC0415 it costs a second of CPU, and commands need none
-
-    settings.require_for_run()
-    allow_files(settings.hosting.open_communities)
-    async with (
-        open_host(settings, clock) as host,
-        # Each community chooses whether it reviews, and the reactions of all come by one connection.
-        HikariDiscord(settings.discord, reactions=True, first_pause=first_pause, hosts=True) as hikari,
-        AttachedImages() as images,
-    ):
-
-        def serve(guild_id: GuildId, own: Settings | None) -> None:
-            if own is None:
-                hikari.servers.drop(guild_id)
-            else:
-                theirs = own.discord
-                hikari.servers.serve(guild_id, member_ids=theirs.team_member_ids, role_ids=theirs.team_role_ids)
-
-        platform = Platform(hikari, HostedCommands(hikari, ()), images)
-        register = HikariCommands(hikari, (), ready=hikari.wait_ready).register
-        checks = HealthChecks(
-            host.db, host.lock, clock=clock, is_open=lambda: hikari.is_open, elsewhere=tuple[Check, ...]
-        )
-        view = Hosted(registered=CommunityStore(host.db, clock=clock).all, checks=checks, clock=clock)
-        parts = partial(parts_of, beside=_counted(beside, view)) if beside else parts_of
-        hosting = Hosting(host, settings, platform, serve=serve, register=register, parts=parts)
-        view.work = hosting.communities.work
-        await hosting.begin()
-        if beside:
-            counters = beside.counters
-            hikari.tell_requests(partial(count_request, counters), counters.reconnected)
-        async with beside.hosting(view) if beside else nullcontext():
-            yield hosting
-
-
-def _counted(beside: Beside, view: Hosted) -> Beside:
-    """Return the counters for each community; it has no page of its own, but the process's knows that it is open."""
-
-    @asynccontextmanager
-    async def noted(running: Running) -> AsyncGenerator[None]:
-        name = running.stores.db.community
-        view.open[name] = running
-        try:
-            yield
-        finally:
-            del view.open[name]
-
-    return Beside(beside.counters, noted)
-
-
-async def run_hosted(settings: Settings, *, stop: Event, beside: Beside | None = None) -> None:
-    """Host all communities of the registry on real Discord until `stop` is set. asyncio only, for hikari is."""
-    async with hosting_on_discord(settings, clock=SystemClock(), beside=beside) as hosting:
-        with set_aside():
-            await hosting.run(stop=stop)
+                for guild_id in known.guild_ids if (known := self.communities.get(name)) else ():
+                    self._serve(guild_id, None)
+                tg.start_soon(partial(self.communities.remove, name, at_once=at_once))

@@ -22,14 +22,16 @@ from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId
-from intern.runtime import hosting
+from intern.runtime import hosted_bot, hosting
 from intern.runtime.bot import _NoCommands, _NoImages
-from intern.runtime.hosting import Hosting
+from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.parts import Platform, open_host
 from intern.settings.loading import Settings, load_settings
+from intern.stores.postgres.leases import LeaseStore
 from intern.stores.sqlite.chat import StoredCheckpoints
 from intern.stores.sqlite.communities import CommunityStore
 from intern.stores.sqlite.work import Jobs
+from tests.engines import Schemas
 from tests.fakes import HandClock
 from tests.town import Town
 
@@ -39,32 +41,43 @@ pytestmark = pytest.mark.anyio
 class Block:
     """A process that hosts communities whose actors only listen."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, url: str = "", town: Town | None = None) -> None:
         self.clock = HandClock()
-        self.town = Town(self.clock, team={"mira"})
+        self.town = town or Town(self.clock, team={"mira"})
+        self.held: list[int] = []
         self.heard: dict[str, list[flow.GatewayEvent]] = {}
         self.settings: dict[str, Settings] = {}
         self.served: dict[GuildId, Settings | None] = {}
         self.at_work_now: list[str] = []
         self.looked = Counter[str]()
         self._defaults = load_settings(
-            environ={}, overrides={"data": {"dir": str(folder)}, "hosting": {"enabled": True}}
+            environ={}, overrides={"data": {"dir": str(folder), "url": url}, "hosting": {"enabled": True}}
         )
 
     @asynccontextmanager
     async def up(self) -> AsyncGenerator[Hosting]:
-        stop = Event()
+        self.stop = stop = Event()
         with fail_after(20):
             async with open_host(self._defaults, self.clock) as host:
                 self.host = host
                 platform = Platform(self.town, _NoCommands(), _NoImages())
-                self.hosting = Hosting(host, self._defaults, platform, serve=self.served.__setitem__, parts=self.parts)
+                share_out = partial(self._shared_out, host.db) if self._defaults.data.url else None
+                self.hosting = Hosting(
+                    host, self._defaults, platform, serve=self.served.__setitem__, share_out=share_out, parts=self.parts
+                )
                 await self.hosting.begin()
                 async with create_task_group() as tg:
                     tg.start_soon(partial(self.hosting.run, stop=stop))
                     await self.town.wait_ready()
                     yield self.hosting
                     stop.set()
+
+    async def _shared_out(self, db: Any) -> Sharding:
+        async def release(shard: int) -> None:
+            self.held.remove(shard)
+
+        store = LeaseStore(db)
+        return Sharding(store, await store.join(4), None, self.held.append, release, lambda _: None)
 
     @asynccontextmanager
     async def parts(
@@ -140,7 +153,7 @@ async def test_a_server_is_greeted_once_in_its_language_where_discord_says(tmp_p
         await block.until(lambda: bool(block.town.posts()))
         block.tell(flow.GuildJoined(guild_id=guild_id, name="Eins", greets_in=place, locale="de"))
         block.joined("Zwei", greets_in=ChannelId("404"))  # where the bot may not write
-        await block.until(lambda: len(block.hosting.communities.known) == 2)
+        await block.until(lambda: len(block.hosting.communities.names) == 2)
         [post] = block.town.posts()
         assert post.channel_id == place
         assert post.text.startswith("Hallo! Ich beantworte Fragen")
@@ -173,9 +186,9 @@ async def test_a_known_community_is_there_after_a_restart_and_no_two_servers_sha
     async with block.up():
         _, here = block.joined("One")
         _, there = block.joined("One")
-        await block.until(lambda: len(block.hosting.communities.known) == 2)
+        await block.until(lambda: len(block.hosting.communities.names) == 2)
     async with block.up():
-        assert [*block.hosting.communities.known] == ["one", "one-2"]
+        assert [*block.hosting.communities.names] == ["one", "one-2"]
         block.town.say("bob", "Here?", channel_id=here)
         block.town.say("bob", "There?", channel_id=there)
         await block.until(lambda: len(block.heard) == 2)
@@ -207,6 +220,7 @@ async def test_what_a_server_left_behind_is_erased_after_a_week(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(hosting, "ERASE_SECONDS", 0.01)
     block = Block(tmp_path)
     async with block.up():
         guild_id, here = block.joined("One")
@@ -267,7 +281,7 @@ async def test_changed_settings_hold_from_then_on_and_bad_ones_stop_that_communi
 
         await registry.change("one", lambda each: replace(each, chosen={"kb": {"review": "sometimes"}}))
         await block.until(lambda: block.at_work_now == ["other"])
-        assert [*block.hosting.communities.known] == ["other"]
+        assert [*block.hosting.communities.names] == ["other"]
 
 
 async def test_a_waiting_job_opens_its_community_and_wakes_its_worker(
@@ -278,7 +292,7 @@ async def test_a_waiting_job_opens_its_community_and_wakes_its_worker(
     async with block.up():
         for name in ("One", "Other"):
             block.joined(name)
-        await block.until(lambda: len(block.hosting.communities.known) == 2)
+        await block.until(lambda: len(block.hosting.communities.names) == 2)
         await Jobs(block.host.db.of("other")).submit("forget", b"{}", "key")
         await block.until(lambda: block.at_work_now == ["other"])
         await block.until(lambda: block.looked["other"] >= 2)
@@ -311,9 +325,42 @@ def test_a_start_raises_the_limit_of_files_or_says_what_to_raise() -> None:
             self.now = to
 
     limits = Limits(RLIMIT_NOFILE=7, RLIM_INFINITY=-1, now=(1_024, 4_096))
-    hosting.allow_files(10, limits)
+    hosted_bot.allow_files(10, limits)
     assert limits.now == (1_024, 4_096)
-    hosting.allow_files(200, limits)
+    hosted_bot.allow_files(200, limits)
     assert limits.now == (3_256, 4_096)
     with pytest.raises(ConfigError, match=r"may have 4096: raise the limit \(systemd: LimitNOFILE=15256"):
-        hosting.allow_files(1_000, limits)
+        hosted_bot.allow_files(1_000, limits)
+
+
+@pytest.mark.rest
+async def test_processes_share_the_communities_by_leases_and_take_over_from_one_another(
+    tmp_path: Path, postgres: Schemas
+) -> None:
+    with postgres.emptied() as schema:
+        url, town = postgres.url(schema), Town(HandClock())
+        one, other = (Block(tmp_path / name, url=url, town=town) for name in ("one", "other"))
+        async with one.up():
+            await one.until(lambda: sorted(one.held) == [0, 1, 2, 3])
+            places = dict(one.joined(f"Server {n}") for n in range(6))
+            await one.until(lambda: len(one.hosting.communities.names) == 6)
+            async with other.up():
+                await other.until(lambda: (len(one.held), len(other.held)) == (2, 2))
+                await other.until(lambda: len(one.hosting.communities.names | other.hosting.communities.names) == 6)
+                assert not one.hosting.communities.names & other.hosting.communities.names
+                for guild_id in places:
+                    other.tell(town.session_of(guild_id))
+                for place in places.values():
+                    town.say("bob", "Which port?", channel_id=place)
+                await other.until(lambda: len(one.at_work_now) + len(other.at_work_now) == 6)
+                assert {*one.at_work_now} == {*one.hosting.communities.names}
+
+                lost, held = one.held[0], one.hosting._on(one.held[0])
+                await one.hosting._lost(lost)
+                assert not {*held} & {*one.at_work_now}
+                one.held.append(lost)  # its lease is still there: it is given up with all others
+
+                one.stop.set()
+                await other.until(lambda: sorted(other.held) == [0, 1, 2, 3])
+                assert len(other.hosting.communities.names) == 6
+                assert one.at_work_now == []

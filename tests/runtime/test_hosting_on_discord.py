@@ -17,8 +17,10 @@ from msgspec.structs import replace
 
 from intern.frontends.http.server import page_beside
 from intern.runtime import hosting
-from intern.runtime.hosting import Hosting, hosting_on_discord
+from intern.runtime.hosted_bot import hosting_on_discord
+from intern.runtime.hosting import Hosting
 from intern.service import PageOptions
+from intern.service.communities import community_of
 from intern.settings.loading import load_settings
 from tests.double.discord import DiscordDouble
 from tests.double.payloads import guild_event
@@ -82,7 +84,7 @@ class Hotel:
             ):
                 tg.start_soon(partial(self.hosting.run, stop=stop))
                 await self.discord.wait_ready(len(self.discord.gateway.identifies) + 1)
-                await self.until(lambda: {*names} == {*self.hosting.communities.known})
+                await self.until(lambda: {*names} == {*self.hosting.communities.names})
                 yield self.hosting
                 stop.set()
 
@@ -101,7 +103,7 @@ class Hotel:
         """Let a community choose settings, and wait until they hold."""
         registry = self.hosting.registry
         made = await registry.change(name, lambda each: replace(each, chosen=chosen))
-        await self.until(lambda: self.hosting.communities.known[name].chosen == made.chosen)
+        await self.until(lambda: self.hosting.communities.get(name) == community_of(made))
 
     async def until(self, met: Callable[[], object]) -> None:
         while not met():  # noqa: ASYNC110 the database and the archive tell nothing

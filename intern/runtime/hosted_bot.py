@@ -1,0 +1,149 @@
+"""`intern run` with `hosting.enabled`: Discord, the leases, and the page of a process that hosts many communities."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from anyio import Event
+
+from intern.core.clock import Clock, SystemClock
+from intern.core.errors import ConfigError
+from intern.core.ids import GuildId
+from intern.core.memory import set_aside
+from intern.platforms.discord.attachments import AttachedImages
+from intern.platforms.discord.options import ShardChoice
+from intern.runtime.hosting import Hosting, Sharding
+from intern.runtime.parts import Beside, Host, Platform, open_host, parts_of
+from intern.service.hosted import Hosted
+from intern.service.monitoring import Check, HealthChecks, count_request
+from intern.service.running import Running
+from intern.settings.loading import Settings
+from intern.stores.postgres.leases import LeaseStore
+from intern.stores.sqlite.communities import CommunityStore
+
+if TYPE_CHECKING:
+    from intern.platforms.discord.gateway import HikariDiscord
+    from intern.stores.postgres.database import Database as PostgresDatabase
+
+try:
+    import resource
+except ModuleNotFoundError:  # pragma: no cover - not on Windows
+    resource: Any = None  # type: ignore[no-redef]
+
+FILES_EACH: Final = 15
+"""Files of an open community: 11, and a margin for those that are closing while others open."""
+_FILES: Final = 256  # of the process: connections, its own database, what Python loads
+
+
+def allow_files(communities: int, limits: Any = resource) -> None:
+    """Let this process open the files that so many open communities need. Raises ConfigError."""
+    if limits is None:  # a system without such limits
+        return
+    needed = FILES_EACH * communities + _FILES
+    soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
+    if soft != limits.RLIM_INFINITY and soft < needed:
+        try:
+            limits.setrlimit(limits.RLIMIT_NOFILE, (needed, hard))
+        except (ValueError, OSError):
+            raise ConfigError(
+                f"hosting.open_communities = {communities} needs {needed} open files, and this process may have {hard}:"
+                f" raise the limit (systemd: LimitNOFILE={needed}, shell: ulimit -n {needed}), or lower"
+                " hosting.open_communities"
+            ) from None
+
+
+@asynccontextmanager
+async def hosting_on_discord(
+    settings: Settings, *, clock: Clock, first_pause: float = 1.0, beside: Beside | None = None
+) -> AsyncGenerator[Hosting]:
+    """Open what all communities share, with real Discord; wait `first_pause` seconds before its second session."""
+    from intern.platforms.discord.commands import HikariCommands, HostedCommands  # noqa: PLC0415 as below
+    from intern.platforms.discord.gateway import HikariDiscord  # noqa: PLC0415 it costs a second of CPU, and commands need none
+    from intern.platforms.discord.shards import no_turn  # noqa: PLC0415 as above
+
+    settings.require_for_run()
+    allow_files(settings.hosting.open_communities)
+    async with (
+        open_host(settings, clock) as host,
+        # Processes that share a database share the shards by leases; a file has one process.
+        nullcontext(LeaseStore(cast("PostgresDatabase", host.db)) if settings.data.url else None) as leases,
+        HikariDiscord(
+            settings.discord,
+            reactions=True,  # each community chooses whether it reviews, and all share a connection
+            first_pause=first_pause,
+            hosts=True,
+            leased=leases is not None,
+            turn=leases.turn if leases else no_turn,
+        ) as hikari,
+        AttachedImages() as images,
+    ):
+
+        def serve(guild_id: GuildId, own: Settings | None) -> None:
+            if own is None:
+                hikari.servers.drop(guild_id)
+            else:
+                theirs = own.discord
+                hikari.servers.serve(guild_id, member_ids=theirs.team_member_ids, role_ids=theirs.team_role_ids)
+
+        platform = Platform(hikari, HostedCommands(hikari, ()), images)
+        register = HikariCommands(hikari, (), ready=hikari.wait_ready).register
+        share_out = partial(_shared_out, leases, settings, hikari, host) if leases else None
+
+        def is_open() -> bool:
+            return hikari.is_open or (leases is not None and not hikari.shards.held)
+
+        checks = HealthChecks(host.db, host.lock, clock=clock, is_open=is_open, elsewhere=tuple[Check, ...])
+        view = Hosted(registered=CommunityStore(host.db, clock=clock).all, checks=checks, clock=clock)
+        parts = partial(parts_of, beside=_counted(beside, view)) if beside else parts_of
+        hosting = Hosting(host, settings, platform, serve=serve, register=register, share_out=share_out, parts=parts)
+        view.work = hosting.communities.work
+        await hosting.begin()
+        if beside:
+            counters = beside.counters
+            hikari.tell_requests(partial(count_request, counters), counters.reconnected)
+        async with beside.hosting(view) if beside else nullcontext():
+            yield hosting
+
+
+async def _shared_out(store: LeaseStore, settings: Settings, hikari: HikariDiscord, host: Host) -> Sharding:
+    """Join the processes that share the shards. Raises ConfigError where they count other shards."""
+    chosen, shards = settings.discord.shards, await hikari.shards.counted()
+    agreed = await store.join(shards)
+    if agreed != shards and isinstance(chosen, ShardChoice):
+        raise ConfigError(
+            f"discord.shards: of = {shards}, but the processes that are running have {agreed} shards; set the same in"
+            " all, and restart them together"
+        )
+    hikari.shards.count = agreed
+
+    def share(part: float) -> None:
+        hikari.share(part)
+        host.shared.share(max(part, 1 / agreed))
+
+    only = chosen.ids if isinstance(chosen, ShardChoice) else None
+    return Sharding(store, agreed, only, hikari.hold, hikari.release, share)
+
+
+def _counted(beside: Beside, view: Hosted) -> Beside:
+    """Return the counters for each community; it has no page of its own, but the process's knows that it is open."""
+
+    @asynccontextmanager
+    async def noted(running: Running) -> AsyncGenerator[None]:
+        name = running.stores.db.community
+        view.open[name] = running
+        try:
+            yield
+        finally:
+            del view.open[name]
+
+    return Beside(beside.counters, noted)
+
+
+async def run_hosted(settings: Settings, *, stop: Event, beside: Beside | None = None) -> None:
+    """Host all communities of the registry on real Discord until `stop` is set. asyncio only, for hikari is."""
+    async with hosting_on_discord(settings, clock=SystemClock(), beside=beside) as hosting:
+        with set_aside():
+            await hosting.run(stop=stop)
