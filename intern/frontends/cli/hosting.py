@@ -26,7 +26,7 @@ def community() -> None:
     """Read and change the communities of a process that hosts many.
 
     With hosting.enabled, each server that invites the bot is a community by itself. The commands work beside the
-    running process, which follows within a minute. For other commands on one community: intern --community NAME.
+    running process, which follows within seconds. For other commands on one community: intern --community NAME.
 
     Exit code 0: done. 2: there is no such community, or a setting is wrong. 3: something cannot be read or written.
     """
