@@ -44,7 +44,16 @@ PROJECT = tomli.loads((SOURCE_TREE / "pyproject.toml").read_text(encoding="utf-8
 PACKAGING = SOURCE_TREE / "packaging"
 DOCS = tuple(sorted((SOURCE_TREE / "docs").glob("*.md")))
 EVERY_PAGE = (SOURCE_TREE / "README.md", *DOCS)
-GUIDES = ("members.md", "team.md", "operators.md", "local-models.md", "quick-start.md", "server.md", "packaging.md")
+GUIDES = (
+    "members.md",
+    "team.md",
+    "operators.md",
+    "local-models.md",
+    "quick-start.md",
+    "server.md",
+    "hosting.md",
+    "packaging.md",
+)
 every_page = pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.name)
 
 

@@ -7,13 +7,17 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Thread
 
+import anyio
 import pytest
 
-from intern.core.ids import ConversationId, MessageId, UserId
+from intern.core.ids import ConversationId, GuildId, MessageId, UserId
 from intern.core.records import Capture, Turn
 from intern.service.doctor import WANTED
 from intern.stores.archive import Archive
+from intern.stores.sqlite.communities import CommunityStore
+from intern.stores.sqlite.database import Database
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble
 from tests.fakes import HandClock
@@ -68,6 +72,16 @@ def _two_communities(folder: Path) -> None:
         (folder / name / "intern.toml").write_text(f'[data]\ndir = "{name}/data"\n[llm]\nprovider = "offline"\n')
 
 
+def _hosted(folder: Path) -> None:
+    async def joined() -> None:
+        async with await Database.open(folder / "data" / "intern.db") as db:
+            await CommunityStore(db).join(GuildId("1"), "Rust")
+
+    in_a_loop = Thread(target=anyio.run, args=(joined,))
+    in_a_loop.start()
+    in_a_loop.join()
+
+
 def _captured(folder: Path) -> None:
     """What the page's examples name."""
     archive = Archive(folder / "data" / "team-knowledge" / "raw", clock=HandClock())
@@ -90,6 +104,10 @@ def _searchable(folder: Path) -> None:
 
 PAGES: Mapping[str, tuple[Callable[[Path], None], Mapping[str, str]]] = {
     "data.md": (_searchable, {"intern backup intern-2026-02-01.db": r"checked(.|\n)*also copy, as they are: data"}),
+    "hosting.md": (
+        _hosted,
+        {"intern community list": "rust  active", "intern --community rust review": "nothing waits"},
+    ),
     "local-models.md": (
         _asked,
         {
