@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +25,7 @@ from intern.chat.platform import ChatPlatform, Deliver, Interactions
 from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, KnowledgeError, LeaseLostError
-from intern.core.ids import GuildId
+from intern.core.ids import GuildId, position_at
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage
 from intern.learning.archiving import Images
@@ -39,7 +40,7 @@ from intern.settings.communities import Community, settings_of
 from intern.settings.loading import Settings
 from intern.stores.database import Database
 from intern.stores.postgres.leases import Lease, LeaseStore
-from intern.stores.sqlite.chat import CheckpointStore, Greeted
+from intern.stores.sqlite.chat import CheckpointStore, Greeted, StoredCheckpoints
 from intern.stores.sqlite.communities import REGISTRY, CommunityStore, Registered
 
 _log = get_logger(__name__)
@@ -49,6 +50,8 @@ LOOK_SECONDS: Final = 2.0
 ERASE_SECONDS: Final = 3600.0
 """Between two looks for communities to erase, unless the registry changes."""
 _MOST_WAITING = 1000  # events of a server that is about to become a community
+_JOINING: Final = timedelta(minutes=1)
+"""What members write while the registry learns of their server is answered."""
 _MOST_PRIVATE = 100  # private messages to be answered; a further one gets no notice
 
 Serve = Callable[[GuildId, Settings | None], object]
@@ -79,10 +82,20 @@ def communities_of(
         async with parts(host, community.name, settings, platform, events=Events(), jobs_came=Wakeup()) as opened:
             yield opened
 
+    async def stands(community: Community) -> StoredCheckpoints:
+        host = host_of(community)
+        checkpoints = CheckpointStore(host.db.of(community.name))
+        found = await checkpoints.stored()
+        if found.attended.keys() >= set(community.guild_ids):
+            return found
+        # A server is attended from the moment it is known, and not from that at which its first message opens it.
+        since = host.clock.now() - timedelta(seconds=defaults.discord.first_lookback) - _JOINING
+        return await checkpoints.open(community.guild_ids, position_at(since).id)
+
     return Communities(
         chat,
         opens=opens,
-        stands=lambda community: CheckpointStore(host_of(community).db.of(community.name)).stored(),
+        stands=stands,
         elsewhere=elsewhere,
         most_open=defaults.hosting.open_communities,
     )

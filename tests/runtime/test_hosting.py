@@ -28,7 +28,7 @@ from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.parts import Platform, open_host
 from intern.settings.loading import Settings, load_settings
 from intern.stores.postgres.leases import LeaseStore
-from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
 from intern.stores.sqlite.communities import CommunityStore
 from intern.stores.sqlite.work import Jobs
 from tests.engines import Schemas
@@ -179,6 +179,17 @@ async def test_a_week_after_a_server_removed_the_bot_all_of_it_is_erased(
         registry = CommunityStore(block.host.db)
         while await registry.all():  # noqa: ASYNC110 as above
             await anyio.sleep(0.01)
+
+
+async def test_the_message_that_opens_a_new_community_is_no_history_of_it(tmp_path: Path) -> None:
+    block = Block(tmp_path)
+    async with block.up():
+        guild_id, here = block.joined("One")
+        await block.until(lambda: "one" in block.hosting.communities)
+        asked = block.town.say("bob", "Which port?", channel_id=here)
+        await block.until(lambda: block.texts("one") == ["Which port?"])
+        stands = await CheckpointStore(block.host.db.of("one")).stored()
+        assert int(stands.attended[guild_id]) < int(asked.id)
 
 
 async def test_a_known_community_is_there_after_a_restart_and_no_two_servers_share_one(tmp_path: Path) -> None:
