@@ -12,7 +12,7 @@ import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -84,6 +84,20 @@ def pytest_collection(session: pytest.Session) -> None:
             import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
+    """Make no cases that `--part=test` leaves out anyway: to make one takes as long as a short test."""
+    yield
+    if metafunc.config.getoption("--part") != "test":
+        return
+    wanted = [case for case in metafunc._calls if not any(mark.name in FOR_THE_REST for mark in case.marks)]
+    if any(map(metafunc.definition.get_closest_marker, FOR_THE_REST)):
+        wanted = []
+    elif not _at_an_edge(metafunc.definition) and any(_backend_of(case.params) == "asyncio" for case in wanted):
+        wanted = [case for case in wanted if _backend_of(case.params) != "trio"]
+    metafunc._calls = wanted or metafunc._calls[:1]  # of a test without cases pytest makes one
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not of this part. What may take longest begins first: no run shall end with waiting for it."""
     items.sort(key=_patience, reverse=True)
@@ -106,14 +120,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector all that was collected: nine thousand tests, looked through again and again."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def _backend(item: pytest.Item) -> object:
     """Which one it is for, if it asks for one."""
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return _backend_of(item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {})
+
+
+def _backend_of(params: Mapping[str, object]) -> object:
     return params.get("anyio_backend") or params.get("backend")
 
 

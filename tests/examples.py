@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
+import pytest
 from hypothesis import settings
 
 USUAL = 100
@@ -17,6 +18,12 @@ def use(*, each_time: bool) -> None:
     # Other tests want the processor, too, so a deadline would pass by itself; a test that hangs has its own timeout.
     settings.register_profile("beside others", deadline=None, max_examples=EACH_TIME if each_time else USUAL)
     settings.load_profile("beside others")
+    if each_time:  # Hypothesis also tries the constants of our code: to find them takes each worker three seconds
+        pytest.MonkeyPatch().setattr("hypothesis.internal.conjecture.providers.is_local_module_file", _never)
+
+
+def _never(_path: str) -> bool:
+    return False
 
 
 def examples(whole: int) -> int:

@@ -56,9 +56,10 @@ def test_discord_is_known_to_its_adapter_only() -> None:
     strange: list[str] = []
     for path in sorted(TREE.rglob("*.py")):
         file = path.relative_to(TREE).as_posix()
-        if file.startswith("platforms/discord/"):
+        source = path.read_text()
+        if file.startswith("platforms/discord/") or not _WORDS.search(source):
             continue
-        for name in sorted(set(names_in(ast.parse(path.read_text())))):
+        for name in sorted(set(names_in(ast.parse(source)))):
             if name.startswith(_ADAPTER):
                 if file not in IMPORT_THE_ADAPTER:
                     strange.append(f"{file} imports {name}")

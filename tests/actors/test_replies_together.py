@@ -198,6 +198,7 @@ async def test_a_reply_that_the_ledger_had_no_room_for_is_posted_once_when_there
         assert (reply.channel_id, reply.text) == (ChannelId(question.id), "How do I start?")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("step", ["begin", "thread_made", "part_sent", "finished"])
 async def test_a_reply_that_the_ledger_had_no_room_for_is_posted_once_by_the_next_start(
     tmp_path: Path, step: str

@@ -185,6 +185,7 @@ def settings_of(folder: Path, over: dict[str, dict[str, Any]]) -> Settings:
 
 
 # It fails where a withdrawal or a forgetting of the writer leaves the replies alone, which was tried by hand.
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "changes",
     [

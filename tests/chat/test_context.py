@@ -394,6 +394,7 @@ async def test_lines_follow_the_reply_before_them() -> None:
     assert split_by_target([]) == []
 
 
+@pytest.mark.rest
 async def test_each_of_many_replies_in_one_batch_finds_what_it_answers() -> None:
     world = World()
     questions: list[ChatMessage] = []

@@ -40,6 +40,7 @@ def test_what_lies_free_below_something_in_use_goes_back_to_the_system() -> None
     assert after < 10
 
 
+@pytest.mark.rest
 def test_the_collector_passes_over_what_was_there_for_as_long_as_that_is_set_aside() -> None:
     was_there = {"a": [1]}
     with set_aside():

@@ -164,6 +164,7 @@ def planted(seed: int, marks: Marks) -> Town:
     return town
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.rest)])
 async def test_no_prompt_holds_anything_that_was_said_edited_or_named_later(tmp_path: Path, seed: int) -> None:
     marks = Marks()

@@ -219,6 +219,7 @@ async def test_an_answered_thread_becomes_a_nugget_and_a_fact_once_it_is_quiet(t
     assert nugget.status == "COMMUNITY_OPINION"
 
 
+@pytest.mark.rest
 async def test_nothing_is_read_where_it_is_off(tmp_path: Path) -> None:
     scene = Scene(tmp_path, from_questions=False)
     await scene.told()
@@ -241,6 +242,7 @@ async def test_a_question_that_nobody_took_further_costs_no_call(tmp_path: Path)
     assert scene.model.read == []
 
 
+@pytest.mark.rest
 async def test_a_restart_goes_on_where_the_ledger_was_left_and_reads_nothing_twice(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     await scene.told()
@@ -312,6 +314,7 @@ async def test_a_deletion_withdraws_also_while_discord_shows_nothing(tmp_path: P
         assert await scene.learned() == ([], [])
 
 
+@pytest.mark.rest
 async def test_an_edited_message_is_learned_anew(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     thread = await scene.told()
@@ -337,6 +340,7 @@ async def test_a_thread_in_which_the_team_answers_is_the_archive_s_alone(tmp_pat
     assert [each.status for each in nuggets] == ["FACT"]
 
 
+@pytest.mark.rest
 async def test_one_that_was_captured_before_it_was_quiet_is_never_read(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     async with scene.at_work() as events:
@@ -348,6 +352,7 @@ async def test_one_that_was_captured_before_it_was_quiet_is_never_read(tmp_path:
     assert [each.conversation_id for each in nuggets] == [f"thread_{thread}"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("by", "running"),
     [
@@ -386,6 +391,7 @@ async def test_forgetting_reaches_what_a_thread_taught(tmp_path: Path, by: str, 
     assert "restart" not in scene.model.read[-1]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("why", ["closed", "refused", "gone", "no history"])
 async def test_a_thread_that_cannot_be_read_is_passed_over_and_the_next_one_is_read(tmp_path: Path, why: str) -> None:
     scene = Scene(tmp_path)
@@ -413,6 +419,7 @@ async def test_a_thread_that_cannot_be_read_is_passed_over_and_the_next_one_is_r
     assert nugget.channel_id == other
 
 
+@pytest.mark.rest
 async def test_what_no_model_could_read_is_tried_again_when_its_time_has_come(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.model.next(EXTRACT, ModelReplyError("the reply is no JSON"))
@@ -440,6 +447,7 @@ async def test_turned_off_what_changes_is_withdrawn_and_not_read(tmp_path: Path)
     assert len(scene.model.read) == 1
 
 
+@pytest.mark.rest
 async def test_of_a_thread_only_ids_are_kept_beside_what_it_taught(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.model.always(EXTRACT, ExtractOut(nuggets=(), facts=()))

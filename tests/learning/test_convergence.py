@@ -100,6 +100,7 @@ async def library(tmp_path: Path) -> AsyncGenerator[Library]:
         yield library
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("replies", [False, True])
 async def test_twenty_captures_of_one_growing_conversation_leave_one_block(library: Library, *, replies: bool) -> None:
     """In a thread each capture holds all that was said; in a chain of replies, the end of it, which names it anew."""

@@ -44,6 +44,7 @@ def taught(team: Team, *topics: str) -> None:
         team.archived(topic, str(n), after=n)
 
 
+@pytest.mark.rest
 async def test_it_knows_what_the_library_of_today_took(team: Team) -> None:
     taught(team, *(["gpu", "disk", "fan"] * 7))
     team.archived("gpu", "and more", conversation="thread_1")

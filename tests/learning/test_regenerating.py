@@ -313,6 +313,7 @@ async def test_what_is_rejected_while_the_library_is_rebuilt_is_not_in_the_new_o
     assert isinstance(team.knowledge.of(pairs[0].qa_id), Rejected)
 
 
+@pytest.mark.rest
 async def test_it_tells_what_it_cost(team: Team) -> None:
     usage = Usage()
 

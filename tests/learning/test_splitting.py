@@ -208,6 +208,7 @@ async def test_killed_at_any_step_all_blocks_have_moved_and_their_decisions_say_
     assert seen == [False, True]
 
 
+@pytest.mark.rest
 @settings(deadline=None, max_examples=examples(40))
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=80), st.integers(300, 6000))
 def test_the_outline_keeps_its_bound_and_its_lines_whatever_is_asked(questions: list[str], max_chars: int) -> None:

@@ -159,6 +159,7 @@ async def test_a_host_that_stalls_is_left_after_the_time(cdn: CdnDouble) -> None
     assert "0.2 s" in str(error)
 
 
+@pytest.mark.rest
 async def test_a_body_that_trickles_for_ever_is_left_after_the_time(cdn: CdnDouble) -> None:
     limits = ImageLimits(max_bytes=1 << 40, seconds=0.2)
     error = await failure(cdn, cdn.attachment("a.png", Served(endless=True)), limits)

@@ -40,6 +40,7 @@ async def test_a_job_that_a_dead_process_had_begun_is_done_at_the_next_start(tmp
     assert (outcome.error, outcome.exit_code) == (None, 0)
 
 
+@pytest.mark.rest
 async def test_what_was_decided_is_not_asked_again_at_the_next_start(tmp_path: Path) -> None:
     def teach(sandbox: Sandbox, question: str, answer: str) -> None:
         sandbox.say("mira", answer, reply_to=sandbox.say("bob", question).id)
@@ -89,6 +90,7 @@ async def settled(sandbox: Sandbox, events: Watching, channel_id: ChannelId) -> 
     await events.one_of(object, after=len(events.told), where=lambda told: isinstance(told, Batch | CapturedPair))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("what", ["capture", "regenerate"])
 async def test_who_follows_looks_when_a_command_has_changed_something(tmp_path: Path, what: str) -> None:
     """The next look would be ten minutes away."""

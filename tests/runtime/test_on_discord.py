@@ -270,6 +270,7 @@ async def test_a_reply_and_a_second_line_a_correction_and_a_forum_answer_are_cap
     assert not any("webhook" in turn.text for pair in stage.seen.all_of(CapturedPair) for turn in pair.turns)
 
 
+@pytest.mark.rest
 async def test_a_mode_silences_a_channel_and_not_the_learning(stage: Stage) -> None:
     discord = stage.discord
     modes = [{"id": discord.help.id, "mode": "capture_only"}, {"id": discord.general.id, "mode": "off"}]
@@ -315,6 +316,7 @@ async def _own(stage: Stage, author: User) -> Message:
 # Posting.
 
 
+@pytest.mark.rest
 async def test_an_answer_goes_into_the_thread_that_is_there_and_nowhere_where_the_team_was_faster(stage: Stage) -> None:
     discord = stage.discord
     async with stage.up():

@@ -225,6 +225,7 @@ async def test_erased_it_stands_in_no_byte_of_the_folder_and_all_else_is_as_it_w
         assert len(work.stores.archive) == 4
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("erase", [False, True])
 async def test_it_does_not_come_back_by_a_regeneration_nor_when_the_thread_is_read_again(
     shop: Shop, *, erase: bool

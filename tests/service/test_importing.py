@@ -206,6 +206,7 @@ async def test_files_are_named_and_never_fetched(tmp_path: Path) -> None:
     assert texts(archived(tmp_path)[0]) == ["User: [image: error.png]", "Team: Install the driver."]
 
 
+@pytest.mark.rest
 async def test_a_second_import_archives_nothing_and_asks_no_model(tmp_path: Path) -> None:
     chat = Chat()
     for n in range(30):
@@ -407,6 +408,7 @@ def world_of(sandbox: Sandbox, chat: Chat, messages: list[ChatMessage]) -> None:
     chat.guild = sandbox.guild_id
 
 
+@pytest.mark.rest
 async def test_what_was_captured_live_and_is_imported_later_changes_nothing(tmp_path: Path) -> None:
     clock = HandClock(NOON)
     sandbox = Sandbox(clock, team=["maya"])

@@ -79,6 +79,7 @@ async def test_what_was_edited_or_deleted_while_it_was_down_is_learned_anew_or_w
     assert len(read) <= 4, "a page, and one look for what is not on it; the others are of the start"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("fault", ["403", "empty"])
 async def test_what_it_may_not_read_after_it_was_down_is_not_taken_for_deleted(
     stage: Stage, fault: str, caplog: pytest.LogCaptureFixture
@@ -102,6 +103,7 @@ async def test_what_it_may_not_read_after_it_was_down_is_not_taken_for_deleted(
     assert "They use 7071." in topics(stage)
 
 
+@pytest.mark.rest
 async def test_a_server_that_is_served_no_more_makes_no_look_go_further_back(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -343,6 +343,7 @@ async def test_an_edit_that_cannot_be_taken_in_is_told_and_changes_nothing(
         assert (settings.paths.topics / ".spool.txt.edited").exists()
 
 
+@pytest.mark.rest
 async def test_text_files_that_were_half_written_are_finished_and_taken_for_nobody_s_edits(tmp_path: Path) -> None:
     steps = 0
     for steps in range(99):

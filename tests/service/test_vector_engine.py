@@ -81,6 +81,7 @@ async def test_the_running_bot_copies_what_it_learns_by_itself(settings: Setting
         assert "car will not start" in texts(qdrant)
 
 
+@pytest.mark.rest
 async def test_what_is_forgotten_while_the_engine_is_away_is_deleted_once_it_is_back(
     settings: Settings, qdrant: QdrantDouble
 ) -> None:

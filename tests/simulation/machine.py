@@ -26,6 +26,7 @@ from trio.testing import MockClock
 T = TypeVar("T")
 
 _PATIENCE = 10.0  # real seconds for one write
+_A_MOMENT = 0.0001  # real seconds between two looks at whether a write is done: to look all the time slows it down
 
 
 class SimulatedTime:
@@ -79,7 +80,7 @@ class _Writer(trio.abc.Instrument):
         end = monotonic() + _PATIENCE
         while not wakes.queue:
             assert monotonic() < end, "the database's writer thread does not answer"
-            sleep(0)
+            sleep(_A_MOMENT)
         with wakes.lock:  # the loop itself is woken by now
             self._closing = self._closing and bool(self._open)
 

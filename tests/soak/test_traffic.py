@@ -17,6 +17,7 @@ def _first(folder: Path, n: int = 6000) -> list[Line]:
     return list(islice(lines(Random("seed"), folder), n))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("recorded", [True, False])
 def test_there_is_always_more_to_say_and_each_reply_is_to_somebody_else_nearby(
     *, recorded: bool, tmp_path: Path

@@ -209,6 +209,7 @@ async def test_of_all_collected_tricks_none_makes_a_connection_to_what_is_not_pu
     assert refused > 100
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 @pytest.mark.skipif(not ADVERSARIAL.exists(), reason="the evaluation data is not here")
 async def test_all_collected_tricks_as_redirects_lead_nowhere_that_is_not_public() -> None:

@@ -369,6 +369,7 @@ def test_a_pdf_that_grows_when_it_is_unpacked_is_given_up(tmp_path: Path) -> Non
     assert time.monotonic() - started < 60
 
 
+@pytest.mark.rest
 def test_a_long_pdf_is_cut_at_the_bound_and_not_after_the_page() -> None:
     pytest.importorskip("pypdf")
     assert len(files.pdf_text(written_pdf("word " * 3000, ""), 7999)) == 7999

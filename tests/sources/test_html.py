@@ -114,6 +114,7 @@ def test_a_page_that_hides_how_hard_it_is_costs_no_more_than_the_bound(
     assert time.monotonic() - started[1] < 20
 
 
+@pytest.mark.rest
 def test_a_long_page_is_read_as_a_short_one_is() -> None:
     long = PAGE.replace("</main>", "<p>And more.</p>" * 1000 + "</main>")
     assert read_html(long, "https://drum.example/docs/install").text.startswith(

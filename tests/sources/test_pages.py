@@ -382,6 +382,7 @@ def counting(runs: Path, then: str) -> tuple[str, ...]:
 IN_VAIN = "print('<title>App</title><div id=root></div>')"
 
 
+@pytest.mark.rest
 async def test_a_page_that_cannot_be_rendered_is_tried_at_growing_pauses_and_asked_for_by_its_validators(
     desk: Desk, tmp_path: Path
 ) -> None:
@@ -422,6 +423,7 @@ async def test_a_page_that_cannot_be_rendered_is_tried_at_once_when_it_changes_a
     assert desk.entry("/a").fetch_status == "rendered"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("shell", [TAGGED, pytest.param(SHELL, marks=pytest.mark.rest)])
 async def test_a_page_whose_rendering_brings_no_more_is_rendered_once_and_again_when_it_changed(
     desk: Desk, tmp_path: Path, shell: Served
@@ -484,6 +486,7 @@ async def test_a_page_that_redirects_to_a_private_place_is_never_rendered(desk: 
     assert "not fetched" in (desk.entry("/a").fetch_status or "")
 
 
+@pytest.mark.rest
 async def test_no_more_than_two_pages_are_rendered_at_a_time(desk: Desk, tmp_path: Path) -> None:
     links: list[str] = []
     for n in range(6):

@@ -90,6 +90,7 @@ async def everything(db: AnyDatabase) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_each_row_of_each_table_is_copied_to_either_engine_and_back(tmp_path: Path) -> None:
     with fail_after(60):

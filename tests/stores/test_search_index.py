@@ -89,6 +89,7 @@ async def test_each_part_is_found_where_it_is_wanted_also_once_a_document_is_of_
             await check(store)
 
 
+@pytest.mark.rest
 async def test_many_puts_leave_pieces_that_are_one_once_optimized_and_the_same_is_found(tmp_path: Path) -> None:
     pieces = "select count(distinct segid) from search_{}_idx"
     with fail_after(10):

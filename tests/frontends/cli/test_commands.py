@@ -211,6 +211,7 @@ def test_config_names_the_settings(intern: Intern) -> None:
     assert intern("--config", "gone.toml", "index").err.startswith("intern: gone.toml: there is no such file")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
@@ -289,6 +290,7 @@ def test_a_closed_pipe_ends_quietly_with_0(sources: Path, arguments: list[str]) 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 @pytest.mark.parametrize(
     "arguments",

@@ -118,6 +118,7 @@ ending_well(lambda: int("many"))
 """
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
 @pytest.mark.parametrize("set_up", ["", pytest.param("configure(log_format='json')", marks=pytest.mark.rest)])
 def test_a_bug_ends_with_70_even_where_nobody_can_be_told(set_up: str) -> None:
@@ -127,6 +128,7 @@ def test_a_bug_ends_with_70_even_where_nobody_can_be_told(set_up: str) -> None:
     assert done.returncode == 70
 
 
+@pytest.mark.rest
 def test_an_installation_that_lacks_what_logs_are_written_with_is_a_bug_that_is_told() -> None:
     code = "import sys; sys.modules['structlog'] = None\nfrom intern.frontends.cli import main; main()"
     done = subprocess.run(

@@ -158,6 +158,7 @@ def test_what_intern_brings_is_sound(intern: Intern) -> None:
     assert json.loads(intern("prompts", "check", "--json").out) == {"sound": ALL, "faults": [], "notes": []}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("user", "said"),
     [
@@ -209,6 +210,7 @@ def test_blocks_are_looked_at(intern: Intern, mine: Path, text: str, said: str) 
     assert said in err
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import anyio
+import pytest
 
 from intern.service.intern import open_intern
 from intern.settings.loading import load_settings
@@ -25,6 +26,7 @@ def _everything(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.rest
 def test_a_dry_run_says_what_it_costs_and_changes_nothing(intern: Intern, folder: Path) -> None:
     anyio.run(_taught)
     with endpoint_double() as endpoint:

@@ -58,6 +58,7 @@ def test_a_document_that_is_new_changed_or_gone_is_searched_as_it_is_now(intern:
     assert intern("search", "lumen").code == 1
 
 
+@pytest.mark.rest
 def test_a_search_asks_no_model_to_describe_what_it_finds_changed(intern: Intern, sources: Path) -> None:
     with endpoint_double(lambda _: Reply(content={"description": "About the relay."})) as endpoint:
         Path("intern.toml").write_text(

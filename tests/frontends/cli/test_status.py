@@ -123,6 +123,7 @@ def test_sources_of_a_folder_that_is_away_are_not_told_as_gone_and_still_found(i
     assert [intern("search", text).out for text in ("port", "spools")] == found
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
 def test_the_log_level_that_is_set_holds_for_commands(intern: Intern, level: str) -> None:
     archived(1)

@@ -90,6 +90,7 @@ def test_a_data_folder_keeps_what_was_learned(intern: Intern, temporary: Path) -
     assert "chronyc makestep" in out
 
 
+@pytest.mark.rest
 def test_whatever_the_settings_say_nothing_is_written_outside(intern: Intern, folder: Path) -> None:
     keys = ("index_path", "index_cache_path", "team_raw_dir", "team_topics_dir", "team_index_path")
     outside = "\n".join(f'{key} = "{folder}/outside/{key}"' for key in (*keys, "team_index_cache_path"))
@@ -196,6 +197,7 @@ def test_an_endpoint_that_refuses_is_told_in_the_margin(intern: Intern) -> None:
     assert "stays silent: the model cannot be asked now" in out
 
 
+@pytest.mark.rest
 def test_an_endpoint_is_asked_if_there_is_one(intern: Intern) -> None:
     with endpoint_double() as endpoint:
         Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\n')

@@ -103,6 +103,7 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
                 await client.get("/healthz")
 
 
+@pytest.mark.rest
 async def test_its_figures_agree_with_those_of_status_and_metrics(discord: DiscordDouble, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, discord)
     async with at_work(settings, discord) as (client, seen):

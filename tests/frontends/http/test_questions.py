@@ -172,6 +172,7 @@ async def test_gaps_are_exported_as_markdown_in_which_no_word_is_markup(own: Sit
     assert "## \\# \\<b\\>Why\\</b\\> \\[x\\](http://e)?\n" in shown.text
 
 
+@pytest.mark.rest
 async def test_a_page_of_many_questions_is_small_and_quick(own: Site) -> None:
     questions, feedback = own.writer.stores.questions, FeedbackStore(own.db, clock=own.clock)
     for n in range(900):

@@ -152,6 +152,7 @@ async def test_what_is_spent_of_each_budget_is_drawn_for_eyes_and_told_to_screen
     ]
 
 
+@pytest.mark.rest
 async def test_what_passes_the_gateway_is_noted_and_a_deleted_question_is_not_shown_any_more(own: Site) -> None:
     asked = samples.message(OPEN[2], n=10_002)
     gateway = own.overheard._gateway
@@ -398,6 +399,7 @@ async def test_a_login_leads_to_the_page_that_was_wanted_and_to_no_other_site(
         assert (await client.get("/login", params={"next": wanted})).headers["Location"] == leads
 
 
+@pytest.mark.rest
 async def test_who_guesses_tokens_as_a_program_is_made_to_wait_too(guarded: Site) -> None:
     async with guarded.client() as client:
         wrong, right = ({"Authorization": f"Bearer {token}"} for token in ("guess", TOKEN))
@@ -532,6 +534,7 @@ async def test_a_host_that_is_not_this_machine_is_told_with_what_to_change(page:
 # What strangers wrote.
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not STRINGS.exists(), reason="the hostile strings are not at hand")
 async def test_no_stranger_s_text_becomes_part_of_a_page(tmp_path: Path) -> None:
     signs = re.compile(r"[<>\"'&\x00-\x08\x80-\x9f\u202a-\u202e\ud800-\udfff]")
