@@ -8,6 +8,7 @@ counts as wrong; the score is calibrated on the first half of the questions, and
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -66,10 +67,14 @@ def _without_drift() -> Iterator[Figure]:
 
 def _given(seed: int, answers: int, line: Callable[[float], float]) -> tuple[float, float]:
     """Return the shares of questions that get an answer, and of these that are wrong, in one history."""
-    judged = _history(Random(seed), answers, line)
-    if (found := threshold_for(judged, BOUND)) is not None:
-        return _truth(line, found.score)
-    return (0.0, 0.0) if none_keeps(judged, BOUND) else _truth(line, 0.0)
+    least = _least(_history(Random(seed), answers, line), BOUND)
+    return (0.0, 0.0) if least == math.inf else _truth(line, least)
+
+
+def _least(judged: Sequence[Judged], bound: float) -> float:
+    """Return the least score of answers that are given: 0 for all, infinity for none."""
+    found = threshold_for(judged, bound)
+    return found.score if found is not None else math.inf if none_keeps(judged, bound) else 0.0
 
 
 def _keeping(given: Sequence[tuple[float, float]]) -> float:
@@ -103,9 +108,10 @@ def _real(folder: Path) -> Iterator[Figure]:
     yield Figure("real history: judged answers", len(judged), "")
     yield Figure("real history: wrong, of the later half without a score", mean(each.wrong for each in late), "")
     for bound in (BOUND, 0.2, 0.3, 0.5):
-        found = threshold_for(early, bound)
-        given = [each.wrong for each in late if found is None or each.score >= found.score]
-        name = f"real history, bound {bound:.0%}{'' if found else ' (no score can be shown)'}"
+        least = _least(early, bound)
+        given = [each.wrong for each in late if each.score >= least]
+        how = {0.0: " (too few to tell: all)", math.inf: " (no score keeps to it: none)"}.get(least, "")
+        name = f"real history, bound {bound:.0%}{how}"
         yield Figure(f"{name}: answered, of the later half", len(given) / max(len(late), 1), "")
         yield Figure(f"{name}: wrong, of these", mean(given) if given else 0.0, "")
 

@@ -36,6 +36,11 @@ ANYONE = "anyone"
 class KeptHit(Hit, frozen=True, kw_only=True, array_like=True):
     """A hit with the name of its text, and without those of its fields: there are sixteen in each recording."""
 
+    def whole(self, texts: Mapping[str, str]) -> Hit:
+        """Return it with its text; empty where that is lost."""
+        told = structs.replace(self, text=texts.get(self.text, ""))
+        return msgspec.convert(told, Hit, from_attributes=True)
+
 
 class Searched(Struct, frozen=True, kw_only=True):
     """A search and its hits; None where it failed."""
@@ -126,9 +131,7 @@ class Tape:
         default_factory=list[tuple[str, int, "Sequence[Hit] | None"]]
     )
     recalled: list[Recalled] = field(default_factory=list[Recalled])
-    read: dict[SourceId, SourceText | KnowledgeError] = field(
-        default_factory=dict[SourceId, SourceText | KnowledgeError]
-    )
+    read: _Read = field(default_factory=_Read)
     links: dict[SourceId, str | None] = field(default_factory=dict[SourceId, "str | None"])
     likes: list[Liked] = field(default_factory=list[Liked])
     made: list[Made] = field(default_factory=list[Made])
@@ -370,7 +373,7 @@ class _Kept:
     async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
         for each in self._answered.searched:
             if each.query == query and limit <= each.limit:
-                return each.hits and [structs.replace(hit, text=self._texts[hit.text]) for hit in each.hits[:limit]]
+                return each.hits and [hit.whole(self._texts) for hit in each.hits[:limit]]
         raise self._lacks("a search")
 
     async def learned(self, query: str, /) -> Learned:

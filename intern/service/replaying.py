@@ -10,15 +10,15 @@ from typing import Any, cast
 import msgspec
 from anyio import CapacityLimiter, create_task_group
 from anyio.to_thread import run_sync
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from intern.answering.recording import Answered, RecordedModel, Replay
 from intern.answering.workflow import Answerer
-from intern.core import records
 from intern.core.errors import ConfigError, InternError
 from intern.core.ids import MessageId, SourceId
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Citation
 from intern.core.progress import tell
+from intern.core.records import Hit
 from intern.core.text.masking import encoded
 from intern.models.prompt import Model
 from intern.models.recording import Call
@@ -40,14 +40,6 @@ class Line(Struct, frozen=True):
 
     speaker: str
     """`asker`, `member` or `bot`."""
-    text: str
-
-
-class Hit(Struct, frozen=True, kw_only=True):
-    """A passage that the search proposed."""
-
-    source_id: SourceId
-    likeness: float | None
     text: str
 
 
@@ -85,7 +77,7 @@ class Why(Struct, frozen=True, kw_only=True):
     searched: str | None = None
     """What the search was asked; None where nothing was searched."""
     hits: tuple[Hit, ...] | None = ()
-    """None where the search failed."""
+    """The passages that the search proposed; None where it failed."""
     learned: tuple[SourceId, ...] = ()
     """Nuggets and facts that fitted."""
     read: tuple[SourceId, ...] = ()
@@ -208,7 +200,7 @@ class Recordings:
             addressed=answered.addressed,
             entries=answered.entries,
             searched=None if search is None else search.query,
-            hits=None if hits is None else tuple(_hit(hit, texts) for hit in hits),
+            hits=None if hits is None else tuple(hit.whole(texts) for hit in hits),
             learned=(*(nugget.source_id for nugget in nuggets), *(fact.source_id for fact in facts)),
             read=tuple(each.source_id for each in answered.sources),
             unreadable=answered.unreadable,
@@ -236,11 +228,11 @@ class Recordings:
         )
         texts = await self._store.texts(recorded)
         if recorded.unfit or len(texts) < len(recorded.texts):
-            return msgspec.structs.replace(again, unfit=recorded.unfit or _FORGOTTEN)
+            return structs.replace(again, unfit=recorded.unfit or _FORGOTTEN)
         replayed = await replay.again(answered, texts)
         if replay.model is not None and replayed.result.reason in COULD_NOT_LOOK:
-            return msgspec.structs.replace(again, unfit=f"it could not look ({replayed.result.reason})")
-        return msgspec.structs.replace(
+            return structs.replace(again, unfit=f"it could not look ({replayed.result.reason})")
+        return structs.replace(
             again,
             # Without the reply to a changed prompt, there is no answer, and no silence either.
             now="" if replayed.changed and replay.model is None else _outcome(replayed.result),
@@ -326,10 +318,6 @@ def _lines(answered: Answered) -> Iterable[Line]:
         speaker = "bot" if message.role == "assistant" else "asker" if message.author_id == asker else "member"
         files = (f"[attached: {file.filename}]" for file in message.attachments)
         yield Line(speaker, "\n".join(filter(None, (message.text, *files))))
-
-
-def _hit(hit: records.Hit, texts: Mapping[str, str]) -> Hit:
-    return Hit(source_id=hit.source_id, likeness=hit.likeness, text=texts.get(hit.text, ""))
 
 
 def _said(call: Call, texts: Mapping[str, str]) -> Said:

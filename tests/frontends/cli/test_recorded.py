@@ -80,7 +80,9 @@ def test_why_lists_the_newest_and_shows_one_by_its_message_or_link(intern: Inter
     assert "\x1b" not in out
     assert "You are the support bot" not in out
     assert "You are the support bot" in intern("why", asked[0], "--full").out
-    assert json.loads(intern("why", asked[0], "--json").out)[0]["said"][0]["model"] == "m"
+    (told,) = json.loads(intern("why", asked[0], "--json").out)
+    assert told["said"][0]["model"] == "m"
+    assert told["hits"][0]["source_id"] == "kb:ports.md"
     assert "that is no question" in intern("why", asked[1]).out
 
 

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec import structs
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from intern.core.records import Filed, Rejected
 from intern.frontends.http.shell import PAGES
+from intern.lab.report import page_of
 from intern.service.monitoring import Check
 from tests.eval.hostile import STRINGS, strings
 from tests.frontends.http.chromium import CHROMIUM, WANTED, chromium
 from tests.frontends.http.site import OPEN, QUESTIONS, Site, site
+from tests.lab.test_report import answered, backtest
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
@@ -129,6 +132,7 @@ async def test_every_page_fits_its_window_has_no_barrier_and_complains_of_nothin
             await page.goto(path)
             assert (path, await overflow(page)) == (path, 0)
             assert await page.locator("h1").count() == 1
+            assert await page.locator("polyline.curve").count() == (path == "/system")
             parts = path.strip("/").split("/")
             name = parts[0].replace("?days=", "home-") + ("-one" if len(parts) > 1 else "") or "home"
             await page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}-{width}.png", full_page=True)
@@ -139,6 +143,27 @@ async def test_every_page_fits_its_window_has_no_barrier_and_complains_of_nothin
                 assert (path, await page.evaluate(_SMALL)) == (path, [])
         ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(245, 247, 249)") is (scheme == "light")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+async def test_the_report_of_a_backtest_shows_the_calibration_curve_without_any_request(
+    browser: Browser, tmp_path: Path, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    report = tmp_path / "backtest.html"
+    given = (answered(n, 0.5, "differed" if n % 9 == 0 and n < 120 else "agreed") for n in range(200))
+    scored = (structs.replace(each, score=n / 200) for n, each in enumerate(given))
+    report.write_bytes(page_of(structs.replace(backtest(*scored), max_wrong=0.05)))
+    context = await browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = await context.new_page()
+    watched = Watched(page, report.as_uri())
+    await page.goto(report.as_uri())
+    assert await page.locator("svg.plot polyline.curve").count() == 1
+    assert await overflow(page) == 0
+    await page.screenshot(path=SCREENSHOTS / f"backtest-{scheme}-{width}.png", full_page=True)
+    await context.close()
+    assert watched.complaints == []
 
 
 async def test_the_days_of_a_plot_are_read_by_keyboard_and_pointer(browser: Browser, tmp_path: Path) -> None:
