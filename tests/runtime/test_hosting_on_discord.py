@@ -15,6 +15,7 @@ import pytest
 from anyio import Event, create_task_group, fail_after
 from msgspec.structs import replace
 
+from intern.core.clock import SystemClock
 from intern.frontends.http.server import page_beside
 from intern.runtime import hosting
 from intern.runtime.hosted_bot import hosting_on_discord
@@ -25,7 +26,7 @@ from intern.settings.loading import load_settings
 from tests.double.discord import DiscordDouble
 from tests.double.payloads import guild_event
 from tests.double.world import Guild
-from tests.fakes import HandClock
+from tests.engines import Schemas
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -41,13 +42,13 @@ def anyio_backend() -> str:
 class Hotel:
     """A process that hosts each server of the double."""
 
-    def __init__(self, folder: Path, discord: DiscordDouble, page: int = 0) -> None:
-        self.folder, self.discord, self.clock = folder, discord, HandClock()
+    def __init__(self, folder: Path, discord: DiscordDouble, *, page: int = 0, url: str = "") -> None:
+        self.folder, self.discord, self.clock = folder, discord, SystemClock()
         self.settings = replace(
             load_settings(
                 environ={},
                 overrides={
-                    "data": {"dir": str(folder)},
+                    "data": {"dir": str(folder), "url": url},
                     "hosting": {"enabled": True},
                     "llm": {"provider": "offline"},
                     "embeddings": {"provider": "none"},
@@ -75,7 +76,7 @@ class Hotel:
 
     @asynccontextmanager
     async def up(self, *names: str) -> AsyncGenerator[Hosting]:
-        stop = Event()
+        self.stop = stop = Event()
         beside = page_beside(self.settings) if self.settings.page.enabled else None
         with fail_after(60):
             async with (
@@ -83,8 +84,9 @@ class Hotel:
                 create_task_group() as tg,
             ):
                 tg.start_soon(partial(self.hosting.run, stop=stop))
-                await self.discord.wait_ready(len(self.discord.gateway.identifies) + 1)
-                await self.until(lambda: {*names} == {*self.hosting.communities.names})
+                if names:
+                    await self.discord.wait_ready(len(self.discord.gateway.identifies) + 1)
+                    await self.until(lambda: {*names} == {*self.hosting.communities.names})
                 yield self.hosting
                 stop.set()
 
@@ -104,6 +106,11 @@ class Hotel:
         registry = self.hosting.registry
         made = await registry.change(name, lambda each: replace(each, chosen=chosen))
         await self.until(lambda: self.hosting.communities.get(name) == community_of(made))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether each shard that it holds has a session."""
+        return bool(self.hosting._chat.is_open)
 
     async def until(self, met: Callable[[], object]) -> None:
         while not met():  # noqa: ASYNC110 the database and the archive tell nothing
@@ -199,3 +206,33 @@ async def test_the_page_lists_communities_and_the_metrics_name_none(tmp_path: Pa
             assert 'intern_ai_requests_total{result="answered"} 1.0' in told
             assert discord.guild.id not in told
             assert "Community" not in told
+
+
+async def test_a_process_takes_over_the_shards_of_one_that_stops_with_all_that_it_learned(
+    tmp_path: Path, postgres: Schemas
+) -> None:
+    async with DiscordDouble() as discord:
+        world = discord.world
+        world.shards, world.max_concurrency = 4, 4
+        other = world.new_guild("Other")
+        there = world.new_channel("help", guild=other)
+        with postgres.emptied() as schema:
+            url = postgres.url(schema)
+            first, second = (Hotel(tmp_path / name, discord, url=url) for name in ("first", "second"))
+            async with first.up("community", "other"):
+                await first.choose("community", discord={"team_role_ids": [discord.team_role.id]})
+                question = await discord.say(discord.alice, ZORB)
+                await discord.say(discord.tess, "Hold the blue key for ten seconds.", reply_to=question)
+                db = first.hosting._host.db.of("community")
+                kept = "select count(*) from decisions where community = :community"
+                while not await db.number(kept):  # noqa: ASYNC110 as in `until`
+                    await anyio.sleep(0.05)
+                async with second.up():
+                    await second.until(lambda: len(first.hosting._fenced) == len(second.hosting._fenced) == 2)
+                    first.stop.set()
+                    await second.until(lambda: {*second.hosting.communities.names} == {"community", "other"})
+                    await second.until(lambda: second.is_connected)
+                    asked = await discord.say(discord.bob, f"<@{discord.bot_id}> {ZORB}")
+                    assert "blue key" in (await discord.wait_for_answer(asked)).content
+                    strange = await discord.say(discord.bob, f"<@{discord.bot_id}> {ZORB}", channel=there)
+                    assert "blue key" not in (await discord.wait_for_answer(strange)).content
