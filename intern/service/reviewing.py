@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set as AbstractSet
 from datetime import datetime
+from functools import partial
 from itertools import chain
 
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
+from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import ConversationId, MessageId, QAId, TopicName
 from intern.core.records import CapturedPair, Parked, SearchFilter, TopicBlock, Turn, question_of
@@ -21,7 +23,9 @@ from intern.learning.prompts import answer_of, left_of
 from intern.learning.review import check_waits, pair_of
 from intern.search.finding import Finder
 from intern.service.browsing import Piece, compared, text_of
+from intern.service.databases import open_database
 from intern.service.stores import Stores
+from intern.settings.loading import Settings
 from intern.sources.library import message_link
 from intern.stores.sqlite.work import Retry, retry_of
 
@@ -117,6 +121,10 @@ class Reviewing:
             shown=len(shown),
             review=self._settings.kb.review,
         )
+
+    async def topics(self) -> dict[QAId, TopicName | None]:
+        """Return the topic of each conversation that waits, by its newest version."""
+        return {newest: (await self._seen(newest, older)).topic for newest, older in await run_sync(self._newest)}
 
     async def capture(self, qa_id: QAId) -> EditedCapture:
         """Return one capture that waits, to edit it. Raises ConfigError where there is none of that id."""
@@ -224,6 +232,12 @@ class Reviewing:
         server = pair.guild_id or (servers[0] if len(servers) == 1 else None)
         last = pair.message_ids[-1] if pair.message_ids else None
         return message_link(server, pair.channel_id, last, self._settings.discord.site) or ""
+
+
+async def topics_of_waiting(settings: Settings, clock: Clock) -> dict[QAId, TopicName | None]:
+    """Return the topic of each conversation that waits, as the page shows it. Raises KnowledgeError."""
+    async with await open_database(settings) as db:
+        return await Reviewing(await run_sync(partial(Stores, settings, db, clock, holds=False))).topics()
 
 
 def _is_close(block: TopicBlock, pair: CapturedPair) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from intern.core.clock import SystemClock
-from intern.core.ids import MessageId, QAId, UserId
+from intern.core.errors import ConfigError
+from intern.core.ids import MessageId, QAId, TopicName, UserId
 from intern.core.progress import tell
 from intern.core.records import Approved, Decision, Forgotten, Parked, Rejected, Turn, Withdrawn
-from intern.frontends.cli.options import Listing, ask_folder, json_option, reading, settings_of_folder
+from intern.frontends.cli.options import Listing, ask_folder, json_option, reading, run_work, settings_of_folder
 from intern.frontends.cli.output import say, show, show_each, show_json, show_result
 from intern.frontends.words import ago, became, minute
 
@@ -170,14 +172,32 @@ def _show_waiting(waiting: tuple[WaitingPair, ...]) -> None:
         say("nothing waits for review")
 
 
+_topic = click.option(
+    "--topic", metavar="NAME", help="All that is likely to be filed there: see `intern review topics`."
+)
+
+
+@review.command("topics")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def waiting_topics(*, as_json: bool) -> None:
+    """List the topics where captures that wait are likely to be filed, with their number."""
+    numbers = Counter(topic or "" for topic in _topics().values())
+    named = dict(sorted(numbers.items(), key=lambda each: (not each[0], -each[1], each[0])))
+    lines = [f"{number:4}  {name or '(no topic yet)'}" for name, number in named.items()]
+    show_result(named, lambda _: show("\n".join(lines)) if lines else say("nothing waits for review"), as_json=as_json)
+
+
 @review.command("approve")
 @_qa_ids
+@_topic
 @click.option("--all", "everything", is_flag=True, help="All that waits now, each conversation in its newest version.")
 @json_option
-def approve(*, qa_ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
+def approve(*, qa_ids: tuple[str, ...], topic: str | None, everything: bool, as_json: bool) -> None:
     """Have captures filed. Older versions of them need not wait any more."""
-    if everything == bool(qa_ids):
-        raise click.UsageError("say which: ids from `intern review`, or --all")
+    if [bool(qa_ids), topic is not None, everything].count(True) != 1:
+        raise click.UsageError("say which: ids from `intern review`, --topic, or --all")
+    if topic is not None:
+        qa_ids = _of_topic(topic)
     if everything:
         qa_ids = tuple(each.qa_id for each in _awaiting() if each.in_newer is None)
     _review("approve", qa_ids, as_json=as_json)
@@ -185,12 +205,34 @@ def approve(*, qa_ids: tuple[str, ...], everything: bool, as_json: bool) -> None
 
 @review.command("reject")
 @_qa_ids
+@_topic
 @json_option
-def reject(*, qa_ids: tuple[str, ...], as_json: bool) -> None:
-    """Have nothing learned from captures, ever."""
-    if not qa_ids:
-        raise click.UsageError("say which: ids from `intern review`")
+def reject(*, qa_ids: tuple[str, ...], topic: str | None, as_json: bool) -> None:
+    """Have nothing learned from captures, ever. With --topic, that includes their older versions."""
+    if bool(qa_ids) == (topic is not None):
+        raise click.UsageError("say which: ids from `intern review`, or --topic")
+    if topic is not None:
+        newest, waiting = _of_topic(topic), _awaiting()
+        conversations = {each.conversation_id for each in waiting if each.qa_id in newest}
+        qa_ids = tuple(each.qa_id for each in waiting if each.conversation_id in conversations)
     _review("reject", qa_ids, as_json=as_json)
+
+
+def _topics() -> dict[QAId, TopicName | None]:
+    settings = settings_of_folder()
+    if not _awaiting():  # and there may be no database
+        return {}
+    from intern.service.reviewing import topics_of_waiting
+
+    return run_work(topics_of_waiting, settings, SystemClock())
+
+
+def _of_topic(name: str) -> tuple[str, ...]:
+    """Return the newest version of each conversation that waits for the topic. Raises ConfigError where none does."""
+    found = tuple(qa_id for qa_id, topic in _topics().items() if topic == name)
+    if not found:
+        raise ConfigError(f"nothing that waits is likely to be filed under {name!r}; see `intern review topics`")
+    return found
 
 
 def _awaiting() -> tuple[WaitingPair, ...]:

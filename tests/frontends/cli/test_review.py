@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
 from intern.core.ids import QAId
-from intern.core.records import Approved, AwaitingReview, CapturedPair, Rejected, Turn, Withdrawn
+from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, Rejected, Turn, Withdrawn
 from intern.stores.archive import Archive
 from intern.stores.sqlite.knowledge import Knowledge
 from tests import samples
@@ -127,6 +127,23 @@ def test_all_approves_each_conversation_in_its_newest_version(intern: Intern) ->
     assert first.qa_id not in [line.split("  ")[1] for line in out.splitlines()]
     assert standing(first, second, newer) == ["Replaced", "Filed", "Filed"]
     assert not [each for each in known(DATA, Knowledge.all) if isinstance(each, Approved) and each.qa_id == first.qa_id]
+
+
+def test_all_of_a_topic_are_approved_or_rejected_and_the_others_wait(intern: Intern) -> None:
+    first, second = waiting(2)
+    intern("review", "approve", first.qa_id)
+    [filed] = known(DATA, lambda log: [decision for decision in log.all() if isinstance(decision, Filed)])
+    newer = fuller(first)
+    assert intern("review", "topics").out == f"   1  {filed.topic}\n   1  (no topic yet)\n"
+    assert json.loads(intern("review", "topics", "--json").out) == {filed.topic: 1, "": 1}
+    code, _, err = intern("review", "approve", "--topic", "nothing-of-that-name")
+    assert (code, "intern review topics" in err) == (2, True)
+    assert intern("review", "approve", "--topic", filed.topic).code == 0
+    assert standing(second, newer) == ["AwaitingReview", "Filed"]
+    newest = fuller(newer)
+    newest_of_all = fuller(newest)
+    assert intern("review", "reject", "--topic", filed.topic).code == 0
+    assert standing(second, newest, newest_of_all) == ["AwaitingReview", "Rejected", "Rejected"]
 
 
 @pytest.mark.parametrize("action", ["approve", "reject"])

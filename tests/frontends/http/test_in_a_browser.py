@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -166,6 +167,17 @@ async def test_the_report_of_a_backtest_shows_the_calibration_curve_without_any_
     assert watched.complaints == []
 
 
+async def test_the_login_fits_every_window_and_has_no_barrier(browser: Browser, tmp_path: Path) -> None:
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    async with site(tmp_path, token="a-token-of-the-operator", patience=180) as made:
+        for width, scheme in product((360, 768, 1920), schemes):
+            async with opened(browser, made, width=width, scheme=scheme) as page:
+                await page.goto("/knowledge")
+                await page.screenshot(path=SCREENSHOTS / f"login-{scheme}-{width}.png")
+                assert (await overflow(page), await barriers(page)) == (0, [])
+                assert width > 360 or await page.evaluate(_SMALL) == []
+
+
 async def test_the_days_of_a_plot_are_read_by_keyboard_and_pointer(browser: Browser, tmp_path: Path) -> None:
     async with site(tmp_path, past=True) as made, opened(browser, made) as page:
         await page.goto("/")
@@ -274,7 +286,6 @@ async def test_it_works_without_scripts_and_behind_a_token(browser: Browser, tmp
     ):
         await page.goto("/knowledge")
         assert page.url.endswith("/login?next=/knowledge")
-        await page.screenshot(path=SCREENSHOTS / "login-light-1280.png")
         await page.get_by_label("token").fill("a-token-of-the-operator")
         await page.get_by_role("button", name="Log in").click()
         await page.wait_for_url("**/knowledge")
