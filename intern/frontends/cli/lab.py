@@ -178,7 +178,7 @@ def backtest(
     together. Each question is asked knowing only what was known before it. All is done in a temporary folder: of the
     data folder only the documents are read, and nothing is posted. What it takes is not counted there: each run has a
     whole daily budget of its own. At its end, the data folder gets which answers were unlike the team's, and is
-    calibrated by that (see `intern calibrate`).
+    calibrated by that (see `intern calibrate`): if no score keeps to ai.max_wrong, the bot gives no answers any more.
 
     The summary goes to stdout, a report to backtest.html and backtest.json in the current folder. Those that are there
     already are not overwritten: it asks for another place before it starts; files named by --html and --result
