@@ -118,7 +118,7 @@ class TopicChange(Struct, frozen=True, kw_only=True):
     """The difference in words; empty where nothing of it may be shown any more."""
 
 
-class Figures(Struct, frozen=True, kw_only=True):
+class KnownCounts(Struct, frozen=True, kw_only=True):
     """How much is known, and what changed last."""
 
     topics: int
@@ -172,13 +172,13 @@ class Browsing:
         self._nuggets = NuggetStore(stores.db)
         self._finder = Finder(stores.search, embedder)
 
-    async def figures(self) -> Figures:
+    async def counts(self) -> KnownCounts:
         """Count what is known, and list the latest changes."""
         sources = await run_sync(self._sources)
         states = [each.state for each in sources]
         versions = await run_sync(self._knowledge.versions)
         changes = await run_sync(self._changes_of, None)
-        return Figures(
+        return KnownCounts(
             topics=len(versions),
             captures=len(self._archive),
             facts=await self._facts.count(FactFilter()),

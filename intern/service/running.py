@@ -22,7 +22,7 @@ from intern.answering.posted_answers import Outdated, PostedAnswers
 from intern.answering.workflow import Answers
 from intern.chat.checkpoints import Checkpoints
 from intern.core.errors import ConfigError
-from intern.core.ids import ChannelId, FactId, MessageId, QAId, position_of
+from intern.core.ids import FactId, MessageId, QAId, position_of
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext
 from intern.core.records import Parked
 from intern.core.text.masking import encoded
@@ -41,6 +41,7 @@ from intern.service.reviewing import Reviewing
 from intern.service.status import SHED, SourceStatus, sources_of
 from intern.service.writer import given_by
 from intern.sources.library import message_link
+from intern.stores.sqlite.outbox import OutdatedAnswer
 from intern.stores.sqlite.questions import Question
 from intern.stores.sqlite.traces import Counts
 from intern.stores.sqlite.work import retry_of
@@ -181,15 +182,15 @@ class Running(Standing):
         """List posted answers that their sources do not support any more, newest first."""
         found = await self.posted.outdated(_MOST_SHOWN)
         return OutdatedAnswers(
-            answers=tuple((each, self._link(each.answer.place, each.answer.message_id)) for each in found),
+            answers=tuple((each, self._link(each.answer)) for each in found),
             total=await self.stores.cited.count(),
             retracts=self.settings.ai.retract,
         )
 
-    def _link(self, channel_id: ChannelId, message_id: MessageId) -> str:
+    def _link(self, answer: OutdatedAnswer) -> str:
         servers = self.settings.discord.guild_ids
-        server = servers[0] if len(servers) == 1 else None
-        return message_link(server, channel_id, message_id, self.settings.discord.site) or ""
+        server = answer.guild_id or (servers[0] if len(servers) == 1 else None)
+        return message_link(server, answer.place, answer.message_id, self.settings.discord.site) or ""
 
     async def review(
         self,

@@ -100,7 +100,7 @@ def _topics(shell: Shell, running: Running) -> list[web.RouteDef]:
     async def overview(request: web.Request) -> web.Response:
         sought, kind = request.query.get("q", "").strip()[:500], _chosen(request, "kind", get_args(Kind))
         found = await browsing.search(sought, cast("Kind | None", kind or None), offset(request)) if sought else None
-        view = None if found else await browsing.figures()
+        view = None if found else await browsing.counts()
         return shell.page(request, "knowledge", "Knowledge", view=view, found=found, text=sought, kind=kind)
 
     async def topics(request: web.Request) -> web.Response:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.flow import Reply, ReplyTarget
-from intern.core.ids import ChannelId, MessageId, RoleId, SourceId, UserId
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId
 from intern.core.messages import Button
 from intern.core.text.masking import mask_secrets
 from intern.stores.database import Database, Transaction, Value
@@ -63,6 +63,7 @@ class OutdatedAnswer(Struct, frozen=True, kw_only=True):
     """A posted answer, some of whose citations do not stand any more."""
 
     question_id: MessageId
+    guild_id: GuildId | None
     place: ChannelId
     """The channel or thread that holds the answer."""
     message_id: MessageId
@@ -179,7 +180,7 @@ COUNT_OUTDATED = f"select count(*) from posted_answers join posts using (communi
 
 
 _OUTDATED_ANSWERS = (
-    "select question_id, coalesce(thread_id, channel_id), coalesce((select message_id from post_parts"
+    "select question_id, guild_id, coalesce(thread_id, channel_id), coalesce((select message_id from post_parts"
     " where community = :community and post_parts.question_id = posts.question_id and message_id is not null"
     " order by n limit 1), question_id),"
     " asked, at, retracted from posted_answers join posts using (community, question_id)"
@@ -397,9 +398,9 @@ class Outbox(Store):
         """Keep what an answer cites, together with the reply itself; the oldest answers make room."""
         question, asked = reply.question, presentable(reply.asked, emails=self._emails)
         db.run(
-            "insert into posted_answers (community, question_id, author_id, asked, at, retracted)"
-            " values (:community, ?, ?, ?, ?, '')",
-            (question.id, question.author.id, asked, self.now()),
+            "insert into posted_answers (community, question_id, guild_id, author_id, asked, at, retracted)"
+            " values (:community, ?, ?, ?, ?, ?, '')",
+            (question.id, question.guild_id, question.author.id, asked, self.now()),
         )
         db.run_each(
             "insert into posted_citations (community, question_id, n, source_id, title, quote, digest, state)"

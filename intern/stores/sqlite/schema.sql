@@ -131,6 +131,7 @@ create table posted_answers (
     rid integer primary key,
     community text not null,
     question_id text not null,
+    guild_id text,
     author_id text not null,
     asked text not null,
     at text not null,

@@ -11,11 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 from anyio import Event, connect_tcp, create_task_group, fail_after
+from msgspec import structs
 
 from intern import __version__
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import MessageCreated, MessagesDeleted
-from intern.core.ids import QAId, SourceId
+from intern.core.ids import GuildId, QAId, SourceId
 from intern.core.messages import AIResult, Citation, Conversation
 from intern.core.records import AwaitingReview, Parked
 from intern.core.text.masking import Secret
@@ -67,6 +68,9 @@ async def post(made: Site, path: str, fields: Mapping[str, str | Sequence[str]],
 
 
 async def test_an_outdated_answer_is_shown_with_what_it_stood_on_and_what_its_source_says_now(own: Site) -> None:
+    # With several servers, the answer says on which one it was posted.
+    discord = structs.replace(own.settings.discord, guild_ids=(GuildId("100"), GuildId("200")))
+    own.writer.stores.settings = structs.replace(own.settings, discord=discord)
     text = (await get(own, "/outdated")).text
     [answer] = await own.writer.stores.cited.outdated(9)
     assert f"https://discord.com/channels/100/{answer.place}/{answer.message_id}" in text
