@@ -181,8 +181,16 @@ async def erase_left(
 
     One that another process works on waits. Raises KnowledgeError; the next call goes on then.
     """
-    left = await CommunityStore(db).left_before(clock.now() - KEPT_FOR)
-    return await _erased(settings, db, [each for each in left if is_closed(each.name)])
+    store, folder = CommunityStore(db), settings.home / "communities"
+    left = await store.left_before(clock.now() - KEPT_FOR)
+    erased = await _erased(settings, db, [each for each in left if is_closed(each.name)])
+    if settings.moves:  # parts of what other processes erased: copies only, for the archive is in the database
+        here = await run_sync(lambda: [*folder.glob("*")])
+        known = {each.name for each in await store.all()}
+        for each in here:
+            if each.name not in known:
+                await run_sync(_remove, each)
+    return erased
 
 
 async def _erased(settings: Settings, db: Database, doomed: Sequence[Registered]) -> tuple[str, ...]:

@@ -161,26 +161,6 @@ async def test_a_server_is_greeted_once_in_its_language_where_discord_says(tmp_p
         assert known == {"eins": {"discord": {"language": "de"}}, "zwei": {}}
 
 
-async def test_a_week_after_a_server_removed_the_bot_all_of_it_is_erased(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(hosting, "ERASE_SECONDS", 0.02)
-    block = Block(tmp_path)
-    async with block.up():
-        guild_id, here = block.joined("One")
-        block.town.say("bob", "Which port?", channel_id=here)
-        await block.until(lambda: block.texts("one") == ["Which port?"])
-        assert (tmp_path / "communities/one").exists()
-        block.tell(flow.GuildLeft(guild_id=guild_id))
-        await block.until(lambda: "one" not in block.hosting.communities)
-        block.clock.turn(days=8)
-        await block.until(lambda: not (tmp_path / "communities/one").exists())
-        registry = CommunityStore(block.host.db)
-        while await registry.all():  # noqa: ASYNC110 as above
-            await anyio.sleep(0.01)
-
-
 async def test_the_message_that_opens_a_new_community_is_no_history_of_it(tmp_path: Path) -> None:
     block = Block(tmp_path)
     async with block.up():
