@@ -43,6 +43,7 @@ from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, RoleId, position_at, position_of
 from intern.core.messages import Channel, ChatMessage
+from intern.core.records import build_types
 from intern.learning.answered_threads import Answered, ThreadReader
 from intern.learning.archiving import Captioning, Images
 from intern.learning.message_changes import MessageChanges, MissedChanges
@@ -110,6 +111,7 @@ class Host(NamedTuple):
 @asynccontextmanager
 async def open_host(settings: Settings, clock: Clock) -> AsyncGenerator[Host]:
     """Hold the data folder, and open what communities share there."""
+    build_types()
     with FolderLock(settings.data.dir) as lock:
         async with await open_database(settings) as db, Shared(settings.search.megabytes) as shared:
             yield Host(lock, db, shared, clock)

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import chain
 from math import ceil
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -90,6 +91,7 @@ class Shared:
         self._lines: dict[tuple[str, ...], Line] = {}
         self._templates: dict[str, Templates] = {}
         self._wordings: dict[tuple[str, ...], Wordings] = {}
+        self._loading = Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,11 +116,12 @@ class Shared:
 
     def templates(self, settings: Settings) -> Templates:
         """Return the templates of prompts, compiled once and checked once. Raises ConfigError."""
-        known = self._templates.get(settings.prompts.dir)
-        if known is None:
-            known = templates_of(settings)
-            known.check(PROMPTS)
-            self._templates[settings.prompts.dir] = known
+        with self._loading:  # worker threads ask, too
+            known = self._templates.get(settings.prompts.dir)
+            if known is None:
+                known = templates_of(settings)
+                known.check(PROMPTS)
+                self._templates[settings.prompts.dir] = known
         return known.having(constants_of(settings))
 
     def wordings(self, settings: Settings) -> Wordings:
