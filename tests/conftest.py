@@ -121,6 +121,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Spare the garbage collector all that was collected: nine thousand tests, looked through again and again."""
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 
@@ -252,4 +253,5 @@ def logging_as_it_was() -> Generator[None]:
     yield
     root.handlers[:] = handlers
     for logger, level in zip((root, *libraries), levels, strict=True):
-        logger.setLevel(level)
+        if logger.level != level:  # to set it empties what every logger has kept
+            logger.setLevel(level)

@@ -71,6 +71,7 @@ async def test_what_only_people_have_is_replaced_by_the_doubles(tmp_path: Path) 
         assert variable("make demo", stand) is None
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(not (README.parent / ".git").exists(), reason="there is nothing to clone outside of a repository")
 def test_the_clone_holds_what_is_there_now_and_nothing_that_git_ignores(tmp_path: Path) -> None:
     cloned(tmp_path / "clone")

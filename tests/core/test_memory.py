@@ -32,6 +32,7 @@ print(round(kept), round(megabytes() - before))
 """
 
 
+@pytest.mark.rest
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries give back by themselves")
 def test_what_lies_free_below_something_in_use_goes_back_to_the_system() -> None:
     told = subprocess.run([sys.executable, "-c", _BUSY], capture_output=True, text=True, check=True, timeout=60)

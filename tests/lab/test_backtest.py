@@ -226,6 +226,7 @@ async def test_what_the_team_taught_answers_the_next_one_and_not_the_first(tmp_p
     assert done.learned.untold == 1
 
 
+@pytest.mark.rest
 async def test_an_answer_unlike_the_teams_differs_and_one_to_nobody_is_told_apart(tmp_path: Path) -> None:
     town = Town()
     answered(town)
@@ -251,6 +252,7 @@ async def test_an_answer_that_was_mended_later_teaches_from_then_on(tmp_path: Pa
     assert "9000" in done.outcomes[2].reply
 
 
+@pytest.mark.rest
 async def test_a_question_that_was_mended_within_the_pause_counts_and_one_mended_later_is_left_out(
     tmp_path: Path,
 ) -> None:
@@ -350,6 +352,7 @@ async def test_vectors_of_documents_that_the_data_folder_has_are_not_made_again(
     assert files_of(tmp_path / "data") == before
 
 
+@pytest.mark.rest
 async def test_what_the_running_bot_has_learned_and_awaits_review_of_does_not_matter(tmp_path: Path) -> None:
     town = Town()
     answered(town)

@@ -95,6 +95,7 @@ async def test_an_import_ends_where_one_capture_after_the_other_would_have_ended
     }
 
 
+@pytest.mark.rest
 @settings(max_examples=examples(100), deadline=None)
 @given(live=_CAPTURES, history=_CAPTURES)
 async def test_a_second_import_adds_nothing_whatever_was_captured_live_and_in_whatever_order(

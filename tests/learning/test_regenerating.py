@@ -176,6 +176,7 @@ async def test_an_empty_archive_does_not_empty_a_library_that_stands(team: Team)
     assert held(team.knowledge) == {"old": ["1"]}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("prompt", [CLASSIFY, INTEGRATE])
 @pytest.mark.parametrize(
     ("error", "ends"),
@@ -272,6 +273,7 @@ async def test_what_waits_for_review_or_was_rejected_is_left_out_and_stays_so(te
     assert isinstance(team.knowledge.of(approved.qa_id), Filed)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("back", [0, 1, 3600])
 async def test_its_decisions_count_though_the_clock_went_back(team: Team, back: int) -> None:
     pairs = [team.archived(f"gpu {n}", str(n), after=n) for n in range(3)]

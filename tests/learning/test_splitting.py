@@ -224,6 +224,7 @@ def test_the_outline_keeps_its_bound_and_its_lines_whatever_is_asked(questions: 
     assert shown == sorted(set(shown))
 
 
+@pytest.mark.rest
 async def test_the_prompt_stays_the_same_size_however_long_the_topic_is(team: Grown) -> None:
     blocks = [replace(block_of(pair_of(n=n)), turns=turns(n)) for n in range(2000)]
     await team.knowledge.change(lambda change: change.put(NODES, *blocks))

@@ -294,6 +294,7 @@ def pieces(*texts: str) -> list[bytes]:
     return [b'data: {"choices": [{"delta": {"content": %b}}]}\n\n' % msgspec.json.encode(text) for text in texts]
 
 
+@pytest.mark.rest
 async def test_a_slow_model_is_not_cut_off_while_it_writes(templates: Templates) -> None:
     written = pieces(*'{"is_question": true, "reason": "slow"}')
     server = Server([stream(*written, b"data: [DONE]\n\n")], pause=0.02)

@@ -351,6 +351,7 @@ def test_what_cannot_work_is_said_before_anything_is_opened() -> None:
         HikariDiscord(DiscordOptions(token=Secret("junk"), guild_ids=(GuildId("1"),)))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("code", [4001, 4003, 4005])
 async def test_what_hikari_takes_for_the_end_is_begun_anew(code: int) -> None:
     ears = Ears()
@@ -410,6 +411,7 @@ async def test_a_session_begins_with_what_there_is_to_read() -> None:
     assert last_seen(started) == {"help": question.id, "general": None, "forum": None, "old": told.id}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("how", ["reconnect", "invalid", "closed"])
 async def test_a_session_that_is_resumed_is_no_new_one(how: str) -> None:
     ears = Ears()
@@ -512,6 +514,7 @@ async def test_a_session_that_dies_young_each_time_is_begun_ever_more_slowly(cap
     assert [pause for pause in (0.05, 0.1, 0.2) if any(f"{pause}" in line for line in said)] == [0.05, 0.1, 0.2]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("how", ["dropped", "asked to", "invalid", "given up"])
 async def test_each_connection_after_the_first_is_counted_however_it_came_back(how: str) -> None:
     metrics, counted = Metrics(prompts=(), version="1"), asyncio.Event()

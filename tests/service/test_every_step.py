@@ -48,7 +48,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-_OFTEN = 28  # each twenty-eighth step is looked at in make test, the others in make test-all
+_OFTEN = 84  # each eighty-fourth step is looked at in make test, the others in make test-all
 
 
 class Watched(FileLayer):

@@ -395,6 +395,7 @@ async def test_a_split_of_topics_costs_no_call(tmp_path: Path) -> None:
         assert len(await shop.nuggets()) == 1
 
 
+@pytest.mark.rest
 async def test_a_regeneration_costs_no_call_and_takes_along_what_it_skips(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.model.always(CLASSIFY, ClassifyOut(skip=False, topic_name="spool"))
@@ -488,6 +489,7 @@ async def test_without_auto_nothing_is_read_and_what_was_learned_still_goes(tmp_
         assert await shop.nuggets() == []
 
 
+@pytest.mark.rest
 async def test_facts_that_share_its_words_are_shown_beside_a_conversation_and_not_the_latest(tmp_path: Path) -> None:
     shop = Shop(tmp_path, existing_facts=2)
     async with shop.open():

@@ -156,6 +156,7 @@ async def test_a_question_deleted_while_its_image_waits_is_never_archived(tmp_pa
         assert again.turns() == [["Which port is it?", "7480."]]
 
 
+@pytest.mark.rest
 async def test_where_images_are_off_their_names_stay_and_nobody_is_asked(tmp_path: Path) -> None:
     with endpoint_double() as endpoint, cdn_double() as cdn:
         async with at_work(tmp_path, endpoint, cdn, images=False) as scene:

@@ -160,6 +160,7 @@ async def test_words_can_be_searched_while_most_passages_have_no_vector(tmp_path
             assert "57" in (await intern.search("gauge number 57"))[0].matched
 
 
+@pytest.mark.rest
 async def test_what_grows_for_years_is_archived_once_in_its_fullest_version(tmp_path: Path) -> None:
     chat = Chat()
     _, answer = answered(chat)
@@ -324,6 +325,7 @@ def live(asked: str, answer: str, *turns: str, at: datetime) -> Capture:
     )
 
 
+@pytest.mark.rest
 async def test_an_imported_answer_makes_no_newer_live_one_obsolete(tmp_path: Path) -> None:
     now = datetime(2026, 5, 1, tzinfo=UTC)
     newer = live(position_at(now).id, position_at(now, 1).id, QUESTION, "On 9000 since version 3.", at=now)
@@ -344,6 +346,7 @@ async def test_an_imported_answer_makes_no_newer_live_one_obsolete(tmp_path: Pat
     assert first.qa_id not in removed
 
 
+@pytest.mark.rest
 async def test_a_live_answer_makes_an_older_imported_one_obsolete(tmp_path: Path) -> None:
     chat = Chat()
     answered(chat, QUESTION, "Always on 7480.")

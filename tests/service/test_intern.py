@@ -105,6 +105,7 @@ async def test_a_captured_answer_is_found_at_once(tmp_path: Path) -> None:
     assert citation.url == f"https://discord.com/channels/{samples.GUILD}/{samples.CHANNEL}/{pair.message_ids[-1]}"
 
 
+@pytest.mark.rest
 async def test_a_captured_answer_is_found_at_once_among_many_documents(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     for n in range(9):

@@ -164,6 +164,7 @@ async def test_an_outage_delays_a_retry_and_does_not_count(tmp_path: Path) -> No
         assert (await room.writer.stores.attempts.retries())[pair.qa_id].tries == 2
 
 
+@pytest.mark.rest
 async def test_one_that_is_parked_long_after_it_was_handed_on_comes_again_too(tmp_path: Path) -> None:
     model, clock = ScriptedModel(), HandClock()
     async with room_in(tmp_path, model, clock) as room:

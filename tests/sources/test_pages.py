@@ -403,6 +403,7 @@ async def test_a_page_that_cannot_be_rendered_is_tried_at_growing_pauses_and_ask
         desk.clock.turn(hours=24)
 
 
+@pytest.mark.rest
 async def test_a_page_that_cannot_be_rendered_is_tried_at_once_when_it_changes_and_well_again_when_it_works(
     desk: Desk, tmp_path: Path
 ) -> None:

@@ -160,6 +160,7 @@ def test_what_stands_above_a_text_belongs_to_it() -> None:
     assert embedded_text(document(1, "", "Ann")) == "Ann"
 
 
+@pytest.mark.rest
 async def test_vectors_that_another_folder_has_of_the_same_text_are_used(tmp_path: Path) -> None:
     async with await Database.open(tmp_path / "a.db") as a, await Database.open(tmp_path / "b.db") as b:
         theirs, ours, compass = (

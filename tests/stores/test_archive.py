@@ -319,6 +319,7 @@ def test_an_unreadable_week_is_an_error_and_not_an_empty_one(tmp_path: Path) -> 
         next(archive.after(None))
 
 
+@pytest.mark.rest
 def test_a_long_archive_is_read_in_a_stream(tmp_path: Path) -> None:
     big = 100_000
     moments = [NOW + timedelta(seconds=n) for n in range(100)]

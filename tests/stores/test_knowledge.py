@@ -425,6 +425,7 @@ async def test_what_a_member_wrote_before_the_wish_to_be_forgotten_is_and_what_c
         assert not each.is_withdrawn(before)
 
 
+@pytest.mark.rest
 async def test_the_few_that_wait_are_found_without_a_look_at_all_that_was_decided(knowledge: Knowledge) -> None:
     await decide(knowledge, *(filed(qa(n)) for n in range(5000)))
     waiting = [Parked(qa_id=qa(n), at=START, reason="") for n in (9, 8, 7)]

@@ -147,6 +147,7 @@ def test_before_the_first_indexing_it_says_what_to_do(intern: Intern) -> None:
     assert err.startswith("nothing is indexed yet")
 
 
+@pytest.mark.rest
 def test_nothing_is_written_but_what_models_cost(intern: Intern, folder: Path, indexed: Path) -> None:
     before = stamps(folder)
     file = write(*ROWS)

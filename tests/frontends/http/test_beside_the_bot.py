@@ -160,6 +160,7 @@ async def refused(settings: Settings, discord: DiscordDouble, *, times: int = 1)
         yield client
 
 
+@pytest.mark.rest
 async def test_while_the_budget_is_spent_it_is_ready_and_says_what_waits(
     discord: DiscordDouble, tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ async def test_a_rejection_is_of_the_whole_conversation_with_the_versions_that_w
     assert all(isinstance(own.writer.stores.knowledge.of(each), Rejected) for each in (older, newer))
 
 
+@pytest.mark.rest
 async def test_of_many_captures_some_are_shown_and_the_rest_is_a_page_away(own: Site) -> None:
     for n in range(14):
         await waits(own, f"What about zork{n}?", "So.", n=6_000 + n)
@@ -266,6 +267,7 @@ async def test_what_is_left_out_is_told_with_its_reason(own: Site) -> None:
     assert "1 stale, 4 left out" in (await get(own, "/knowledge")).text
 
 
+@pytest.mark.rest
 async def test_long_lists_are_cut_into_pages_with_their_filters_in_the_address(own: Site) -> None:
     for n in range(103):
         (own.settings.paths.sources / f"{n}.png").write_bytes(b"\x89PNG")

@@ -67,6 +67,7 @@ async def post(made: Site, path: str, fields: Mapping[str, str | Sequence[str]],
 # What is shown.
 
 
+@pytest.mark.rest
 async def test_an_outdated_answer_is_shown_with_what_it_stood_on_and_what_its_source_says_now(own: Site) -> None:
     # With several servers, the answer says on which one it was posted.
     discord = structs.replace(own.settings.discord, guild_ids=(GuildId("100"), GuildId("200")))
@@ -144,6 +145,7 @@ async def test_system_shows_health_costs_versions_and_streams(page: Site) -> Non
     assert f"<dt>intern</dt><dd>{__version__}</dd>" in text
 
 
+@pytest.mark.rest
 async def test_what_is_spent_of_each_budget_is_drawn_for_eyes_and_told_to_screen_readers(tmp_path: Path) -> None:
     llm = {"provider": "offline", "daily_token_budget": 10_000, "daily_cost_budget": 0.03}
     async with site(tmp_path, llm=llm) as made:
@@ -174,6 +176,7 @@ async def test_what_passes_the_gateway_is_noted_and_a_deleted_question_is_not_sh
     assert OPEN[1] in text
 
 
+@pytest.mark.rest
 async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
     assert "these are the first" not in (await get(own, "/gaps")).text
     for n in range(120):
@@ -193,6 +196,7 @@ async def test_lists_that_are_cut_say_how_much_there_is(own: Site) -> None:
     assert re.search(r'">122</span> <a href="/gaps">subjects', text)
 
 
+@pytest.mark.rest
 async def test_nothing_is_told_to_wait_where_all_that_was_seen_is_handled(own: Site) -> None:
     assert "<dt>In work</dt><dd>no message</dd>" in (await get(own, "/system")).text
     asked = [samples.message(n=n) for n in (1, 2)]
@@ -478,6 +482,7 @@ async def test_ready_says_what_is_not_and_live_stays_so(own: Site) -> None:
     assert "the endpoint is down &lt;b&gt;" in text
 
 
+@pytest.mark.rest
 async def test_what_waits_while_all_is_well_is_told_to_everybody_and_its_reason_on_the_page(own: Site) -> None:
     note = "the daily budget leaves no room for answers"
     own.outside.model = Check(name="model", ok=True, note=note, detail=f"{note}. gate may take 90 tokens <b>")
