@@ -78,12 +78,15 @@ class World(Sandbox):
             raise ChatRefusedError("Discord refused: missing access")
         return super()._here(channel_id)
 
-    async def _call(self, call: Call, work: Callable[[], T]) -> T:
+    async def _travel(self) -> None:
         await sleep(self._rng.uniform(0, LATENCY))
+
+    async def _call(self, call: Call, work: Callable[[], T]) -> T:
+        await self._travel()
         try:
             return await super()._call(call, work)
         finally:
-            await sleep(self._rng.uniform(0, LATENCY))
+            await self._travel()
 
 
 class Community(People):
@@ -91,10 +94,19 @@ class Community(People):
 
     handoff = HANDOFF
 
-    def __init__(self, seed: int, folder: Path, time: SimulatedTime, *, length: int, url: str = "") -> None:
+    def __init__(
+        self,
+        seed: int,
+        folder: Path,
+        time: SimulatedTime,
+        *,
+        length: int,
+        url: str = "",
+        world: type[World] = World,
+    ) -> None:
         self.time = time
         self.length = length
-        self.world = World(time, Random(seed + 1))
+        self.world = world(time, Random(seed + 1))
         self.models = ShakyModels(Random(seed + 2))
         self.responses = ShakyResponses(time, Random(seed + 3))
         self.used: list[Used] = []
@@ -146,7 +158,7 @@ class Community(People):
                 await sleep(self.rng.choice((0, 0, 0.05, 0.3, 1, 3, 6, 12)))
             await self._connect()
             await self._allow()
-            if self._scope is None:
+            if not self._is_up:
                 await self._start()
             await sleep(HEARD)
             await self._end()
@@ -192,6 +204,11 @@ class Community(People):
         return self.seconds() - (self.time.now() - message.at).total_seconds()
 
     # The machine.
+
+    @property
+    def _is_up(self) -> bool:
+        """Whether a bot is at work."""
+        return self._scope is not None
 
     async def _start(self) -> None:
         self._lives += 1
@@ -247,13 +264,13 @@ class Community(People):
         self.note(f"offline, {'resumes' if resumes else 'new session'}")
         await self._connection.enter_async_context(self.world.offline(resumes=resumes))
         self._away = True
-        self._resumes = self._lives if resumes and self._scope else None
+        self._resumes = self._lives if resumes and self._is_up else None
 
     async def _connect(self) -> None:
         if not self._away:
             return
         self.note("online")
-        if self._scope and self._resumes == self._lives:
+        if self._is_up and self._resumes == self._lives:
             for change in self._untold:
                 change.heard, change.life = self.time.seconds(), self._lives
         self._away, self._resumes = False, None
@@ -264,7 +281,7 @@ class Community(People):
         change = Change(at=self.time.seconds())
         if self._away:
             self._untold.append(change)
-        elif self._scope:
+        elif self._is_up:
             change.heard, change.life = change.at, self._lives
         return change
 
@@ -275,7 +292,7 @@ class Community(People):
             await self._connect()
         elif self.world.refused and self.rng.random() < 0.25:
             await self._allow()
-        elif self._scope is None and self.rng.random() < 0.4:
+        elif not self._is_up and self.rng.random() < 0.4:
             await self._start()
         else:
             [act] = self.rng.choices(list(self.acts), list(self.acts.values()))
@@ -318,7 +335,7 @@ class Community(People):
         self.say(first, self.text("I also mean"), place)
         await sleep(self.rng.uniform(4, WINDOW - 2))
         await self._crash()
-        if self._scope is None:
+        if not self._is_up:
             await self._start()
 
     async def _write_privately(self) -> None:

@@ -14,7 +14,7 @@ from intern.core.flow import Batch, ButtonPressed, LearnCommand
 from intern.core.ids import ChannelId, MessageId
 from intern.core.records import Filed, Parked
 from intern.learning.classifying import MOST_ATTEMPTS
-from intern.service.databases import at_rest, open_database
+from intern.service.databases import archive_of, at_rest, open_database
 from intern.stores.archive import Archive
 from intern.stores.database import Row
 from intern.stores.sqlite.knowledge import Knowledge
@@ -49,7 +49,6 @@ class Books(NamedTuple):
 
 async def books_of(run: People) -> Books:
     """Opens everything as a next start would."""
-    paths = run.settings.paths
     async with await open_database(run.settings) as db:
         rows = await db.read(
             lambda books: books.rows(
@@ -62,7 +61,7 @@ async def books_of(run: People) -> Books:
         accounts = await db.read(lambda books: books.rows("select message_id from trace_messages"))
         shed = await db.read(lambda books: books.row("select sum(number) from counts where name = 'questions_shed'"))
     return Books(
-        archive=Archive(paths.raw),
+        archive=archive_of(run.settings, at_rest(run.settings)),
         knowledge=Knowledge(at_rest(run.settings)),
         votes={(str(question), str(user)) for question, user in votes},
         accounts={MessageId(str(message)) for (message,) in accounts},

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines import Server
+from tests.simulation.cell import Cell, prepare
 from tests.simulation.community import Community
 from tests.simulation.laws import books_of, desk_violations, violations
 from tests.simulation.machine import SimulatedTime, run_seed
@@ -25,11 +26,13 @@ LENGTH = int(os.environ.get("SIMULATION_LENGTH", "22"))  # things that happen
 _IN_A_GROUP = 10
 
 
-def simulate(seed: int, folder: Path, *, length: int = LENGTH, url: str = "") -> tuple[list[str], list[str]]:
+def simulate(
+    seed: int, folder: Path, *, length: int = LENGTH, url: str = "", kind: type[Community] = Community
+) -> tuple[list[str], list[str]]:
     """What happened, and which laws were broken."""
 
     async def main(time: SimulatedTime) -> tuple[list[str], list[str]]:
-        run = Community(seed, folder / "life-1", time, length=length, url=url)
+        run = kind(seed, folder / "life-1", time, length=length, url=url)
         await run.live()
         books = await books_of(run)
         ends = [*map(str, run.stage.posts()), *map(str, books.parts), *map(str, books.archive.after(None))]
@@ -41,9 +44,9 @@ def simulate(seed: int, folder: Path, *, length: int = LENGTH, url: str = "") ->
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def check(seed: int, folder: Path, *, length: int = LENGTH, url: str = "") -> None:
+def check(seed: int, folder: Path, *, length: int = LENGTH, url: str = "", kind: type[Community] = Community) -> None:
     """Fails with all that happened."""
-    transcript, broken = simulate(seed, folder, length=length, url=url)
+    transcript, broken = simulate(seed, folder, length=length, url=url, kind=kind)
     assert not broken, "\n".join([f"seed {seed} breaks:", *broken, "", *transcript])
 
 
@@ -69,6 +72,17 @@ def test_on_postgresql_the_laws_hold_too(group: int, postgres: Server, tmp_path:
     for seed in chosen("SIMULATION_SEEDS", range(SEEDS))[group :: SEEDS // _IN_A_GROUP]:
         with postgres.emptied() as schema:
             check(seed, tmp_path / str(seed), url=postgres.url(schema))
+
+
+@pytest.mark.rest
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("group", range(SEEDS // _IN_A_GROUP))
+def test_while_processes_take_over_from_one_another_the_laws_hold_too(
+    group: int, postgres: Server, tmp_path: Path
+) -> None:
+    for seed in chosen("SIMULATION_SEEDS", range(SEEDS))[group :: SEEDS // _IN_A_GROUP]:
+        with postgres.emptied() as schema:
+            check(seed, tmp_path / str(seed), url=prepare(postgres, schema), kind=Cell)
 
 
 @pytest.mark.long

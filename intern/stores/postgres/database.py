@@ -212,8 +212,8 @@ class Database(database.Database):
     async def hold(self, *, beside_leases: bool = False) -> None:
         async with self._turns[self.community]:
             if self.community not in self._held and self._lease is None:
-                if not beside_leases and (holder := await self.row(HOLDER)):
-                    raise FolderBusyError(f"{self.place} is in use by {holder[0]}; stop all processes that host there")
+                if not beside_leases and (holders := await self.texts(HOLDER)):
+                    raise FolderBusyError(f"{self.place} is in use by {holders[0]}; stop all processes that host there")
                 await self._in_thread(self._take, self._writers)
 
     async def let_go(self) -> None:
