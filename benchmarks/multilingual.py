@@ -23,7 +23,7 @@ from intern.stores.sqlite.database import Database
 from tests.eval.retrieval import Remembering, Shelf
 
 HERE = Path(__file__).parent / "languages"
-SAMPLE = Path(__file__).parent.parent / "data" / "knowledge-base" / "sources"
+SAMPLE = Path(__file__).parent.parent / "sample"
 LEAST = 0.85
 FIRST = 5
 

@@ -31,7 +31,7 @@ from tests.double.discord import DiscordDouble
 from tests.double.world import Interaction, Message, User
 from tests.fakes import HandClock
 
-SOURCES = Path(__file__).parents[1] / "data" / "knowledge-base" / "sources"
+SOURCES = Path(__file__).parents[1] / "sample"
 QUESTION = "How do I change the port that the relay listens on?"
 PRIVATE = "How do I back up the relay?"
 UNKNOWN = "Since the relay runs on a Raspberry Pi, agents are rejected with `clock skew too large`. Any ideas?"

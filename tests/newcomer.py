@@ -33,9 +33,10 @@ PATIENCE = {"make": 600.0}
 """Seconds; whatever is not named gets a minute. `make demo` may have to download everything."""
 TYPED = {"try": "alice: How do I change the colour of the lamp?\n/topics\n/why\n/quit\n"}
 """What people type once the program has started."""
-SHOWN = {"demo": r"`team:", "try": r"`kb:lamp\.md`", "index": r"[1-9]\d* described"}
+SHOWN = {"demo": r"`team:", "try": r"`kb:lamp\.md`", "index": r"\b1 described"}
 """What stands in the output of a command that did its job: an answer with its source, what was indexed."""
 FOLDER = "path/to/documents"
+LAMP = "# The lamp\n\nTo change the colour of the lamp, run `lamp colour`.\n"
 
 
 class Step(NamedTuple):
@@ -102,8 +103,11 @@ async def _followed(readme: str) -> None:
     with tempfile.TemporaryDirectory(prefix="newcomer-") as folder:
         clone = Path(folder) / "intern"
         await asyncio.to_thread(cloned, clone)
-        (clone / FOLDER).mkdir(parents=True)
-        (clone / FOLDER / "lamp.md").write_text("# The lamp\n\nTo change the colour of the lamp, run `lamp colour`.\n")
+        for place in (FOLDER, "data/knowledge-base/sources"):
+            (clone / place).mkdir(parents=True)
+            (clone / place / "lamp.md").write_text(
+                "# The lamp\n\nTo change the colour of the lamp, run `lamp colour`.\n"
+            )
         async with DiscordDouble() as discord, EndpointDouble().serving() as endpoint:
             _invited(discord)
             await _typed(readme, Stand(clone, discord, endpoint))

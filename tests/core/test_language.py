@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from intern.core.text.language import SPOKEN, language_of
 
-SAMPLE = Path(__file__).parents[2] / "data" / "knowledge-base" / "sources"
+SAMPLE = Path(__file__).parents[2] / "sample"
 LANGUAGES = Path(__file__).parents[2] / "benchmarks" / "languages"
 
 

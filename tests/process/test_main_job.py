@@ -36,7 +36,7 @@ async def test_the_wheel_brings_its_prompts_and_its_sample_and_the_source_tree_i
     assert Path(found.stdout.decode().strip()) == package / "__init__.py"
     source_tree = Path(__file__).parents[2]
     assert _names(package / "_prompts") == _names(source_tree / "prompts") != []
-    assert _names(package / "_sample") == _names(source_tree / "data" / "knowledge-base" / "sources") != []
+    assert _names(package / "_sample") == _names(source_tree / "sample") != []
     assert (package / "_example.toml").is_file()
     for folder in (Path("frontends", "http", "templates"), Path("frontends", "http", "static")):
         assert _names(package / folder) == _names(source_tree / "intern" / folder) != []

@@ -111,7 +111,7 @@ class Watching:
 
 def sample_settings(folder: Path, **sections: Mapping[str, Any]) -> Settings:
     """Settings over a copy of the sample documents in `folder`, indexed by rules, searched by words and by meaning."""
-    shutil.copytree(SAMPLE, folder / "knowledge-base")
+    shutil.copytree(SAMPLE, folder / "knowledge-base" / "sources")
     llm = {"kb": {"provider": "offline"}, **sections.pop("llm", {})}
     over: dict[str, Mapping[str, Any]] = {
         "data": {"dir": str(folder)},

@@ -12,8 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-SAMPLE = Path(__file__).parents[2] / "data" / "knowledge-base"
-SOURCES = SAMPLE / "sources"
+SAMPLE = Path(__file__).parents[2] / "sample"
 
 Kind = Literal["answerable", "not covered", "chatter"]
 Language = Literal["en", "de", "fr", "es"]
@@ -62,7 +61,7 @@ def is_right(case: Case, answer: str) -> bool:
 
 def source_text(source_id: str) -> str:
     """A document of the sample as it stands in its file."""
-    return (SOURCES / source_id.removeprefix("kb:")).read_text("utf-8")
+    return (SAMPLE / source_id.removeprefix("kb:")).read_text("utf-8")
 
 
 ANSWERABLE: tuple[Case, ...] = (

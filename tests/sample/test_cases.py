@@ -13,14 +13,13 @@ from tests.sample.cases import (
     CHATTER,
     NOT_COVERED,
     SAMPLE,
-    SOURCES,
     Case,
     is_right,
     plain,
     source_text,
 )
 
-PROMPTS = SAMPLE.parents[1] / "prompts"
+PROMPTS = SAMPLE.parent / "prompts"
 EACH_ANSWERABLE = pytest.mark.parametrize("case", ANSWERABLE, ids=lambda case: case.name)
 
 
@@ -31,7 +30,7 @@ def test_there_are_sixty_cases_of_three_kinds_and_each_has_its_own_name() -> Non
 
 def test_every_document_answers_at_least_two_of_them() -> None:
     answering = Counter(source for case in ANSWERABLE for source in case.sources)
-    assert {*answering} == {f"kb:{file.relative_to(SOURCES).as_posix()}" for file in SOURCES.rglob("*.md")}
+    assert {*answering} == {f"kb:{file.relative_to(SAMPLE).as_posix()}" for file in SAMPLE.rglob("*.md")}
     assert min(answering.values()) >= 2
 
 
@@ -56,13 +55,13 @@ def test_the_question_uses_other_words_than_its_source(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [*NOT_COVERED, *CHATTER], ids=lambda case: case.name)
 def test_whatever_is_said_to_a_message_without_an_answer_is_wrong(case: Case) -> None:
-    assert not any(is_right(case, file.read_text()) for file in SOURCES.rglob("*.md"))
+    assert not any(is_right(case, file.read_text()) for file in SAMPLE.rglob("*.md"))
     assert (case.sources, case.holds) == ((), ())
 
 
 @pytest.mark.parametrize("case", NOT_COVERED, ids=lambda case: case.name)
 def test_no_document_holds_what_an_answer_to_an_uncovered_question_would_need(case: Case) -> None:
-    documents = [plain(file.read_text()) for file in SOURCES.rglob("*.md")]
+    documents = [plain(file.read_text()) for file in SAMPLE.rglob("*.md")]
     assert case.telling
     assert [word for word in case.telling if any(word in text for text in documents)] == []
 

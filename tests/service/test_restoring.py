@@ -379,7 +379,7 @@ async def test_beside_a_process_that_works_in_the_folder_it_takes_the_edit_in(tm
         assert b"Purge it once." in writer.stores.knowledge.data(SPOOL)
 
 
-_SAMPLE = Path(__file__).parents[2] / "data" / "knowledge-base" / "sources"
+_SAMPLE = Path(__file__).parents[2] / "sample"
 _ASKED = re.compile(r"\w[^\n#]{30,60}(?= )")
 _TAUGHT = (
     ("How do I purge the spool of a relay?", "Run `lumen spool purge`, then wait for a minute."),

@@ -91,7 +91,7 @@ def _folders(docs: Path | None, data: Path | None) -> Generator[tuple[Path, Path
             with as_file(packaged) as sample:
                 yield sample, folder
             return
-        in_tree = Path(__file__).parents[3] / "data" / "knowledge-base" / "sources"
+        in_tree = Path(__file__).parents[3] / "sample"
         if not in_tree.is_dir():
             raise ConfigError("the sample documents are missing from this installation; name a folder with documents")
         yield in_tree, folder
