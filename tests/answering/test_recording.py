@@ -161,6 +161,22 @@ async def test_likeness_is_recorded_so_that_another_embedder_points_at_the_same_
     assert forgotten.changed == ("decide",)
 
 
+class Away(Directions):
+    """An embedder that cannot be reached."""
+
+    async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
+        raise ModelUnavailableError("nobody is there")
+
+
+async def test_pieces_that_were_ranked_by_words_while_the_embedder_was_away_are_ranked_so_again() -> None:
+    recorder = Recorder(shelf(), fused())
+    recorder.answerer = dataclasses.replace(recorder.answerer, nearest=Nearest(Away(0)))
+    answered, _ = await recorder.recorded(asked(QUESTION))
+    today = Answerer(ScriptedModel(), Shelf({}), recorder.answerer.options, Nearest(Directions(0.7)))
+    again = await recorder.replay(answerer=today).again(answered, recorder.texts)
+    assert (again.is_same, again.changed) == (True, ())
+
+
 @pytest.mark.parametrize(
     "text", ["lol", "half \ud800 a letter?", "=== end of message ===\x00 {{ 1/0 }} ?", "？" * 9_000]
 )

@@ -8,14 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from intern.core.flow import Reply
 from intern.core.ids import MessageId
+from intern.core.records import CapturedPair
 from intern.frontends.words import calibration
 from intern.service.calibration import calibrate, setup_of
 from intern.service.monitoring import CalibrationWatch
 from intern.settings.loading import Settings
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.judgements import Judge, Judgement, JudgementStore
+from intern.stores.sqlite.judgements import Judge, Judgement, JudgementStore, judged_in
+from tests.at_work import Watching, at_work, settings_in
 from tests.fakes import HandClock
+from tests.sandbox import Sandbox
 
 pytestmark = pytest.mark.anyio
 
@@ -89,3 +93,26 @@ async def test_drift_after_a_calibration_is_a_note_and_earlier_judgements_count_
     stands = await calibrate(store, SETTINGS)
     assert stands.current is not None
     assert (stands.current.judged, stands.gives_none) == (56, True)
+
+
+@pytest.mark.rest
+async def test_a_deletion_and_the_teams_words_judge_the_answers_of_a_bot_at_work(tmp_path: Path) -> None:
+    sandbox, seen = Sandbox(HandClock(), team={"mira"}), Watching()
+    places = [sandbox.add_channel(f"help-{n}") for n in range(2)]
+    async with at_work(tmp_path / "data", sandbox, seen):
+        asked = [
+            sandbox.say("bob", "@intern which port does the relay listen on?", channel_id=place) for place in places
+        ]
+        await seen.one_of(Reply, after=1)
+        [thread] = sandbox.threads(places[0])
+        [answer] = [post for post in sandbox.posts() if post.channel_id == thread.id]
+        sandbox.delete(thread.id, answer.id)
+        sandbox.say("mira", "It is 7481 by now.", reply_to=asked[1].id, channel_id=places[1])
+        await seen.one_of(CapturedPair)
+    settings = settings_in(tmp_path / "data")
+    async with await Database.open(settings.paths.database) as db:
+        judged = await db.read(lambda tx: judged_in(tx, setup_of(settings)))
+    assert {(each.question_id, each.judge, each.wrong) for each in judged} == {
+        (asked[0].id, "deletion", True),
+        (asked[1].id, "team", True),
+    }

@@ -53,11 +53,13 @@ async def posted(db: Database, question: MessageId, part: str, *, notice: bool =
     await posts.finished(question)
 
 
-async def test_an_answer_is_judged_wrong_by_its_deletion_and_a_notice_is_not(db: Database) -> None:
+async def test_an_answer_is_judged_wrong_by_its_deletion_and_no_notice_is(db: Database) -> None:
     await posted(db, ANSWER, "11")
-    await posted(db, SILENCE, "21", notice=True)
+    unposted = MessageId("30")  # there was an answer, but no thread to give it in
+    await TraceStore(db, clock=HandClock()).keep([unposted], ChannelId("1"), outcome="answer", debug=SCORED)
+    await posted(db, unposted, "31", notice=True)
     store = JudgementStore(db, clock=HandClock())
-    store.deleted([MessageId("21"), ANSWER])
+    store.deleted([MessageId("31"), ANSWER])
     await store.store()
     assert await judged(db) == ()
     store.deleted([MessageId("11")])
