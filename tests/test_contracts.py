@@ -16,12 +16,15 @@ SETTINGS = frozenset({"discord", "DiscordOptions", "_discord", "_discord_ids"})
 KNOWN: dict[str, frozenset[str]] = {
     # The start of the program chooses the platform.
     "runtime/bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "parts_on_discord", "run_on_discord"}),
+    "runtime/hosted_bot.py": frozenset({"HikariDiscord", "HikariCommands", "hikari", "hosting_on_discord"}),
     "sources/library.py": frozenset({"DISCORD"}),
     "answering/learned.py": frozenset({"DISCORD"}),
 }
 IMPORT_THE_ADAPTER = frozenset(
     {
         "runtime/bot.py",
+        "runtime/hosted_bot.py",
+        "runtime/hosting.py",  # the shard of a server
         "settings/loading.py",  # `[discord]`
         "service/__init__.py",
         "frontends/cli/options.py",

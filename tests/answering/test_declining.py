@@ -71,7 +71,7 @@ def test_the_words_are_in_the_language_of_the_question() -> None:
     asked = structs.replace(answer_request(message("wo finde ich die Logs?")), called=True)
     told = [desk.declining.word(Declined(request=asked, reason=reason)) for reason in REASONS]
     german = load_wordings()["de"]
-    assert {each.text for each in told if each} == {german.limit, german.late, german.busy}
+    assert {each.text for each in told if each} == {german.limit, german.over_budget, german.late, german.busy}
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -81,7 +81,9 @@ def test_who_did_not_call_the_bot_is_told_nothing(reason: DeclineReason) -> None
     assert desk.word(reason)  # and nothing was counted as told
 
 
-@pytest.mark.parametrize(("reason", "seconds"), [("asked too much", 3600), ("too old", 3600), ("shed", 60)])
+@pytest.mark.parametrize(
+    ("reason", "seconds"), [("asked too much", 3600), ("day used up", 86_400), ("too old", 3600), ("shed", 60)]
+)
 def test_a_member_is_told_a_thing_once_in_a_while(reason: DeclineReason, seconds: int) -> None:
     desk = Desk()
     assert desk.word(reason)
@@ -116,6 +118,7 @@ async def test_every_refusal_is_accounted_for_whether_or_not_somebody_is_told() 
         await desk.declining.account_for(declined(reason, called=False))
     assert [(outcome, reason) for _, outcome, reason in desk.accounts.kept] == [
         ("passed over", "asked too much"),
+        ("passed over", "day used up"),
         ("shed", "shed"),
         ("passed over", "too old"),
     ]

@@ -157,8 +157,8 @@ def test_the_shipped_wording_promises_nothing_that_did_not_happen() -> None:
     wordings = load_wordings()
     assert wordings.keys() == SPOKEN
     for wording in wordings.values():
-        for text in structs.asdict(wording).values():
-            assert 5 < len(text) < 200
+        for name, text in structs.asdict(wording).items():
+            assert 5 < len(text) < (600 if name == "welcome" else 200)
     english = structs.asdict(wordings["en"])
     assert [name for name, text in english.items() if "has been told" in text] == ["handoff"]
 

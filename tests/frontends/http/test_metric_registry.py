@@ -148,7 +148,10 @@ def test_a_question_that_nobody_works_on_is_counted_by_reason(reason: DeclineRea
     metrics = counters()
     metrics.declined(reason)
     counted = {each.labels["reason"]: each.value for each in families(metrics)["intern_questions_declined"].samples}
-    assert sum(number for name, number in counted.items() if name in {"shed", "over_limit", "too_old"}) == 1
+    assert (
+        sum(number for name, number in counted.items() if name in {"shed", "over_limit", "over_day_limit", "too_old"})
+        == 1
+    )
 
 
 def test_this_process_s_own_figures_stand_under_the_same_prefix() -> None:
