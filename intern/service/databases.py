@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import CancelScope
 from anyio.to_thread import run_sync
@@ -16,7 +16,6 @@ from intern.settings.loading import Paths, Settings, is_server
 from intern.stores.archive import Archive
 from intern.stores.database import DEFAULT_COMMUNITY, AtRest, Database
 from intern.stores.files import FileLayer, FolderLock
-from intern.stores.postgres.leases import LeaseStore
 from intern.stores.sqlite import database as sqlite
 from intern.stores.sqlite.captures import StoredArchive
 from intern.stores.sqlite.communities import CommunityStore
@@ -32,13 +31,6 @@ async def open_database(settings: Settings) -> Database:
     """Open the database, made where it is missing. Raises ConfigError and KnowledgeError."""
     place = settings.data.url.reveal() or str(Paths(settings.home).database)
     return (await _opened(place)).of(settings.community)
-
-
-def leases_of(db: Database, settings: Settings) -> LeaseStore | None:
-    """Return the leases in a database for this process; None where it is a file, which has one process."""
-    if not settings.data.url.reveal():
-        return None
-    return LeaseStore(cast("postgres.Database", db))
 
 
 class Moved(Struct, frozen=True, kw_only=True):

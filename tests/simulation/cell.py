@@ -16,14 +16,16 @@ import anyio
 import pytest
 from anyio import CancelScope, Event, create_task_group, fail_after, sleep
 
+from intern.actors.events import Events
 from intern.actors.pipeline import Parts
 from intern.core.clock import Wakeup
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.messages import ChatMessage
 from intern.runtime.bot import _NoImages
 from intern.runtime.communities import Communities
+from intern.runtime.hosting import communities_of
 from intern.runtime.leases import Leases
-from intern.runtime.parts import Host, Platform, parts_of
+from intern.runtime.parts import Host, parts_of
 from intern.service.models import Shared
 from intern.settings import communities
 from intern.settings.communities import settings_of
@@ -34,7 +36,6 @@ from intern.stores.postgres.connection import Connection
 from intern.stores.postgres.database import Database
 from intern.stores.postgres.leases import Lease, LeaseStore
 from intern.stores.sqlite.captures import StoredArchive
-from intern.stores.sqlite.chat import CheckpointStore
 from tests.engines import Schemas
 from tests.simulation.community import HANDOFF, HEARD, LAST_LOOK, WINDOW, Community, World
 from tests.simulation.machine import SimulatedTime
@@ -145,6 +146,7 @@ class Cell(Community):
         super().__init__(seed, folder, time, length=length, url=url, world=CellWorld)
         self._started = 0
         self._attended = Event()
+        """Set once a process knows the community."""
         self.hard_ends: list[float] = []
         self.pauses: list[tuple[float, float]] = []
         self._shard = (int(self.world.guild_id) >> 22) % _SHARDS
@@ -239,8 +241,13 @@ class Cell(Community):
                         lost=partial(self._left, process, at_once=True),
                         seconds=process.seconds,
                     )
-                    process.communities = Communities(
-                        self.world, opens=partial(self._opens, process), stands=partial(self._stands, process)
+                    process.communities = communities_of(
+                        lambda _: process.host,
+                        self._defaults(process.folder),
+                        self.world,
+                        self.responses,
+                        _NoImages(),
+                        parts=partial(self._parts, process),
                     )
                     async with create_task_group() as tg:
                         tg.start_soon(partial(process.communities.run, stop=stopped))
@@ -257,13 +264,10 @@ class Cell(Community):
             return
         assert isinstance(host.db, CellDatabase)
         process.host = host._replace(db=host.db.fenced(lease))
-        self._new_life(process)
         await process.communities.add(self._known)
+        self._attended.set()
+        self._new_life(process)
         process.communities.hear(self.world._session())
-        if (
-            not self._attended.is_set()
-        ):  # a server that no process ever attended is looked after from its first opening on
-            process.communities.due(_NAME)
 
     async def _left(self, process: Process, shard: int, *, at_once: bool) -> None:
         if shard == self._shard:
@@ -271,24 +275,13 @@ class Cell(Community):
             process.life = 0
             await process.communities.remove(_NAME, at_once=at_once)
 
-    def _stands(self, process: Process, community: communities.Community) -> Any:
-        return CheckpointStore(process.host.db.of(community.name)).stored()
-
     @asynccontextmanager
-    async def _opens(self, process: Process, community: communities.Community, chat: Any) -> AsyncGenerator[Parts]:
+    async def _parts(
+        self, process: Process, *given: Any, events: Events, jobs_came: Wakeup | None
+    ) -> AsyncGenerator[Parts]:
+        del events
         _here.set(process)  # a task begins with the context of the event that opened the community
-        settings = settings_of(community, self._defaults(process.folder))
-        platform = Platform(chat, self.responses, _NoImages())
-        async with parts_of(
-            process.host,
-            community.name,
-            settings,
-            platform,
-            events=self.looking,
-            models=self.models,
-            jobs_came=Wakeup(),
-        ) as parts:
-            self._attended.set()
+        async with parts_of(*given, events=self.looking, models=self.models, jobs_came=jobs_came) as parts:
             yield parts
 
     def _new_life(self, process: Process) -> None:
