@@ -183,7 +183,8 @@ async def erase_left(
     """
     store, folder = CommunityStore(db), settings.home / "communities"
     left = await store.left_before(clock.now() - KEPT_FOR)
-    erased = await _erased(settings, db, [each for each in left if is_closed(each.name)])
+    due = [each for each in left if is_closed(each.name)]
+    erased = await _erased(settings, db, due, beside_leases=True)
     if settings.moves:  # parts of what other processes erased: copies only, for the archive is in the database
         here = await run_sync(lambda: [*folder.glob("*")])
         known = {each.name for each in await store.all()}
@@ -193,7 +194,9 @@ async def erase_left(
     return erased
 
 
-async def _erased(settings: Settings, db: Database, doomed: Sequence[Registered]) -> tuple[str, ...]:
+async def _erased(
+    settings: Settings, db: Database, doomed: Sequence[Registered], *, beside_leases: bool = False
+) -> tuple[str, ...]:
     """Erase all that is known of communities, and remove them from the registry; of suspended ones, keep that fact.
 
     Return the names of those that no other process works on. Repeating it after an error or a crash finishes it.
@@ -204,7 +207,7 @@ async def _erased(settings: Settings, db: Database, doomed: Sequence[Registered]
         own = settings_of(Community(name=known.name, guild_ids=known.guild_ids), settings)
         async with db.lent(known.name) as lent:
             try:
-                await lent.hold(beside_leases=True)
+                await lent.hold(beside_leases=beside_leases)
             except FolderBusyError:
                 continue
             copy = vector_copy_of(own, lent)

@@ -21,7 +21,8 @@ from intern.chat.phrases import phrases
 from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError
-from intern.core.ids import ChannelId, GuildId, MessageId
+from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
+from intern.core.text.masking import Secret
 from intern.runtime import hosted_bot, hosting
 from intern.runtime.bot import _NoCommands, _NoImages
 from intern.runtime.hosting import Hosting, Sharding
@@ -49,6 +50,7 @@ class Block:
         self.settings: dict[str, Settings] = {}
         self.served: dict[GuildId, Settings | None] = {}
         self.at_work_now: list[str] = []
+        self.platforms: dict[str, Platform] = {}
         self.looked = Counter[str]()
         self._defaults = load_settings(
             environ={}, overrides={"data": {"dir": str(folder), "url": url}, "hosting": {"enabled": True}}
@@ -84,7 +86,7 @@ class Block:
         self, _host: Any, name: str, settings: Settings, platform: Platform, jobs_came: Wakeup, **_: Any
     ) -> Any:
         heard = self.heard.setdefault(name, [])
-        self.settings[name] = settings
+        self.settings[name], self.platforms[name] = settings, platform
         self.at_work_now.append(name)
 
         async def leave(*streams: Any, **_: Any) -> None:
@@ -170,6 +172,30 @@ async def test_the_message_that_opens_a_new_community_is_no_history_of_it(tmp_pa
         await block.until(lambda: block.texts("one") == ["Which port?"])
         stands = await CheckpointStore(block.host.db.of("one")).stored()
         assert int(stands.attended[guild_id]) < int(asked.id)
+
+
+async def test_what_a_manager_sets_up_holds_from_then_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "LOOK_SECONDS", 0.01)
+    block = Block(tmp_path)
+    async with block.up():
+        guild_id, here = block.joined("One")
+        block.town.say("bob", "Which port?", channel_id=here)
+        await block.until(lambda: block.texts("one") == ["Which port?"])
+        manage = block.platforms["one"].manage
+        assert manage is not None
+        ticket = flow.InteractionTicket(
+            id="1", token=Secret("t"), application_id="2", guild_id=guild_id, channel_id=here
+        )
+        wanted = flow.Wanted(team_role=RoleId("7"), review=True)
+        told = await manage(
+            flow.SetupCommand(interaction=ticket, user=block.town.author("ann"), manages=True, wanted=wanted)
+        )
+        assert "- team: <@&7>" in told
+        await block.until(lambda: block.settings["one"].discord.team_role_ids == ("7",))
+        assert block.settings["one"].kb.review
+        served = block.served[guild_id]
+        assert served is not None
+        assert served.discord.team_role_ids == ("7",)
 
 
 async def test_a_known_community_is_there_after_a_restart_and_no_two_servers_share_one(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.progress import heard_by
 from intern.stores.database import Database as AnyDatabase, Transaction
 from intern.stores.sqlite.database import SCHEMA, Database
-from intern.stores.sqlite.moving import move
+from intern.stores.sqlite.moving import erase, move
 from tests.engines import open_database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
@@ -131,6 +131,21 @@ async def test_a_database_that_holds_something_is_not_moved_to(tmp_path: Path) -
             with pytest.raises(ConfigError, match="holds communities already"):
                 await move(one, two)
             assert await everything(two) == before
+
+
+async def test_no_row_of_an_erased_community_is_left_and_each_of_another_is(tmp_path: Path) -> None:
+    with fail_after(30):
+        async with await open_database(tmp_path / "one.db") as db:
+            one, other = db.of("one"), db.of("other")
+            await fill(one, 3)
+            await one.run("insert into identities (community, id) values (:community, 'x')")
+            before = await everything(one)
+            assert await everything(other) == {table: [] for table in before}
+            assert await erase(other) == 0
+            assert await everything(one) == before
+            assert await erase(one) == sum(map(len, before.values())) + 1
+            assert not any((await everything(one)).values())
+            assert await erase(one) == 0
 
 
 async def test_a_move_that_fails_midway_leaves_nothing(tmp_path: Path) -> None:
