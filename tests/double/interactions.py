@@ -35,12 +35,14 @@ async def why(discord: DiscordDouble, user: User, about: str = "", *, channel: C
     return await use(discord, user, _slash("intern", [{"type": 1, "name": "why", "options": options}]), channel=channel)
 
 
-async def set_up(discord: DiscordDouble, user: User, *, permissions: int, **wanted: str | bool) -> Interaction:
-    """`/intern setup`, with these options."""
+async def set_up(
+    discord: DiscordDouble, user: User, *, permissions: int, at: Channel | None = None, **wanted: str | bool
+) -> Interaction:
+    """`/intern setup` with these options, used `at` a channel."""
     types = {"team_role": 8, "remove_team_role": 8, "channel": 7, "review": 5}
     options = [{"type": types.get(name, 3), "name": name, "value": value} for name, value in wanted.items()]
     data = _slash("intern", [{"type": 1, "name": "setup", "options": options}])
-    return await use(discord, user, data, permissions=permissions)
+    return await use(discord, user, data, channel=at, permissions=permissions)
 
 
 async def use_on(discord: DiscordDouble, user: User, name: str, message: Message) -> Interaction:

@@ -23,6 +23,7 @@ from intern.runtime.hosting import Hosting
 from intern.service import PageOptions
 from intern.service.communities import community_of
 from intern.settings.loading import load_settings
+from tests.double import interactions as double
 from tests.double.discord import DiscordDouble
 from tests.double.payloads import guild_event
 from tests.double.world import Guild
@@ -162,6 +163,39 @@ async def test_each_server_has_its_own_team_documents_and_knowledge(tmp_path: Pa
             assert "7480" not in (await discord.wait_for_answer(unanswered)).content
         assert hotel.archived("other") == ""
         assert hotel.hosting.communities.open == ()
+
+
+async def test_a_server_is_greeted_sets_itself_up_and_asks_as_much_as_its_limit_allows(tmp_path: Path) -> None:
+    async with DiscordDouble() as discord:
+        hotel, world = Hotel(tmp_path, discord), discord.world
+        async with hotel.up("community"):
+            await hotel.until(lambda: len(world.application.commands) == 4)
+            other = world.new_guild("Andere")
+            there = world.new_channel("help", guild=other)
+            told = {"system_channel_id": there.id, "preferred_locale": "de"}
+            discord.gateway.dispatch("GUILD_CREATE", guild_event(world, other) | told)
+            greeting = await discord.wait_for_message(there)
+            assert greeting.content.startswith("Hallo! ")
+            dan, meg = (world.new_member(name, guild=other) for name in ("dan", "meg"))
+            role = world.new_role("helpers", guild=other)
+            other.members[meg.id].roles.append(role.id)
+
+            refused = await double.set_up(discord, dan, permissions=0, at=there, team_role=role.id)
+            await hotel.until(lambda: double.shown(refused))
+            assert "dürfen" in double.shown(refused)[0]
+            setup = await double.set_up(discord, meg, permissions=1 << 5, at=there, team_role=role.id)
+            await hotel.until(lambda: double.shown(setup))
+            assert f"- team: <@&{role.id}>" in double.shown(setup)[0]
+            await hotel.until(lambda: role.id in str(hotel.hosting.communities.get("andere")))
+            question = await discord.say(dan, ZORB, channel=there)
+            await discord.say(meg, "Hold the blue key for ten seconds.", reply_to=question)
+            await hotel.until(lambda: "blue key" in hotel.archived("andere"))
+
+            await hotel.choose("andere", discord={"team_role_ids": [role.id]}, hosting={"questions_per_day": 2})
+            asked = await discord.say(dan, f"<@{discord.bot_id}> {PORT}", channel=there)  # the second of the day
+            assert "used up" not in (await discord.wait_for_answer(asked)).content
+            asked = await discord.say(dan, f"<@{discord.bot_id}> {PORT}", channel=there)
+            assert "I have used up what I may spend" in (await discord.wait_for_answer(asked)).content
 
 
 async def test_an_outage_changes_nothing_and_a_removal_ends_the_community(tmp_path: Path) -> None:
