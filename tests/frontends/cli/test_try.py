@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,24 @@ def _after(out: str, *marks: str) -> list[str]:
     """What stands from each mark to the next one."""
     starts = [out.index(mark) for mark in marks]
     return [out[start:end] for start, end in zip(starts, [*starts[1:], len(out)], strict=True)]
+
+
+@pytest.mark.rest
+def test_no_machine_word_is_shown_and_no_topic_is_named_after_a_pleasantry(intern: Intern) -> None:
+    typed = (
+        "alice: Sorry if dumb, but what is a detached head in the lamp?",
+        "@mira: A detached head in the lamp follows no branch of wires. Attach it with `lamp attach`.",
+        "bob: What is a detached head in the lamp?",
+        "bob: thanks, that was it",
+        "/why",
+        "/topics",
+    )
+    code, out, err = intern("try", typed="\n".join(typed) + "\n")
+    assert code == 0
+    [topic] = re.findall(r"filed under the topic (\S+)", out)
+    assert "dumb" not in topic
+    assert "lamp attach" in out[out.index("index updated") :]
+    assert not re.search(r"\b[a-z]+_[a-z_]+\b|nugget:|FACT", re.sub(r"qa_\d+", "", out + err))
 
 
 @pytest.mark.rest
