@@ -118,6 +118,12 @@ _SMALL = """() => [...document.querySelectorAll("nav a, main :is(button, summary
     .filter(each => each.getBoundingClientRect().height < 43.5)
     .map(each => `${each.outerHTML.slice(0, 100)}: ${each.getBoundingClientRect().height} px`)"""
 
+# Controls that no key reaches, and buttons that need a script.
+_DEAD = """() => [...document.querySelectorAll("main :is(a, button, select, input, textarea, summary)")]
+    .filter(each => each.type != "hidden")
+    .filter(each => each.tabIndex < 0 || each.localName == "button" && !(each.form && each.type == "submit"))
+    .map(each => each.outerHTML.slice(0, 100))"""
+
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 768, 1920])
@@ -140,6 +146,7 @@ async def test_every_page_fits_its_window_has_no_barrier_and_complains_of_nothin
             await page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
             assert (path, await barriers(page)) == (path, [])
             assert (path, await overflow(page)) == (path, 0)
+            assert (path, await page.evaluate(_DEAD)) == (path, [])
             if width == 360:
                 assert (path, await page.evaluate(_SMALL)) == (path, [])
         ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
