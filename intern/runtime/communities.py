@@ -217,6 +217,8 @@ class Communities:
     async def _work(self, known: Known) -> None:
         while self._opening >= _OPENING_AT_ONCE:
             await self._opened.wait()
+        if known.is_removed:
+            return
         self._opening += 1
         is_ready, stop = False, Event()
         known.stop, known.reopens = stop, False
