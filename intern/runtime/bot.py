@@ -30,6 +30,7 @@ from intern.platforms.memory import Sandbox
 from intern.runtime.hosted_bot import run_hosted
 from intern.runtime.parts import Beside, OpenModels, Platform, Serving, parts_around
 from intern.service.databases import open_database
+from intern.service.hosted import Hosted
 from intern.service.intern import open_intern
 from intern.service.monitoring import Check, HealthChecks, Overheard
 from intern.service.replaying import Again
@@ -38,7 +39,9 @@ from intern.service.searching import library_of
 from intern.service.status import holder_of
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
+from intern.stores.database import DEFAULT_COMMUNITY
 from intern.stores.sqlite.chat import StoredCheckpoints
+from intern.stores.sqlite.communities import CommunityStore
 from intern.stores.sqlite.work import Jobs
 
 __all__ = ["Events", "Sandbox", "open_sandbox"]
@@ -102,9 +105,17 @@ _NO_BOT = Check(name="bot", ok=True, note="`intern page` shows this; `intern sta
 
 
 async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None:
-    """Serve the page of a data folder, and do its jobs while no other process holds the folder."""
+    """Serve the page of a data folder, and do its jobs while no other process holds the folder.
+
+    Where it hosts many communities and none is named, it is the list of these.
+    """
     clock = SystemClock()
     async with await open_database(settings) as db, create_task_group() as tg:
+        checks = HealthChecks(db, None, clock=clock, is_open=None, elsewhere=lambda: (_NO_BOT,))
+        if settings.hosting.enabled and settings.community == DEFAULT_COMMUNITY:
+            async with serving(Hosted(registered=CommunityStore(db).all, checks=checks, clock=clock)):
+                await stop.wait()
+            return
         stores = await run_sync(partial(Stores, settings, db, clock, holds=False))
         page = _Looking(
             stores=stores,
@@ -113,7 +124,7 @@ async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None
             overheard=Overheard(Sandbox(clock), clock=clock, drops=()),
             checkpoints=Checkpoints(StoredCheckpoints(), baseline=MessageId("0")),
             fill=Fill(),
-            checks=HealthChecks(db, None, clock=clock, is_open=None, elsewhere=lambda: (_NO_BOT,)),
+            checks=checks,
             replay=partial(_replayed, settings),
             usage=None,
             breakers={},

@@ -18,7 +18,7 @@ from intern.platforms.discord.options import ShardChoice
 from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.parts import Beside, Host, Platform, open_host, parts_of
 from intern.service.hosted import Hosted
-from intern.service.monitoring import Check, HealthChecks, count_request
+from intern.service.monitoring import Check, HealthChecks, connection_checks, count_request
 from intern.service.running import Running
 from intern.settings.loading import Settings
 from intern.stores.postgres.leases import LeaseStore
@@ -95,8 +95,16 @@ async def hosting_on_discord(
         def is_open() -> bool:
             return hikari.is_open or (leases is not None and not hikari.shards.held)
 
-        checks = HealthChecks(host.db, host.lock, clock=clock, is_open=is_open, elsewhere=tuple[Check, ...])
-        view = Hosted(registered=CommunityStore(host.db, clock=clock).all, checks=checks, clock=clock)
+        def advised() -> tuple[Check, ...]:
+            return tuple(connection_checks(hikari.advice))
+
+        view = Hosted(
+            registered=CommunityStore(host.db, clock=clock).all,
+            checks=HealthChecks(host.db, host.lock, clock=clock, is_open=is_open, elsewhere=advised),
+            clock=clock,
+            shards=lambda: hikari.shards.held,
+            shard_count=lambda: hikari.shard_count,
+        )
         parts = partial(parts_of, beside=_counted(beside, view)) if beside else parts_of
         hosting = Hosting(host, settings, platform, serve=serve, register=register, share_out=share_out, parts=parts)
         view.work = hosting.communities.work
@@ -104,7 +112,7 @@ async def hosting_on_discord(
         if beside:
             counters = beside.counters
             hikari.tell_requests(partial(count_request, counters), counters.reconnected)
-        async with beside.hosting(view) if beside else nullcontext():
+        async with beside.serving(view) if beside else nullcontext():
             yield hosting
 
 
@@ -131,7 +139,8 @@ def _counted(beside: Beside, view: Hosted) -> Beside:
     """Return the counters for each community; it has no page of its own, but the process's knows that it is open."""
 
     @asynccontextmanager
-    async def noted(running: Running) -> AsyncGenerator[None]:
+    async def noted(running: Running | Hosted) -> AsyncGenerator[None]:
+        assert isinstance(running, Running)
         name = running.stores.db.community
         view.open[name] = running
         try:

@@ -85,7 +85,7 @@ class Platform(NamedTuple):
 OpenModels = Callable[[Settings, UsageLog, Clock], AbstractAsyncContextManager[Models]]
 
 
-Serving = Callable[[Running], AbstractAsyncContextManager[object]]
+Serving = Callable[[Running | Hosted], AbstractAsyncContextManager[object]]
 """Serves the page until the block is left."""
 
 
@@ -95,8 +95,6 @@ class Beside(NamedTuple):
     counters: monitoring.Counters
     serving: Serving
     """Is entered for as long as the bot is at work and until it has left."""
-    hosting: Callable[[Hosted], AbstractAsyncContextManager[object]] = nullcontext
-    """As `serving`, for a process that hosts many communities."""
 
 
 class Host(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -40,6 +40,8 @@ class HostedView(Struct, frozen=True, kw_only=True):
     since: datetime
     health: Health
     last_message_at: datetime | None
+    shards: str
+    """The shards of this process, for people; empty where it has none."""
     communities: tuple[HostedCommunity, ...]
     numbers: Mapping[str, int]
     """Of communities in each state; of those that are open and that fail."""
@@ -54,6 +56,8 @@ class Hosted:
     clock: Clock
     work: Callable[[], Mapping[str, str]] = dict[str, str]
     """What each community of this process does: `open`, `closed`, or why it fails."""
+    shards: Callable[[], Collection[int]] = tuple[int, ...]
+    shard_count: Callable[[], int] = int
     open: dict[str, Running] = field(default_factory=dict[str, Running])
     """Communities that are open."""
 
@@ -74,6 +78,7 @@ class Hosted:
             since=self._began,
             health=await self.checks.health(),
             last_message_at=self._heard(),
+            shards=self._shards(),
             communities=communities,
             numbers=numbers,
         )
@@ -93,6 +98,10 @@ class Hosted:
         if (last := self._heard()) is not None:
             read.append(Gauge("last_message_timestamp_seconds", "When a message last came", {"": last.timestamp()}))
         return read
+
+    def _shards(self) -> str:
+        held = ", ".join(map(str, sorted(self.shards())))
+        return held and f"{held} of {self.shard_count()}"
 
     def _heard(self) -> datetime | None:
         times = [running.overheard.last_message_at for running in self.open.values()]

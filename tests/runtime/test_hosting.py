@@ -24,9 +24,11 @@ from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
 from intern.core.text.masking import Secret
 from intern.runtime import hosted_bot, hosting
-from intern.runtime.bot import _NoCommands, _NoImages
+from intern.runtime.bot import _NoCommands, _NoImages, run_page
 from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.parts import Platform, open_host
+from intern.service.hosted import Hosted, HostedView
+from intern.service.running import Running
 from intern.settings.loading import Settings, load_settings
 from intern.stores.postgres.leases import LeaseStore
 from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
@@ -299,6 +301,24 @@ async def test_changed_settings_hold_from_then_on_and_bad_ones_stop_that_communi
         await registry.change("one", lambda each: replace(each, chosen={"kb": {"review": "sometimes"}}))
         await block.until(lambda: block.at_work_now == ["other"])
         assert [*block.hosting.communities.names] == ["other"]
+
+
+async def test_the_page_without_a_bot_lists_the_communities(tmp_path: Path) -> None:
+    block, stop, shown = Block(tmp_path), Event(), list[HostedView]()
+    async with block.up():
+        block.joined("One")
+        await block.until(lambda: "one" in block.hosting.communities)
+
+    @asynccontextmanager
+    async def serving(page: Running | Hosted) -> AsyncGenerator[None]:
+        assert isinstance(page, Hosted)
+        shown.append(await page.view())
+        stop.set()
+        yield
+
+    with fail_after(10):
+        await run_page(block._defaults, serving, stop=stop)
+    assert [(each.name, each.state, each.work) for each in shown[0].communities] == [("one", "active", "elsewhere")]
 
 
 async def test_a_waiting_job_opens_its_community_and_wakes_its_worker(

@@ -26,6 +26,7 @@ from intern.runtime.bot import _NoCommands, _NoImages
 from intern.runtime.hosting import communities_of
 from intern.runtime.parts import Beside, open_host, parts_of
 from intern.service.communities import community_of, open_registry
+from intern.service.hosted import Hosted
 from intern.service.intern import open_intern
 from intern.service.models import Models, open_models
 from intern.service.questions import QuestionFilter
@@ -113,7 +114,8 @@ class Two:
                 yield opened._replace(answering=answering, learning=learning)
 
         @asynccontextmanager
-        async def serving(running: Running) -> AsyncGenerator[None]:
+        async def serving(running: Running | Hosted) -> AsyncGenerator[None]:
+            assert isinstance(running, Running)
             self.pages[name] = running
             yield
 

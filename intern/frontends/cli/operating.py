@@ -23,6 +23,7 @@ from intern.service import CONFIG_FILE
 if TYPE_CHECKING:
     from intern.service.databases import Moved
     from intern.service.doctor import Report
+    from intern.service.hosted import Hosted
     from intern.service.restoring import Restored
     from intern.service.running import Running
     from intern.service.status import Attended, ParkedPair, SourceStatus, Status
@@ -68,7 +69,7 @@ def page(*, port: int | None) -> None:
     from intern.runtime.bot import show_page
 
     @asynccontextmanager
-    async def served(running: Running) -> AsyncGenerator[None]:
+    async def served(running: Running | Hosted) -> AsyncGenerator[None]:
         async with serving(settings.page, running) as address:
             show(address)
             say("Ctrl-C ends this")

@@ -266,4 +266,4 @@ def page_beside(settings: Settings, tell: Callable[[str], object] = lambda _: No
             tell(address)
             yield
 
-    return Beside(metrics, served, served)
+    return Beside(metrics, served)
