@@ -105,6 +105,9 @@ class Communities:
         if known := self._known.get(name):
             self._start(known)
             known.jobs_came.wake()
+            if not known.is_open:  # nothing is open yet
+                known.due_at = current_time()
+                self._due.set()
 
     async def remove(self, name: str, *, at_once: bool = False) -> None:
         """Forget a community, and return when it is closed: calmly, or by giving up its work `at_once`."""
@@ -132,6 +135,10 @@ class Communities:
     def names(self) -> AbstractSet[str]:
         """The names of all."""
         return self._known.keys()
+
+    def is_done(self, name: str) -> bool:
+        """Whether a community that closes has nothing left to do: else it was removed, or all are being closed."""
+        return name in self._known and not self._stop.is_set()
 
     def work(self) -> Mapping[str, str]:
         """Return what each community does: `open`, `closed`, or why it fails."""

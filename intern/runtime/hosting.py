@@ -79,8 +79,12 @@ def communities_of(
         host = host_of(community)
         manage = ServerSetup(Registry(defaults, host.db, host.clock), community.name, host.clock)
         platform = Platform(own, interactions, images, manage)
+        registry = CommunityStore(host.db, clock=host.clock)
+        await registry.note_open(community.name, is_open=True)
         async with parts(host, community.name, settings, platform, events=Events(), jobs_came=Wakeup()) as opened:
             yield opened
+        if made.is_done(community.name):
+            await registry.note_open(community.name, is_open=False)
 
     async def stands(community: Community) -> StoredCheckpoints:
         host = host_of(community)
@@ -92,13 +96,14 @@ def communities_of(
         since = host.clock.now() - timedelta(seconds=defaults.discord.first_lookback) - _JOINING
         return await checkpoints.open(community.guild_ids, position_at(since).id)
 
-    return Communities(
+    made = Communities(
         chat,
         opens=opens,
         stands=stands,
         elsewhere=elsewhere,
         most_open=defaults.hosting.open_communities,
     )
+    return made
 
 
 class Sharding(NamedTuple):
@@ -338,8 +343,13 @@ class Hosting:
             self._ours = frozenset(each.name for each in ours)
             active = {each.name: each for each in ours if each.state == "active"}
             await self._drop(*(self.communities.names - active.keys()))
+            before = set(self.communities.names)
             for each in active.values():
                 await self._take_in(each)
+            # Those that a process left in the middle of their work, such as this one's last life.
+            if added := self.communities.names - before:
+                for name in added & set(await self.registry.left_open()):
+                    self.communities.due(name)
             self._revision, self._erases_at = revision, 0.0
 
     async def _erase_left(self) -> None:

@@ -200,6 +200,20 @@ async def test_what_a_manager_sets_up_holds_from_then_on(tmp_path: Path, monkeyp
         assert served.discord.team_role_ids == ("7",)
 
 
+async def test_a_community_that_was_left_in_its_work_is_opened_by_the_next_process(tmp_path: Path) -> None:
+    block = Block(tmp_path)
+    async with block.up():
+        _, here = block.joined("One")
+        block.joined("Two")
+        await block.until(lambda: len(block.hosting.communities.names) == 2)
+        block.town.say("bob", "Which port?", channel_id=here)
+        await block.until(lambda: block.texts("one") == ["Which port?"])
+    block.heard.clear()
+    async with block.up():
+        await block.until(lambda: block.at_work_now == ["one"])
+        assert block.hosting.communities.open == ("one",)
+
+
 async def test_a_known_community_is_there_after_a_restart_and_no_two_servers_share_one(tmp_path: Path) -> None:
     block = Block(tmp_path)
     async with block.up():

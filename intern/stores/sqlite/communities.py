@@ -76,6 +76,14 @@ class CommunityStore(Store):
         )
         return int(str(number)), int(str(total))
 
+    async def note_open(self, name: str, *, is_open: bool) -> None:
+        """Note that a community is open, or was closed with nothing left to do."""
+        await self.db.run("update hosted_communities set is_open = ? where name = ?", (int(is_open), name))
+
+    async def left_open(self) -> list[str]:
+        """Return the communities that are open, or that a process left in the middle of its work."""
+        return await self.db.texts("select name from hosted_communities where is_open = 1 order by name")
+
     async def with_jobs(self) -> list[str]:
         """Return the communities that have jobs waiting."""
         return await self.db.texts("select distinct community from jobs where state = 'waiting' order by community")

@@ -26,7 +26,8 @@ create table hosted_communities (
     state text not null,
     joined_at integer not null,
     left_at integer,
-    changed_at integer not null
+    changed_at integer not null,
+    is_open integer not null default 0
 ) strict, without rowid;
 
 -- The archive, where a community may move to another process; else it is in files. A week's blocks, one after another.
