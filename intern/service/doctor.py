@@ -366,6 +366,8 @@ class _Servers:
 
     def set_up(self) -> Iterator[Finding]:
         joined, complete = self._found.joined, self._found.is_complete
+        if self._settings.hosting.enabled:
+            return  # servers set themselves up
         if complete:
             yield from self._team(joined)
         for server in joined:
@@ -387,7 +389,9 @@ class _Servers:
         choice = self._discord.shards
         if isinstance(choice, ShardChoice) and (mend := more_shards(choice.of, self._found.shards)):
             yield todo("the bot has too few shards", mend)
-        if not self._discord.guild_ids:
+        if self._settings.hosting.enabled:
+            yield good("each server that invites the bot is served; `intern community` lists them")
+        elif not self._discord.guild_ids:
             mend = 'set discord.guild_ids to the ids of your servers, as in guild_ids = ["123…"]'
             yield todo("no server is named", mend)
         for guild_id, server in self._found.servers.items():

@@ -175,6 +175,14 @@ async def test_no_server_at_all_is_told_with_the_link_that_leads_to_one(discord:
     assert discord.bot_id in report.invite
 
 
+async def test_a_host_names_no_servers_and_needs_no_team(discord: DiscordDouble) -> None:
+    found = settings_for(discord)
+    alone = structs.replace(found.discord, guild_ids=(), team_role_ids=(), team_member_ids=())
+    report = await examine(structs.replace(found, discord=alone, hosting=structs.replace(found.hosting, enabled=True)))
+    assert "each server that invites the bot is served" in " ".join(each.what for each in report.findings)
+    assert report.ok
+
+
 async def test_who_is_gone_is_named(discord: DiscordDouble) -> None:
     lost = "123456789012345678"
     report = await examine(
