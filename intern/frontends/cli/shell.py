@@ -32,7 +32,7 @@ def help(ctx: click.Context, *, command: tuple[str, ...]) -> None:  # noqa: A001
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def completion(ctx: click.Context, *, shell: str) -> None:
-    r"""Print what a shell needs to complete commands and options.
+    """Print what a shell needs to complete commands and options.
 
     \b
     bash: eval "$(intern completion bash)" in ~/.bashrc
@@ -40,7 +40,7 @@ def completion(ctx: click.Context, *, shell: str) -> None:
     fish: intern completion fish > ~/.config/fish/completions/intern.fish
 
     Exit code 0: done. 2: the shell is unknown.
-    """
+    """  # noqa: D301 click's mark for lines that are kept
     kind = get_completion_class(shell)
     assert kind is not None
     show(kind(ctx.find_root().command, {}, "intern", "_INTERN_COMPLETE").source())
