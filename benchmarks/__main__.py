@@ -30,6 +30,7 @@ BENCHMARKS = {
     "binary": 180,
     "idle_memory": 120,
     "communities": 300,
+    "hosting": 480,
     "socket_to_batch": 900,
     "capturing": 600,
     "regenerating": 600,

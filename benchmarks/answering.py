@@ -217,13 +217,13 @@ def _levels(begun: Sequence[float]) -> int:
     return levels
 
 
-async def index(folder: Path, size: int, *, embeddings: str = "none") -> None:
+async def index(folder: Path, size: int, *, embeddings: str = "none", url: str = "") -> None:
     sources = folder / "knowledge-base" / "sources"
     sources.mkdir(parents=True)
     for n in range(size):
         (sources / f"{subject(n)}-{n}.md").write_text(document(n), encoding="utf-8")
     overrides = {
-        "data": {"dir": str(folder)},
+        "data": {"dir": str(folder), "url": url},
         "llm": {"provider": "offline"},
         "embeddings": {"provider": embeddings},
     }

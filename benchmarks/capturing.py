@@ -122,7 +122,7 @@ class Cost(NamedTuple):
 
 def measure() -> Iterator[Figure]:
     """Fifty pairs, two hundred, and a thread in a library that holds something already."""
-    with endpoint_double(_by_rules) as endpoint:
+    with endpoint_double(by_rules) as endpoint:
         for pairs in (50, 200):
             yield from _burst(endpoint, pairs)
         yield from _thread(endpoint)
@@ -172,7 +172,7 @@ def _exchanged() -> Iterator[Taught]:
 
 def _burst(endpoint: EndpointDouble, pairs: int) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        cost = asyncio.run(_cost(endpoint, _settings(Path(folder), endpoint), _invented(pairs)))
+        cost = asyncio.run(_cost(endpoint, _settings(Path(folder), endpoint), invented(pairs)))
     name = f"{pairs} pairs captured"
     theirs = pairs == 50
     yield Figure(f"{name}, calls a pair{' (a comparable system: 2.72)' if theirs else ''}", cost.calls_a_pair, "", 2.1)
@@ -192,7 +192,7 @@ def _burst(endpoint: EndpointDouble, pairs: int) -> Iterator[Figure]:
 
 
 def _thread(endpoint: EndpointDouble) -> Iterator[Figure]:
-    before, [question, *others] = _invented(50), _invented(50 + REPLIES)[50:]
+    before, [question, *others] = invented(50), invented(50 + REPLIES)[50:]
     conversation = ConversationId("thread_77")
     replies = [question.messages[1], *(other.messages[1] for other in others)]
     thread = [Taught(conversation, (question.messages[0], *replies[: n + 1])) for n in range(REPLIES)]
@@ -215,7 +215,7 @@ def _extracted(endpoint: EndpointDouble, pairs: int) -> Iterator[Figure]:
     """Measure extraction from filed pairs; its cost comes on top of theirs."""
     with tempfile.TemporaryDirectory() as folder:
         settings = _settings(Path(folder), endpoint, extract=True)
-        cost = asyncio.run(_cost(endpoint, settings, _invented(pairs)))
+        cost = asyncio.run(_cost(endpoint, settings, invented(pairs)))
     calls = [each for each in cost.requests if each.prompt == EXTRACT.name]
     yield Figure(f"{pairs} pairs distilled, calls a pair", len(calls) / pairs, "", 1)
     yield Figure(f"{pairs} pairs distilled, characters a pair", sum(map(_size, calls)) / pairs, "", math.inf)
@@ -245,7 +245,7 @@ def _settings(folder: Path, endpoint: EndpointDouble, *, extract: bool = False) 
     return load_settings(environ={}, overrides=overrides)
 
 
-def _invented(count: int) -> list[Taught]:
+def invented(count: int) -> list[Taught]:
     """Questions of 200 to 400 characters on a few subjects, with answers of 300 to 800; always the same."""
     random = Random(17)
     return [_pair(random, n) for n in range(count)]
@@ -271,7 +271,7 @@ def _text(random: Random, subject: Sequence[str], sentences: Sequence[str], leng
 # The endpoint's side.
 
 
-def _by_rules(body: dict[str, Any]) -> Reply:
+def by_rules(body: dict[str, Any]) -> Reply:
     """Take the subject as the topic, as a model would; use the offline rule of the prompt for all else."""
     prompt, fences = prompt_of(body), _fences(text_of(body, "user"))
     if prompt == EXTRACT.name:

@@ -64,15 +64,16 @@ def measure() -> Iterator[Figure]:
     """Know a thousand, then open some of each kind."""
     with tempfile.TemporaryDirectory() as folder:
         # First: later on, memory that was freed would be used again.
-        seconds, each = asyncio.run(_known(Path(folder) / "known"))
+        seconds, each = asyncio.run(known(Path(folder) / "known"))
         yield Figure("1,000 known communities, CPU at the start", seconds, "s", 5)
         yield Figure("a known community, memory", each, "MB", 0.1)
-        asyncio.run(_reference(Path(folder) / "reference"))
+        asyncio.run(reference(Path(folder) / "reference"))
         for kind, milliseconds, megabytes in (("reference", 150, 5.0), ("empty", None, 1.2)):
-            cpu, memory, reading, vectors = asyncio.run(_opened(Path(folder), kind))
+            cpu, memory, reading, vectors, rest = asyncio.run(opened(Path(folder), kind))
             bar = float("inf") if milliseconds is None else milliseconds
             yield Figure(f"{kind} community, opened, CPU", cpu, "ms", bar)
             yield Figure(f"{kind} community, open, memory", memory, "MB", megabytes)
+            yield Figure(f"{kind} community, open and at rest, CPU a second", rest, "ms")
             if kind == "reference":
                 yield Figure("reference community, its vectors read at the first question, CPU", reading, "ms")
                 yield Figure(f"vectors of {OPENED} reference communities, memory", vectors, "MB", ROOM)
@@ -83,7 +84,7 @@ def _settings(folder: Path, **more: Any) -> Settings:
     return load_settings(environ={}, overrides={"data": {"dir": str(folder)}, "llm": model, **more})
 
 
-async def _reference(folder: Path) -> None:
+async def reference(folder: Path) -> None:
     chance = random.Random(1)
 
     def text(words: int) -> str:
@@ -130,8 +131,8 @@ def _file(block: Any, filed: Filed, change: Any) -> None:
     change.decide(filed)
 
 
-async def _opened(folder: Path, kind: str) -> tuple[float, float, float, float]:
-    """Return medians of one, without the first: CPU, memory, CPU for its vectors; and the memory of all vectors."""
+async def opened(folder: Path, kind: str) -> tuple[float, float, float, float, float]:
+    """Return medians of one: CPU, memory, CPU for its vectors; memory of all vectors; CPU of a second at rest."""
     defaults = _settings(folder / f"host of {kind}", search={"megabytes": ROOM})
     cpu, memory, reading = list[float](), list[float](), list[float]()
     async with AsyncExitStack() as stack:
@@ -159,9 +160,11 @@ async def _opened(folder: Path, kind: str) -> tuple[float, float, float, float]:
             # Its actors look around once, which is no part of opening, but of the memory.
             await anyio.sleep(3)
             memory.append(_held() - held)
-        vectors = host.shared.room.held / 1e6
+        vectors, began = host.shared.room.held / 1e6, process_time()
+        await anyio.sleep(5)
+        rest = 1000 * (process_time() - began) / 5 / OPENED
         tg.cancel_scope.cancel()
-    return median(cpu[1:]), median(memory[1:]), median(reading[1:] or [0.0]), vectors
+    return median(cpu[1:]), median(memory[1:]), median(reading[1:] or [0.0]), vectors, rest
 
 
 _VECTOR = np.eye(1, 384, dtype="<f4").tobytes()
@@ -184,7 +187,7 @@ def _copy_rows(source: Path, host: Host, community: str) -> None:
     db.close()
 
 
-async def _known(folder: Path) -> tuple[float, float]:
+async def known(folder: Path) -> tuple[float, float]:
     defaults = _settings(folder)
     sandbox = Sandbox(SystemClock())
     async with open_host(defaults, SystemClock()) as host:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from benchmarks.capturing import LATENCY, _by_rules, _invented
+from benchmarks.capturing import LATENCY, by_rules, invented
 from benchmarks.figures import Figure
 from intern.core.ids import MessageId
 from intern.core.records import Capture, Turn
@@ -49,7 +49,7 @@ class Run(NamedTuple):
 def measure() -> Iterator[Figure]:
     """Each in a folder of its own; the third within the endpoint's default limits, half of which are for answers."""
     name = f"{CONVERSATIONS + GREW} captures regenerated"
-    with endpoint_double(_by_rules) as endpoint:
+    with endpoint_double(by_rules) as endpoint:
         one, eight = (_best(endpoint, concurrency, in_flight=16) for concurrency in (1, CONCURRENCY))
         default = _run(endpoint, CONCURRENCY, in_flight=8)
     assert one.tally.replaced == GREW
@@ -102,7 +102,7 @@ def _settings(folder: Path, endpoint: EndpointDouble, concurrency: int, in_fligh
 def _archive(settings: Settings) -> None:
     clock = HandClock(START)
     archive = Archive(settings.paths.raw, clock=clock)
-    for n, taught in enumerate(_invented(CONVERSATIONS)):
+    for n, taught in enumerate(invented(CONVERSATIONS)):
         clock.turn(minutes=1)
         capture = Capture(
             conversation_id=taught.conversation,

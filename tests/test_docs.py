@@ -52,6 +52,7 @@ GUIDES = (
     "quick-start.md",
     "server.md",
     "hosting.md",
+    "scaling.md",
     "packaging.md",
 )
 every_page = pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.name)
