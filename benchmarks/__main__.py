@@ -31,6 +31,7 @@ BENCHMARKS = {
     "idle_memory": 120,
     "communities": 300,
     "hosting": 480,
+    "pages": 600,
     "socket_to_batch": 900,
     "capturing": 600,
     "regenerating": 600,

@@ -30,7 +30,7 @@ from benchmarks.figures import Figure
 from benchmarks.memory import resident
 from intern.actors.events import Events
 from intern.actors.pipeline import run_pipeline
-from intern.core.clock import SystemClock
+from intern.core.clock import SystemClock, Wakeup
 from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, ConversationId, GuildId, TopicName, UserId, position_at
 from intern.core.memory import give_back
@@ -148,7 +148,9 @@ async def opened(folder: Path, kind: str) -> tuple[float, float, float, float, f
             sandbox = Sandbox(SystemClock())
             platform = Platform(sandbox, _NoCommands(), _NoImages())
             held, began = _held(), process_time()
-            parts = await stack.enter_async_context(parts_of(host, community.name, settings, platform, events=Events()))
+            parts = await stack.enter_async_context(
+                parts_of(host, community.name, settings, platform, events=Events(), jobs_came=Wakeup())
+            )
             tg.start_soon(partial(run_pipeline, parts, stop=anyio.Event()))
             await sandbox.wait_ready()
             cpu.append(1000 * (process_time() - began))

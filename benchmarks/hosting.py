@@ -242,7 +242,7 @@ class Day:
 
 
 def _costs() -> Costs:
-    communities.OPENED = 3
+    communities.OPENED, communities.ROOM = 4, 9  # each takes the vectors' room of the one before
     with tempfile.TemporaryDirectory() as folder:
         _, known = asyncio.run(communities.known(Path(folder) / "known"))
         asyncio.run(communities.reference(Path(folder) / "reference"))
@@ -311,7 +311,7 @@ async def _kinds(folder: Path, url: str, base_url: str, server: Schemas) -> dict
                 talk.ask(n)
                 talk.teach(n)
                 talk.chat(n)
-            await anyio.sleep(5)
+            await anyio.sleep(10)  # until the last description is made
             rest = await spent(lambda _: None)
             for kind, say in (
                 ("remark", talk.remark),

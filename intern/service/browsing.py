@@ -171,6 +171,7 @@ class Browsing:
         self._facts = FactStore(stores.db, clock=stores.clock)
         self._nuggets = NuggetStore(stores.db)
         self._finder = Finder(stores.search, embedder)
+        self._folded: tuple[int, list[TopicChange]] = (-1, [])
 
     async def counts(self) -> KnownCounts:
         """Count what is known, and list the latest changes."""
@@ -308,7 +309,12 @@ class Browsing:
 
     def _changes_of(self, name: TopicName | None) -> list[TopicChange]:
         """Return what happened to a topic, or to all, oldest first, without texts."""
-        return list(changes_in(self._knowledge.all(), name))
+        position = self._knowledge.position()
+        at, changes = self._folded
+        if at != position:
+            changes = list(changes_in(self._knowledge.all()))
+            self._folded = position, changes
+        return [each for each in changes if name in {None, each.topic}]
 
     def _told(self, changes: Iterable[TopicChange]) -> tuple[TopicChange, ...]:
         return tuple(map(self._with_words, changes))

@@ -216,7 +216,7 @@ class Overview:
     def _captured(self, since: date) -> Counter[date]:
         # Blocks.
         first = QAId(f"qa_{since:%Y%m%d}_000000")
-        return Counter(pair.timestamp.date() for pair in self._stores.archive.after(first))
+        return Counter(each.date() for each in self._stores.archive.moments_after(first))
 
 
 def _sum(counts: Mapping[date, int], days: Sequence[date]) -> int:

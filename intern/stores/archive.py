@@ -157,6 +157,11 @@ class Archive:
             if (pair := self._at(last)) is not None:
                 yield pair
 
+    def moments_after(self, qa_id: QAId) -> list[datetime]:
+        """Return when the pairs after that one were archived, oldest first. From memory."""
+        times = self._rows.times
+        return [_EPOCH + each * _TICK for each in times[bisect_right(times, _micros(time_of(qa_id))) :]]
+
     def get(self, qa_id: QAId) -> CapturedPair | None:
         """Return the pair with that id, however its fraction is written; None where there is none."""
         try:

@@ -85,6 +85,7 @@ def test_all_that_was_appended_is_read_back_in_order_live_and_after_a_restart(
             for n, pair in enumerate(written):
                 assert opened.get(pair.qa_id) == pair
                 assert list(opened.after(pair.qa_id)) == written[n + 1 :]
+                assert opened.moments_after(pair.qa_id) == [each.timestamp for each in written[n + 1 :]]
 
 
 def test_where_time_ends_the_archive_says_so(tmp_path: Path) -> None:
