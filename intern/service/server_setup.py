@@ -13,6 +13,7 @@ from intern.chat.platform import Outlet
 from intern.core.clock import Clock
 from intern.core.errors import ChatError, ConfigError, PageRefusedError
 from intern.core.flow import GuildJoined, ServerCommand, SetupCommand, Wanted
+from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.core.text.language import SPOKEN
 from intern.service.communities import Registry
@@ -43,7 +44,7 @@ class ServerSetup:
     async def __call__(self, command: ServerCommand) -> str:
         """Do it for a member who may. Raises KnowledgeError."""
         if isinstance(command, SetupCommand):
-            return await self._set_up(command.wanted)
+            return await self._set_up(command.wanted, command.interaction.guild_id)
         settings = await self._registry.settings(self._name)
         status = await run_sync(lambda: status_of(settings, clock=self._clock))
         sources = await run_sync(lambda: sources_of(settings, clock=self._clock))
@@ -53,7 +54,9 @@ class ServerSetup:
             [*_stands(status, settings, len(pages)), *_some("cannot be read", troubles), *_missing(settings)]
         )
 
-    async def _set_up(self, wanted: Wanted) -> str:
+    async def _set_up(self, wanted: Wanted, guild_id: GuildId | None) -> str:
+        if wanted.team_role is not None and str(wanted.team_role) == guild_id:  # the id of the role that everyone has
+            return "Nothing was changed. The team cannot be everyone: then there would be no member to answer."
         try:
             if wanted != Wanted():
                 await self._registry.choose(self._name, lambda chosen: self._changed(chosen, wanted))

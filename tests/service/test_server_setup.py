@@ -111,6 +111,7 @@ async def test_all_that_a_server_may_choose_is_set_and_taken_back(tmp_path: Path
         ({"mode": "loud"}, "discord.default_mode: expected one of"),
         ({"language": "tlh"}, "discord.language: expected one of"),
         ({"team_role": RoleId("everyone")}, "discord.team_role_ids: must hold Discord's ids"),
+        ({"team_role": RoleId("1")}, "The team cannot be everyone"),
         ({"remove_team_role": RoleId("9")}, "`9` is not set"),
     ],
 )
