@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,18 @@ from anyio.to_thread import run_sync
 
 from intern.actors.events import Events
 from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.ids import GuildId
 from intern.learning.forgetting import Forget
 from intern.runtime.bot import open_sandbox
 from intern.search.embedding_local import installed
+from intern.service.communities import open_registry
+from intern.service.databases import open_database
 from intern.service.doctor import examine
 from intern.service.intern import open_intern
 from intern.service.monitoring import Standing, vector_checks
 from intern.service.status import status_of
 from intern.settings.loading import Settings, load_settings
+from intern.stores.sqlite.communities import CommunityStore
 from tests import samples
 from tests.contracts.vector_engines import COLLECTION, KEY, QdrantDouble, serving
 from tests.fakes import HandClock
@@ -151,3 +156,30 @@ def test_an_engine_needs_an_address_without_a_password_and_its_key_is_a_secret()
     settings = load_settings(environ={"INTERN__SEARCH__API_KEY": KEY})
     assert KEY in settings.secrets
     assert KEY not in repr(settings)
+
+
+@pytest.mark.rest
+async def test_an_erased_community_leaves_no_vector_and_waits_for_an_engine_that_is_away(
+    settings: Settings, qdrant: QdrantDouble, tmp_path: Path
+) -> None:
+    with fail_after(60):
+        async with open_registry(settings, clock=CLOCK) as registry:
+            async with await open_database(settings) as db:
+                for n, name in enumerate(("one", "other")):
+                    await CommunityStore(db, clock=CLOCK).join(GuildId(str(n)), name)
+                    own = await registry.settings(name)
+                    await run_sync(partial(own.paths.sources.mkdir, parents=True))
+                    await run_sync((own.paths.sources / "a.md").write_text, f"# A\n\nThe planted {name} winds.\n")
+                    async with open_intern(own, clock=CLOCK) as intern:
+                        await intern.index()
+            assert "planted one" in texts(qdrant)
+            qdrant.is_away = True
+            with pytest.raises(KnowledgeError, match="qdrant"):
+                await registry.delete("one")
+            assert (await registry.show("one")).community.state == "left"
+            qdrant.is_away = False
+            await registry.delete("one")
+            assert "planted one" not in texts(qdrant)
+            assert "planted other" in texts(qdrant)
+            assert [each.name for each in await registry.all()] == ["other"]
+            assert not (tmp_path / "communities/one").exists()
