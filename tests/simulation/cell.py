@@ -20,7 +20,8 @@ from intern.actors.events import Events
 from intern.actors.pipeline import Parts
 from intern.core.clock import Wakeup
 from intern.core.errors import InternError, KnowledgeError
-from intern.core.messages import ChatMessage
+from intern.core.flow import Interaction
+from intern.core.messages import Author, ChatMessage
 from intern.runtime.bot import _NoImages
 from intern.runtime.communities import Communities
 from intern.runtime.hosting import communities_of
@@ -46,6 +47,7 @@ T = TypeVar("T")
 _NAME = DEFAULT_COMMUNITY  # so that the books are read as ever
 _SHARDS = 2
 _MOST = 3  # processes at a time
+_TAKEN = 30.0  # seconds within which another process serves the community
 _LATE = 3.0  # seconds for what a process does right after a pause, before it sees that its lease is gone
 
 CLOCK = """
@@ -107,6 +109,8 @@ class CellDatabase(Database):
     """A database that tells the server the simulated time, and that a paused process does not reach."""
 
     time: SimulatedTime
+    strays: list[str]
+    """What was written without a lease."""
 
     async def _in_thread(self, call: Callable[[], T], limiter: anyio.CapacityLimiter) -> T:
         await _runs()
@@ -117,7 +121,13 @@ class CellDatabase(Database):
     def _with_connection(self, call: Callable[[Connection], T], *, writes: bool) -> T:
         def timed(db: Connection) -> T:
             db.execute("select set_config('intern.now', %s, false)", (str(1e9 + self.time.seconds()),))
-            return call(db)
+            value = call(db)
+            if writes and self._lease is not None:
+                shard, token = self._lease
+                held = f"select token, ends_at > clock_timestamp() from leases where shard = {shard}"
+                if (found := db.execute(held.encode()).fetchall()) != [(token, True)]:
+                    self.strays.append(f"something was written with token {token}, but the lease is {found}")
+            return value
 
         return super()._with_connection(timed, writes=writes)
 
@@ -126,9 +136,9 @@ class CellDatabase(Database):
         return self._repeated(lambda db: self._committed(db, work), writes=True)
 
     @classmethod
-    async def at(cls, url: str, time: SimulatedTime) -> Self:
+    async def at(cls, url: str, time: SimulatedTime, strays: list[str]) -> Self:
         db = await cls.open(url)
-        db.time = time
+        db.time, db.strays = time, strays
         return db
 
 
@@ -230,7 +240,7 @@ class Cell(Community):
         stopped = Event()
         try:
             with process.scope, FolderLock(process.folder) as lock:
-                async with await CellDatabase.at(self._url, self.time) as db, Shared() as shared:
+                async with await CellDatabase.at(self._url, self.time, self.strays) as db, Shared() as shared:
                     store = LeaseStore(db, process.name)
                     await store.join(_SHARDS)
                     leases = Leases(
@@ -298,6 +308,9 @@ class Cell(Community):
 
     async def _end(self) -> None:
         self._wake_all()
+        await sleep(_TAKEN)
+        if (process := self._at_work()) is not None:
+            process.communities.due(_NAME)  # as upkeep does within hours: nothing is filed where nothing happens
         await sleep(HEARD)
         self.note("ends calmly")
         for process in self._processes:
@@ -377,6 +390,10 @@ class Cell(Community):
         elif process is not None and self._is_open(process):
             change.heard, change.life = change.at, process.life
         return change
+
+    def _use(self, user: Author, interaction: Interaction) -> None:
+        if interaction.interaction.guild_id is not None:  # what is private belongs to no community
+            super()._use(user, interaction)
 
     @property
     def acts(self) -> Mapping[Act, int]:

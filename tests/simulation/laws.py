@@ -93,6 +93,7 @@ def violations(run: People, books: Books) -> Iterator[str]:
     yield from _private(run, books)
     yield from _addressed(run, books)
     yield from _accounted(run, books)
+    yield from run.strays
 
 
 def _replies(run: People, books: Books) -> Iterator[str]:

@@ -130,6 +130,8 @@ class People(ABC):
         self.said: dict[MessageId, Said] = {}
         self.private_from: dict[ChannelId, float] = {}
         self.transcript: list[str] = []
+        self.strays: list[str] = []
+        """What a process did that it must never do."""
         self._robot = robot
         self._serial = 0
 
