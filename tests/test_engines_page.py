@@ -1,4 +1,4 @@
-"""The figures of docs/scaling.md are those that `make bench` holds us to."""
+"""The figures of docs/engines.md are those that `make bench` holds us to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 BENCHMARKS = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "benchmarks").glob("*.py")))
 ROWS = re.findall(
     r"^\| .* \| ([\d.]+) (?:MB|ms|s|times) \| `(.+)` \|$",
-    (ROOT / "docs/scaling.md").read_text(encoding="utf-8"),
+    (ROOT / "docs/engines.md").read_text(encoding="utf-8"),
     re.MULTILINE,
 )
 PUT_TOGETHER = {
