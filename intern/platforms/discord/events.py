@@ -6,8 +6,8 @@ by itself. A payload that cannot be read raises `msgspec.ValidationError`, which
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Generic, TypeVar
@@ -89,10 +89,6 @@ class _Latest(Generic[_Key, _Value]):
         if len(self._entries) > self._limit:
             self._entries.popitem(last=False)
 
-    def drop_where(self, holds: Callable[[_Value], bool]) -> None:
-        for key in [key for key, value in self._entries.items() if holds(value)]:
-            self.drop(key)
-
     def drop(self, key: _Key) -> None:
         self._entries.pop(key, None)
 
@@ -113,6 +109,7 @@ class Cache:
 
     def __init__(self, limit: int = 10_000, archived: int = 1_000) -> None:
         self._channels: _Latest[ChannelId, RawChannel] = _Latest(limit)
+        self._of_server: defaultdict[GuildId | None, set[ChannelId]] = defaultdict(set)
         self._archived: _Latest[ChannelId, RawChannel] = _Latest(archived)
         self._roles: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
         self._noted: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
@@ -122,10 +119,11 @@ class Cache:
         """Learn of channels."""
         match event:
             case ChannelsSeen(channels, all_of):
-                if all_of:
-                    self._channels.drop_where(lambda raw: raw.guild_id == all_of)
+                for each in self._of_server.pop(all_of, ()) if all_of else ():
+                    self._channels.drop(each)
                 for channel in channels:
                     self._drop(channel.id)
+                    self._of_server[channel.guild_id].discard(channel.id)
                     if not channel.is_archived:
                         self.keep(channel)
             case ChannelGone(channel_id):
@@ -133,7 +131,11 @@ class Cache:
 
     def keep(self, raw: RawChannel) -> None:
         """Learn of a channel that was asked for, archived or not: it will be needed at once."""
-        (self._archived if raw.is_archived else self._channels).put(raw.id, raw)
+        if raw.is_archived:
+            self._archived.put(raw.id, raw)
+        else:
+            self._channels.put(raw.id, raw)
+            self._of_server[raw.guild_id].add(raw.id)
 
     def _drop(self, channel_id: ChannelId) -> None:
         self._channels.drop(channel_id)

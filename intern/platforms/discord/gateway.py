@@ -33,6 +33,9 @@ REACTIONS: Final = _Of.GUILD_MESSAGE_REACTIONS
 """Needs no permission of anybody's, but brings every reaction: asked for only where one can mean something."""
 
 
+_CHANNELS_HOSTED: Final = 100_000  # that are remembered: more than 3,000 servers have
+
+
 class HikariDiscord(HikariRest):
     """One bot account, connected. `async with` opens REST; the first `listen` opens the gateway.
 
@@ -58,7 +61,7 @@ class HikariDiscord(HikariRest):
         """
         if not options.guild_ids and not hosts:
             raise ConfigError(NO_SERVERS)
-        super().__init__(options, Cache(), max_retries=max_retries)
+        super().__init__(options, Cache(_CHANNELS_HOSTED) if hosts else Cache(), max_retries=max_retries)
         self._options = options
         self.guild_ids, self._hosts = tuple(options.guild_ids), hosts
         self._audience = Audience(options.listed_channel_ids)
