@@ -132,7 +132,7 @@ class Hosting:
         settings: Settings,
         platform: Platform,
         *,
-        serve: Serve = lambda *_: None,
+        serve: Serve = lambda _, __: None,
         register: Callable[[], Awaitable[None]] = checkpoint,
         share_out: Callable[[], Awaitable[Sharding]] | None = None,
         parts: OpenParts = parts_of,

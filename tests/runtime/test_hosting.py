@@ -48,6 +48,7 @@ class Block:
         self.clock = HandClock()
         self.town = town or Town(self.clock, team={"mira"})
         self.held: list[int] = []
+        self.shares: list[float] = []
         self.heard: dict[str, list[flow.GatewayEvent]] = {}
         self.settings: dict[str, Settings] = {}
         self.served: dict[GuildId, Settings | None] = {}
@@ -81,12 +82,12 @@ class Block:
             self.held.remove(shard)
 
         store = LeaseStore(db)
-        return Sharding(store, await store.join(4), None, self.held.append, release, lambda _: None)
+        return Sharding(store, await store.join(4), None, self.held.append, release, self.shares.append)
 
     @asynccontextmanager
     async def parts(
         self, _host: Any, name: str, settings: Settings, platform: Platform, jobs_came: Wakeup, **_: Any
-    ) -> Any:
+    ) -> AsyncGenerator[Parts]:
         heard = self.heard.setdefault(name, [])
         self.settings[name], self.platforms[name] = settings, platform
         self.at_work_now.append(name)
