@@ -196,7 +196,7 @@ class Learning:
         await self._stores.questions.forget(message_ids)
         await self._stores.cited.drop(message_ids)
         await self._stores.replies.drop(message_ids)
-        await self._stores.recorder.withdraw(message_ids, withdrawn.topics if withdrawn else ())
+        await self._stores.recorder.forget(message_ids, topics=withdrawn.topics if withdrawn else ())
         return withdrawn
 
     async def keep_imported(self, captures: Sequence[Capture]) -> Kept:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, cast
 
 import msgspec
-from anyio import Lock
+from anyio import CancelScope, Lock
 from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
@@ -117,6 +117,11 @@ class Recorder:
         """Bring to disk what was recorded since the last time. Raises nothing: a recording is not worth a failure."""
         if not (self._waiting or self._gone):
             return
+        # The end of the bot may come in the middle.
+        with CancelScope(shield=True):
+            await self._store()
+
+    async def _store(self) -> None:
         async with self._turn:
             waiting, gone = list(self._waiting), frozenset(self._gone)
             self._waiting.clear()
@@ -150,12 +155,8 @@ class Recorder:
         Return whether it held the messages, or words of the member. Raises KnowledgeError.
         """
         found = await self._forget(message_ids, [f"user:{user_id}"] if user_id else [])
-        await self._forget((), [ANYONE, *_topics(topics)])
+        await self._forget((), [ANYONE, *(f"team:{name}.txt" for name in topics)])
         return found
-
-    async def withdraw(self, message_ids: Collection[MessageId], topics: Collection[TopicName]) -> None:
-        """Delete all that holds these messages, or that was shown these topics. Raises KnowledgeError."""
-        await self._forget(message_ids, _topics(topics))
 
     async def _forget(self, message_ids: Collection[MessageId], about: Collection[str]) -> bool:
         self._forgets += 1
@@ -201,7 +202,7 @@ class Recorder:
             outcome="failed" if made.error else "done",
             unfit="the call failed" if made.error else "it had pictures, which are not kept" if made.images else "",
             # A prompt about a capture also shows descriptions of other topics.
-            about=() if made.prompt in _OF_DOCUMENTS else (ANYONE, subject),
+            about=() if made.prompt in _OF_DOCUMENTS else (ANYONE,),
         )
         return Recording(row=self._filled(row, noted, (noted.call.user, noted.call.reply), shelf))
 
@@ -301,7 +302,3 @@ def _subject_of(given: Any) -> str:
     around = get_contextvars()
     named = (getattr(given, "source_id", ""), *(around.get(name) for name in ("qa_id", "conversation_id", "trace_id")))
     return str(next(filter(None, (*named, getattr(given, "file_path", ""), getattr(given, "topic", ""))), ""))
-
-
-def _topics(names: Collection[TopicName]) -> list[str]:
-    return [f"team:{name}.txt" for name in names]

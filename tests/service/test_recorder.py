@@ -10,7 +10,8 @@ from typing import Any
 
 import apsw
 import pytest
-from anyio import fail_after
+from anyio import create_task_group, fail_after
+from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
@@ -153,6 +154,35 @@ async def test_a_deleted_message_takes_its_recording_with_it(bot: Bot) -> None:
     async with bot.looked_into() as intern:
         with pytest.raises(ConfigError, match="nothing is recorded of"):
             await intern.why(asked.id)
+
+
+async def test_a_withdrawn_message_is_in_no_recording_of_its_capture(bot: Bot) -> None:
+    async with bot.at_work():
+        place = bot.places[0]
+        asked = bot.sandbox.say("bob", "which port feeds my zebrafish?", channel_id=place)
+        bot.sandbox.say("mira", "It is 7480, unless `listen` says otherwise.", reply_to=asked.id, channel_id=place)
+        await bot.seen.one_of(Filed)
+    assert "zebrafish" in words_of(bot.settings)
+    async with bot.looked_into() as intern:
+        await (await intern.writer()).learning.withdraw([asked.id])
+    assert "zebrafish" not in words_of(bot.settings)
+
+
+async def test_an_end_while_recordings_are_stored_loses_none(bot: Bot) -> None:
+    ends = range(8)
+    async with bot.looked_into() as intern:
+        recorder = (await intern.writer()).stores.recorder
+        answers = recorder.answers(Answerer(OfflineModel(offline_rules()), Shelf({}), AnsweringOptions()), "m")
+        for steps in ends:
+            asked = Message(role="user", text=f"port {steps}?", author_id=UserId("5"), id=MessageId(str(steps + 1)))
+            await answers.answer(Conversation((asked,)), RequestContext(message_id=asked.id))
+            with fail_after(5):
+                async with create_task_group() as tg:
+                    tg.start_soon(recorder.store)
+                    for _ in range(steps):
+                        await checkpoint()
+                    tg.cancel_scope.cancel()
+    assert [n for n in ends if f"port {n}?" not in words_of(bot.settings)] == []
 
 
 class Meanwhile(Shelf):
