@@ -124,6 +124,7 @@ async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Ju
     """Keep more judgements, and the score that they call for. Raises KnowledgeError.
 
     No answers are given from now on if enough is judged and no score keeps to the bound. With less, nothing changes.
+    After a drift, what was judged before is deleted: it would count again with the next calibration.
     """
     await store.add(more)
     stands = await look(store.db, settings)
@@ -139,7 +140,8 @@ async def calibrate(store: JudgementStore, settings: Settings, more: Sequence[Ju
             wrong=0 if found is None else found.wrong,
             at=store.clock.now(),
         )
-        await store.calibrate(kept)
+        before = stands.current if stands.drifted else None
+        await store.calibrate(kept, None if before is None else before.at)
         return await look(store.db, settings)
     return stands
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from intern.core.flow import Reply
 from intern.core.ids import MessageId
@@ -84,7 +85,7 @@ async def test_where_enough_is_judged_and_no_score_keeps_to_the_bound_answers_en
 
 
 async def test_drift_after_a_calibration_is_a_note_and_earlier_judgements_count_no_more(store: JudgementStore) -> None:
-    await calibrate(store, SETTINGS, judged(60))
+    await calibrate(store, SETTINGS, judged(1_000, first=1_000))
     later = store.clock.now() + timedelta(days=1)
     await store.add(judged(30, 1, judge="vote", first=100, at=later))
     assert await note_of(store) == ""
@@ -93,6 +94,8 @@ async def test_drift_after_a_calibration_is_a_note_and_earlier_judgements_count_
     stands = await calibrate(store, SETTINGS)
     assert stands.current is not None
     assert (stands.current.judged, stands.gives_none) == (56, True)
+    # The times before the drift do not come back with the next calibration.
+    assert (await calibrate(store, SETTINGS)).current == replace(stands.current, at=store.clock.now())
 
 
 @pytest.mark.rest

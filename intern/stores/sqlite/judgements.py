@@ -17,7 +17,7 @@ from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId, Position, position_of
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.store import IN, Store, Table, bare_ids, keep_first, reads, writes
+from intern.stores.sqlite.store import IN, Store, Table, bare_ids, keep_first, reads, sortable, writes
 
 KEPT: Final = 5_000
 """The newest judgements."""
@@ -84,8 +84,13 @@ class JudgementStore(Store):
         return calibration_in(db)
 
     @writes
-    def calibrate(self, db: Transaction, calibration: Calibration) -> None:
-        """Keep a calibration in place of the one before."""
+    def calibrate(self, db: Transaction, calibration: Calibration, drifted_since: datetime | None = None) -> None:
+        """Keep a calibration in place of the one before; after a drift, delete what was judged until then."""
+        if drifted_since is not None:
+            db.run(
+                "delete from answer_judgements where community = :community and setup = ? and at <= ?",
+                (calibration.setup, sortable(drifted_since)),
+            )
         db.run("delete from calibrations where community = :community")
         db.run(_CALIBRATIONS.insert, _CALIBRATIONS.row(calibration))
 
