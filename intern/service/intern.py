@@ -231,10 +231,8 @@ class Intern:
         Raises ConfigError where the folder is not empty, and KnowledgeError.
         """
         knowledge = await run_sync(partial(Knowledge, self._db, clock=self._clock))
-        if self._settings.moves:
-            archive = await run_sync(archive_of, self._settings, self._db)
-            return await export(knowledge, archive.copy_to, Paths(folder))
-        return await export(knowledge, partial(copy_archive, self._settings.paths.raw), Paths(folder))
+        copy = self._archive.copy_to if self._settings.moves else partial(copy_archive, self._settings.paths.raw)
+        return await export(knowledge, copy, Paths(folder))
 
     async def adopt(self, topic: str) -> Adopted:
         """Take in a topic that a person edited, as a decision of the team. Raises ConfigError and KnowledgeError."""
@@ -351,8 +349,7 @@ class Intern:
                 await self._have_done("refresh")
             if paths:
                 await self._have_done("freshen", paths)
-        except KnowledgeError as error:
-            # What was found can still be told, as stale.
+        except KnowledgeError as error:  # what was found can still be told, as stale
             _log.warning("results_not_freshened", reason=str(error))
 
     async def write_files(self) -> None:
