@@ -10,7 +10,7 @@ CONSTRAINED := -c constraints.txt
 # Without it, each process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright pyright-rest imports unit test-model soak soak-simulation soak-kills bench bench-compare docs budgets screenshots newcomer eval binary test-binary docker constraints clean help
+.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright pyright-rest imports unit test-model soak soak-hosting soak-simulation soak-kills bench bench-compare docs budgets screenshots newcomer eval binary test-binary docker constraints clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -62,6 +62,9 @@ test-model: .venv/installed-model ## the model client against a real server; INT
 
 soak: .venv/installed-dev ## the process at 20 messages a second, with faults and SIGKILL, for SOAK_MINUTES (10); SOAK_KILLS=0: does it leak (100 minutes)?
 	nice $(BIN)/python -m tests.soak
+
+soak-hosting: .venv/installed-dev ## three processes with 12 shards and 200 communities, for HOSTING_MINUTES (30)
+	nice $(BIN)/python -m tests.hosting
 
 soak-simulation: .venv/installed-dev ## simulated communities for SOAK_MINUTES (10)
 	SOAK_MINUTES=$${SOAK_MINUTES:-10} $(BIN)/pytest -m long tests/simulation

@@ -9,9 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-import apsw
+from typing import Any, Literal, NamedTuple, cast
 
 from intern.core.ids import MessageId, QAId
 from intern.core.records import (
@@ -29,6 +27,7 @@ from intern.core.records import (
 from intern.core.text.masking import mask_secrets
 from intern.settings.loading import Paths
 from intern.stores.archive import Archive
+from intern.stores.database import Database
 from intern.stores.sqlite.database import AtRest
 from intern.stores.sqlite.knowledge import Knowledge
 from tests.soak.traffic import Role
@@ -107,41 +106,46 @@ class Shed(NamedTuple):
 
 def accounts_in(database: Path) -> dict[str, Account]:
     """What became of each message of a question, as far as the bot keeps it now."""
-    with _reading(database) as db:
-        rows = db.execute(
-            "select message_id, question_id, outcome, reason from trace_messages join traces on rid = trace"
-        )
-        return {str(message): Account(*map(str, row)) for message, *row in rows}
+    return accounts_of(AtRest(database))
+
+
+def accounts_of(db: Database) -> dict[str, Account]:
+    """As `accounts_in`, of a community's database. Blocks."""
+    asked = "select message_id, question_id, outcome, reason from trace_messages join traces on rid = trace"
+    return {str(message): Account(*map(str, row)) for message, *row in db.look(lambda tx: tx.rows(asked))}
 
 
 def books_in(paths: Paths) -> Books:
     """Everything, read as a next start would; of a folder that nobody writes to."""
-    with _reading(paths.database) as db:
-        parts = [
-            Part(*row)
-            for row in db.execute(
-                "select question_id, coalesce(thread_id, channel_id), text, message_id, state"
-                " from posts left join post_parts using (question_id) order by posts.rid, n"
-            )
-        ]
-        covered = Counter(str(row[0]) for row in db.execute(_HOLDING))
-        answered = {str(place): datetime.fromisoformat(str(at)) for place, at in db.execute(_ANSWERED)}
-        counts = {str(name): int(n) for name, n in db.execute("select name, sum(number) from counts group by name")}
-    knowledge = Knowledge(AtRest(paths.database))
+    return books_of(AtRest(paths.database), Archive(paths.raw))
+
+
+def books_of(db: Database, archive: Archive) -> Books:
+    """As `books_in`, of a community's database. Blocks."""
+    parts, holding, answered, counts = db.look(
+        lambda tx: [tx.rows(each) for each in (_PARTS, _HOLDING, _ANSWERED, _COUNTS)]
+    )
+    knowledge = Knowledge(db)
     blocks: defaultdict[QAId, list[TopicBlock]] = defaultdict(list)
     for name in knowledge.names():
         for block in knowledge.read(name):
             blocks[block.qa_id].append(block)
     return Books(
-        parts=parts,
-        covered=covered,
-        answered=answered,
-        pairs=list(Archive(paths.raw).after(None)),
+        parts=[Part(*cast("tuple[Any, ...]", row)) for row in parts],
+        covered=Counter(str(row[0]) for row in holding),
+        answered={str(place): datetime.fromisoformat(str(at)) for place, at in answered},
+        pairs=list(archive.after(None)),
         decisions=knowledge.all(),
         blocks=blocks,
-        counts=counts,
+        counts={str(name): int(str(n)) for name, n in counts},
     )
 
+
+_PARTS = """
+    select question_id, coalesce(thread_id, channel_id), text, message_id, state
+    from posts left join post_parts using (question_id) order by posts.rid, n
+"""
+_COUNTS = "select name, sum(number) from counts group by name"
 
 # The ledger names one reply for each message, the newest: that a reply is for its own question as well is what shows
 # whether a message was answered alone and then once more with others.
@@ -158,20 +162,8 @@ _HOLDING = """
 
 _ANSWERED = """
     select thread_id, min(changed_at) from posts
-    where state = 'finished' and thread_id is not null and not notice group by thread_id
+    where state = 'finished' and thread_id is not null and notice = 0 group by thread_id
 """
-
-
-class _reading:  # noqa: N801 - it reads as a verb
-    def __init__(self, database: Path) -> None:
-        self._db = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)
-        self._db.set_busy_timeout(10_000)
-
-    def __enter__(self) -> Any:
-        return self._db
-
-    def __exit__(self, *_: object) -> None:
-        self._db.close()
 
 
 # What was to be done.

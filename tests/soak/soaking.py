@@ -481,7 +481,7 @@ class Soak:
     def _forget(self) -> None:
         """Drop what the doubles remember for tests that are over in seconds."""
         done = [request for request in self.discord.requests if request.done]
-        self.statuses.update(map(_became_of, done))
+        self.statuses.update(map(became_of, done))
         self.discord.requests[:] = [request for request in self.discord.requests if not request.done]
         del self.endpoint.requests[:]
         sessions = self.discord.gateway.sessions
@@ -489,7 +489,7 @@ class Soak:
             if sessions[old].socket is None:
                 del sessions[old]
         for session in sessions.values():
-            _shorten(session)
+            shorten(session)
         self.discord.world.session_starts_left = 1000
 
     # The end.
@@ -612,7 +612,7 @@ class Soak:
         return figures
 
 
-def _became_of(request: Request) -> str:
+def became_of(request: Request) -> str:
     """Its status, with Discord's own code where it refused what was asked: 160004 is a thread that is there already."""
     if request.status == 400:
         return f"400 ({request.reply['code']})"
@@ -647,7 +647,7 @@ def _logged(logs: Sequence[Path]) -> Logged:
     for n, log in enumerate(logs, 1):
         shed_at: list[datetime] = []
         ended: datetime | None = None
-        for entry in _entries(log, errors):
+        for entry in entries(log, errors):
             ended = datetime.fromisoformat(entry["timestamp"])
             what = re.sub(r"\d[\d.]*", "N", str(entry["event"]))[:80]
             # Of trouble that was made for it, hikari tells as it likes, and so loudly.
@@ -663,7 +663,7 @@ def _logged(logs: Sequence[Path]) -> Logged:
     return Logged(warnings, errors, shed, late)
 
 
-def _entries(log: Path, errors: Counter[str]) -> Iterator[dict[str, Any]]:
+def entries(log: Path, errors: Counter[str]) -> Iterator[dict[str, Any]]:
     """The lines of a life; those that are none are errors."""
     with log.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
@@ -689,7 +689,7 @@ def _of_hikari(entry: Mapping[str, Any]) -> bool:
     return unwaited or entry["logger"].startswith("hikari")
 
 
-def _shorten(session: Session) -> None:
+def shorten(session: Session) -> None:
     """Let a session forget what nobody resumes with any more; its length counts on."""
     for n in range(len(session.events) - _REMEMBERED - 1, -1, -1):
         if not session.events[n]:

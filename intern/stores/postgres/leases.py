@@ -45,7 +45,8 @@ HOLDER = "select holder from leases where ends_at > clock_timestamp() order by s
 _COMMUNITY = ":leases"
 """No community has this name. Changes of leases wait for each other as the writes of a community do."""
 
-_IDENTIFY_SECONDS = 5.0  # Discord takes one IDENTIFY of a bucket in this time
+# Discord takes one IDENTIFY of a bucket in 5 seconds. After its turn, a process takes a moment to connect.
+_IDENTIFY_SECONDS = 6.0
 
 _JOIN = """
     insert into lease_members (holder, shards, seen_at) values (?, ?, clock_timestamp())
