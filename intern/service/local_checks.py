@@ -13,7 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from intern.core import errors
-from intern.core.text.language import language_of
+from intern.core.text.language import any_language_of
 from intern.search.embedding_local import ENGLISH
 from intern.service.databases import Server, archive_of, at_rest, examined, is_made
 from intern.service.models import embeddings_kind, local_model
@@ -94,7 +94,7 @@ def _languages(settings: Settings) -> Iterator[Finding]:
     except errors.KnowledgeError:
         return  # the check of the database reports that
     for what, texts in (("documents", documents), ("questions", questions)):
-        found = Counter(filter(None, map(language_of, texts)))
+        found = Counter(filter(None, map(any_language_of, texts)))
         foreign = [language for language, _ in found.most_common() if language != "en"]
         if sum(found[each] for each in foreign) > found["en"]:
             told = f"most {what} whose language can be told are not in English ({', '.join(foreign)}), which the model"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.language import SPOKEN, language_of
+from intern.core.text.language import OTHER_SCRIPT, SPOKEN, any_language_of, language_of
 
 SAMPLE = Path(__file__).parents[2] / "sample"
 LANGUAGES = Path(__file__).parents[2] / "benchmarks" / "languages"
@@ -61,6 +61,11 @@ def test_a_text_without_a_known_language_has_none(text: str) -> None:
 )
 def test_formulas_commands_and_names_are_no_other_language(text: str) -> None:
     assert language_of(text) in {"en", None}
+
+
+def test_other_languages_have_a_name_for_who_asks_for_any() -> None:
+    texts = ["как изменить порт сервера?", "如何更改端口", "come posso cambiare la porta del server?", "0x80070057"]
+    assert [any_language_of(each) for each in texts] == [OTHER_SCRIPT, OTHER_SCRIPT, "it", None]
 
 
 @given(st.text() | st.text("`<>/-@ aé\nツ"))

@@ -17,6 +17,9 @@ from intern.core.text.words import STOP_WORDS
 
 SPOKEN: Final = frozenset(("en", "de", "fr", "es", "pt", "ja"))
 
+OTHER_SCRIPT: Final = "another script"
+"""Stands for all languages that are not written in Latin letters, but for Japanese."""
+
 _SIGNS: Final = Path(__file__).with_name("languages.txt")
 _NOT_ENGLISH_ALONE: Final = frozenset(("ok", "okay", "hi", *"dmst"))
 """All chats say the first; the letters are "d'un", "m'a", "s'il", "t'es", too."""
@@ -43,6 +46,12 @@ _ASCII: Final = frozenset(ascii_lowercase)
 
 def language_of(text: str) -> str | None:
     """Return the ISO 639-1 code, one of `SPOKEN`; None where unsure: too short, another language, or only commands."""
+    found = any_language_of(text)
+    return found if found in SPOKEN else None
+
+
+def any_language_of(text: str) -> str | None:
+    """Return the language, also one near to those of `SPOKEN`, or OTHER_SCRIPT; None where unsure."""
     tokens = _MARKED.sub(" ", text[:_LOOKED_AT]).lower().split()
     words = _WORD.findall(" ".join(each for each in tokens if _NO_PROSE.isdisjoint(each) and each[0] != "-"))
     # Japanese about programs is full of Latin words; other scripts have kana in a "¯\\_(ツ)_/¯" at most.
@@ -52,8 +61,7 @@ def language_of(text: str) -> str | None:
     best = max(scores, key=scores.__getitem__, default="")
     second = max((score for language, score in scores.items() if language != best), default=0.0)
     least = _LEAST if best == "en" else _LEAST_OF_OTHERS
-    sure = best in SPOKEN and scores[best] >= least and scores[best] > second * _AHEAD
-    return best if sure else None
+    return best if scores[best] >= least and scores[best] > second * _AHEAD else None
 
 
 def _scores(words: set[str]) -> dict[str, float]:
@@ -63,7 +71,7 @@ def _scores(words: set[str]) -> dict[str, float]:
             for language, worth in _worth().get(sign, {}).items():
                 scores[language] += worth if sign == word else worth / 2
         if not _LATIN.fullmatch(word):
-            scores["another script"] += 1
+            scores[OTHER_SCRIPT] += 1
     return scores
 
 

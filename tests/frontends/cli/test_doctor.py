@@ -666,7 +666,7 @@ async def test_texts_that_the_english_model_does_not_know_are_told_with_the_sett
     async with await Database.open(settings.paths.database) as db:
         store = SqliteSearchStore(db, settings.paths.search)
         at = datetime(2026, 1, 1, tzinfo=UTC)
-        texts = [german, english, "0x80070057", german]
+        texts = [german, english, "0x80070057", "Как изменить порт сервера?"]
         documents = [
             SearchDocument(id=f"kb:{n}#0", source_id=SourceId(f"kb:{n}"), kind="source", text=text, at=at)
             for n, text in enumerate(texts)
@@ -683,7 +683,7 @@ async def test_texts_that_the_english_model_does_not_know_are_told_with_the_sett
         )
         both = [each.what for each in (await examine(local)).findings if "not in English" in each.what]
     assert note.level == "note"
-    assert note.what.startswith("most documents whose language can be told are not in English (de)")
+    assert note.what.startswith("most documents whose language can be told are not in English (another script, de)")
     assert 'embeddings.model = "multilingual"' in note.what
     assert [each.split()[1] for each in both] == ["documents", "questions"]
     other = structs.replace(settings, embeddings=EmbeddingOptions(provider="none"))
