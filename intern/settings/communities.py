@@ -63,6 +63,14 @@ class OwnSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.data.dir.parents[1]
 
 
+def _check_one_shard(community: Community, defaults: Settings) -> None:
+    if defaults.moves and len(community.guild_ids) > 1:
+        raise ConfigError(
+            f"community {community.name} has {len(community.guild_ids)} servers, whose shards several processes may hold:"
+            " with hosting.enabled and data.url it may have one; serve the others by a process of their own"
+        )
+
+
 def settings_of(community: Community, defaults: Settings) -> Settings:
     """Lay what a community chose over the settings of the process. Raises ConfigError that names the key.
 
@@ -71,6 +79,7 @@ def settings_of(community: Community, defaults: Settings) -> Settings:
     name = community.name
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name[:80]!r} is no name of a community: use a-z, 0-9 and -, at most 64 characters")
+    _check_one_shard(community, defaults)
     sections: dict[str, Any] = {each: getattr(defaults, each) for each in Settings.__struct_fields__}
     sections["kb"] = replace(defaults.kb, **_PATHS, qa_raw_last_processed_id="")
     for section, values in community.chosen.items():

@@ -18,6 +18,8 @@ from intern.core.text.masking import Secret
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions, ShardChoice, shard_of
 from intern.platforms.discord.shards import SessionStarts
+from intern.settings.communities import Community, settings_of
+from intern.settings.loading import load_settings
 from tests.double.discord import DiscordDouble
 from tests.double.world import Channel, User
 
@@ -289,3 +291,33 @@ def _private(two: Town) -> dict[str, Any]:
 
 def _id(channel: Channel) -> Any:
     return channel.id
+
+
+def test_a_community_on_several_shards_is_refused_where_processes_share_them() -> None:
+    community = Community(name="two", guild_ids=(GuildId("1"), GuildId("2")))
+    alone = load_settings(environ={}, overrides={"hosting": {"enabled": True}})
+    assert settings_of(community, alone).discord.guild_ids == ("1", "2")
+    shared = load_settings(environ={}, overrides={"hosting": {"enabled": True}, "data": {"url": "postgresql://u@h/d"}})
+    with pytest.raises(ConfigError, match="community two has 2 servers"):
+        settings_of(community, shared)
+
+
+def test_an_own_server_on_a_shard_that_is_not_connected_is_refused() -> None:
+    # Server 4194304 (1 << 22) is on shard 1 of two.
+    options = DiscordOptions(guild_ids=(GuildId("4194304"),), shards=ShardChoice(ids=(0,), of=2))
+    with pytest.raises(ConfigError, match=r"leaves out shard 1, .*4194304"):
+        options.require_shards()
+
+
+@pytest.mark.parametrize(
+    ("shards", "said"),
+    [
+        ("all", 'must be "auto"'),
+        ({"ids": [], "of": 2}, "ids is empty"),
+        ({"ids": [2], "of": 2}, "numbered from 0 to 1"),
+        ({"ids": [1, 1], "of": 2}, "each shard once"),
+    ],
+)
+def test_shards_that_cannot_be_are_refused(shards: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"discord\.shards.*{said}"):
+        load_settings(environ={}, overrides={"discord": {"shards": shards}})
