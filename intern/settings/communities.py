@@ -66,8 +66,8 @@ class OwnSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def _check_one_shard(community: Community, defaults: Settings) -> None:
     if defaults.moves and len(community.guild_ids) > 1:
         raise ConfigError(
-            f"community {community.name} has {len(community.guild_ids)} servers, whose shards several processes may hold:"
-            " with hosting.enabled and data.url it may have one; serve the others by a process of their own"
+            f"community {community.name} has {len(community.guild_ids)} servers, whose shards several processes may"
+            " hold: with hosting.enabled and data.url it may have one; serve the others by a process of their own"
         )
 
 
