@@ -41,7 +41,7 @@ def calibration(stands: Calibrated) -> Iterator[str]:
     """Say how a calibration stands, a sentence a line."""
     by = ", ".join(f"{stands.judges[judge]} {word}" for judge, word in _JUDGES.items() if stands.judges.get(judge))
     yield f"Judged answers: {stands.judged}{f' ({by})' if by else ''}; {stands.wrong} of them wrong."
-    bound, current, found = stands.max_wrong, stands.current, stands.found
+    bound, current = stands.max_wrong, stands.current
     if not bound:
         yield "ai.max_wrong is 0: no score decides; answers are given as the checks allow."
     elif current is None:
@@ -57,6 +57,16 @@ def calibration(stands: Calibrated) -> Iterator[str]:
             f"judged answers, {current.answered} did, and {current.wrong} of these were wrong. "
             f"At most {100 * current.max_wrong:g}% of such answers are wrong, with 90% confidence."
         )
+    yield from _by_now(stands)
+    if stands.recent:
+        yield f"Judged since: {stands.recent} answers that reached it; {stands.recent_wrong} of them wrong."
+    if problem := stands.problem:
+        yield f"{problem[0].upper()}{problem[1:]}."
+
+
+def _by_now(stands: Calibrated) -> Iterator[str]:
+    """Say what a calibration would come to now, if that is another one."""
+    bound, current, found = stands.max_wrong, stands.current, stands.found
     if stands.missing:
         yield (
             f"{stands.missing} more judged answers are needed, if all are right: "
@@ -64,17 +74,15 @@ def calibration(stands: Calibrated) -> Iterator[str]:
         )
     elif stands.none_keeps and not stands.gives_none:
         yield "By what is judged now, no score keeps to ai.max_wrong: no answers would be given."
-    elif found is None and current is None and bound:
+    elif found is None and bound and not stands.gives_none:
+        if current is not None:
+            yield "By what is judged now, no score can be shown to keep to ai.max_wrong; the one in use stays."
         yield f"If no score keeps to it by {stands.enough} judged answers, no answers are given from then on."
     elif found is not None and (current is None or found.score != current.score):
         yield (
             f"By what is judged now, the score would be {found.score:.3f}: "
             f"{found.answered} answers reach it, and {found.wrong} of these were wrong."
         )
-    if stands.recent:
-        yield f"Judged since: {stands.recent} answers that reached it; {stands.recent_wrong} of them wrong."
-    if problem := stands.problem:
-        yield f"{problem[0].upper()}{problem[1:]}."
 
 
 def ago(seconds: float) -> str:

@@ -98,6 +98,15 @@ async def test_drift_after_a_calibration_is_a_note_and_earlier_judgements_count_
     assert (await calibrate(store, SETTINGS)).current == replace(stands.current, at=store.clock.now())
 
 
+async def test_a_score_that_can_be_shown_no_more_stays_and_is_told(store: JudgementStore) -> None:
+    await calibrate(store, SETTINGS, judged(60))
+    stands = await calibrate(store, SETTINGS, judged(92, 8, first=100))
+    assert (stands.found, stands.none_keeps) == (None, False)
+    assert stands.current is not None
+    assert stands.current.score == 0.6
+    assert "no score can be shown to keep to ai.max_wrong; the one in use stays." in "\n".join(calibration(stands))
+
+
 @pytest.mark.rest
 async def test_a_deletion_and_the_teams_words_judge_the_answers_of_a_bot_at_work(tmp_path: Path) -> None:
     sandbox, seen = Sandbox(HandClock(), team={"mira"}), Watching()
