@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 from msgspec import Struct, structs
@@ -408,5 +409,12 @@ def texts_of(answered: Answered) -> Iterator[str]:
     for message in answered.conversation.messages:
         yield message.text
         yield from (file.filename for file in message.attachments)
+    recalled = [each.learned for each in answered.recalled]
+    for entry in chain(answered.index, *(each.nuggets for each in recalled)):
+        yield entry.description
+    for source in chain(answered.sources, *(each.facts for each in recalled)):
+        yield from (source.title, source.url or "")
+    yield from (hit.title for each in answered.searched for hit in each.hits or ())
+    yield from (*answered.unreadable.values(), *(link or "" for link in answered.links.values()))
     yield from (call.reply for call in answered.calls)
     yield str((answered.result.debug or {}).get("error", ""))

@@ -19,9 +19,9 @@ from intern.answering.prompts import AnsweringOptions
 from intern.answering.workflow import Answerer
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
-from intern.core.ids import MessageId, UserId
+from intern.core.ids import MessageId, SourceId, UserId
 from intern.core.messages import AIResult, Conversation, Message, RequestContext
-from intern.core.records import CapturedPair, Filed, IndexEntry
+from intern.core.records import CapturedPair, Filed, IndexEntry, Learned
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
@@ -116,6 +116,21 @@ async def test_secrets_are_masked_and_the_recording_says_that_it_cannot_be_repla
         (again,) = await intern.replay(asked.id, offline=True)
     assert why.unfit == again.unfit == "secrets in it were masked"
     assert "[masked github_token]" in why.heard[0].text
+    assert secret not in words_of(bot.settings)
+
+
+async def test_secrets_in_descriptions_and_addresses_are_masked_too(bot: Bot) -> None:
+    secret = "ghp_" + "a1B2" * 10
+    known = Shelf({"kb:ports.md": "# Ports"}, urls={"kb:ports.md": f"https://wiki.example/{secret}"})
+    known.knows = Learned(nuggets=(IndexEntry(SourceId("nugget:1"), f"The token is {secret}"),))
+    known.order = [SourceId("kb:ports.md")]
+    async with bot.looked_into() as intern:
+        recorder = (await intern.writer()).stores.recorder
+        answers = recorder.answers(Answerer(OfflineModel(offline_rules()), known, AnsweringOptions()), "m")
+        asked = Message(role="user", text="which ports?", author_id=UserId("5"), id=MessageId("7"))
+        await answers.answer(Conversation((asked,)), RequestContext(message_id=asked.id), addressed=True)
+        await recorder.store()
+    assert "which ports?" in words_of(bot.settings)
     assert secret not in words_of(bot.settings)
 
 
