@@ -41,7 +41,7 @@ from tests.eval import retrieval
 from tests.eval.chats import EVAL, ChatLine, rows
 from tests.eval.irc_export import Role
 from tests.eval.retrieval import Remembering, Shelf
-from tests.sample.cases import CASES as SAMPLE_CASES, SOURCES
+from tests.sample.cases import CASES as SAMPLE_CASES, SAMPLE
 
 MOST_CALLS = {"factoids": 0.6, "faq": 0.6, "sample": 0.1}
 """For each batch, with vectors."""
@@ -161,8 +161,8 @@ class _Bot(Known):
 async def _put(shelf: Shelf, name: str) -> list[_Said]:
     """Let the documents of a set stand on the shelf, and give its questions that they answer."""
     if name == "sample":
-        paths = sorted(SOURCES.rglob("*.md"))
-        await shelf.hold_texts({f"kb:{path.relative_to(SOURCES)}": path.read_text(encoding="utf-8") for path in paths})
+        paths = sorted(SAMPLE.rglob("*.md"))
+        await shelf.hold_texts({f"kb:{path.relative_to(SAMPLE)}": path.read_text(encoding="utf-8") for path in paths})
         return [_Said(case.text, _half(case.name), case.sources) for case in SAMPLE_CASES if case.kind == "answerable"]
     case = next(case for case in retrieval.CASES if case.name == _CASES[name])
     await shelf.hold(case)

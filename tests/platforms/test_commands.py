@@ -116,7 +116,7 @@ def test_it_is_what_the_actor_asks_for() -> None:
 async def test_the_setup_says_what_is_wanted_and_whether_its_member_manages_the_server() -> None:
     async with connected() as (discord, _):
         role, document = discord.team_role.id, "https://docs.example.org"
-        wanted: dict[str, str | bool] = {
+        wanted: dict[str, Any] = {
             "team_role": role,
             "channel": discord.help.id,
             "mode": "off",

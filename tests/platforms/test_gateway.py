@@ -17,6 +17,8 @@ from intern.core.flow import (
     Approval,
     ButtonPressed,
     GatewayEvent,
+    GuildJoined,
+    GuildLeft,
     Interaction,
     MessageCreated,
     MessageEdited,
@@ -65,6 +67,8 @@ class Ears:
                 self.events.append(event)
             case Approval():
                 self.approvals.append(event)
+            case GuildJoined() | GuildLeft():
+                pass
             case _:
                 self.interactions.append(event)
         self._heard.set()

@@ -147,11 +147,13 @@ async def test_a_community_that_is_removed_while_it_waits_to_be_opened_is_not_op
     street.gate = Event()
     names = {"one", "two", "three", "four", "five"}
     places = [(await street.add(name))[1] for name in names]
+    waits = ""
     async with street.at_work(), create_task_group() as tg:
         for here in places:
             street.town.say("bob", "Which port?", channel_id=here)
         await wait_all_tasks_blocked()
-        [waits] = names - {*street.opened}
+        waits = (names - {*street.opened}).pop()
+        assert len(street.opened) == 4
         tg.start_soon(street.communities.remove, waits)
         await wait_all_tasks_blocked()
         street.gate.set()

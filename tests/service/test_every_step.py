@@ -99,8 +99,8 @@ class WatchedDatabase(Database):
         other._db = self._db.of(community)
         return other
 
-    async def hold(self) -> None:
-        await self._db.hold()
+    async def hold(self, *, beside_leases: bool = False) -> None:
+        await self._db.hold(beside_leases=beside_leases)
 
     async def write(self, work: Callable[[Transaction], T]) -> T:
         async with self._turn:

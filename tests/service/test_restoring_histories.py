@@ -17,7 +17,7 @@ from intern.core.records import CapturedPair, Filed, Forgotten, Moved, Removed, 
 from intern.learning.filing import take_out
 from intern.learning.prompts import block_of, left_of
 from intern.service.projection import TextFiles, edited_files
-from intern.service.restoring import export, restore
+from intern.service.restoring import copy_archive, export, restore
 from intern.service.writer import FOLLOWER
 from intern.settings.loading import Paths
 from intern.sources.refresh import describe_provisionally
@@ -164,7 +164,7 @@ def test_whatever_was_decided_a_restore_and_an_export_give_the_same_bytes(
                 await history.act(*act)
             await history.index()
             await TextFiles(knowledge, Paths(home)).catch_up()
-            await export(knowledge, Paths(home), Paths(first))
+            await export(knowledge, partial(copy_archive, Paths(home).raw), Paths(first))
             decisions, names = knowledge.all(), knowledge.names()
             edited = any(kind == "edit" for kind, *_ in acts)
         # In its own place, with topic files that are lost: all but edited words are in archive and decisions.
@@ -179,7 +179,7 @@ def test_whatever_was_decided_a_restore_and_an_export_give_the_same_bytes(
                 assert done.damaged == ()
                 knowledge = await run_sync(partial(Knowledge, db, clock=clock))
                 assert knowledge.all() == decisions
-                await export(knowledge, Paths(folder), Paths(out))
+                await export(knowledge, partial(copy_archive, Paths(folder).raw), Paths(out))
                 await TextFiles(knowledge, Paths(folder)).catch_up()
             assert edited_files(Paths(folder)) == []
         assert {**tree(home), **before} == tree(home)

@@ -15,6 +15,7 @@ from intern.actors.job_worker import do_forever
 from intern.core.ids import QAId
 from intern.frontends.http.server import serving
 from intern.runtime.bot import run_page
+from intern.service.hosted import Hosted
 from intern.service.running import Running
 from intern.service.writer import Writer
 from intern.settings.loading import PageOptions, Settings
@@ -33,7 +34,7 @@ async def browsed(settings: Settings) -> AsyncGenerator[httpx.AsyncClient]:
     served, stop, address = Event(), Event(), list[str]()
 
     @asynccontextmanager
-    async def serve(running: Running) -> AsyncGenerator[None]:
+    async def serve(running: Running | Hosted) -> AsyncGenerator[None]:
         async with serving(PageOptions(enabled=True, port=0), running) as at:
             address.append(at)
             served.set()
