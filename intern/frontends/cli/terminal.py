@@ -91,8 +91,11 @@ class Keyboard:
         if self._session is None:
             line = await run_sync(sys.stdin.readline, abandon_on_cancel=True)
             return Typed(line.strip()) if line else None
+        from prompt_toolkit.patch_stdout import patch_stdout
+
         try:
-            text = await self._session.prompt_async([("ansicyan bold", speaker), ("", " › ")])
+            with patch_stdout(raw=True):  # notes that come meanwhile are shown above the line
+                text = await self._session.prompt_async([("ansicyan bold", speaker), ("", " › ")])
         except EOFError:
             return None
         text = text.strip()

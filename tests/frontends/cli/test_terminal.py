@@ -54,3 +54,17 @@ def test_names_are_introduced_by_typing_and_never_by_a_paste() -> None:
             _said(shown, keys, said)
         shown.type("\x04")
         assert shown.ended() == 0
+
+
+def test_notes_that_come_while_a_line_is_typed_stand_above_it() -> None:
+    with terminal(command("try"), environment(), columns=80, rows=100) as shown:
+        shown.wait("alice ›")
+        _said(shown, "What is a flux capacitor?", "stays silent")
+        _said(shown, "@mira: It stores flux.", "index updated")
+        shown.type("thanks" + ENTER)
+        shown.wait("\nalice: thanks")
+        shown.wait("\nalice ›")
+        shown.type("and half a line")
+        shown.wait("index updated: team:flux-capacitor.txt\nalice › and half a line")
+        assert sum("· captured as" in line for line in shown.lines) == 2
+        assert all(line.startswith("    · ") for line in shown.lines if "· " in line)
