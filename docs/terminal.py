@@ -76,10 +76,7 @@ def walk(shown: Terminal) -> Iterator[str]:
     shown.wait("Sources:")
     shown.wait("\nalice ›")
     yield "answered"
-    shown.type(
-        "bob: Since the relay runs on a Raspberry Pi, agents are rejected with `clock skew too large`. Any ideas?"
-    )
-    shown.type(ENTER)
+    shown.type(QUESTION + ENTER)
     shown.wait("\nbob ›")
     shown.type(LESSON + ENTER)
     shown.wait("index updated")
@@ -110,6 +107,7 @@ def walk(shown: Terminal) -> Iterator[str]:
     yield "narrower"
     shown.type(CTRL_C)
     assert shown.ended() == INTERRUPTED
+    yield "interrupted"
 
 
 def drawn(shown: Terminal, title: str) -> str:
