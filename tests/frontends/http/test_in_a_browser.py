@@ -141,7 +141,7 @@ async def test_every_page_fits_its_window_has_no_barrier_and_complains_of_nothin
             assert await page.locator("h1").count() == 1
             assert await page.locator("polyline.curve").count() == (path == "/system")
             parts = path.strip("/").split("/")
-            name = parts[0].replace("?days=", "home-") + ("-one" if len(parts) > 1 else "") or "home"
+            name = parts[0].replace("?days=", "home-") + ("", "-one", "-history")[len(parts) - 1] or "home"
             await page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}-{width}.png", full_page=True)
             await page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
             assert (path, await barriers(page)) == (path, [])

@@ -173,7 +173,7 @@ async def test_gaps_are_exported_as_markdown_in_which_no_word_is_markup(own: Sit
 
 
 @pytest.mark.rest
-async def test_a_page_of_many_questions_is_small_and_quick(own: Site) -> None:
+async def test_a_page_of_many_questions_is_small_and_leads_to_the_next(own: Site) -> None:
     questions, feedback = own.writer.stores.questions, FeedbackStore(own.db, clock=own.clock)
     for n in range(900):
         asked = samples.message(f"How do I set the option number {n} of my relay to a value that holds?", n=50_000 + n)
