@@ -12,7 +12,10 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+
+from intern.frontends.cli import cli
 
 TREE = Path(__file__).parents[1]
 PACKAGES = tuple(sorted(path.parent.name for path in (TREE / "intern").glob("*/__init__.py")))
@@ -144,6 +147,23 @@ def test_a_page_has_short_sentences_with_a_subject(page: Path) -> None:
     long = [f"{len(each.split())} words: {each}" for each in said if len(each.split()) > MOST_WORDS]
     clauses = [f"subject: {each}" for each in said if _CLAUSE.fullmatch(each)]
     assert not long + clauses, "\n".join(long + clauses)
+
+
+def _helps(command: click.Command) -> Iterator[str]:
+    """Give the help of a command, of its options and of the commands below it."""
+    yield command.help or ""
+    yield from (each.help or "" for each in command.params if isinstance(each, click.Option))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context := click.Context(command)):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _helps(below)
+
+
+def test_the_help_of_commands_has_short_sentences_with_a_subject() -> None:
+    said = [each for text in _helps(cli) for each in sentences(re.sub(r"`[^`]*`", "code", text.replace("\b", "")))]
+    assert len(said) > 200
+    assert [each for each in said if len(each.split()) > MOST_WORDS or _CLAUSE.fullmatch(each)] == []
 
 
 @pytest.mark.parametrize("phrase", RIDDLES)

@@ -101,7 +101,7 @@ async def _until_told(work: Callable[..., Awaitable[None]]) -> None:
         tg.cancel_scope.cancel()
 
 
-_NO_BOT = Check(name="bot", ok=True, note="`intern page` shows this; `intern status` says whether a bot runs")
+_NO_BOT = Check(name="bot", ok=True, note="this page is served without the bot; `intern status` says whether one runs")
 
 
 async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None:

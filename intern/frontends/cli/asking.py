@@ -84,7 +84,7 @@ _UP_TO_1000 = click.IntRange(1, 1000)
     help="Of a source of answers, of a discovered file, or a fact's category.",
 )
 @click.option("--status", type=click.Choice(get_args(SearchStatus)))
-@click.option("--guild", "guild_id", metavar="ID", help="What comes from this server only.")
+@click.option("--guild", "guild_id", metavar="ID", help="Only from this server.")
 @click.option("--after", type=UtcTime(), help="Written at or after this time (UTC).")
 @click.option("--before", type=UtcTime(), help="Written before this time (UTC).")
 @click.option("--top", metavar="N", type=_UP_TO_1000, default=10, show_default=True, help="At most so many.")

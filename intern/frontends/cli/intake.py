@@ -121,7 +121,7 @@ def discover(*, once: bool, as_json: bool) -> None:
 
     Looks below discovery.scan_paths for files that are new, changed, without a summary, or gone. Without --once nothing
     is changed. While `intern run` works on the same data folder, it does the work, and this command waits for it.
-    What cannot be looked at is named. Exit code 0: done. 3: files could not be summarised, or none of the
+    Places that cannot be read are named. Exit code 0: done. 3: files could not be summarised, or none of the
     scan paths could be looked at.
     """
     settings = options.settings_of_folder()

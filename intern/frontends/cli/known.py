@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from intern.service.intern import Intern, Retirement
     from intern.service.reading import FactFilter, Link
 
-_AS_OF = "What was believed then (UTC); a day: at its end."
+_AS_OF = "Facts as they were known at this time (UTC); of a day, at its end."
 _id = click.argument("fact_id", metavar="ID")
 _secret = click.option("--secret", is_flag=True, help="Also what is secret.")
 _some = click.IntRange(1)
@@ -108,7 +108,7 @@ def history_of_fact(*, fact_id: str, secret: bool, as_json: bool) -> None:
 @click.option("--why", required=True, help="Kept with the fact.")
 @json_option
 def retire(*, fact_id: str, why: str, as_json: bool) -> None:
-    """Have a fact believed no more. What it had taken the place of does not come back."""
+    """Mark a fact as outdated. The older fact is not restored."""
     if not why.strip():
         raise click.BadParameter("say why", param_hint="--why")
 

@@ -242,7 +242,7 @@ _SHOWN = 10  # parked pairs; --json has all
     help="Each source instead: its state, age, last error and next check; and what is left out, with the reason.",
 )
 def status(*, as_json: bool, sources: bool) -> None:
-    """Say how the data folder stands, whether or not the bot runs.
+    """Show the data folder's state, whether or not the bot runs.
 
     Reads only, and works beside a running bot. Exit code 0; 3 where something cannot be read.
     """
@@ -274,7 +274,7 @@ def _lines(status: Status) -> Iterator[str]:
         yield f"calibration: {status.calibration}"
     if outdated := status.outdated_answers:
         yield f"answers with sources that changed or went: {outdated} (the status page lists them; see ai.retract)"
-    yield f"questions shed: {status.shed_today} today, {status.shed} in all"
+    yield f"questions dropped (queue full): {status.shed_today} today, {status.shed} in all"
     yield _declined(status.counts_today)
     if status.masked:
         kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(status.masked.items()))
@@ -359,4 +359,4 @@ def _tried(pair: ParkedPair) -> str:
 def _declined(counts: Mapping[str, int]) -> str:
     over = counts.get("questions_over_limit", 0) + counts.get("questions_over_day_limit", 0)
     old = counts.get("questions_too_old", 0)
-    return f"declined today: {over} over the limit, {old} too old"
+    return f"questions refused today: {over} over the limit, {old} too old"

@@ -31,11 +31,11 @@ _ON_A_LINE = 60
 @click.option("--full", is_flag=True, help="Also each prompt as the model got it, with its instructions.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout, with all that is recorded.")
 def why(*, id: str, full: bool, as_json: bool) -> None:  # noqa: A002 what people are asked for
-    """Say how an answer came about.
+    """Explain an answer, or a silence.
 
-    What was heard, searched, shown, said and checked, and why there was silence. ID is a message of the question or of
-    the reply, or its link; or a captured pair (qa_…) or a source (kb:…, team:…), for the calls that filed or described
-    it. Without it, the newest recordings are listed. Works beside a running bot. Exit code 0: done.
+    Shows messages, searches, sources, reply and checks, and the reason for silence. ID is a message of the question or
+    of the reply, or its link; or a captured pair (qa_…) or a source (kb:…, team:…), for the calls that filed or
+    described it. Without it, the newest recordings are listed. Works beside a running bot. Exit code 0: done.
     2: nothing is recorded.
     """
     found = ask_folder(lambda intern: intern.why(id))
