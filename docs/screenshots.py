@@ -1,8 +1,8 @@
 """`python -m docs.screenshots`: pictures of what the programs really show. A test plays the scene and compares.
 
 The scene is an SVG of our own rather than rich's: that one loads its font from a stranger's server, which GitHub does
-not let it, and it does not move. Here the lines come one after the other; who wants no motion, or cannot show any, sees
-all of them. The status page is shown as Chromium shows it, with what the browser tests put there; where there is no
+not let it, and it does not move. Here the lines come one after the other. Where motion is off, all of them are shown at
+once. The status page is shown as Chromium shows it, with what the browser tests put there; where there is no
 Chromium, its pictures stay as they are.
 """
 
@@ -30,7 +30,7 @@ INTERN = Path(sys.executable).parent / "intern"
 _COLUMNS = 104
 _WIDTH, _HEIGHT = 8.4, 19.0  # of a character of 14 pixels
 _MARGIN = 18.0
-_PAUSE = 0.9  # seconds between two lines of which the second is somebody's
+_PAUSE = 0.9  # seconds before a line that a person says
 _STYLE = f"""\
 text {{ font: 14px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre }}
 .said {{ fill: #ffffff; font-weight: bold }}
