@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import click
 from anyio import Event, move_on_after
+from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError
@@ -229,6 +230,9 @@ _NO_NAMES = (
 
 async def _interact(settings: Settings) -> int:
     scene, sandbox, keyboard = _Scene(), Sandbox(SystemClock(), team={_TEAM_MEMBER}), Keyboard()
+    # The page answers gaps in the name of a team member.
+    team = replace(settings.discord, team_member_ids=(sandbox.author(_TEAM_MEMBER).id,))
+    settings = replace(settings, discord=team)
     tell(f"alice: …  asks as a member;  @{_TEAM_MEMBER}: …  replies as the team;  /help")
     async with _opened(settings, sandbox, scene):
         chat = _Chat(settings, sandbox, scene, keyboard)

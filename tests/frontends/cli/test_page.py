@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
+from time import monotonic
 from typing import IO
 
 import httpx
@@ -35,7 +36,17 @@ def address(lines: IO[str] | None) -> str:
 
 def test_the_page_stands_beside_the_sandbox_and_alone_on_its_folder() -> None:
     with started("try", "--page", "--data", "data") as sandbox:
-        assert "Knowledge" in httpx.get(address(sandbox.stderr)).text
+        where = address(sandbox.stderr)
+        assert "Knowledge" in httpx.get(where).text
+        assert sandbox.stdin is not None
+        assert sandbox.stdout is not None
+        sandbox.stdin.write("alice: What is a flux capacitor?\n")
+        sandbox.stdin.flush()
+        assert "stays silent" in sandbox.stdout.readline()
+        # A gap is answered in mira's name, so the form begins with her id. Questions are stored once a second.
+        until = monotonic() + 30
+        while not re.search(r'name="by"[^>]* value="\d+"', httpx.get(f"{where}gaps").text):
+            assert monotonic() < until
         sandbox.communicate("/quit\n", timeout=60)
         assert sandbox.returncode == 0
     with started("page") as page:
