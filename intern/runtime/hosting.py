@@ -12,7 +12,16 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from anyio import Event, Lock, WouldBlock, create_memory_object_stream, create_task_group, current_time, sleep
+from anyio import (
+    Event,
+    Lock,
+    WouldBlock,
+    create_memory_object_stream,
+    create_task_group,
+    current_time,
+    move_on_after,
+    sleep,
+)
 from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
 
@@ -45,6 +54,8 @@ from intern.stores.sqlite.communities import REGISTRY, CommunityStore, Registere
 
 _log = get_logger(__name__)
 
+LEAVE_SECONDS: Final = 5.0
+"""For the communities of a shard that is handed over to end what they do."""
 LOOK_SECONDS: Final = 2.0
 """Between two looks at the registry and at jobs. A person waits at the other end."""
 ERASE_SECONDS: Final = 3600.0
@@ -221,7 +232,10 @@ class Hosting:
         assert self._sharding is not None
         self._leaving[shard] = self._on(shard)
         await self._sharding.release(shard)
-        await self._drop(*self._leaving[shard])
+        # Nothing is heard of the shard meanwhile. What is given up is done by the process that takes it.
+        with move_on_after(LEAVE_SECONDS):
+            await self._drop(*self._leaving[shard])
+        await self._drop(*self._leaving[shard], at_once=True)
         self._fenced.pop(shard, None)
         del self._leaving[shard]
         self._sharding.share(len(self._fenced) / self._sharding.shards)

@@ -15,6 +15,7 @@ import pytest
 from anyio import Event, create_task_group, fail_after
 from msgspec.structs import replace
 
+from intern.actors import pipeline
 from intern.actors.pipeline import ACTORS, Parts
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.phrases import phrases
@@ -55,6 +56,8 @@ class Block:
         self.at_work_now: list[str] = []
         self.platforms: dict[str, Platform] = {}
         self.looked = Counter[str]()
+        self.answered = Event()
+        self.answered.set()
         self._defaults = load_settings(
             environ={}, overrides={"data": {"dir": str(folder), "url": url}, "hosting": {"enabled": True}}
         )
@@ -106,13 +109,18 @@ class Block:
                 await jobs_came.wait()
                 self.looked[name] += 1
 
+        async def responder(*streams: Any) -> None:
+            await leave(*streams)
+            await self.answered.wait()
+
         async def keep(_: StoredCheckpoints) -> None: ...
 
         async def count() -> int:
             return 0
 
         checkpoints = Checkpoints(StoredCheckpoints(), baseline=MessageId("0"))
-        actors = {**dict.fromkeys(ACTORS, leave), "listener": listener, "job_worker": job_worker}
+        own = {"listener": listener, "job_worker": job_worker, "responder": responder}
+        actors = {**dict.fromkeys(ACTORS, leave), **own}
         try:
             yield Parts(
                 actors=actors, checkpoints=checkpoints, keep_checkpoints=keep, count_jobs=count, jobs_came=jobs_came
@@ -415,4 +423,26 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
                 one.stop.set()
                 await other.until(lambda: sorted(other.held) == [0, 1, 2, 3])
                 assert len(other.hosting.communities.names) == 6
+                assert one.at_work_now == []
+
+
+@pytest.mark.rest
+async def test_a_shard_is_handed_over_though_an_answer_takes_its_time(
+    tmp_path: Path, postgres: Schemas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(pipeline, "SHUTDOWN_SECONDS", 1_000)
+    with postgres.emptied() as schema:
+        url, town = postgres.url(schema), Town(HandClock())
+        one, other = (Block(tmp_path / name, url=url, town=town) for name in ("one", "other"))
+        one.answered = Event()
+        async with one.up():
+            await one.until(lambda: len(one.held) == 4)
+            _, place = one.joined("A server")
+            town.say("bob", "Which port?", channel_id=place)
+            await one.until(lambda: len(one.at_work_now) == 1)
+            async with other.up():
+                one.stop.set()
+                await other.until(lambda: len(other.held) == 4)
+                await other.until(lambda: len(other.hosting.communities.names) == 1)
                 assert one.at_work_now == []
