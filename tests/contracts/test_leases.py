@@ -245,4 +245,4 @@ async def test_processes_identify_one_after_another(on_server: PostgresCell, mon
         for holder, bucket in (("one", 0), ("two", 0), ("two", 1), ("one", 0)):
             async with on_server.of(holder).turn(bucket):
                 pass
-    assert [round(each) for each in waited] == [0, 5, 0, 10]
+    assert [round(each) for each in waited] == [0, 6, 0, 12]

@@ -78,6 +78,8 @@ def recording() -> Generator[list[tuple[str, str]]]:
 def outside(seen: list[tuple[str, str]], root: Path) -> list[tuple[str, str]]:
     """What was opened that does not lie below the root, but for the process that reads long pages, and the tables."""
     ours = {("subprocess.Popen", sys.executable), ("open", str(SCHEMA))}
+    # A process for long texts is started with nothing on its stdin.
+    ours = {*ours, ("open", "/dev/null")}
     return [(event, path) for event, path in seen if not Path(path).is_relative_to(root) and (event, path) not in ours]
 
 
