@@ -4,7 +4,7 @@ A cell is three processes of two cores, and one PostgreSQL. Each kind of message
 apart, as in a server with little traffic. The model's own time is no part of it, nor are descriptions of documents.
 
 Made up are the sizes of servers (lognormal, so that the largest has hundreds of times the median), the hours of the
-day in three regions, bursts of an hour, and how often a message is of which kind; see `SHARES`.
+day in three regions, bursts of an hour, and the share of each kind of message; see `SHARES`.
 """
 
 from __future__ import annotations

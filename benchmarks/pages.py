@@ -32,7 +32,7 @@ KILOBYTES, MILLISECONDS = 60, 100
 _REASONS = ("no_sources", "", "", "timeout", "not_good_enough")
 _MORE = ("/?days=90", "/topics", "/topics?offset=100", "/facts", "/nuggets", "/sources", "/outdated", "/parked")
 _ONE = ("/topics", "/questions")
-"""Lists of which the first entry is measured, too."""
+"""The first entry of each of these lists is measured, too."""
 
 
 def measure() -> Iterator[Figure]:

@@ -165,7 +165,7 @@ class Away(Directions):
     """An embedder that cannot be reached."""
 
     async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Sequence[bytes]:
-        raise ModelUnavailableError("nobody is there")
+        raise ModelUnavailableError("the endpoint is away")
 
 
 async def test_pieces_that_were_ranked_by_words_while_the_embedder_was_away_are_ranked_so_again() -> None:
@@ -261,9 +261,11 @@ async def test_a_long_index_is_kept_only_as_a_number_and_says_so_where_its_descr
 
 async def test_a_call_that_failed_is_kept_with_its_error() -> None:
     model = ScriptedModel()
-    model.always(DECIDE, ModelUnavailableError("nobody is there"))
+    model.always(DECIDE, ModelUnavailableError("the endpoint is away"))
     answered, unfit = await Recorder(shelf(), model).recorded(asked(QUESTION))
-    assert [(call.prompt, call.reply, call.error) for call in answered.calls] == [("decide", "", "nobody is there")]
+    assert [(call.prompt, call.reply, call.error) for call in answered.calls] == [
+        ("decide", "", "the endpoint is away")
+    ]
     assert unfit == "it could not look (model_unavailable)"
 
 

@@ -219,7 +219,7 @@ async def test_two_hundred_communities_of_a_shard_need_a_handful_of_connections(
         count = f"select count(*) from pg_stat_activity where usename = '{ROLE}'"
         [(connections,)] = await run_sync(postgres.run, count)
         counted.set()
-        assert connections <= 12, "of four open databases, of which one is at work"
+        assert connections <= 12, "four databases are open, and one is at work"
 
 
 @pytest.mark.rest

@@ -390,7 +390,7 @@ class Soak:
         }
         self.losses.append(Loss(what, current_time(), held))
 
-    # Whoever looks on.
+    # What the test observes.
 
     def _leases(self) -> list[tuple[int, int, str, bool]]:
         rows = self.server.run(
@@ -554,7 +554,7 @@ class Soak:
                 live - lease.at for lease in taken.values() if lease and (live := self._live_after(lease)) is not None
             ]
             live.sort()
-            # Two other processes take them, each of which has other shards to wait for; the turns are Discord's.
+            # Discord lets shards identify in turns: the n-th one waits for those before it.
             self.live_seconds += [
                 seconds - IDENTIFY_EVERY * n / self.plan.max_concurrency for n, seconds in enumerate(live)
             ]

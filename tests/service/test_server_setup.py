@@ -1,4 +1,4 @@
-"""What a server's managers set up with commands, and what they are told."""
+"""`/intern setup`: what managers of a server can set, and the replies they get."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Process:
         """The number of its time with the community; 0 without."""
 
     def seconds(self) -> float:
-        """By its own clock, which nobody reads in a pause."""
+        """By its own clock. A paused process does not read it."""
         return self._time.seconds() if self.asleep_since is None else self.asleep_since
 
     async def runs(self) -> None:

@@ -422,7 +422,7 @@ class Soak:
         if code != 0:
             self.amiss.append(f"asked to end, it ended with {code}; see {self.life.log}")
 
-    # Whoever looks on.
+    # What the test observes.
 
     async def _look_on(self) -> None:
         async with _client() as client:
