@@ -1,4 +1,4 @@
-"""The classifier finds the topic of each archived pair, and the integrator files it: the only writer of topics."""
+"""The classifier finds the topic of each archived pair, and the integrator files it there."""
 
 from __future__ import annotations
 
