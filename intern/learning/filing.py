@@ -1,7 +1,7 @@
 """File captured pairs in topics, and log the decisions.
 
-Beside this code, only regeneration and a request to forget change topics. Each decision is one transaction: the blocks, the decision and the entry of a new topic in the index. What was read
-before a model call is read again in it.
+Beside this code, only regeneration and a request to forget change topics. Each decision is one transaction: the blocks,
+the decision and the entry of a new topic in the index. What was read before a model call is read again in it.
 
 An attempt at a pair is counted before the work begins, so a pair that crashes the process is given up in the end. An
 outage or a normal shutdown does not count.
