@@ -82,7 +82,7 @@ class Extractor:
                         await self.extraction.followed(step.position)
 
     async def _some_after(self, position: int | None) -> Sequence[Step]:
-        delayed = loops.tell_delay(_log.warning, "extraction_delayed")
+        delayed = loops.tell_delay(_log, "extraction_delayed")
         act = partial(self.decisions, position)
         return await loops.persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
 
@@ -100,7 +100,7 @@ class Extractor:
                 await self.extraction.park(conversation_id, why)
                 return "failed"
 
-        delayed = loops.tell_delay(_log.warning, "extraction_delayed", conversation_id=conversation_id)
+        delayed = loops.tell_delay(_log, "extraction_delayed", conversation_id=conversation_id)
         came = await loops.persistently(act, *survived, backoff=self.backoff(), delayed=delayed)
         await forget_attempts(self.attempts, key)
         self.events.extracted(conversation_id, came)

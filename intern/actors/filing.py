@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from intern.actors.events import Events
 from intern.core.errors import InternError, KnowledgeError, ModelError, ModelUnavailableError
 from intern.core.flow import Archived, Decided, Failed, Filing, Skip, SourceChanged, Topic, Withdrawal
 from intern.core.ids import MessageId, QAId
-from intern.core.log import get_logger
+from intern.core.log import get_logger, level_of
 from intern.core.records import CapturedPair, PairDecision
 from intern.learning.classifying import Attempts, GivenUp, begun, failed
 from intern.learning.filing import Cleared
@@ -173,7 +174,7 @@ class Integrator:
 
         def delayed(error: InternError, pause: float) -> None:
             event = "llm_integration_failed" if isinstance(error, ModelError) else "filing_delayed"
-            _log.warning(event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
+            _log.log(level_of(error), event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
 
         decision = await loops.persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
         with loops.surviving("attempts", qa_id=qa_id):
@@ -181,7 +182,7 @@ class Integrator:
         return decision
 
     async def _withdraw(self, withdrawals: Receiver[Withdrawal]) -> None:
-        delayed = loops.tell_delay(_log.error, "withdrawal_delayed")
+        delayed = loops.tell_delay(_log, "withdrawal_delayed", level=logging.ERROR)
         try:
             async for withdrawal in withdrawals:
                 act = partial(self._note, withdrawal)

@@ -154,7 +154,7 @@ async def register_commands(register: Callable[[], Awaitable[None]], backoff: Ba
 
 async def _persistently(act: Callable[[], Awaitable[None]], pauses: Iterator[float], event: str) -> None:
     """Try until it works; the last failure passes through. What arrives twice is harmless."""
-    delayed = tell_delay(_log.warning, event)
+    delayed = tell_delay(_log, event)
     await persistently(act, ChatUnavailableError, ChatUnknownOutcomeError, backoff=pauses, delayed=delayed)
 
 

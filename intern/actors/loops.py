@@ -6,6 +6,7 @@ An actor survives any single message: it logs the errors that it can survive, an
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import (
     AsyncGenerator,
@@ -27,7 +28,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryOb
 
 from intern.chat.platform import Deliver, Gateway
 from intern.core.errors import InternError
-from intern.core.log import get_logger
+from intern.core.log import Logger, get_logger, level_of
 
 T = TypeVar("T")
 
@@ -40,7 +41,8 @@ def surviving(actor: str, **ids: str) -> Generator[None]:
     try:
         yield
     except InternError as error:
-        _log.error("message_failed", actor=actor, error=type(error).__name__, reason=str(error), **ids)
+        fields = {"actor": actor, "error": type(error).__name__, "reason": str(error), **ids}
+        _log.log(level_of(error, logging.ERROR), "message_failed", **fields)
 
 
 FIRST_PAUSE = 1.0
@@ -167,11 +169,13 @@ async def follow(
             ended = True
 
 
-def tell_delay(log: Callable[..., object], event: str, **ids: str) -> Callable[[InternError, float], None]:
+def tell_delay(
+    log: Logger, event: str, *, level: int = logging.WARNING, **ids: str
+) -> Callable[[InternError, float], None]:
     """Return what logs each delay of `persistently`."""
 
     def delayed(error: InternError, pause: float) -> None:
-        log(event, reason=str(error), again_in_seconds=pause, **ids)
+        log.log(level_of(error, level), event, reason=str(error), again_in_seconds=pause, **ids)
 
     return delayed
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, TextIO, cast
 
 import structlog
 
+from intern.core.errors import LeaseLostError
 from intern.core.progress import LOG_EVERY, Pace
 from intern.core.text.masking import mask_secrets
 
@@ -105,6 +106,13 @@ def configure(
     root.setLevel("INFO" if level == "auto" else level.upper())
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(max(logging.WARNING, root.level))
+    # It warns of every pipeline on a connection that is lost, which the error that we raise says, too.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
+
+
+def level_of(error: BaseException, level: int = logging.WARNING) -> int:
+    """Return the level at which a failure is logged. The loss of a lease has a line already, one for its shard."""
+    return logging.DEBUG if isinstance(error, LeaseLostError) else level
 
 
 def redacted(text: str) -> str:

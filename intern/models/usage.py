@@ -15,7 +15,7 @@ from anyio import CancelScope
 
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import KnowledgeError
-from intern.core.log import get_logger
+from intern.core.log import get_logger, level_of
 
 _log = get_logger(__name__)
 
@@ -169,7 +169,7 @@ class Usage:
                     await self._stored(self._store, day, prompt, meter)
                     del owed[day, prompt]
             except KnowledgeError as error:
-                _log.warning("usage_not_stored", error=str(error))
+                _log.log(level_of(error), "usage_not_stored", error=str(error))
             finally:
                 for key, meter in owed.items():
                     self._owed.setdefault(key, Meter()).take(meter)

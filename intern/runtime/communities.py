@@ -10,6 +10,7 @@ inbox anyway: a community that finds a channel further than it stands reads on o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from math import inf
@@ -27,7 +28,7 @@ from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.errors import InternError
 from intern.core.ids import GuildId
-from intern.core.log import get_logger
+from intern.core.log import get_logger, level_of
 from intern.runtime.known import CommunityChat, Known, guild_of
 from intern.settings.communities import Community
 from intern.stores.sqlite.chat import StoredCheckpoints
@@ -269,7 +270,8 @@ class Communities:
         pause, known.failure = next(known.retries), str(error)
         known.miss(*known.waiting)
         known.due_at = current_time() + pause
-        _log.error("community_failed", error=type(error).__name__, reason=str(error), again_in_seconds=pause)
+        level = level_of(error, logging.ERROR)
+        _log.log(level, "community_failed", error=type(error).__name__, reason=str(error), again_in_seconds=pause)
 
     def _note_roles(self) -> None:
         """Give each community the roles that were learned on its servers."""

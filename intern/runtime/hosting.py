@@ -221,7 +221,7 @@ class Hosting:
         """Serve the communities of a shard. Its events come once all of them are known."""
         assert self._sharding is not None
         self._fenced[lease.shard] = self._sharding.store.fenced(lease)
-        delayed = tell_delay(_log.warning, "shard_delayed", shard=str(lease.shard))
+        delayed = tell_delay(_log, "shard_delayed", shard=str(lease.shard))
         await persistently(self._compare, KnowledgeError, backoff=exponential_backoff(), delayed=delayed)
         if lease.shard in self._fenced:
             self._sharding.hold(lease.shard)
@@ -310,7 +310,7 @@ class Hosting:
             self._came = Event()
             while self._news:
                 guild_id, event = next(iter(self._news.items()))
-                delayed = tell_delay(_log.warning, "server_delayed", guild_id=guild_id)
+                delayed = tell_delay(_log, "server_delayed", guild_id=guild_id)
                 await persistently(
                     partial(self._take, event), KnowledgeError, backoff=exponential_backoff(), delayed=delayed
                 )

@@ -23,6 +23,7 @@ from structlog.contextvars import get_contextvars
 from intern.answering.recording import ANYONE, Tape, taped, texts_of
 from intern.answering.workflow import Answerer
 from intern.core.clock import Clock
+from intern.core.errors import LeaseLostError
 from intern.core.ids import MessageId, TopicName, UserId
 from intern.core.log import get_logger, redacted
 from intern.core.messages import AIResult, Conversation, Image, RequestContext
@@ -134,6 +135,8 @@ class Recorder:
                     await self._keeps.forget(gone, ())
                     self._gone -= gone
                 self._failed = False
+            except LeaseLostError:  # as a kill, it costs a second of recordings
+                self._known.clear()
             except Exception as error:  # noqa: BLE001 a bug, too: answers go on
                 self._known.clear()
                 if not self._failed:

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError, SourceError
 from intern.core.ids import SourceId, TopicName
-from intern.core.log import get_logger
+from intern.core.log import get_logger, level_of
 from intern.core.progress import tell
 from intern.models.prompt import Model, Prompt
 from intern.sources.catalogue import Catalogue, described, not_described, rests
@@ -274,7 +274,7 @@ class Refresh:
             try:
                 await self.catalogue.change({source_id: source})
             except KnowledgeError as error:  # it is tried again after the others, and raises then
-                _log.warning("description_not_written", source_id=source_id, reason=str(error))
+                _log.log(level_of(error), "description_not_written", source_id=source_id, reason=str(error))
                 return False
         return True
 
