@@ -204,10 +204,11 @@ class EndpointDouble:
 async def _in_pieces(http: web.Request, headers: Mapping[str, str], events: bytes) -> web.StreamResponse:
     """A stream as servers send it: the last event, and after it the end of the response."""
     response = web.StreamResponse(headers=headers)
-    await response.prepare(http)
-    await response.write(events)
-    await asyncio.sleep(0)
-    await response.write_eof()
+    with suppress(ConnectionResetError):  # the client was killed
+        await response.prepare(http)
+        await response.write(events)
+        await asyncio.sleep(0)
+        await response.write_eof()
     return response
 
 
