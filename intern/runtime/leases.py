@@ -23,7 +23,8 @@ _log = get_logger(__name__)
 BEAT_SECONDS: Final = 3.0
 """A lease outlives two heartbeats that fail."""
 _MARGIN = 1.0  # seconds by which a lease ends earlier for its holder than for the server
-_RETRY_SECONDS = 1.0  # after a heartbeat that failed
+_RETRY_SECONDS = 1.0  # after a heartbeat that failed, or that left a shard without a lease
+_AFTER_END_SECONDS = 0.25  # until a heartbeat sees that a lease has ended, and its process
 _LOOK_SECONDS = 0.25  # between two looks at the clock, which may jump when the machine wakes up
 
 
@@ -125,9 +126,8 @@ class Leases:
 
     async def _beat(self, tasks: TaskGroup) -> None:
         while True:
-            pause = self._beat_seconds
             try:
-                await self._beat_once(tasks)
+                pause = await self._beat_once(tasks)
             except KnowledgeError as error:
                 pause = _RETRY_SECONDS
                 _log.warning("lease_beat_failed", error=type(error).__name__, reason=str(error))
@@ -135,7 +135,29 @@ class Leases:
                 await self._beat_now.wait()
                 self._beat_now = Event()
 
-    async def _beat_once(self, tasks: TaskGroup) -> None:
+    async def _beat_once(self, tasks: TaskGroup) -> float:
+        """Renew, take and hand over leases. Return the seconds until the next heartbeat."""
+        standing = await self._renew()
+        if self._stop.is_set():
+            return self._beat_seconds
+        mine = [shard for shard, held in self._held.items() if not held.ends.is_set()]
+        free = tuple(shard for shard in standing.free if shard not in self._held)
+        steps = next_steps(standing._replace(free=free), mine, shards=self._shards, only=self._only)
+        for shard in steps.hand_over:
+            self._held[shard].ends.set()
+        until = self._until()
+        taken = await self._store.take(self._shards, steps.take)
+        for lease in taken:
+            held = self._held[lease.shard] = _Held(lease, until)
+            if self._stop.is_set():  # since the call began
+                held.ends.set()
+            tasks.start_soon(self._serve, held, name=f"lease on shard {lease.shard}")
+        left = {*standing.free} - {lease.shard for lease in taken}
+        if left and (self._only is None or left & {*self._only}):
+            return _RETRY_SECONDS
+        return min(self._beat_seconds, standing.next_end + _AFTER_END_SECONDS)
+
+    async def _renew(self) -> Standing:
         until = self._until()
         standing = await self._store.beat(self._shards, leaves=self._stop.is_set())
         self._lose_ended()
@@ -149,19 +171,7 @@ class Leases:
         for shard, token in standing.held.items():  # given up here before the renewal
             if shard not in self._held or self._held[shard].is_lost.is_set():
                 await self._store.hand_over(shard, token)
-        if self._stop.is_set():
-            return
-        mine = [shard for shard, held in self._held.items() if not held.ends.is_set()]
-        free = tuple(shard for shard in standing.free if shard not in self._held)
-        steps = next_steps(standing._replace(free=free), mine, shards=self._shards, only=self._only)
-        for shard in steps.hand_over:
-            self._held[shard].ends.set()
-        until = self._until()
-        for lease in await self._store.take(self._shards, steps.take):
-            held = self._held[lease.shard] = _Held(lease, until)
-            if self._stop.is_set():  # since the call began
-                held.ends.set()
-            tasks.start_soon(self._serve, held, name=f"lease on shard {lease.shard}")
+        return standing
 
     def _until(self) -> float:
         return self._seconds() + self._store.seconds - _MARGIN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Protocol
 
 import anyio
@@ -61,7 +62,10 @@ class MemoryLeaseStore(LeaseStore):
             del members[self._holder]
         living = [name for name, (_, seen) in members.items() if seen > now - self.seconds]
         free = tuple(sorted(shard for shard, (_, _, end) in rows.items() if end <= now and shard < shards))
-        return Standing(held, free, len(living))
+        ends = [
+            end - now for shard, (who, _, end) in rows.items() if who != self._holder and end > now and shard < shards
+        ]
+        return Standing(held, free, len(living), min(ends, default=inf))
 
     async def take(self, shards: int, wanted: Collection[int]) -> list[Lease]:
         now, rows, taken = await self._now(), self._shared.rows, list[Lease]()
@@ -100,8 +104,11 @@ class LeasesContract:
             assert (await one.join(3), await two.join(3)) == (3, 3)
             assert await one.take(3, (0, 1)) == [Lease(0, 1), Lease(1, 1)]
             assert await two.take(3, (0, 1)) == []
-            assert await two.beat(3) == Standing({}, (2,), 2)
+            standing = await two.beat(3)
+            assert standing[:3] == ({}, (2,), 2)
+            assert 9 < standing.next_end <= 10
             cell.pass_time(6)
+            assert 3 < (await two.beat(3)).next_end <= 4
             assert await one.beat(3) == Standing({0: 1, 1: 1}, (2,), 2)
             cell.pass_time(6)
             assert await two.take(3, (0, 1)) == [], "it was renewed"

@@ -100,11 +100,6 @@ class TestPostgres(LeasesContract):
         return on_server
 
 
-_PAUSED = "select from pg_stat_activity where state = 'idle in transaction'"
-_AGAIN = "perform pg_sleep(0.05), pg_stat_clear_snapshot()"
-UNTIL_NONE_IS_PAUSED = f"do $$ begin while exists ({_PAUSED}) loop {_AGAIN}; end loop; end $$"
-
-
 def add(tx: Transaction) -> None:
     tx.run(INSERT, (1, "1"))
 
@@ -152,8 +147,9 @@ async def test_a_lease_is_not_taken_while_a_transaction_of_its_holder_goes_on(on
 
 @pytest.mark.rest
 async def test_a_holder_that_is_paused_within_a_transaction_blocks_no_take_over(
-    postgres: Server, on_server: PostgresCell
+    on_server: PostgresCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("intern.stores.postgres.leases._STALLED_SECONDS", 0.1)
     attempts: list[int] = []
     reached, resumed = anyio.Event(), threading.Event()
     failed: list[Exception] = []
@@ -178,8 +174,8 @@ async def test_a_holder_that_is_paused_within_a_transaction_blocks_no_take_over(
             await reached.wait()
             on_server.pass_time(11)
             assert await two.take(1, (0,)) == []
-            await run_sync(postgres.run, UNTIL_NONE_IS_PAUSED)
-            leases = await two.take(1, (0,))
+            while not (leases := await two.take(1, (0,))):
+                await two.beat(1)
             await two.fenced(leases[0]).of("a-community").write(add)
             resumed.set()
         assert failed
@@ -237,12 +233,24 @@ async def test_no_process_holds_a_community_beside_those_with_leases(on_server: 
 async def test_processes_identify_one_after_another(on_server: PostgresCell, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
 
-    async def noted(seconds: float) -> None:
-        waited.append(round(seconds, 1))
+    async def passes(seconds: float) -> None:
+        waited.append(seconds)
+        by = f"make_interval(secs => {seconds})"
+        await run_sync(on_server.server.run, f"update {on_server.schema}.identify_turns set free_at = free_at - {by}")
 
-    monkeypatch.setattr("intern.stores.postgres.leases.sleep", noted)
-    with fail_after(10):
-        for holder, bucket in (("one", 0), ("two", 0), ("two", 1), ("one", 0)):
-            async with on_server.of(holder).turn(bucket):
-                pass
-    assert [round(each) for each in waited] == [0, 6, 0, 12]
+    monkeypatch.setattr("intern.stores.postgres.leases.sleep", passes)
+    one, two = on_server.of("one"), on_server.of("two")
+
+    async def waits_for(bucket: int) -> float:
+        waited.clear()
+        async with two.turn(bucket):
+            return sum(waited)
+
+    with fail_after(20):
+        assert await waits_for(0) == 0
+        assert await waits_for(1) == 0
+        async with one.turn(2):
+            pass
+        assert await waits_for(2) == pytest.approx(5, abs=0.3)
+        async with one.turn(3):  # as a process that dies before its shard is welcomed
+            assert await waits_for(3) == pytest.approx(6, abs=0.3)

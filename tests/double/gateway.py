@@ -216,7 +216,8 @@ class Gateway:
         self.least_shards = 1  # a client that says it has fewer is refused (4011)
         self.identify_every = 0.0  # seconds between two IDENTIFYs of a bucket; real Discord's are 5
         self.too_early = 0  # so many came sooner
-        self._identified_at: dict[int, float] = {}  # by bucket, the loop's time
+        self.identified: list[tuple[float, int]] = []  # each IDENTIFY that was taken: the loop's time, and its shard
+        self._identified_at: dict[int, float] = {}  # by bucket
         self.url = ""
         self.heartbeats: list[Heartbeat] = []
         self.identifies: list[Json] = []  # the `d` of each IDENTIFY
@@ -368,6 +369,7 @@ class Gateway:
         if now < self._identified_at.get(bucket, -math.inf) + self.identify_every:
             return True
         self._identified_at[bucket] = now
+        self.identified.append((now, shard))
         return False
 
     def _welcome(self, session: Session) -> None:

@@ -40,8 +40,9 @@ from tests.soak.trouble import Weather
 
 WINDOW = timedelta(seconds=2)  # of silence, that ends a batch
 LEASED_WITHIN = 15.0  # seconds from the loss of a process to the last lease of its shards
-IDENTIFY_EVERY = 5.0  # seconds, as Discord has it: the shards of one process come one after another
-LIVE_WITHIN = 5.0  # seconds after a shard's turn
+IDENTIFY_EVERY = 5.0  # seconds, as Discord has it: the shards of a bucket come one after another, of all processes
+LIVE_WITHIN = 5.0  # seconds during which Discord would have taken an IDENTIFY, and a leased shard was not live
+_SEEN_LATE = 1.0  # seconds until a lease that was taken is seen here
 _READY_WITHIN = 180.0
 _END_WITHIN = 60.0
 _DONE_WITHIN = 240.0
@@ -62,6 +63,8 @@ class Plan:
     max_concurrency: int = 1
     check: bool = False
     """Hold every request and reply against Discord's OpenAPI file."""
+    patience: float = 1.0
+    """A factor of the time that a take-over may last."""
 
 
 @dataclass
@@ -156,9 +159,7 @@ class Soak:
         self.too_late: list[str] = []
         self.losses: list[Loss] = []
         self.taken: dict[tuple[int, int], Taken] = {}
-        self.live_at: dict[tuple[int, str], float] = {}
-        """When a session of a shard was first there, by shard and session."""
-        self.database_down = 0.0
+        self.database_down: list[tuple[float, float]] = []
         self.made = Counter[str]()
         self.statuses = Counter[str]()
         self.late = 0.0
@@ -173,7 +174,7 @@ class Soak:
         """Talk amid trouble for the time of the plan, then quiet until everything is done, a calm end, the books."""
         plan, gateway = self.plan, self.discord.gateway
         self.discord.world.shards, self.discord.world.max_concurrency = plan.shards, plan.max_concurrency
-        gateway.least_shards, gateway.identify_every = plan.shards, IDENTIFY_EVERY * 0.95
+        gateway.least_shards, gateway.identify_every = plan.shards, IDENTIFY_EVERY
         talked = waited = 0.0
         self._settle()
         await self._register()
@@ -379,7 +380,7 @@ class Soak:
         await run_sync(self.server.kill)
         await sleep(self._random.uniform(0.5, 3))
         await run_sync(self.server.start)
-        self.database_down += current_time() - began
+        self.database_down.append((began, current_time()))
 
     async def _lose(self, what: str, life: Life) -> None:
         name = f"process {life.process.pid} on "
@@ -399,15 +400,12 @@ class Soak:
         return [(int(shard), int(token), str(holder), bool(lives)) for shard, token, holder, lives in rows]
 
     async def _watch(self) -> None:
-        """Note when each lease is taken, and when each session begins."""
+        """Note when each lease is taken."""
         while True:
             with suppress(Exception):  # the database may be away
                 for shard, token, holder, lives in await run_sync(self._leases):
                     if lives and (shard, token) not in self.taken:
                         self.taken[shard, token] = Taken(current_time(), shard, token, holder)
-            for session in self.discord.gateway.sessions.values():
-                if session.socket is not None:
-                    self.live_at.setdefault((session.shard[0], session.id), current_time())
             await sleep(0.2)
 
     async def _look_on(self) -> None:
@@ -464,7 +462,8 @@ class Soak:
                 await sleep(3)
                 left = await run_sync(self._left)
                 self._tell("left to do: " + ", ".join(f"{n} {what}" for what, n in left.items()))
-                calm = 0 if any(left.values()) else calm + 1
+                is_calm = not any(left.values()) and len(self._live_shards()) == self.plan.shards
+                calm = calm + 1 if is_calm else 0
         return current_time() - began
 
     def _left(self) -> dict[str, int]:
@@ -543,35 +542,46 @@ class Soak:
 
     def _judge_losses(self) -> None:
         self.lease_seconds, self.live_seconds = list[float](), list[float]()
+        patience = self.plan.patience
         for loss in self.losses:
-            taken = {shard: self._next(loss, shard, token) for shard, token in loss.tokens.items()}
-            for shard, lease in taken.items():
+            for shard, token in loss.tokens.items():
+                lease = self._next(loss, shard, token)
                 if lease is None:
                     self.amiss.append(f"shard {shard} of the process {loss.what} was never taken")
                     continue
-                self.lease_seconds.append(lease.at - loss.at)
-            live = [
-                live - lease.at for lease in taken.values() if lease and (live := self._live_after(lease)) is not None
-            ]
-            live.sort()
-            # Discord lets shards identify in turns: the n-th one waits for those before it.
-            self.live_seconds += [
-                seconds - IDENTIFY_EVERY * n / self.plan.max_concurrency for n, seconds in enumerate(live)
-            ]
-        for n in self.lease_seconds:
-            if n > LEASED_WITHIN:
-                self.too_late.append(f"a lease was taken only after {n:.1f} s")
-        for n in self.live_seconds:
-            if n > LIVE_WITHIN + IDENTIFY_EVERY:
-                self.too_late.append(f"a shard was live only {n:.1f} s after its turn")
+                self.lease_seconds.append(seconds := lease.at - loss.at)
+                if seconds > LEASED_WITHIN * patience:
+                    self.too_late.append(f"the lease on shard {shard} was taken only after {seconds:.1f} s")
+                live = min((at for at in self._identified(shard) if at > lease.at - _SEEN_LATE), default=None)
+                if live is None:
+                    self.amiss.append(f"shard {shard} of the process {loss.what} was never live again")
+                    continue
+                self.live_seconds.append(seconds := self._unused(lease, live))
+                if seconds > LIVE_WITHIN * patience:
+                    self.too_late.append(f"shard {shard} was live only {seconds:.1f} s after its turn")
 
     def _next(self, loss: Loss, shard: int, token: int) -> Taken | None:
         later = [each for (n, mark), each in self.taken.items() if n == shard and mark > token and each.at >= loss.at]
         return min(later, default=None)
 
-    def _live_after(self, lease: Taken) -> float | None:
-        later = [at for (shard, _), at in self.live_at.items() if shard == lease.shard and at >= lease.at]
-        return min(later, default=None)
+    def _identified(self, *shards: int) -> list[float]:
+        return [at for at, shard in self.discord.gateway.identified if shard in shards]
+
+    def _unused(self, lease: Taken, live: float) -> float:
+        """Return for how long a leased shard was not live although Discord would have taken its IDENTIFY.
+
+        Any shard of its bucket may use a turn. While the database is away, no process knows whose turn it is.
+        """
+        concurrency = self.plan.max_concurrency
+        bucket = range(lease.shard % concurrency, self.plan.shards, concurrency)
+        unused, free_at = 0.0, 0.0
+        for at in self._identified(*bucket):
+            if lease.at < at <= live:
+                began = max(lease.at, free_at)
+                away = sum(max(0.0, min(at, up) - max(began, down)) for down, up in self.database_down)
+                unused += max(0.0, at - began - away)
+            free_at = at + IDENTIFY_EVERY
+        return unused
 
     async def _judge_logs(self) -> None:
         self.warnings, errors = Counter[str](), Counter[str]()
@@ -602,7 +612,7 @@ class Soak:
             "IDENTIFY": f"{len(self.discord.gateway.identifies)}, {self.discord.gateway.too_early} too early",
             "Discord requests": _counted(self.statuses),
             "over 50 a second": str(self.discord.over_the_limit),
-            "database away": f"{self.database_down:.1f} s",
+            "database away": f"{sum(up - down for down, up in self.database_down):.1f} s",
             "CPU": f"{cpu:.0f} s; the doubles' {mine:.0f} s",
             "warnings": _counted(dict(self.warnings.most_common(20))),
         }

@@ -17,14 +17,17 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+PATIENCE = 2.0
+"""A factor of the time that a take-over may last: other tests use the same processors."""
+
+
 @pytest.mark.rest
 @pytest.mark.timeout(900)
 async def test_processes_that_come_and_go_lose_nothing_and_write_nothing_without_a_lease(tmp_path: Path) -> None:
-    plan = Plan(seconds=120, seed=secrets.token_hex(4), rate=4, communities=40, max_concurrency=4)
+    plan = Plan(seconds=120, seed=secrets.token_hex(4), rate=4, communities=40, max_concurrency=4, patience=PATIENCE)
     outcome = await soak(plan, tmp_path, print)
-    assert not outcome.amiss, "\n".join(
-        [*outcome.amiss, *(f"{name}: {each}" for name, each in outcome.figures.items())]
-    )
+    amiss = [*outcome.amiss, *outcome.too_late]
+    assert not amiss, "\n".join([*amiss, *(f"{name}: {each}" for name, each in outcome.figures.items())])
     # It was no test of processes that nothing happened to.
     assert outcome.said == 480
     assert outcome.accounted_for > 100

@@ -106,7 +106,7 @@ class SessionStarts:
 
 
 Turn = Callable[[int], AbstractAsyncContextManager[None]]
-"""A turn to IDENTIFY, of a bucket (shard % max_concurrency). It is entered before IDENTIFY and left 5 seconds after."""
+"""A turn to IDENTIFY, of a bucket (shard % max_concurrency). It is entered before IDENTIFY and left after READY."""
 
 
 def no_turn(_bucket: int) -> AbstractAsyncContextManager[None]:
@@ -149,9 +149,10 @@ class _Turns:
             holder.cancel()
 
     async def _hold(self, bucket: int, entered: asyncio.Event, identified: asyncio.Event) -> None:
-        async with self._locks[bucket], self._across(bucket):
-            entered.set()
-            await identified.wait()
+        async with self._locks[bucket]:
+            async with self._across(bucket):
+                entered.set()
+                await identified.wait()
             await asyncio.sleep(self._between)
 
 

@@ -58,8 +58,6 @@ _BEGIN = {
     "read": "begin isolation level repeatable read read only",
 }
 
-_BRIEF = "set local idle_in_transaction_session_timeout = '5s'"
-
 _HOLDERS = """
     select application_name, case when pid = %s then pg_terminate_backend(pid, 5000) end
     from pg_locks left join pg_stat_activity using (pid) where locktype = 'advisory' and objsubid = 1
@@ -73,11 +71,9 @@ class PostgresTransaction(Transaction):
     Statements without a result wait for the next one with a result, or for the end, and are sent with it.
     """
 
-    def __init__(
-        self, db: Connection, community: str = DEFAULT_COMMUNITY, *before: str, is_brief: bool = False
-    ) -> None:
+    def __init__(self, db: Connection, community: str = DEFAULT_COMMUNITY, *before: str) -> None:
         super().__init__(community)
-        self._db, self._is_brief = db, is_brief
+        self._db = db
         self._waiting: list[Callable[[], psycopg.Cursor[tuple[Any, ...]]]] = []
         self._beginning, self._xid = len(before), ""
         for each in before:
@@ -143,8 +139,6 @@ class PostgresTransaction(Transaction):
             self._begin(cursors)
             raise
         self._begin(cursors)
-        if self._is_brief:  # psycopg ends a pipeline with Flush, and the server counts no time after that
-            self._db.execute(b"")
         return cursors[-1]
 
     def _begin(self, cursors: Sequence[psycopg.Cursor[tuple[Any, ...]]]) -> None:
@@ -181,7 +175,6 @@ class Database(database.Database):
         self._turns = defaultdict[str, Lock](Lock)
         self._held: dict[str, _Held] = {}
         self._lease: Lease | None = None
-        self._is_brief = False
         self._closing = threading.Event()
 
     @classmethod
@@ -199,14 +192,8 @@ class Database(database.Database):
         Each transaction that writes looks at the lease first and keeps it from being taken until it ends; without the
         lease it raises LeaseLostError. The lease also does what `hold` does, without a connection for each community.
         """
-        other = self.brief()
-        other._lease = lease  # noqa: SLF001 - the same class
-        return other
-
-    def brief(self) -> Self:
-        """Return the same database; the server ends a transaction of it whose process is paused for some seconds."""
         other = copy(self)
-        other._is_brief = True  # noqa: SLF001 - the same class
+        other._lease = lease  # noqa: SLF001 - the same class
         return other
 
     async def hold(self, *, beside_leases: bool = False) -> None:
@@ -343,10 +330,8 @@ class Database(database.Database):
         # The lock is that of the community's writers.
         lock = f"select pg_advisory_xact_lock(hashtextextended({community}, {MAKING}))"
         bind = f"{_bind(self.community, local=True)}, pg_current_xact_id()::text"
-        brief = [_BRIEF] if self._is_brief else []
         fence = [] if self._lease is None else [HELD.format(*self._lease)]
-        before = (_BEGIN["write"], *brief, lock, bind, *fence)
-        tx = PostgresTransaction(db, self.community, *before, is_brief=self._is_brief)
+        tx = PostgresTransaction(db, self.community, _BEGIN["write"], lock, bind, *fence)
         try:
             value = work(tx)
             number = self._xid_of(tx)

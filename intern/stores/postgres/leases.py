@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from math import inf
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -43,10 +45,23 @@ HELD = (
 HOLDER = "select holder from leases where ends_at > clock_timestamp() order by shard limit 1"
 
 _COMMUNITY = ":leases"
-"""No community has this name. Changes of leases wait for each other as the writes of a community do."""
+"""No community has this name. Processes join one after another, as the writes of a community do."""
 
-# Discord takes one IDENTIFY of a bucket in 5 seconds. After its turn, a process takes a moment to connect.
-_IDENTIFY_SECONDS = 6.0
+_CONNECTING_SECONDS = 6.0
+"""A turn to IDENTIFY ends after so long, for its process may have died. It takes a moment to connect."""
+_BETWEEN_SECONDS = 5.0
+"""Discord takes one IDENTIFY of a bucket in 5 seconds."""
+_LOOK_SECONDS = 0.2  # between two looks whether the turn before has ended
+
+# A process that is paused within a transaction would keep its locks, also those that a take-over needs. No timeout of
+# the server ends such a transaction for sure: psycopg ends a pipeline with Flush, after which it counts no idle time.
+_STALLED_SECONDS = 5.0
+_END_STALLED = """
+    select pg_terminate_backend(pid, 1000) from pg_locks join pg_stat_activity using (pid)
+    where relation in (to_regclass('leases'), to_regclass('identify_turns'), to_regclass('hosted_communities'))
+    and mode in ('RowShareLock', 'RowExclusiveLock') and datname = current_database()
+    and wait_event_type = 'Client' and state_change < pg_catalog.clock_timestamp() - make_interval(secs => ?)
+"""
 
 _JOIN = """
     insert into lease_members (holder, shards, seen_at) values (?, ?, clock_timestamp())
@@ -69,9 +84,16 @@ _TAKE = """
 """
 _TURN = """
     insert into identify_turns (bucket, free_at) values (?, clock_timestamp() + make_interval(secs => ?))
-    on conflict (bucket) do update
-    set free_at = greatest(identify_turns.free_at, clock_timestamp()) + make_interval(secs => ?)
-    returning cast(extract(epoch from free_at - clock_timestamp()) as double precision)
+    on conflict (bucket) do update set free_at = excluded.free_at
+    where identify_turns.free_at <= clock_timestamp() returning bucket
+"""
+_FREE_IN = """
+    select cast(extract(epoch from free_at - clock_timestamp()) as double precision) from identify_turns
+    where bucket = ?
+"""
+_NEXT_END = """
+    select cast(extract(epoch from min(ends_at) - clock_timestamp()) as double precision) from leases
+    where holder <> ? and shard < ? and ends_at > clock_timestamp()
 """
 
 
@@ -91,16 +113,19 @@ class Standing(NamedTuple):
     """The shards that have no lease."""
     members: int
     """How many processes share the shards, with this one unless it leaves."""
+    next_end: float = inf
+    """Seconds until the first lease of another process ends, unless it is renewed."""
 
 
 class LeaseStore:
     """The leases in a database, for one process. Every call may raise KnowledgeError."""
 
     def __init__(self, db: Database, holder: str = "", *, seconds: float = LEASE_SECONDS) -> None:
-        self._db = db.of(_COMMUNITY).brief()
         self._plain = db
         # A process that starts again is another one.
         self._holder = holder or f"{PROCESS} {token_hex(4)}"
+        # Each has its own turns to write: a process that is paused within a heartbeat delays no other one.
+        self._db = db.of(f"{_COMMUNITY} {self._holder}")
         self.seconds = seconds
 
     def fenced(self, lease: Lease) -> Database:
@@ -113,6 +138,10 @@ class LeaseStore:
         def work(tx: Transaction) -> int:
             others = (self._holder, self.seconds, self._holder)
             agreed = tx.number(_AGREED, others) or shards
+            tx.run(
+                "delete from lease_members where seen_at <= clock_timestamp() - make_interval(secs => ?)",
+                (self.seconds,),
+            )
             tx.run(_JOIN, (self._holder, agreed))
             tx.run_each(
                 "insert into leases (shard, shards, token, ends_at) values (?, ?, 0, '-infinity')"
@@ -121,7 +150,7 @@ class LeaseStore:
             )
             return agreed
 
-        return await self._db.write(work)
+        return await self._plain.of(_COMMUNITY).write(work)
 
     async def beat(self, shards: int, *, leaves: bool = False) -> Standing:
         """Renew all leases of this process. One that `leaves` takes no share any more."""
@@ -132,16 +161,18 @@ class LeaseStore:
                 tx.run("delete from lease_members where holder = ?", (self._holder,))
             else:
                 tx.run(_JOIN, (self._holder, shards))
-            tx.run(
-                "delete from lease_members where seen_at <= clock_timestamp() - make_interval(secs => ?)",
+            members = tx.number(
+                "select count(*) from lease_members where seen_at > clock_timestamp() - make_interval(secs => ?)",
                 (self.seconds,),
             )
-            members = tx.number("select count(*) from lease_members")
             free = tx.rows(
                 "select shard from leases where shard < ? and ends_at <= clock_timestamp() order by shard", (shards,)
             )
-            return Standing(dict(map(_lease, held)), tuple(int(str(shard)) for (shard,) in free), members)
+            [(end,)] = tx.rows(_NEXT_END, (self._holder, shards))
+            next_end = inf if end is None else float(str(end))
+            return Standing(dict(map(_lease, held)), tuple(int(str(shard)) for (shard,) in free), members, next_end)
 
+        await self._db.read(lambda tx: tx.rows(_END_STALLED, (_STALLED_SECONDS,)), steady=False)
         return await self._db.write(work)
 
     async def take(self, shards: int, wanted: Collection[int]) -> list[Lease]:
@@ -160,11 +191,26 @@ class LeaseStore:
 
     @asynccontextmanager
     async def turn(self, bucket: int) -> AsyncGenerator[None]:
-        """Wait until a shard of this bucket may identify to Discord, in turn with all processes."""
-        values = (bucket, _IDENTIFY_SECONDS, _IDENTIFY_SECONDS)
-        [(free_in,)] = await self._db.write(lambda tx: tx.rows(_TURN, values))
-        await sleep(max(0.0, float(free_in or 0) - _IDENTIFY_SECONDS))
+        """Wait until a shard of this bucket may identify to Discord, in turn with all processes.
+
+        It is left when Discord has welcomed the shard; then the next turn begins 5 seconds later.
+        """
+        while (free_in := await self._db.write(partial(_claim, bucket))) > 0:  # noqa: ASYNC110 other processes tell us nothing
+            # The turn before ends sooner than announced, once its shard is welcomed.
+            await sleep(max(_LOOK_SECONDS, free_in - (_CONNECTING_SECONDS - _BETWEEN_SECONDS)))
         yield
+        await self._db.run(
+            "update identify_turns set free_at = clock_timestamp() + make_interval(secs => ?) where bucket = ?",
+            (_BETWEEN_SECONDS, bucket),
+        )
+
+
+def _claim(bucket: int, tx: Transaction) -> float:
+    """Take the turn of a bucket if it is free; return the seconds until it will be, or 0."""
+    if tx.rows(_TURN, (bucket, _CONNECTING_SECONDS)):
+        return 0.0
+    [(free_in,)] = tx.rows(_FREE_IN, (bucket,))
+    return max(_LOOK_SECONDS, float(str(free_in)))
 
 
 def _lease(row: tuple[object, ...]) -> Lease:
