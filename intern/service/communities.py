@@ -8,10 +8,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import cast
 
 import msgspec
 from anyio import sleep
@@ -31,7 +31,7 @@ from intern.settings.communities import Chosen, Community, chosen_with, settings
 from intern.settings.loading import Settings
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
-from intern.stores.sqlite.communities import CommunityStore, Registered
+from intern.stores.sqlite.communities import KEPT_FOR, CommunityStore, Registered
 from intern.stores.sqlite.moving import erase
 from intern.stores.sqlite.traces import Counts
 from intern.stores.sqlite.usage import UsageLog
@@ -40,8 +40,6 @@ __all__ = ["Registered", "Registry", "Shown", "open_registry"]  # for the comman
 
 _log = get_logger(__name__)
 
-KEPT_FOR: Final = timedelta(days=7)
-"""How long the data of a server is kept after it removed the bot."""
 _POLL_SECONDS = 0.5  # a person waits
 
 
@@ -152,7 +150,7 @@ class Registry:
         """Erase a community now, or have it done by the process that hosts it, and wait for that."""
         due = self._clock.now() - KEPT_FOR
         # Written down first: a process that hosts it closes it, and erases it where this one ends before it could.
-        known = await self._store.change(name, lambda known: replace(known, state="left", left_at=due))
+        known = await self._store.change(name, lambda known: known.left(due))
         lock = FolderLock(self._settings.home)
         while name in {each.name for each in await self._store.left_before(due)}:
             erased: tuple[str, ...] = ()

@@ -57,6 +57,19 @@ async def test_a_suspended_community_stays_suspended_when_its_server_comes_back(
             assert await store.join(ONE, "One") == (suspended, False)
 
 
+async def test_a_community_whose_data_is_to_be_erased_does_not_come_back_with_its_server(tmp_path: Path) -> None:
+    clock = HandClock()
+    with anyio.fail_after(10):
+        async with await open_database(tmp_path / "intern.db") as db:
+            store = CommunityStore(db, clock=clock)
+            await store.join(ONE, "One")
+            left = await store.leave(ONE)
+            clock.turn(days=7)
+            assert await store.join(ONE, "One") == (left, False)
+            await store.remove("one")
+            assert (await store.join(ONE, "One"))[1]
+
+
 async def test_names_are_plain_and_given_once(tmp_path: Path) -> None:
     titles = ["Default", "gpu", "GPU!", "../../etc", "日本", "", "x" * 99, "x" * 100]
     with anyio.fail_after(10):

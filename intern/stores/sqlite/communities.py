@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, Final, Literal
 
@@ -23,6 +23,8 @@ from intern.stores.sqlite.store import Store, Table, carried, items, millis, rea
 
 REGISTRY: Final = "*"
 """What the store binds, so that its writers take turns; no community has this name."""
+KEPT_FOR: Final = timedelta(days=7)
+"""How long the data of a server is kept after it removed the bot."""
 _LONGEST_NAME = 40
 """Characters of a name that is made from a server's; a number may follow."""
 
@@ -41,6 +43,10 @@ class Registered(Struct, frozen=True, kw_only=True):
     joined_at: datetime
     left_at: datetime | None = None
     """Since when no server of it has the bot. A suspended one stays suspended."""
+
+    def left(self, at: datetime) -> Registered:
+        """Return it as one whose server removed the bot at that time."""
+        return replace(self, state="left" if self.state == "active" else self.state, left_at=at)
 
 
 _TABLE = Table("hosted_communities", Registered, millis=("joined_at", "left_at"), json=("guild_ids", "chosen"))
@@ -94,11 +100,11 @@ class CommunityStore(Store):
     ) -> tuple[Registered, bool]:
         """Return the community of a server that has the bot, and whether it is new: made with these settings.
 
-        One that had removed the bot is active again, unless it is suspended.
+        One that had removed the bot is active again, unless it is suspended, or its data is being erased.
         """
         known = _of_guild(db, guild_id)
         if known is not None:
-            if known.left_at is None:
+            if known.left_at is None or known.left_at <= self.clock.now() - KEPT_FOR:
                 return known, False
             state = "active" if known.state == "left" else known.state
             return self._put(db, replace(known, state=state, left_at=None)), False
@@ -115,8 +121,7 @@ class CommunityStore(Store):
         known = _of_guild(db, guild_id)
         if known is None or known.left_at is not None:
             return known
-        state = "left" if known.state == "active" else known.state
-        return self._put(db, replace(known, state=state, left_at=self.clock.now()))
+        return self._put(db, known.left(self.clock.now()))
 
     @writes
     def change(self, db: Transaction, name: str, work: Callable[[Registered], Registered]) -> Registered:

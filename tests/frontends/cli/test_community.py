@@ -140,6 +140,14 @@ def test_nothing_of_an_erased_community_is_left_and_the_other_keeps_all(intern: 
     assert [each["name"] for each in json.loads(intern("community", "list", "--json").out)] == ["other"]
 
 
+def test_a_suspended_community_that_is_erased_stays_suspended(intern: Intern) -> None:
+    intern("community", "suspend", "other")
+    assert intern("community", "delete", "other", "--yes").code == 0
+    assert rows_of("other") == []
+    states = {each["name"]: each["state"] for each in json.loads(intern("community", "list", "--json").out)}
+    assert states == {"one-2j": "active", "other": "suspended"}
+
+
 def test_a_community_that_a_process_hosts_is_left_for_it_to_erase(intern: Intern, monkeypatch: Any) -> None:
     def tell(*_: Any) -> None:
         raise KnowledgeError("it waits")
