@@ -99,16 +99,20 @@ class Communities:
             known.reopens = True
             known.stop.set()
         elif known.retries is not None:
-            self.due(community.name)
+            self._due_now(known)
 
     def due(self, name: str) -> None:
-        """Open a community now: there is work that no event announces."""
-        if known := self._known.get(name):
-            self._start(known)
-            known.jobs_came.wake()
-            if not known.is_open:  # nothing is open yet
-                known.due_at = current_time()
-                self._due.set()
+        """Open a community now, unless it failed lately: there is work that no event announces."""
+        known = self._known.get(name)
+        if known is not None and (known.retries is None or known.is_open):
+            self._due_now(known)
+
+    def _due_now(self, known: Known) -> None:
+        self._start(known)
+        known.jobs_came.wake()
+        if not known.is_open:  # nothing is open yet
+            known.due_at = current_time()
+            self._due.set()
 
     async def remove(self, name: str, *, at_once: bool = False) -> None:
         """Forget a community, and return when it is closed: calmly, or by giving up its work `at_once`."""

@@ -279,6 +279,7 @@ async def test_a_community_that_cannot_be_opened_is_left_alone_for_a_while_and_h
         assert street.texts("other") == ["heard"]
         for _ in range(10):
             street.town.say("bob", "again", channel_id=here)
+            street.communities.due("one")  # it has jobs waiting
         await anyio.sleep(50)
         assert street.opened.count("one") == 1
         await anyio.sleep(200)
