@@ -9,6 +9,7 @@ from typing import Final
 
 from anyio import CancelScope, Event, current_time, sleep_forever
 from msgspec.structs import replace
+from structlog.contextvars import bound_contextvars
 
 from intern.chat.platform import ChatPlatform, Deliver, Requested
 from intern.core import flow
@@ -79,7 +80,8 @@ class Known:
         self.heard_at = current_time()
         if self.deliver is not None:
             self._note(event)
-            self.deliver(event)
+            with bound_contextvars(community=self.community.name):  # this is the platform's task
+                self.deliver(event)
         elif isinstance(event, flow.SessionStarted):
             self.miss(event)  # it is delivered first
         elif len(self.waiting) < _MOST_WAITING:

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
+from structlog.contextvars import get_contextvars
 from trio.testing import MockClock
 
 from intern.actors.pipeline import ACTORS, Parts
@@ -42,6 +43,7 @@ class Street:
         self.stands: dict[str, StoredCheckpoints] = {}
         self.opened: list[str] = []
         self.closed: list[str] = []
+        self.logged: set[tuple[str, str]] = set()
         self.failures: list[str] = []
         self.gate = Event()
         self.gate.set()
@@ -74,7 +76,11 @@ class Street:
 
         async def listener(*streams: Any) -> None:
             await leave(*streams)
-            await chat.listen(heard.append)
+            await chat.listen(take)
+
+        def take(event: flow.GatewayEvent) -> None:
+            heard.append(event)
+            self.logged.add((name, get_contextvars().get("community", "")))
 
         async def keep(_: StoredCheckpoints) -> None: ...
 
@@ -121,6 +127,7 @@ async def test_a_session_opens_no_community_and_a_message_opens_its_own_alone() 
         assert street.opened == ["one"]
         assert [*street.communities.open] == ["one"]
     assert street.closed == ["one"]
+    assert street.logged == {("one", "one")}
     first, *_ = street.heard["one"]
     # The session is as it was before the message, so that no channel is behind because of it.
     assert isinstance(first, flow.SessionStarted)
