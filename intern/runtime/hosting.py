@@ -319,6 +319,9 @@ class Hosting:
                     self._waiting.pop(guild_id, None)
 
     async def _take(self, event: flow.GuildJoined | flow.GuildLeft) -> None:
+        if isinstance(event, flow.GuildJoined) and not await self.registry.knows(event.guild_id):
+            # First, so that no death in between costs the greeting. Discord takes its nonce once.
+            await greet(event, self._chat, self._host.shared.wordings(self._settings))
         async with self._changing:
             if isinstance(event, flow.GuildLeft):
                 self._sessions.pop(event.guild_id, None)
@@ -330,8 +333,6 @@ class Hosting:
             _log.info("community_joined", community=known.name, is_new=is_new, state=known.state)
             if known.state == "active":
                 await self._take_in(known)
-        if is_new:
-            await greet(event, self._chat, self._host.shared.wordings(self._settings))
 
     # What the registry says.
 

@@ -174,6 +174,33 @@ async def test_a_server_is_greeted_once_in_its_language_where_discord_says(tmp_p
         assert known == {"eins": {"discord": {"language": "de"}}, "zwei": {}}
 
 
+@pytest.mark.parametrize("has_joined", [False, True])
+async def test_a_process_that_dies_while_a_server_joins_costs_no_greeting_and_the_next_one_adds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_joined: bool
+) -> None:
+    block, joins, join = Block(tmp_path), Event(), CommunityStore.join
+
+    async def hangs(*given: Any) -> None:
+        if has_joined:
+            await join(*given)
+        joins.set()
+        await anyio.sleep_forever()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CommunityStore, "join", hangs)
+        async with block.up():
+            guild_id, place = block.town.add_server()
+            joined = flow.GuildJoined(guild_id=guild_id, name="Eins", greets_in=place)
+            block.tell(joined)
+            await joins.wait()
+    again = Block(tmp_path, town=block.town)
+    async with again.up() as hosting:
+        again.tell(joined)
+        await again.until(lambda: "eins" in hosting.communities)
+        [post] = block.town.posts()
+        assert post.channel_id == place
+
+
 async def test_the_message_that_opens_a_new_community_is_no_history_of_it(tmp_path: Path) -> None:
     block = Block(tmp_path)
     async with block.up():

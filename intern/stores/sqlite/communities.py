@@ -71,6 +71,11 @@ class CommunityStore(Store):
         return _one(db, name)
 
     @reads
+    def knows(self, db: Transaction, guild_id: GuildId) -> bool:
+        """Return whether a server is one of a community, also of one that it left."""
+        return _of_guild(db, guild_id) is not None
+
+    @reads
     def left_before(self, db: Transaction, moment: datetime) -> tuple[Registered, ...]:
         """Return the communities whose servers removed the bot by then."""
         return _TABLE.all(db, "where left_at <= ? order by name", (millis(moment),))
