@@ -10,7 +10,7 @@ CONSTRAINED := -c constraints.txt
 # Without it, each process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright pyright-rest imports unit test-model soak soak-hosting soak-simulation soak-kills bench bench-compare docs budgets screenshots newcomer eval binary test-binary docker constraints clean help
+.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright pyright-rest imports unit test-model soak soak-hosting soak-simulation soak-leases soak-kills bench bench-compare docs budgets screenshots newcomer eval binary test-binary docker constraints clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -67,7 +67,10 @@ soak-hosting: .venv/installed-dev ## three processes with 12 shards and 200 comm
 	nice $(BIN)/python -m tests.hosting
 
 soak-simulation: .venv/installed-dev ## simulated communities for SOAK_MINUTES (10)
-	SOAK_MINUTES=$${SOAK_MINUTES:-10} $(BIN)/pytest -m long tests/simulation
+	SOAK_MINUTES=$${SOAK_MINUTES:-10} $(BIN)/pytest -m long tests/simulation -k "not leases"
+
+soak-leases: .venv/installed-dev ## 300 simulated lives of processes that share a community by leases
+	$(BIN)/pytest -m long -n 2 tests/simulation -k leases
 
 soak-kills: .venv/installed-dev ## ten thousand deaths by SIGKILL while it learns, on each engine (hours)
 	INTERN_KILL_MOMENTS=10000 $(BIN)/pytest tests/process/test_kill.py

@@ -37,6 +37,7 @@ from intern.stores.postgres.connection import Connection
 from intern.stores.postgres.database import Database
 from intern.stores.postgres.leases import Lease, LeaseStore
 from intern.stores.sqlite.captures import StoredArchive
+from intern.stores.sqlite.communities import CommunityStore, Registered
 from tests.engines import Schemas
 from tests.simulation.community import HANDOFF, HEARD, LAST_LOOK, WINDOW, Community, World
 from tests.simulation.machine import SimulatedTime
@@ -229,6 +230,9 @@ class Cell(Community):
         return known is not None and known.deliver is not None
 
     async def _start(self) -> None:
+        async with await CellDatabase.at(self._url, self.time, self.strays) as db:
+            known = Registered(name=_NAME, guild_ids=self._known.guild_ids, joined_at=self.time.now())
+            await CommunityStore(db, clock=self.time).take((known,))
         while len(self._processes) < 2:
             self._begin()
         with fail_after(120):
@@ -277,6 +281,8 @@ class Cell(Community):
         await process.communities.add(self._known)
         self._attended.set()
         self._new_life(process)
+        if _NAME in await CommunityStore(host.db, clock=self.time).left_open():
+            process.communities.due(_NAME)
         process.communities.hear(self.world._session())
 
     async def _left(self, process: Process, shard: int, *, at_once: bool) -> None:
@@ -309,8 +315,6 @@ class Cell(Community):
     async def _end(self) -> None:
         self._wake_all()
         await sleep(_TAKEN)
-        if (process := self._at_work()) is not None:
-            process.communities.due(_NAME)  # as upkeep does within hours: nothing is filed where nothing happens
         await sleep(HEARD)
         self.note("ends calmly")
         for process in self._processes:

@@ -8,9 +8,12 @@ from time import monotonic, time
 
 
 def chosen(variable: str, usual: Iterable[int]) -> list[int]:
-    """Those that the environment names, else the usual ones."""
+    """Those that the environment names, such as 3,17,40-49; else the usual ones."""
     named = os.environ.get(variable)
-    return [int(seed) for seed in named.split(",")] if named else list(usual)
+    if not named:
+        return list(usual)
+    bounds = [each.partition("-") for each in named.split(",")]
+    return [seed for first, _, last in bounds for seed in range(int(first), int(last or first) + 1)]
 
 
 def further(after: int, variable: str, count: int) -> Iterator[int]:

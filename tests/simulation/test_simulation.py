@@ -1,6 +1,7 @@
 """The whole bot among people, outages and crashes that a seed chose; afterwards the laws must hold.
 
 A seed that fails names itself, and fails again: `SIMULATION_SEEDS=17 pytest tests/simulation/test_simulation.py`.
+`make soak-leases` plays 300 lives with leases, or SIMULATION_SEEDS=30-59 of them.
 How many more `pytest -m long` plays, and of greater length, `SIMULATION_MORE` says, or `SOAK_MINUTES` for how long;
 `SIMULATION_LENGTH=100` lets a seed be played at that length.
 """
@@ -81,6 +82,18 @@ def test_while_processes_take_over_from_one_another_the_laws_hold_too(
     group: int, postgres: Server, tmp_path: Path
 ) -> None:
     for seed in chosen("SIMULATION_SEEDS", range(SEEDS))[group :: SEEDS // _IN_A_GROUP]:
+        with postgres.emptied() as schema:
+            check(seed, tmp_path / str(seed), url=prepare(postgres, schema), kind=Cell)
+
+
+_WITH_LEASES = chosen("SIMULATION_SEEDS", range(MORE))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("group", range(-(-len(_WITH_LEASES) // _IN_A_GROUP)))
+def test_in_many_lives_with_leases_the_laws_hold_too(group: int, postgres: Server, tmp_path: Path) -> None:
+    for seed in _WITH_LEASES[group * _IN_A_GROUP :][:_IN_A_GROUP]:
         with postgres.emptied() as schema:
             check(seed, tmp_path / str(seed), url=prepare(postgres, schema), kind=Cell)
 
