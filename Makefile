@@ -73,7 +73,7 @@ soak-leases: .venv/installed-dev ## 300 simulated lives of processes that share 
 	$(BIN)/pytest -m long -n 2 tests/simulation -k leases
 
 soak-kills: .venv/installed-dev ## ten thousand deaths by SIGKILL while it learns, on each engine (hours)
-	INTERN_KILL_MOMENTS=10000 $(BIN)/pytest tests/process/test_kill.py
+	INTERN_KILL_MOMENTS=10000 $(BIN)/pytest tests/process/test_kill.py tests/service/test_every_step.py
 
 bench: binary ## what it costs and how good it is; kept in benchmarks/results (half an hour)
 	$(BIN)/python -m benchmarks

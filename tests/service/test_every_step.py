@@ -48,7 +48,8 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-_OFTEN = 84  # each eighty-fourth step is looked at in make test, the others in make test-all
+ALL = "INTERN_KILL_MOMENTS" in os.environ  # as in make soak-kills
+SEVENTH, EIGHTY_FOURTH = 7, 84  # the steps that make test-all and make test look at
 
 
 class Watched(FileLayer):
@@ -135,33 +136,36 @@ class Left(NamedTuple):
 
 
 class Life:
-    """A writer at work, its folder copied at each step, and its rows on a server."""
+    """A writer at work; its folder is copied at the steps to look at, and its rows on a server."""
 
-    def __init__(self, folder: Path, server: Schemas | None, schema: str) -> None:
+    def __init__(self, folder: Path, server: Schemas | None, schema: str, looked_at: Callable[[int], bool]) -> None:
         self.folder = folder / "data"
         self.settings = _settings(self.folder, server.url(schema) if server else "")
+        self.steps = 0
         self.left: list[Left] = []
         self.told = Told()
         self.doing: Act | None = None
         self.files = Watched(self._copy)
+        self._looked_at = looked_at
         self._copies = folder / "copies"
         self._server, self._schema = server, schema
-        self._rows: Rows | None = None
         self._transactions = 0
         self._seen: set[str] = set()
 
     def _copy(self, step: str) -> None:
-        if self._server and (step == "transaction" or self._rows is None):
-            self._rows = self._server.rows(self._schema)
         self._transactions += step == "transaction"
         seen = _fingerprint(self.folder, self.doing, sum(self.told.captures.values()), self._transactions)
         if seen in self._seen:
             return  # an fsync changes nothing that a kill could leave
         self._seen.add(seen)
-        copy = self._copies / str(len(self.left))
+        self.steps += 1
+        if not self._looked_at(self.steps):
+            return
+        rows = self._server.rows(self._schema) if self._server else None
+        copy = self._copies / str(self.steps)
         shutil.copytree(self.folder, copy, ignore=shutil.ignore_patterns("*-shm"))
-        name = f"{step}, {len(self.left)}, {self.doing}"
-        self.left.append(Left(name, copy, self._rows, deepcopy(self.told), self.doing))
+        name = f"{step}, {self.steps}, {self.doing}"
+        self.left.append(Left(name, copy, rows, deepcopy(self.told), self.doing))
 
     async def live(self, acts: list[Act], clock: HandClock) -> None:
         async with WatchedDatabase(await open_database(self.settings), self._copy) as db:
@@ -237,20 +241,26 @@ def _acts() -> list[Act]:
 async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_can_go_on(
     server: Schemas | None, tmp_path: Path, *, rest: bool
 ) -> None:
-    if server and rest and "INTERN_KILL_MOMENTS" not in os.environ:
+    if server and rest and not ALL:
         pytest.skip("on PostgreSQL some of the steps are enough, unless INTERN_KILL_MOMENTS is set")
+
+    def looked_at(step: int) -> bool:
+        """Those of make test, or others."""
+        return (step % EIGHTY_FOURTH == 0) != rest and (not rest or ALL or step % SEVENTH == 0)
+
     clock = HandClock(position_of(MessageId("1467356551315456000")).time)
     acts = _acts()
     with server.emptied() if server else nullcontext("") as schema:
-        life = Life(tmp_path, server, schema)
+        life = Life(tmp_path, server, schema, looked_at)
         with fail_after(200):
             await life.live(acts, clock)
         assert faults(life.settings, life.told) == []
         decisions = Knowledge(at_rest(life.settings)).all()
     assert {type(act) for act in acts} == {Taught, Deleted, Forgotten, Asked}
     assert any(isinstance(decision, Moved) for decision in decisions)
-    assert len(life.left) > 100
-    for left in (each for n, each in enumerate(life.left) if bool(n % _OFTEN) == rest):
+    assert life.steps > 600
+    assert len(life.left) >= life.steps // EIGHTY_FOURTH
+    for left in life.left:
         with fail_after(30), server.filled(left.rows) if server and left.rows else nullcontext("") as copy:
             found = await _faults_after(left, _settings(left.folder, server.url(copy) if server else ""), clock)
         assert found == [], left.step

@@ -22,7 +22,7 @@ from tests.simulation.machine import SimulatedTime, run_seed
 from tests.simulation.seeds import chosen, further
 
 SEEDS = 30
-MORE = 300
+MORE = 60
 LENGTH = int(os.environ.get("SIMULATION_LENGTH", "22"))  # things that happen
 _IN_A_GROUP = 10
 

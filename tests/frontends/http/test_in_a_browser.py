@@ -27,6 +27,9 @@ from tests.lab.test_report import answered, backtest
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
+Scheme = Literal["light", "dark"]
+GROUNDS: dict[Scheme, str] = {"light": "rgb(245, 247, 249)", "dark": "rgb(17, 22, 29)"}
+"""The colour behind all else."""
 
 pytestmark = [
     pytest.mark.anyio,
@@ -66,7 +69,7 @@ async def opened(
     made: Site,
     *,
     width: int = 1280,
-    scheme: Literal["light", "dark"] = "light",
+    scheme: Scheme = "light",
     scripts: bool = True,
     missing: Sequence[str] = (),
 ) -> AsyncGenerator[Page]:
@@ -106,10 +109,12 @@ async def overflow(page: Page) -> int:
     return int(wider)
 
 
-async def barriers(page: Page) -> list[str]:
-    """What axe finds by WCAG 2.2, A and AA, and by its best practices."""
-    await page.evaluate(AXE)
-    found = (await page.evaluate("axe.run()"))["violations"]
+async def barriers(page: Page, *, of_colours: bool = False) -> list[str]:
+    """What axe finds by WCAG 2.2, A and AA, and by its best practices; or by its rules of colours alone."""
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate(AXE)
+    rules = {"runOnly": ["color-contrast", "link-in-text-block"]} if of_colours else {}
+    found = (await page.evaluate("rules => axe.run(rules)", rules | {"resultTypes": ["violations"]}))["violations"]
     return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
 
 
@@ -125,38 +130,41 @@ _DEAD = """() => [...document.querySelectorAll("main :is(a, button, select, inpu
     .map(each => each.outerHTML.slice(0, 100))"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 768, 1920])
 async def test_every_page_fits_its_window_has_no_barrier_and_complains_of_nothing(
-    browser: Browser, tmp_path: Path, width: int, scheme: Literal["light", "dark"]
+    browser: Browser, tmp_path: Path, width: int
 ) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     async with (
         site(tmp_path, past=True, patience=180) as made,
-        opened(browser, made, width=width, scheme=scheme, missing=("/nowhere",)) as page,
+        opened(browser, made, width=width, missing=("/nowhere",)) as page,
     ):
         for path in [*await shown_pages(page), "/nowhere"]:
             await page.goto(path)
-            assert (path, await overflow(page)) == (path, 0)
             assert await page.locator("h1").count() == 1
             assert await page.locator("polyline.curve").count() == (path == "/system")
             parts = path.strip("/").split("/")
             name = parts[0].replace("?days=", "home-") + ("", "-one", "-history")[len(parts) - 1] or "home"
-            await page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}-{width}.png", full_page=True)
+            for scheme, ground in GROUNDS.items():
+                await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+                assert (path, await overflow(page)) == (path, 0)
+                await page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}-{width}.png", full_page=True)
+                assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == ground
             await page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
-            assert (path, await barriers(page)) == (path, [])
             assert (path, await overflow(page)) == (path, 0)
+            assert (path, await barriers(page, of_colours=True)) == (path, [])  # dark; the others depend on no scheme
+            await page.emulate_media(color_scheme="light")
+            assert (path, await overflow(page)) == (path, 0)
+            assert (path, await barriers(page)) == (path, [])
             assert (path, await page.evaluate(_DEAD)) == (path, [])
             if width == 360:
                 assert (path, await page.evaluate(_SMALL)) == (path, [])
-        ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (ground == "rgb(245, 247, 249)") is (scheme == "light")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 async def test_the_report_of_a_backtest_shows_the_calibration_curve_without_any_request(
-    browser: Browser, tmp_path: Path, width: int, scheme: Literal["light", "dark"]
+    browser: Browser, tmp_path: Path, width: int, scheme: Scheme
 ) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     report = tmp_path / "backtest.html"
@@ -175,9 +183,8 @@ async def test_the_report_of_a_backtest_shows_the_calibration_curve_without_any_
 
 
 async def test_the_login_fits_every_window_and_has_no_barrier(browser: Browser, tmp_path: Path) -> None:
-    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
     async with site(tmp_path, token="a-token-of-the-operator", patience=180) as made:
-        for width, scheme in product((360, 768, 1920), schemes):
+        for width, scheme in product((360, 768, 1920), GROUNDS):
             async with opened(browser, made, width=width, scheme=scheme) as page:
                 await page.goto("/knowledge")
                 await page.screenshot(path=SCREENSHOTS / f"login-{scheme}-{width}.png")
