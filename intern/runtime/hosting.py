@@ -350,11 +350,17 @@ class Hosting:
         if await self.registry.revision() != self._revision:
             await self._compare()
 
+    async def _registered(self) -> tuple[Registered, ...]:
+        """Read the communities that may be ours."""
+        if self._sharding is None:
+            return await self.registry.all()
+        return await self.registry.on_shards(tuple(self._fenced), self._sharding.shards)
+
     async def _compare(self) -> None:
         """Serve the communities that are active in the registry and on our shards, as they are there."""
         async with self._changing:
             revision = await self.registry.revision()
-            ours = [each for each in await self.registry.all() if self._is_ours(each.guild_ids)]
+            ours = [each for each in await self._registered() if self._is_ours(each.guild_ids)]
             self._ours = frozenset(each.name for each in ours)
             active = {each.name: each for each in ours if each.state == "active"}
             await self._drop(*(self.communities.names - active.keys()))

@@ -45,6 +45,17 @@ async def test_a_server_that_comes_back_finds_its_community_as_it_left_it(tmp_pa
             assert await CommunityStore(db).all() == (chose,)
 
 
+async def test_a_process_reads_the_communities_of_its_own_shards(tmp_path: Path) -> None:
+    servers = [GuildId(str((n << 22) + 7)) for n in range(8)]
+    with anyio.fail_after(10):
+        async with await open_database(tmp_path / "intern.db") as db:
+            store = CommunityStore(db, clock=HandClock())
+            for n, server in enumerate(servers):
+                await store.join(server, f"On {n}")
+            assert [each.name for each in await store.on_shards({0, 3}, 4)] == ["on-0", "on-3", "on-4", "on-7"]
+            assert await store.on_shards((), 4) == ()
+
+
 async def test_a_suspended_community_stays_suspended_when_its_server_comes_back(tmp_path: Path) -> None:
     with anyio.fail_after(10):
         async with await open_database(tmp_path / "intern.db") as db:

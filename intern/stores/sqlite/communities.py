@@ -19,7 +19,7 @@ from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
 from intern.stores.database import DEFAULT_COMMUNITY, Database, Transaction
-from intern.stores.sqlite.store import Store, Table, carried, items, millis, reads, writes
+from intern.stores.sqlite.store import NUMBER_IN, Store, Table, as_json, carried, items, millis, reads, writes
 
 REGISTRY: Final = "*"
 """What the store binds, so that its writers take turns; no community has this name."""
@@ -64,6 +64,13 @@ class CommunityStore(Store):
     def all(self, db: Transaction) -> tuple[Registered, ...]:
         """Return all communities, by name."""
         return _TABLE.all(db, "order by name")
+
+    @reads
+    def on_shards(self, db: Transaction, shards: Collection[int], of: int) -> tuple[Registered, ...]:
+        """Return the communities with a server on one of these shards, by name."""
+        shard = "(cast(value as bigint) >> 22) % ?"  # as Discord counts them
+        where = f"where exists (select 1 from json_each(guild_ids) where {shard} {NUMBER_IN}) order by name"
+        return _TABLE.all(db, where, (of, as_json([*shards])))
 
     @reads
     def get(self, db: Transaction, name: str) -> Registered:
