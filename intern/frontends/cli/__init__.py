@@ -59,6 +59,9 @@ COMMANDS = {
 _OF_ALL = frozenset(("run", "try", "doctor", "backup", "move", "community", "init"))
 """The commands that --community does not fit."""
 
+OF_NONE = _OF_ALL | {"page", "prompts", "backtest"}
+"""The commands that need no --community where a process hosts many."""
+
 _CALLED_HERE = {"init_kb": "index", "init_team_kb": "regenerate"}
 """The specifications' names of commands."""
 

@@ -17,6 +17,7 @@ import click
 
 from intern.core.errors import ConfigError
 from intern.core.ids import UserId
+from intern.frontends.cli import OF_NONE
 from intern.frontends.cli.output import say
 from intern.service import NO_PRICE, DiscordOptions, Settings, load_settings
 
@@ -74,6 +75,11 @@ def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fals
         from intern.service.communities import open_registry
 
         settings = run_work(_settings_of_community, open_registry, settings, name)
+    elif settings.hosting.enabled and (command := _root().invoked_subcommand) not in OF_NONE:
+        raise ConfigError(
+            f"this process hosts many communities: name one, as in `intern --community NAME {command}`; "
+            "`intern community list` names all"
+        )
     from intern.core.log import configure, get_logger
 
     brief = not logs and settings.log.level == "auto"
@@ -89,8 +95,12 @@ def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fals
 
 def _community() -> str | None:
     """Return what `--community` names."""
-    name: str | None = click.get_current_context().find_root().params.get("community")
+    name: str | None = _root().params.get("community")
     return name
+
+
+def _root() -> click.Context:
+    return click.get_current_context().find_root()
 
 
 async def _settings_of_community(opened: Callable[..., Any], settings: Settings, name: str) -> Settings:
@@ -102,7 +112,7 @@ async def _settings_of_community(opened: Callable[..., Any], settings: Settings,
 
 def in_folder(folder: str) -> dict[str, dict[str, object]]:
     """Return the overrides for another data folder: what the settings' own folder has elsewhere is not touched."""
-    return {"data": {"dir": folder, "url": ""}, "search": {"vectors": "local"}}
+    return {"data": {"dir": folder, "url": ""}, "search": {"vectors": "local"}, "hosting": {"enabled": False}}
 
 
 def settings_of_folder() -> Settings:

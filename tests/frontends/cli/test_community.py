@@ -118,6 +118,17 @@ def test_other_commands_work_on_one_community_alone(intern: Intern) -> None:
     assert "intern backup is for the whole process" in intern("--community", "other", "backup", "x.db").err
 
 
+def test_a_command_on_one_community_wants_its_name_where_there_are_many(
+    intern: Intern, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERN__HOSTING__ENABLED", "true")
+    code, _, err = intern("status")
+    assert (code, "`intern --community NAME status`" in err) == (2, True)
+    assert intern("--community", "other", "status").code == 0
+    assert intern("community", "list").code == 0
+    assert intern("prompts", "check").code == 0
+
+
 def test_an_export_has_what_the_community_chose_and_nothing_of_another(intern: Intern) -> None:
     intern("community", "set", "other", "ai.answer_scope", "Spools")
     code, _, err = intern("community", "export", "other", "copy")
