@@ -11,11 +11,12 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from intern.core.clock import Clock
-from intern.core.errors import ConfigError
+from intern.core.errors import ConfigError, KnowledgeError
 from intern.settings.loading import Paths, Settings, is_server
 from intern.stores.archive import Archive
 from intern.stores.database import DEFAULT_COMMUNITY, AtRest, Database
 from intern.stores.files import FileLayer, FolderLock
+from intern.stores.postgres.leases import HOLDER
 from intern.stores.sqlite import database as sqlite
 from intern.stores.sqlite.captures import StoredArchive
 from intern.stores.sqlite.communities import CommunityStore
@@ -86,6 +87,23 @@ def archive_of(
 ) -> Archive:
     """Open the archive: the files beside the database, or its rows where communities move between processes. Blocks."""
     return StoredArchive(db, clock=clock) if settings.moves else Archive(settings.paths.raw, clock=clock, files=files)
+
+
+def is_hosted(settings: Settings) -> bool:
+    """Return whether any of the processes that share a database works. Blocks; raises KnowledgeError."""
+    return settings.moves and bool(at_rest(settings).look(lambda db: db.texts(HOLDER)))
+
+
+async def worker_of(settings: Settings, db: Database) -> str:
+    """Return the process that works on a community, for people. Raises KnowledgeError where none does."""
+    if (name := settings.community) != DEFAULT_COMMUNITY:
+        known = await CommunityStore(db).get(name)
+        if known.state != "active":
+            suspended = f"`intern community resume {name}` serves it again, and does this"
+            todo = suspended if known.state == "suspended" else f"`intern community delete {name}` erases all of it"
+            raise KnowledgeError(f"no process works on community {name}, for it is {known.state}: {todo}")
+    holders = await db.texts(HOLDER) if settings.moves else []
+    return holders[0] if holders else await run_sync(FolderLock(settings.home).holder)
 
 
 def is_made(settings: Settings) -> bool:

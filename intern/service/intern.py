@@ -37,7 +37,7 @@ from intern.learning.review import Review
 from intern.search.finding import Embedder, Finder, Found, best_found
 from intern.service import searching
 from intern.service.calibration import Calibrated, look, setup_of
-from intern.service.databases import archive_of, at_rest, open_database
+from intern.service.databases import archive_of, at_rest, open_database, worker_of
 from intern.service.learning import check_parked, check_waiting
 from intern.service.models import Models, open_embedder, open_models, templates_of
 from intern.service.questions import AskedQuestions
@@ -411,7 +411,7 @@ class Intern:
         said_after = current_time() + _SAID_AFTER
         while True:
             if current_time() >= said_after and not self._lock.held:
-                tell(f"{await run_sync(self._lock.holder)} works on this folder; waiting (Ctrl-C to stop)")
+                tell(f"{await worker_of(self._settings, self._db)} works on this folder; waiting (Ctrl-C to stop)")
             outcome = await jobs.result(job_id)
             if outcome is not None:
                 if self._writer is None:

@@ -20,7 +20,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, SourceId, position_of
 from intern.core.records import Parked
 from intern.service.calibration import calibrated_in
-from intern.service.databases import archive_of, at_rest
+from intern.service.databases import archive_of, at_rest, is_hosted
 from intern.service.models import embedding_model
 from intern.service.projection import edited_files
 from intern.service.searching import never_discovered
@@ -83,8 +83,9 @@ class Status(Struct, frozen=True, kw_only=True):
 
     data_dir: str
     running: bool
-    """A process holds the folder."""
+    """A process works on it: holds the folder, or shares the communities of the database."""
     pid: int | None
+    """Of the process that holds the folder."""
     archived: int
     """Pairs in the archive."""
     topics: int
@@ -157,7 +158,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     votes = dict(figures.votes)
     return Status(
         data_dir=str(settings.data.dir),
-        running=running,
+        running=running or is_hosted(settings),
         pid=pid,
         archived=len(archive),
         topics=len(knowledge.names()),

@@ -230,6 +230,21 @@ async def test_no_process_holds_a_community_beside_those_with_leases(on_server: 
 
 
 @pytest.mark.rest
+async def test_a_process_with_a_lease_waits_for_a_command_that_began_before(on_server: PostgresCell) -> None:
+    one, other = on_server.of("one"), on_server.databases[1].of("a-community")
+    with fail_after(30):
+        await one.join(1)
+        await other.hold()
+        [lease] = await one.take(1, (0,))
+        leased = one.fenced(lease).of("a-community")
+        with pytest.raises(FolderBusyError, match=r"in use by process \d+ on .*; stop that first"):
+            await leased.hold()
+        await leased.of("another").hold()
+        await other.let_go()
+        await leased.hold()
+
+
+@pytest.mark.rest
 async def test_processes_identify_one_after_another(on_server: PostgresCell, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
 

@@ -30,6 +30,7 @@ from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.parts import Platform, open_host
 from intern.service.hosted import Hosted, HostedView
 from intern.service.running import Running
+from intern.service.status import status_of
 from intern.settings.loading import Settings, load_settings
 from intern.stores.postgres.leases import LeaseStore
 from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
@@ -435,6 +436,10 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
                 await other.until(lambda: (len(one.held), len(other.held)) == (2, 2))
                 await other.until(lambda: len(one.hosting.communities.names | other.hosting.communities.names) == 6)
                 assert not one.hosting.communities.names & other.hosting.communities.names
+                elsewhere = load_settings(
+                    environ={}, overrides={"data": {"dir": str(tmp_path), "url": url}, "hosting": {"enabled": True}}
+                )
+                assert (await anyio.to_thread.run_sync(partial(status_of, elsewhere, clock=one.clock))).running
                 for guild_id in places:
                     other.tell(town.session_of(guild_id))
                 for place in places.values():

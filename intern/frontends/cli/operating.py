@@ -258,7 +258,8 @@ def status(*, as_json: bool, sources: bool) -> None:
 
 
 def _lines(status: Status) -> Iterator[str]:
-    yield f"{status.data_dir}: intern {f'runs as process {status.pid}' if status.running else 'does not run'}"
+    runs = f"runs as process {status.pid}" if status.pid else "runs" if status.running else "does not run"
+    yield f"{status.data_dir}: intern {runs}"
     yield f"learned: {status.archived} captures, {status.topics} topics"
     yield f"not filed: {status.waiting} waiting, {status.undecided} left out, {len(status.parked)} parked"
     yield from (f"  {pair.qa_id}: {pair.reason} ({_tried(pair)})" for pair in status.parked[:_SHOWN])

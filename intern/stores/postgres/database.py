@@ -198,10 +198,17 @@ class Database(database.Database):
 
     async def hold(self, *, beside_leases: bool = False) -> None:
         async with self._turns[self.community]:
-            if self.community not in self._held and self._lease is None:
-                if not beside_leases and (holders := await self.texts(HOLDER)):
-                    raise FolderBusyError(f"{self.place} is in use by {holders[0]}; stop all processes that host there")
-                await self._in_thread(self._take, self._writers)
+            if self.community in self._held:
+                return
+            if self._lease is not None:
+                # A command may have begun when no process had a lease. It looks at leases once it has its lock.
+                if holders := await self._in_thread(lambda: self._repeated(self._holders), self._readers):
+                    raise self._busy(holders[0])
+                return
+            await self._in_thread(self._take, self._writers)
+            if not beside_leases and (holders := await self.texts(HOLDER)):
+                await to_thread.run_sync(self._held.pop(self.community).connection.close)
+                raise FolderBusyError(f"{self.place} is in use by {holders[0]}; stop all processes that host there")
 
     async def let_go(self) -> None:
         async with self._turns[self.community]:
@@ -305,24 +312,32 @@ class Database(database.Database):
         So nothing is written once another process holds it: raises FolderBusyError then. `lost`: the server's process
         for our own connection before.
         """
-        key = f"hashtextextended(current_schema() || {_quoted(f'.{self.community}')}, {HOLDING})"
         db = self._reconnected()
         try:
             db.check_writable()
             name = "another process"
             for _ in range(_ATTEMPTS):
-                if db.execute(sql(f"select pg_try_advisory_lock({key})")).fetchall()[0][0]:
+                if db.execute(sql(f"select pg_try_advisory_lock({self._key})")).fetchall()[0][0]:
                     self._held[self.community] = _Held(db, db.info.backend_pid)
                     return db
                 # The server may not know yet that our connection is lost.
-                holders = db.execute(sql(_HOLDERS.format(key=key)), (lost,)).fetchall()
-                name = next((each for each, *_ in holders), name)
+                name = next(iter(self._holders(db, lost)), name)
                 time.sleep(_PAUSE_SECONDS)  # nor that a process which has just ended let go
         except BaseException:
             db.close()
             raise
         db.close()
-        raise FolderBusyError(f"{self.place} is in use by {name}; stop that first, or choose another database")
+        raise self._busy(name)
+
+    @property
+    def _key(self) -> str:
+        return f"hashtextextended(current_schema() || {_quoted(f'.{self.community}')}, {HOLDING})"
+
+    def _holders(self, db: Connection, lost: int = 0) -> list[str]:
+        return [name for name, *_ in db.execute(sql(_HOLDERS.format(key=self._key)), (lost,)).fetchall()]
+
+    def _busy(self, name: str) -> FolderBusyError:
+        return FolderBusyError(f"{self.place} is in use by {name}; stop that first, or choose another database")
 
     def _committed(self, db: Connection, work: Callable[[Transaction], T]) -> T:
         db.check_writable()

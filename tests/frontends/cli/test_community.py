@@ -159,6 +159,14 @@ def test_a_suspended_community_that_is_erased_stays_suspended(intern: Intern) ->
     assert states == {"one-2j": "active", "other": "suspended"}
 
 
+def test_a_command_that_no_process_will_carry_out_says_so(intern: Intern) -> None:
+    intern("community", "suspend", "other")
+    with FolderLock(DATA):
+        code, _, err = intern("--community", "other", "forget", "--message", "1")
+    assert (code, "no process works on community other, for it is suspended" in err) == (3, True)
+    assert intern("--community", "other", "forget", "--message", "1").code == 1
+
+
 def test_a_community_that_a_process_hosts_is_left_for_it_to_erase(intern: Intern, monkeypatch: Any) -> None:
     def tell(*_: Any) -> None:
         raise KnowledgeError("it waits")
