@@ -14,38 +14,17 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intern.core import records
 from intern.core.errors import ConfigError
-from intern.core.ids import FactId, NuggetId, QAId, SourceId, TopicName
-from intern.core.records import (
-    Approved,
-    AwaitingReview,
-    Decision,
-    Fact,
-    FactCategory,
-    Filed,
-    Forgotten,
-    IndexEntry,
-    Moved,
-    Nugget,
-    NuggetStatus,
-    Occurrence,
-    PairDecision,
-    Replaced,
-    SearchFilter,
-    TopicBlock,
-    Turn,
-    Withdrawn,
-)
+from intern.core.ids import FactId, NuggetId, QAId, TopicName
 from intern.core.text.words import one_line, truncated
-from intern.learning.prompts import left_of
 from intern.search.finding import Embedder, Finder, best_found
-from intern.service.reading import TopicLine, named_topic
+from intern.service.reading import TopicLine, left_in, named_topic, topic_line
 from intern.service.searching import Outdated, SearchResult, result_of
 from intern.service.status import SourceStatus, sources_of
 from intern.service.stores import Stores
 from intern.sources.catalogue import Catalogue
 from intern.stores.blocks import time_of
-from intern.stores.library import topic_id
 from intern.stores.sqlite.extractions import NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 
@@ -68,13 +47,13 @@ _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 
 Kind = Literal["topic", "document", "page", "fact", "nugget", "file"]
 PieceKind = Literal["same", "added", "removed"]
-KINDS: Final[Mapping[Kind, SearchFilter]] = {
-    "topic": SearchFilter(kinds=("source",), type="topic"),
-    "document": SearchFilter(kinds=("source",), type="document"),
-    "page": SearchFilter(kinds=("source",), type="page"),
-    "fact": SearchFilter(kinds=("fact",), retired=True),
-    "nugget": SearchFilter(kinds=("nugget",)),
-    "file": SearchFilter(kinds=("file",)),
+KINDS: Final[Mapping[Kind, records.SearchFilter]] = {
+    "topic": records.SearchFilter(kinds=("source",), type="topic"),
+    "document": records.SearchFilter(kinds=("source",), type="document"),
+    "page": records.SearchFilter(kinds=("source",), type="page"),
+    "fact": records.SearchFilter(kinds=("fact",), retired=True),
+    "nugget": records.SearchFilter(kinds=("nugget",)),
+    "file": records.SearchFilter(kinds=("file",)),
 }
 Order = Literal["newest", "name", "longest"]
 SourceStates = Literal["all", "stale", "left_out"]
@@ -137,7 +116,7 @@ class TopicPage(Struct, frozen=True, kw_only=True):
 
     name: TopicName
     description: str
-    blocks: Listed[TopicBlock]
+    blocks: Listed[records.TopicBlock]
     chars: int
     changes: int
     """In its history."""
@@ -146,11 +125,11 @@ class TopicPage(Struct, frozen=True, kw_only=True):
 class FactPage(Struct, frozen=True, kw_only=True):
     """A fact with its chain, and the conversations in which it was said."""
 
-    fact: Fact
-    chain: tuple[tuple[Fact, tuple[Piece, ...]], ...]
+    fact: records.Fact
+    chain: tuple[tuple[records.Fact, tuple[Piece, ...]], ...]
     """Newest first, each with its difference to the one before it."""
-    occurrences: tuple[Occurrence, ...]
-    nuggets: tuple[Nugget, ...]
+    occurrences: tuple[records.Occurrence, ...]
+    nuggets: tuple[records.Nugget, ...]
 
 
 class Sources(Struct, frozen=True, kw_only=True):
@@ -195,7 +174,7 @@ class Browsing:
         """Search all, or one kind of it, best first. Secret facts are never found."""
         if not text.strip():
             return Listed(rows=(), total=0)
-        wanted = KINDS[kind] if kind else SearchFilter()
+        wanted = KINDS[kind] if kind else records.SearchFilter()
         most = offset + _FOUND + 1
         found = await best_found(self._finder.find, text, wanted, most, now=self._clock.now())
         rows = tuple(result_of(each, Outdated()) for each in found[offset : offset + _FOUND])
@@ -213,7 +192,9 @@ class Browsing:
         """List what happened to a topic, newest first. Raises ConfigError as `topic` does."""
         return await run_sync(self._history, label, offset)
 
-    async def facts(self, held: Held = "held", category: FactCategory | None = None, offset: int = 0) -> Listed[Fact]:
+    async def facts(
+        self, held: Held = "held", category: records.FactCategory | None = None, offset: int = 0
+    ) -> Listed[records.Fact]:
         """List facts but for the secret ones, the last said first."""
         wanted = FactFilter(active={"held": True, "gone": False, "all": None}[held], category=category)
         found = await self._facts.all(wanted, offset + ROWS)
@@ -233,12 +214,12 @@ class Browsing:
         facts = (*first, *later)[::-1]
         return FactPage(fact=link.fact, chain=facts, occurrences=latest[:ROWS], nuggets=nuggets)
 
-    async def nuggets(self, status: NuggetStatus | None = None, offset: int = 0) -> Listed[Nugget]:
+    async def nuggets(self, status: records.NuggetStatus | None = None, offset: int = 0) -> Listed[records.Nugget]:
         """List nuggets, newest first."""
         found = await self._nuggets.all(status, limit=_NUGGETS, offset=offset)
         return Listed(rows=found, total=await self._nuggets.count(status), offset=offset, size=_NUGGETS)
 
-    async def nugget(self, nugget_id: NuggetId) -> Nugget:
+    async def nugget(self, nugget_id: NuggetId) -> records.Nugget:
         """Return one nugget. Raises ConfigError where there is none of that id."""
         for found in await self._nuggets.by_ids((nugget_id,)):
             return found
@@ -275,26 +256,15 @@ class Browsing:
             # Of each topic, its length and the position of its newest change.
             names.sort(key=lambda name: versions[name][order == "newest"], reverse=True)
         entries = self._index.entries()
-        rows = [self._line(name, entries) for name in names[offset : offset + ROWS]]
+        rows = [topic_line(name, self._knowledge, entries) for name in names[offset : offset + ROWS]]
         return Listed(rows=tuple(rows), total=len(names), offset=offset)
-
-    def _line(self, name: TopicName, entries: Mapping[SourceId, IndexEntry]) -> TopicLine:
-        blocks = self._knowledge.read(name)
-        entry = entries.get(topic_id(name))
-        return TopicLine(
-            name=name,
-            blocks=len(blocks),
-            chars=len(self._knowledge.text(name)) if blocks else 0,
-            answered_at=max((block.answered_at or block.timestamp for block in blocks), default=None),
-            description=entry.description if entry else "",
-        )
 
     def _topic(self, label: str, offset: int) -> TopicPage:
         name = named_topic(label)
         blocks, changes = self._knowledge.read(name)[::-1], self._changes_of(name)
         if not blocks and not changes:
             raise ConfigError(f"there is no topic {name}")
-        line = self._line(name, self._index.entries())
+        line = topic_line(name, self._knowledge, self._index.entries())
         some = blocks[offset : offset + _BLOCKS]
         shown = Listed(rows=some, total=len(blocks), offset=offset, size=_BLOCKS)
         return TopicPage(name=name, description=line.description, blocks=shown, chars=line.chars, changes=len(changes))
@@ -321,8 +291,7 @@ class Browsing:
 
     def _with_words(self, change: TopicChange) -> TopicChange:
         """Add what may be shown of it: messages that were deleted or forgotten since may not."""
-        pair = self._archive.get(change.qa_id)
-        left = pair and left_of(pair, self._knowledge.is_withdrawn)
+        left = left_in(self._archive, self._knowledge, change.qa_id)
         after = text_of(left.turns) if left else ""
         match change.what:
             case "updated":
@@ -337,35 +306,31 @@ class Browsing:
         return replace(change, pieces=pieces, question=question)
 
     def _archived(self, qa_id: QAId | None) -> str:
-        pair = None if qa_id is None else self._archive.get(qa_id)
-        left = pair and left_of(pair, self._knowledge.is_withdrawn)
+        left = qa_id and left_in(self._archive, self._knowledge, qa_id)
         return text_of(left.turns) if left else ""
 
 
-def changes_in(decisions: Iterable[Decision], name: TopicName | None = None) -> Iterator[TopicChange]:
-    """Yield what happened to a topic, or to all, oldest first, without texts. What changed nothing is left out."""
+def changes_in(decisions: Iterable[records.Decision]) -> Iterator[TopicChange]:
+    """Yield what happened to topics, oldest first, without texts. What changed nothing is left out."""
     places: dict[datetime, TopicName] = {}
     gave_way: dict[datetime, TopicChange] = {}  # by the time of the newer version, which is filed next
     for each in decisions:
-        if isinstance(each, Withdrawn | Forgotten | AwaitingReview | Approved):
-            continue
-        for change in _changes(each, places, gave_way):
-            if name is None or change.topic == name:
-                yield change
+        if not isinstance(each, records.Withdrawn | records.Forgotten | records.AwaitingReview | records.Approved):
+            yield from _changes(each, places, gave_way)
 
 
 def _changes(
-    each: PairDecision, places: dict[datetime, TopicName], gave_way: dict[datetime, TopicChange]
+    each: records.PairDecision, places: dict[datetime, TopicName], gave_way: dict[datetime, TopicChange]
 ) -> Iterator[TopicChange]:
     time = time_of(each.qa_id)
     here, older = places.pop(time, None), gave_way.pop(time, None)
-    topic = each.topic if isinstance(each, Filed | Moved) else None
+    topic = each.topic if isinstance(each, records.Filed | records.Moved) else None
     happened = partial(TopicChange, at=each.at, qa_id=each.qa_id, reason=each.reason)
     if topic is not None:
         places[time] = topic
     if topic is not None and older is not None and older.topic == topic:
         yield happened(topic=topic, what="updated", before=older.qa_id)
-    elif isinstance(each, Replaced) and here is not None:
+    elif isinstance(each, records.Replaced) and here is not None:
         gave_way[time_of(each.by)] = happened(topic=here, what="removed", by=each.by)
     else:
         if here is not None and here != topic:
@@ -377,7 +342,7 @@ def _changes(
             yield happened(topic=topic, what="edited")
         if older is not None:
             yield older
-    for qa_id in each.removed if isinstance(each, Filed) else ():
+    for qa_id in each.removed if isinstance(each, records.Filed) else ():
         if (gone := places.pop(time_of(qa_id), None)) is not None:
             yield TopicChange(topic=gone, at=each.at, what="removed", qa_id=qa_id, by=each.qa_id)
 
@@ -410,6 +375,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= 2 * _AROUND else f"{text[:_AROUND]} … {text[-_AROUND:]}"
 
 
-def text_of(turns: Iterable[Turn]) -> str:
+def text_of(turns: Iterable[records.Turn]) -> str:
     """Return a conversation as text, a message after the other, each with its speaker."""
     return "\n".join(f"{turn.speaker}: {turn.text}" for turn in turns)

@@ -17,8 +17,8 @@ from intern.core.ids import MessageId, UserId, position_at, reply_conversation
 from intern.core.records import Capture, Turn
 from intern.core.text.words import grouped
 from intern.service.replaying import Recordings, Why
+from intern.service.stores import link_to
 from intern.settings.loading import Settings
-from intern.sources.library import message_link
 from intern.stores.database import Database
 from intern.stores.sqlite.outbox import Cited, CitedStore, Outbox
 from intern.stores.sqlite.questions import Place, Question, QuestionFilter, Questions, Settled
@@ -209,7 +209,8 @@ class AskedQuestions:
         groups = await self._groups()
         lines = ["# Questions without an answer", "", f"{self._clock.now():%Y-%m-%d}. Secrets are masked.", ""]
         for group in groups:
-            lines += [f"## {_one_line(group[0].text)}", "", f"Asked {_times(len(group))}, last {group[0].at:%Y-%m-%d}."]
+            times = "once" if len(group) == 1 else f"{len(group)} times"
+            lines += [f"## {_one_line(group[0].text)}", "", f"Asked {times}, last {group[0].at:%Y-%m-%d}."]
             lines += ["", *(f"- {_one_line(each.text)}" for each in group[1:]), *([""] if group[1:] else [])]
         return "\n".join(lines)
 
@@ -223,15 +224,9 @@ class AskedQuestions:
     def _link(self, question: Question | None, trace: Trace | None, question_id: MessageId) -> str:
         if trace is not None and trace.outcome.endswith("for one member"):
             return ""  # it has the command's id, which leads nowhere
-        servers = self._settings.discord.guild_ids
-        guild_id = servers[0] if len(servers) == 1 else question.guild_id if question else None
         known = question or trace
         channel_id = known.channel_id if known else None
-        return message_link(guild_id, channel_id, question_id, self._settings.discord.site) or ""
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"
+        return link_to(self._settings, question.guild_id if question else None, channel_id, question_id)
 
 
 def _one_line(text: str) -> str:

@@ -7,7 +7,7 @@ Read without the folder's lock and without changing anything, whether or not a b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TypeVar
@@ -17,7 +17,7 @@ from msgspec import Struct
 from intern.core import records
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
-from intern.core.ids import ChannelId, ConversationId, QAId, TopicName
+from intern.core.ids import ChannelId, ConversationId, QAId, SourceId, TopicName
 from intern.core.text.words import topic_name
 from intern.learning.prompts import block_of, left_of
 from intern.search.finding import terms_of
@@ -73,9 +73,14 @@ def removed_from(topic: TopicName, decisions: Knowledge, archive: Archive) -> tu
 
 
 def _turns(qa_id: QAId, decisions: Knowledge, archive: Archive) -> tuple[records.Turn, ...]:
-    pair = archive.get(qa_id)
-    left = None if pair is None else left_of(pair, decisions.is_withdrawn)
+    left = left_in(archive, decisions, qa_id)
     return () if left is None else block_of(left).turns
+
+
+def left_in(archive: Archive, decisions: Knowledge, qa_id: QAId) -> records.CapturedPair | None:
+    """Return an archived pair without withdrawn messages; None where it has no question or no answer left."""
+    pair = archive.get(qa_id)
+    return pair and left_of(pair, decisions.is_withdrawn)
 
 
 class TopicLine(Struct, frozen=True, kw_only=True):
@@ -88,6 +93,18 @@ class TopicLine(Struct, frozen=True, kw_only=True):
     answered_at: datetime | None
     """Time of its newest answer (UTC)."""
     description: str
+
+
+def topic_line(name: TopicName, knowledge: Knowledge, entries: Mapping[SourceId, records.IndexEntry]) -> TopicLine:
+    """Return a topic as lists show it, with its entry in the index. Blocks."""
+    blocks, entry = knowledge.read(name), entries.get(topic_id(name))
+    return TopicLine(
+        name=name,
+        blocks=len(blocks),
+        chars=len(knowledge.text(name)) if blocks else 0,
+        answered_at=max((block.answered_at or block.timestamp for block in blocks), default=None),
+        description=entry.description if entry else "",
+    )
 
 
 class TopicText(Struct, frozen=True, kw_only=True):
@@ -145,7 +162,7 @@ class Reading:
 
     def topics(self) -> tuple[TopicLine, ...]:
         """All topics, by name."""
-        return tuple(map(self._line_of, self._knowledge.names()))
+        return tuple(topic_line(name, self._knowledge, self._index) for name in self._knowledge.names())
 
     def topic(self, label: str) -> TopicText:
         """One topic, met by its name however it is written. Raises ConfigError where there is none of that name."""
@@ -154,7 +171,8 @@ class Reading:
         removed = removed_from(name, self._knowledge, self._archive)
         if not blocks and not removed:
             raise ConfigError(f"there is no topic {name}; `intern topics` lists them")
-        return TopicText(name=name, description=self._described(name), blocks=blocks, removed=removed)
+        description = topic_line(name, self._knowledge, self._index).description
+        return TopicText(name=name, description=description, blocks=blocks, removed=removed)
 
     def history(self, label: str) -> tuple[records.PairDecision, ...]:
         """All that was decided about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""
@@ -195,20 +213,6 @@ class Reading:
             channel_id=pair.channel_id,
             turns=() if left is None else left.turns,
             in_newer=newer,
-        )
-
-    def _described(self, name: TopicName) -> str:
-        entry = self._index.get(topic_id(name))
-        return entry.description if entry else ""
-
-    def _line_of(self, name: TopicName) -> TopicLine:
-        blocks = self._knowledge.read(name)
-        return TopicLine(
-            name=name,
-            blocks=len(blocks),
-            chars=len(self._knowledge.text(name)) if blocks else 0,
-            answered_at=max((block.answered_at or block.timestamp for block in blocks), default=None),
-            description=self._described(name),
         )
 
     def _pair_line(self, pair: records.CapturedPair) -> PairLine:

@@ -24,9 +24,8 @@ from intern.learning.review import check_waits, pair_of
 from intern.search.finding import Finder
 from intern.service.browsing import Piece, compared, text_of
 from intern.service.databases import open_database
-from intern.service.stores import Stores
+from intern.service.stores import Stores, link_to
 from intern.settings.loading import Settings
-from intern.sources.library import message_link
 from intern.stores.sqlite.work import Retry, retry_of
 
 _CARDS = 12  # on a page: each may hold a whole conversation
@@ -228,10 +227,8 @@ class Reviewing:
         )
 
     def _link(self, pair: CapturedPair) -> str:
-        servers = self._settings.discord.guild_ids
-        server = pair.guild_id or (servers[0] if len(servers) == 1 else None)
         last = pair.message_ids[-1] if pair.message_ids else None
-        return message_link(server, pair.channel_id, last, self._settings.discord.site) or ""
+        return link_to(self._settings, pair.guild_id, pair.channel_id, last)
 
 
 async def topics_of_waiting(settings: Settings, clock: Clock) -> dict[QAId, TopicName | None]:

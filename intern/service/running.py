@@ -39,8 +39,8 @@ from intern.service.reading import named_topic
 from intern.service.replaying import Again, Recordings
 from intern.service.reviewing import Reviewing
 from intern.service.status import SHED, SourceStatus, sources_of
+from intern.service.stores import link_to
 from intern.service.writer import given_by
-from intern.sources.library import message_link
 from intern.stores.sqlite.outbox import OutdatedAnswer
 from intern.stores.sqlite.questions import Question
 from intern.stores.sqlite.traces import Counts
@@ -180,17 +180,15 @@ class Running(Standing):
 
     async def outdated(self) -> OutdatedAnswers:
         """List posted answers that their sources do not support any more, newest first."""
-        found = await self.posted.outdated(_MOST_SHOWN)
+
+        def link(answer: OutdatedAnswer) -> str:
+            return link_to(self.settings, answer.guild_id, answer.place, answer.message_id)
+
         return OutdatedAnswers(
-            answers=tuple((each, self._link(each.answer)) for each in found),
+            answers=tuple((each, link(each.answer)) for each in await self.posted.outdated(_MOST_SHOWN)),
             total=await self.stores.cited.count(),
             retracts=self.settings.ai.retract,
         )
-
-    def _link(self, answer: OutdatedAnswer) -> str:
-        servers = self.settings.discord.guild_ids
-        server = answer.guild_id or (servers[0] if len(servers) == 1 else None)
-        return message_link(server, answer.place, answer.message_id, self.settings.discord.site) or ""
 
     async def review(
         self,

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.core.ids import QAId
+from intern.core.ids import ChannelId, GuildId, MessageId, QAId
 from intern.core.memory import Room
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.learning.forgetting import traces_of
@@ -28,13 +28,14 @@ from intern.service.projection import TextFiles
 from intern.service.recorder import Recorder
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
-from intern.sources.library import PageCopies
+from intern.sources.library import PageCopies, message_link
 from intern.stores.blocks import time_of
 from intern.stores.chroma import Chroma
 from intern.stores.database import Database
 from intern.stores.files import FileLayer
 from intern.stores.qdrant import Qdrant
 from intern.stores.sqlite.chat import NameStore, RoleStore
+from intern.stores.sqlite.database import whole_of
 from intern.stores.sqlite.extractions import move_to, read_to
 from intern.stores.sqlite.judgements import JudgementStore
 from intern.stores.sqlite.knowledge import Knowledge
@@ -84,6 +85,13 @@ async def engine_told(settings: Settings) -> tuple[Sequence[str], str]:
         except KnowledgeError as error:
             return (), str(error)
     return (f"the vector engine answers ({engine.where}); it holds {held} of {there} vectors",), ""
+
+
+def link_to(settings: Settings, server: GuildId | None, channel: ChannelId | None, message: MessageId | None) -> str:
+    """Return the link to a message; empty where it is unknown. It may not be known which of our servers it is on."""
+    servers = settings.discord.guild_ids
+    known = server or (servers[0] if len(servers) == 1 else None)
+    return message_link(known, channel, message, settings.discord.site) or ""
 
 
 OpenTemplates = Callable[[Settings], Templates]
@@ -271,7 +279,8 @@ def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackedUp:
     except OSError as error:
         raise ConfigError(f"{to} cannot be written ({error.strerror}); check the rights of its folder") from error
     finally:
-        _clear(beside)
+        for each in whole_of(beside):
+            each.unlink(missing_ok=True)
     return BackedUp(path=str(to), bytes=to.stat().st_size, beside=tuple(map(str, _beside(settings))))
 
 
@@ -279,8 +288,7 @@ _MOST_TOLD = 3  # of what is wrong
 
 
 def _not_the_database_itself(source: Path, to: Path) -> None:
-    own = {source.resolve(), *(source.with_name(source.name + end).resolve() for end in ("-wal", "-shm", "-journal"))}
-    if to.resolve() in own or (to.exists() and to.samefile(source)):
+    if to.resolve() in {each.resolve() for each in whole_of(source)} or (to.exists() and to.samefile(source)):
         raise ConfigError(f"{to} is the database itself; choose another file")
 
 
@@ -297,17 +305,7 @@ def _put_in_place(beside: Path, to: Path) -> None:
     with beside.open("rb+") as file:
         os.fsync(file.fileno())
     beside.replace(to)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        folder = os.open(to.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _clear(beside: Path) -> None:
-    for each in (beside, *(beside.with_name(beside.name + end) for end in ("-wal", "-shm", "-journal"))):
-        each.unlink(missing_ok=True)
+    FileLayer().sync_folder(to.parent)
 
 
 def _beside(settings: Settings) -> list[Path]:

@@ -14,7 +14,7 @@ ONE, TWO, THREE = (QAId(f"qa_20260203_00000{n}.000000") for n in range(3))
 
 
 def told(*decisions: Decision, topic: TopicName | None = None) -> list[tuple[str, str, QAId]]:
-    return [(each.topic, each.what, each.qa_id) for each in changes_in(decisions, topic)]
+    return [(each.topic, each.what, each.qa_id) for each in changes_in(decisions) if topic in {None, each.topic}]
 
 
 def test_a_fuller_version_updates_and_an_obsolete_pair_is_removed_by_the_newer_one() -> None:

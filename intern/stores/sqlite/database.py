@@ -53,6 +53,12 @@ class SqliteTransaction(Transaction):
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 
+
+def whole_of(path: Path) -> list[Path]:
+    """Return a database's file, and those that SQLite may keep beside it."""
+    return [path.with_name(path.name + end) for end in ("", "-wal", "-shm", "-journal")]
+
+
 # Without figures, SQLite takes any column for selective and reads all rows of a community instead of those of a key.
 # Each file says of itself: one community has all rows, and a partial index few of them.
 _FIGURES = """

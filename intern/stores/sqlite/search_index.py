@@ -27,7 +27,7 @@ from intern.core.text.language import language_of
 from intern.core.text.words import plain_words, stems_of, unspaced_runs
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.options import SearchOptions
-from intern.stores.sqlite.database import Database as SqliteFile, is_damage
+from intern.stores.sqlite.database import Database as SqliteFile, is_damage, whole_of
 from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, Documents, identity
 from intern.stores.sqlite.knowledge import changes_after
 from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
@@ -398,7 +398,7 @@ def _copy_vectors(tx: Transaction, source: Transaction, rids: str) -> None:
 
 def _remove(path: Path) -> None:
     try:
-        for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        for each in whole_of(path):
             each.unlink(missing_ok=True)
     except OSError as error:
         raise KnowledgeError(
