@@ -16,13 +16,13 @@ from intern.core import errors
 from intern.core.text.language import any_language_of
 from intern.search.embedding_local import ENGLISH
 from intern.service.databases import Server, archive_of, at_rest, examined, is_made
-from intern.service.models import embeddings_kind, local_model
+from intern.service.models import embedding_model, embeddings_kind, local_model
 from intern.service.searching import never_discovered
-from intern.service.status import lost_folders, outdated_answers, vectors_of_others, vectors_told
+from intern.service.status import lost_folders, unembedded
 from intern.settings.loading import Paths, Settings
 from intern.sources.scanning import Scanner
 from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.maintenance import left_out_in, newest_texts, problems, unsearchable
+from intern.stores.sqlite.maintenance import figures_of, left_out_in, newest_texts, problems, unsearchable
 
 NAMED_AT_MOST: Final = 5
 """Channels, or damaged pieces, in one line."""
@@ -56,8 +56,8 @@ def good(what: str) -> Finding:
 
 def _embeddings(settings: Settings) -> Iterator[Finding]:
     try:
-        model, documents, lacking = vectors_told(settings)
-        others = vectors_of_others(settings)
+        model, figures = embedding_model(settings), figures_of(at_rest(settings))
+        documents, lacking = figures.documents, unembedded(settings, figures)
     except errors.ConfigError as error:
         yield todo("the embedding model cannot be used", str(error))
         return
@@ -71,7 +71,7 @@ def _embeddings(settings: Settings) -> Iterator[Finding]:
     else:
         vectors = f"{documents - lacking if lacking else 'all'} of {documents} documents have a vector"
         yield good(f"embeddings: {model}; {vectors if documents else 'no document is indexed yet'}")
-        if others:
+        if others := sum(number for name, number in figures.vectors if name != model):
             yield note(f"{others} documents have a vector of another model, and get new ones once the bot runs")
         yield from _own_model(settings)
         if model == ENGLISH.name:
@@ -161,7 +161,7 @@ def _left_out(settings: Settings) -> Iterator[Finding]:
 def _outdated(settings: Settings) -> Iterator[Finding]:
     """Whether posted answers still stand on their sources."""
     try:
-        number = outdated_answers(settings)
+        number = figures_of(at_rest(settings)).outdated_answers
     except errors.KnowledgeError:
         return  # the check of the database reports that
     if number:

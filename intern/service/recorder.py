@@ -71,7 +71,7 @@ class Recorder:
     ) -> None:
         """With `emails`, addresses are masked, too. `templates` are opened once they are needed."""
         self._keeps = RecordingStore(db, clock=clock)
-        self._options, self._clock, self._emails, self._open = options, clock, emails, templates
+        self._options, self.clock, self._emails, self._open = options, clock, emails, templates
         self._templates: Templates | None = None
         self._waiting: deque[Callable[[], Recording]] = deque(maxlen=_MOST_WAITING)
         self._gone: set[MessageId] = set()
@@ -79,8 +79,8 @@ class Recorder:
         self._known: dict[str, str] = {}
         self._turn = Lock()
         self._failed = False
-        self._forgets = 0
-        """How often something was forgotten: what was begun before may hold it."""
+        self.forgets = 0
+        """How often something was forgotten, for `record`: what was begun before may hold it."""
 
     def answers(self, answerer: Answerer, model: str) -> Answerer | TapedAnswers:
         """Record what the answerer answers. `model` is the name of its model."""
@@ -92,17 +92,8 @@ class Recorder:
 
     def record(self, recording: Callable[[], Recording], begun: int) -> None:
         """Take a recording, to be made in a thread, unless something was forgotten since it was begun; never waits."""
-        if begun == self._forgets:
+        if begun == self.forgets:
             self._waiting.append(recording)
-
-    @property
-    def forgets(self) -> int:
-        """To be told to `record`."""
-        return self._forgets
-
-    def now(self) -> datetime:
-        """Return the time."""
-        return self._clock.now()
 
     def drop(self, message_ids: Collection[MessageId]) -> None:
         """Delete the recordings that hold any of these messages, with the next `store`; never waits."""
@@ -145,7 +136,7 @@ class Recorder:
 
     async def trim(self) -> None:
         """Delete what is too old, or too much. Raises KnowledgeError."""
-        oldest = self._clock.now() - timedelta(days=self._options.days)
+        oldest = self.clock.now() - timedelta(days=self._options.days)
         async with self._turn:
             self._known.clear()
             await self._keeps.trim(oldest.isoformat(), self._options.megabytes * 1_000_000)
@@ -162,7 +153,7 @@ class Recorder:
         return found
 
     async def _forget(self, message_ids: Collection[MessageId], about: Collection[str]) -> bool:
-        self._forgets += 1
+        self.forgets += 1
         self._waiting.clear()
         async with self._turn:
             self._known.clear()
@@ -277,7 +268,7 @@ class TapedAnswers:
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
         """Return an answer, or silence with its reason. Raises no `InternError`."""
         begun = self._recorder.forgets
-        tape = Tape(at=self._recorder.now(), conversation=conversation, context=context, addressed=addressed)
+        tape = Tape(at=self._recorder.clock.now(), conversation=conversation, context=context, addressed=addressed)
         tape.result = await taped(self._answerer, tape, self._model).answer(conversation, context, addressed=addressed)
         self._recorder.record(partial(self._recorder.answer, tape), begun)
         return tape.result
@@ -295,7 +286,7 @@ class _TapedLearning:
         await recorder.make_room()
 
         def note(made: Made) -> None:
-            recorder.record(partial(recorder.call, made, subject, recorder.now()), begun)
+            recorder.record(partial(recorder.call, made, subject, recorder.clock.now()), begun)
 
         return await TapedModel(self._model, self._name, note).ask(prompt, given, images=images)
 

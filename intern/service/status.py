@@ -187,7 +187,7 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
         marks=tuple(_attended(row, clock) for row in figures.attended),
         embeddings=embedding_model(settings),
         documents=figures.documents,
-        unembedded=_unembedded(settings, figures),
+        unembedded=unembedded(settings, figures),
         engine="" if copy is None else copy.engine.name,
         engine_behind=0 if copy is None else db.look(copy.behind),
     )
@@ -230,27 +230,8 @@ def _attended(row: Sequence[Any], clock: Clock) -> Attended:
     )
 
 
-def vectors_told(settings: Settings) -> tuple[str | None, int, int]:
-    """Return the model of the vectors, the number of documents, and of those without a vector. Blocks.
-
-    Raises KnowledgeError.
-    """
-    figures = figures_of(at_rest(settings))
-    return embedding_model(settings), figures.documents, _unembedded(settings, figures)
-
-
-def vectors_of_others(settings: Settings) -> int:
-    """Return how many documents have a vector of another model. Raises KnowledgeError and ConfigError. Blocks."""
-    model = embedding_model(settings)
-    return sum(number for name, number in figures_of(at_rest(settings)).vectors if name != model)
-
-
-def outdated_answers(settings: Settings) -> int:
-    """How many posted answers cite what is not there any more. Raises KnowledgeError. Blocks."""
-    return figures_of(at_rest(settings)).outdated_answers
-
-
-def _unembedded(settings: Settings, figures: Figures) -> int:
+def unembedded(settings: Settings, figures: Figures) -> int:
+    """Return how many documents have no vector of the model that is searched; 0 where there is none."""
     model = embedding_model(settings)
     return 0 if model is None else figures.documents - dict(figures.vectors).get(model, 0)
 

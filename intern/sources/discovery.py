@@ -23,6 +23,7 @@ from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.records import Scalar, SearchDocument
 from intern.core.text.passages import GAP
+from intern.core.text.words import one_line, truncated
 from intern.models.prompt import Model
 from intern.sources import scanning
 from intern.sources.descriptions import SUMMARIZE_FILE, SummarizeFileIn, file_type_of, structure_of
@@ -268,7 +269,8 @@ class Discovery:
         for _ in range(2):
             try:
                 out = await self.model.ask(SUMMARIZE_FILE, given)
-                summary = _one_line(scanning.without_secrets(out.summary, self.secrets))
+                said = one_line(scanning.without_secrets(out.summary, self.secrets))
+                summary = truncated(said, _MOST_SUMMARY_CHARS)
                 if summary:
                     return summary, ""
                 raise ModelReplyError(f"{SUMMARIZE_FILE.name} gave no summary of {given.file_path}")
@@ -330,8 +332,3 @@ def _ends_of(text: str, max_chars: int) -> str:
         return text
     room = max_chars - len(GAP)
     return f"{text[: room * 3 // 4]}{GAP}{text[len(text) - room // 4 :]}"
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MOST_SUMMARY_CHARS else f"{line[: _MOST_SUMMARY_CHARS - 1]}…"

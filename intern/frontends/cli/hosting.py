@@ -51,11 +51,8 @@ def list_communities(*, as_json: bool) -> None:
 
 
 def _line(known: Registered) -> str:
-    return f"{known.name}  {known.state}  {_titled(known)}  since {minute(known.joined_at)}"
-
-
-def _titled(known: Registered) -> str:
-    return f"{known.title!r}, server {', '.join(known.guild_ids)}"
+    titled = f"{known.title!r}, server {', '.join(known.guild_ids)}"
+    return f"{known.name}  {known.state}  {titled}  since {minute(known.joined_at)}"
 
 
 @community.command("show")

@@ -18,6 +18,7 @@ import click
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.progress import tell
 from intern.core.records import IndexEntry
+from intern.core.text.words import one_line, truncated
 from intern.frontends.cli.options import UTC_DATES, ask_folder, run_work, settings_of, settings_of_folder, team_options
 from intern.frontends.cli.output import INTERRUPTED, say, show, show_result
 from intern.frontends.words import calibration
@@ -141,8 +142,7 @@ def _comparison_told(comparison: Comparison) -> Iterator[str]:
 
 
 def _on_a_line(text: str, longest: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= longest else flat[: longest - 1] + "…"
+    return truncated(one_line(text), longest)
 
 
 _JSON, _HTML = Path("backtest.json"), Path("backtest.html")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from intern.core.errors import ConfigError
+from intern.core.text.words import one_line, truncated
 from intern.frontends.cli.options import UTC_DATES, ask_folder, check_folder, settings_of
 from intern.frontends.cli.output import in_words, show, show_each, show_result
 from intern.frontends.words import minute
@@ -133,8 +134,7 @@ def _figure(value: object) -> str:
 
 
 def _start(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _START else line[: _START - 1] + "…"
+    return truncated(one_line(text), _START)
 
 
 def _time(at: str) -> str:
