@@ -34,17 +34,7 @@ from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.records import Capture, CapturedPair, Decision, Forgotten, Turn, Withdrawn
 from intern.core.text.masking import whole
-from intern.stores.blocks import (
-    BlockWarning,
-    Piece,
-    Placed,
-    bare,
-    format_raw,
-    qa_id_of,
-    scan_archive,
-    time_of,
-    without_messages,
-)
+from intern.stores import blocks
 from intern.stores.files import FileLayer, unreadable
 
 _log = get_logger(__name__)
@@ -82,7 +72,7 @@ class Archive:
         self._files = files or FileLayer()
         # Held while an erasure changes files and rows, and while a reader takes rows and the file that fits them.
         self._changing = threading.Lock()
-        self.damaged: tuple[BlockWarning, ...] = ()
+        self.damaged: tuple[blocks.BlockWarning, ...] = ()
         """What was passed over when the files were read."""
         self._rows = self._read_all()
         self._last = self.newest() or _EPOCH
@@ -92,7 +82,7 @@ class Archive:
 
         Raises ValueError for what is no id.
         """
-        self._last = max(self._last, time_of(floor))
+        self._last = max(self._last, blocks.time_of(floor))
 
     def newest(self) -> datetime | None:
         """Return when the newest pair was archived; None where there is none."""
@@ -128,7 +118,7 @@ class Archive:
         # Never backward, and never twice: ids are unique, and a cursor that passed one pair has passed all before it.
         timestamp = self._last = max(self._clock.now().astimezone(UTC), self._next())
         pair = CapturedPair(
-            qa_id=qa_id_of(timestamp),
+            qa_id=blocks.qa_id_of(timestamp),
             timestamp=timestamp,
             conversation_id=capture.conversation_id,
             turns=tuple(Turn(turn.speaker, whole(turn.text)) for turn in capture.turns),
@@ -139,11 +129,11 @@ class Archive:
             channel_id=capture.channel_id,
             replaces=capture.replaces,
         )
-        block = format_raw(pair).encode()
+        block = blocks.format_raw(pair).encode()
         week = _week_file(timestamp)
         # A torn tail from a crash ends before this block, not in it.
         start = self._append(week, block)
-        self._rows.place(Placed(pair, start, len(block)), week)
+        self._rows.place(blocks.Placed(pair, start, len(block)), week)
         return pair
 
     def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
@@ -151,7 +141,7 @@ class Archive:
 
         Raises ValueError for what is no id, and KnowledgeError where a file cannot be read.
         """
-        last = _BEFORE_ALL if qa_id is None else _micros(time_of(qa_id))
+        last = _BEFORE_ALL if qa_id is None else _micros(blocks.time_of(qa_id))
         while (at := bisect_right((times := self._rows.times), last)) < len(times):
             last = times[at]
             if (pair := self._at(last)) is not None:
@@ -160,12 +150,12 @@ class Archive:
     def moments_after(self, qa_id: QAId) -> list[datetime]:
         """Return when the pairs after that one were archived, oldest first. From memory."""
         times = self._rows.times
-        return [_EPOCH + each * _TICK for each in times[bisect_right(times, _micros(time_of(qa_id))) :]]
+        return [_EPOCH + each * _TICK for each in times[bisect_right(times, _micros(blocks.time_of(qa_id))) :]]
 
     def get(self, qa_id: QAId) -> CapturedPair | None:
         """Return the pair with that id, however its fraction is written; None where there is none."""
         try:
-            time = _micros(time_of(qa_id))
+            time = _micros(blocks.time_of(qa_id))
         except ValueError:
             return None
         return self._at(time)
@@ -178,13 +168,13 @@ class Archive:
     def newest_of(self, conversation_id: ConversationId) -> QAId | None:
         """Return the id of a conversation's newest capture. From memory."""
         time = self._rows.newest.get(conversation_id)
-        return None if time is None else qa_id_of(_EPOCH + time * _TICK)
+        return None if time is None else blocks.qa_id_of(_EPOCH + time * _TICK)
 
     def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         """Return all conversations that a message was captured with, the first one first."""
         rows = self._rows
-        first = rows.conversations.get(bare(message_id))
-        return () if first is None else (first, *rows.further.get(bare(message_id), ()))
+        first = rows.conversations.get(blocks.bare(message_id))
+        return () if first is None else (first, *rows.further.get(blocks.bare(message_id), ()))
 
     def written_since(self, message_id: MessageId) -> set[ConversationId]:
         """Return the conversations that were captured with a message of Discord's as new as this one. From memory."""
@@ -199,13 +189,13 @@ class Archive:
         one that does not say which turn belongs to which message. Each week file is replaced at once: killed in
         between, doing it again does the rest. Raises KnowledgeError; weeks that were not reached stay as they were.
         """
-        doomed = frozenset(map(bare, message_ids))
-        lost: list[Piece] = []
+        doomed = frozenset(map(blocks.bare, message_ids))
+        lost: list[blocks.Piece] = []
         with self._changing:
             try:
                 for week in self._week_files():
                     with self._opened(week) as file:
-                        cut = [piece for piece in without_messages(file, doomed) if piece.lost]
+                        cut = [piece for piece in blocks.without_messages(file, doomed) if piece.lost]
                     if cut:
                         self._rewrite(week, doomed)
                         lost += cut
@@ -225,8 +215,8 @@ class Archive:
             return self._last + _TICK
         except OverflowError:
             raise KnowledgeError(
-                f"nothing can be archived in {self._dir} any more: {qa_id_of(self._last)} is the last id that there can"
-                " be; look for the pair or the decision that has it, and correct its date"
+                f"nothing can be archived in {self._dir} any more: {blocks.qa_id_of(self._last)} is the last id that"
+                " there can be; look for the pair or the decision that has it, and correct its date"
             ) from None
 
     def copy_to(self, folder: Path) -> None:
@@ -250,19 +240,19 @@ class Archive:
     def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
         # An import puts years into one week, so the file is read again rather than held in memory.
         with self._opened(week) as file:
-            left = (piece.data for piece in without_messages(file, doomed))
+            left = (piece.data for piece in blocks.without_messages(file, doomed))
             self._files.write_pieces_atomically(self._dir / week, left)
         if not (self._dir / week).stat().st_size:
             self._files.remove(self._dir / week)
 
     def _read_all(self) -> _Rows:
         rows = _Rows()
-        damaged: list[BlockWarning] = []
+        damaged: list[blocks.BlockWarning] = []
         weeks = self._week_files()
         for n, week in enumerate(weeks):
             tell("Reading {total} weeks of the archive", n, len(weeks))
             for placed in self._scan(week):
-                if isinstance(placed, BlockWarning):
+                if isinstance(placed, blocks.BlockWarning):
                     _warn(placed)
                     damaged.append(placed)
                 else:
@@ -281,10 +271,10 @@ class Archive:
         except OSError as error:
             raise unreadable(self._dir, error) from error
 
-    def _scan(self, week: str) -> Iterator[Placed | BlockWarning]:
+    def _scan(self, week: str) -> Iterator[blocks.Placed | blocks.BlockWarning]:
         with self._opened(week) as file:
             try:
-                yield from scan_archive(file, file=week)
+                yield from blocks.scan_archive(file, file=week)
             except OSError as error:
                 raise unreadable(self._dir / week, error) from error
 
@@ -303,8 +293,8 @@ class Archive:
                 return None
             week = rows.week(at)
             data = self._block(week, rows.starts[at], rows.lengths[at])
-        for placed in scan_archive(BytesIO(data), file=week):
-            if isinstance(placed, BlockWarning):
+        for placed in blocks.scan_archive(BytesIO(data), file=week):
+            if isinstance(placed, blocks.BlockWarning):
                 _warn(placed)
             elif _micros(placed.pair.timestamp) == time:
                 return placed.pair
@@ -331,13 +321,13 @@ class _Rows:
     def week(self, at: int) -> str:
         return self._weeks[self.week_of[at]]
 
-    def place(self, placed: Placed, week: str) -> None:
+    def place(self, placed: blocks.Placed, week: str) -> None:
         pair = placed.pair
         time = _micros(pair.timestamp)
         if not self._weeks or self._weeks[-1] != week:
             self._weeks.append(week)
         self.newest[pair.conversation_id] = max(time, self.newest.get(pair.conversation_id, time))
-        for message_id in map(bare, pair.message_ids):
+        for message_id in map(blocks.bare, pair.message_ids):
             # The first conversation stays: otherwise its id would wander as reply chains grow together.
             if self.conversations.setdefault(message_id, pair.conversation_id) != pair.conversation_id:
                 further = self.further.get(message_id, ())
@@ -355,7 +345,7 @@ class _Rows:
         first: dict[int, int] = {}
         for at in sorted(range(len(self.times)), key=self.times.__getitem__):
             if first.setdefault(self.times[at], at) != at:
-                qa_id = qa_id_of(_EPOCH + self.times[at] * _TICK)
+                qa_id = blocks.qa_id_of(_EPOCH + self.times[at] * _TICK)
                 _log.warning("archive_id_repeated", file=self.week(at), qa_id=qa_id)
         for column in (self.times, self.week_of, self.starts, self.lengths):
             column[:] = array("q", [column[at] for at in first.values()])
@@ -370,7 +360,7 @@ def _micros(moment: datetime) -> int:
     return (moment - _EPOCH) // _TICK
 
 
-def _warn(warning: BlockWarning) -> None:
+def _warn(warning: blocks.BlockWarning) -> None:
     _log.warning("archive_block_damaged", file=warning.file, line=warning.line, reason=warning.reason)
 
 
@@ -382,21 +372,21 @@ def decision_line(decision: Decision) -> bytes:
     return msgspec.json.encode(decision) + b"\n"
 
 
-def parse_decisions(data: bytes, file: str) -> tuple[list[Decision], tuple[BlockWarning, ...]]:
+def parse_decisions(data: bytes, file: str) -> tuple[list[Decision], tuple[blocks.BlockWarning, ...]]:
     """Return the decisions of a file, oldest first, and what was passed over.
 
     A line that is torn, damaged or of a later version costs itself.
     """
     decisions: list[Decision] = []
-    damaged: list[BlockWarning] = []
+    damaged: list[blocks.BlockWarning] = []
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
             decision = _DECODER.decode(line.removeprefix(BOM_UTF8))  # some editors begin a file with it
             if not isinstance(decision, Withdrawn | Forgotten):
-                time_of(decision.qa_id)
+                blocks.time_of(decision.qa_id)
             decisions.append(decision)
         except (msgspec.DecodeError, ValueError) as error:
-            damaged.append(BlockWarning(file, number, str(error)))
+            damaged.append(blocks.BlockWarning(file, number, str(error)))
     return decisions, tuple(damaged)

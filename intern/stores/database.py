@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from copy import copy
 from functools import lru_cache
 from socket import gethostname
-from types import TracebackType
 from typing import Self, TypeAlias, TypeVar, cast
 
 from anyio import CancelScope, to_thread
@@ -104,9 +103,7 @@ class Database(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def of(self, community: str) -> Self:

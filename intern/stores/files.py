@@ -13,7 +13,6 @@ import fcntl
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from intern.core.errors import FolderBusyError, KnowledgeError
@@ -232,9 +231,7 @@ class FolderLock:
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def _unlockable(self, error: OSError) -> KnowledgeError:

@@ -15,7 +15,7 @@ from anyio import CancelScope, from_thread
 from intern.core.clock import Clock
 from intern.stores.archive import Archive
 from intern.stores.blocks import without_messages
-from intern.stores.database import Database, Transaction
+from intern.stores.database import Database, Row, Transaction, Value
 
 T = TypeVar("T")
 
@@ -31,28 +31,25 @@ class StoredArchive(Archive):
 
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Return the number of blocks and of bytes of each week."""
-        rows = self._db.look(
-            lambda db: db.rows(
-                "select week, count(*), sum(length(block)) from captures where community = :community group by week"
-            ),
-            steady=False,
+        rows = self._found(
+            "select week, count(*), sum(length(block)) from captures where community = :community group by week"
         )
         return {str(week): (int(str(size)), int(str(number))) for week, number, size in rows}
 
     def _week_files(self) -> list[str]:
         weeks = "select distinct week from captures where community = :community order by week"
-        return self._db.look(lambda db: db.texts(weeks), steady=False)
+        return [str(week) for (week,) in self._found(weeks)]
 
     def _opened(self, week: str) -> BinaryIO:
         blocks = "select block from captures where community = :community and week = ? order by start"
-        return BytesIO(
-            b"".join(_bytes(row) for row in self._db.look(lambda db: db.rows(blocks, (week,)), steady=False))
-        )
+        return BytesIO(b"".join(map(_bytes, self._found(blocks, week))))
 
     def _block(self, week: str, start: int, length: int) -> bytes:
         block = "select block from captures where community = :community and week = ? and start = ?"
-        row = self._db.look(lambda db: db.row(block, (week, start)), steady=False)
-        return _bytes(row)[:length] if row else b""
+        return b"".join(map(_bytes, self._found(block, week, start)))[:length]
+
+    def _found(self, statement: str, *values: Value) -> list[Row]:
+        return self._db.look(lambda db: db.rows(statement, values), steady=False)
 
     def _append(self, week: str, block: bytes) -> int:
         end = "select max(start + length(block)) from captures where community = :community and week = ?"

@@ -13,22 +13,8 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intern.core import records
 from intern.core.ids import ConversationId, FactId, MessageId, NuggetId
-from intern.core.records import (
-    Applied,
-    Distilled,
-    FactDecision,
-    FactRefusal,
-    NewFact,
-    Nugget,
-    NuggetStatus,
-    Outcome,
-    RefusedFact,
-    RepeatedFact,
-    Touched,
-    UpdatedFact,
-    takes_occurrence,
-)
 from intern.stores.blocks import bare
 from intern.stores.database import Transaction
 from intern.stores.sqlite import facts
@@ -47,7 +33,9 @@ from intern.stores.sqlite.store import (
     writes,
 )
 
-_NUGGETS = Table("nuggets", Nugget, millis=("timestamp",), json=("keywords", "source_message_ids", "user_ids_involved"))
+_NUGGETS = Table(
+    "nuggets", records.Nugget, millis=("timestamp",), json=("keywords", "source_message_ids", "user_ids_involved")
+)
 
 
 class NuggetStore(Store):
@@ -55,15 +43,15 @@ class NuggetStore(Store):
 
     @reads
     def all(
-        self, db: Transaction, status: NuggetStatus | None = None, *, limit: int = NO_LIMIT, offset: int = 0
-    ) -> tuple[Nugget, ...]:
+        self, db: Transaction, status: records.NuggetStatus | None = None, *, limit: int = NO_LIMIT, offset: int = 0
+    ) -> tuple[records.Nugget, ...]:
         """Return nuggets, newest first."""
         where, values = conditions(("status = ?", status))
         rest = f"where community = :community and {where} order by timestamp desc, id limit ? offset ?"
         return _NUGGETS.all(db, rest, (*values, limit, offset))
 
     @reads
-    def count(self, db: Transaction, status: NuggetStatus | None = None) -> int:
+    def count(self, db: Transaction, status: records.NuggetStatus | None = None) -> int:
         """Return how many there are."""
         where, values = conditions(("status = ?", status))
         return db.number(f"select count(*) from nuggets where community = :community and {where}", values)
@@ -74,24 +62,24 @@ class NuggetStore(Store):
         return {each.id: each.stamp for each in _NUGGETS.all(db, "where community = :community")}
 
     @reads
-    def by_ids(self, db: Transaction, ids: Collection[NuggetId]) -> tuple[Nugget, ...]:
+    def by_ids(self, db: Transaction, ids: Collection[NuggetId]) -> tuple[records.Nugget, ...]:
         """Return those of these that still exist, newest first."""
         rest = f"where community = :community and id {IN} order by timestamp desc, id"
         return _NUGGETS.all(db, rest, (listed(ids),))
 
     @reads
-    def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[Nugget, ...]:
+    def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[records.Nugget, ...]:
         """Return the nuggets of a conversation, in the order of their making."""
         rest = "where community = :community and conversation_id = ? order by rid"
         return _NUGGETS.all(db, rest, (conversation_id,))
 
     @reads
-    def beginning(self, db: Transaction, prefix: str) -> tuple[Nugget, ...]:
+    def beginning(self, db: Transaction, prefix: str) -> tuple[records.Nugget, ...]:
         """Return the nuggets whose id begins with `prefix`, by id."""
         return _NUGGETS.all(db, f"where community = :community and {BEGINS} order by id", beginning(prefix))
 
 
-def replace_nuggets(db: Transaction, conversation_id: ConversationId, nuggets: Sequence[Nugget]) -> None:
+def replace_nuggets(db: Transaction, conversation_id: ConversationId, nuggets: Sequence[records.Nugget]) -> None:
     """Replace all nuggets of a conversation."""
     db.run("delete from nuggets where community = :community and conversation_id = ?", (conversation_id,))
     db.run_each(_NUGGETS.insert, map(_NUGGETS.row, nuggets))
@@ -124,7 +112,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-_CONVERSATIONS = Table("conversations", Distilled, millis=("last_message_at",), json=("message_ids",))
+_CONVERSATIONS = Table("conversations", records.Distilled, millis=("last_message_at",), json=("message_ids",))
 _OF_ID = "where community = :community and id = ?"
 _LOG = Table("extraction_log", Extraction, millis=("extracted_at", "next_at"))
 
@@ -133,7 +121,7 @@ class ExtractionLog(Store):
     """Conversations that were read, what came of it, and positions."""
 
     @writes
-    def apply(self, db: Transaction, outcome: Outcome) -> Applied:
+    def apply(self, db: Transaction, outcome: records.Outcome) -> records.Applied:
         """Make all that was learned from a conversation this, in place of what was learned from it before.
 
         Facts that it alone had said are retired. What changed since it was decided is refused, and told of.
@@ -142,18 +130,20 @@ class ExtractionLog(Store):
         _keep_conversation(db, conversation)
         before = facts.take_back_occurrences(db, conversation.id)
         facts.recount(db, before)
-        repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, RepeatedFact)}
+        repeated = {each.occurrence.fact_id for each in outcome.facts if isinstance(each, records.RepeatedFact)}
         # First what is said no more, since what it had taken the place of may be replaced by something else now.
         facts.unsay(db, (each for each in before if each not in repeated), now)
-        reasons: list[FactRefusal | None] = [_learn(db, conversation.agent_id, each, now) for each in outcome.facts]
+        reasons: list[records.FactRefusal | None] = [
+            _learn(db, conversation.agent_id, each, now) for each in outcome.facts
+        ]
         facts.settle(db, before, now)
         facts.tidy_occurrences(db, conversation.id)
         replace_nuggets(db, conversation.id, outcome.nuggets)
         kinds = [type(each) for each, reason in zip(outcome.facts, reasons, strict=True) if reason is None]
-        applied = Applied(
-            facts_extracted=kinds.count(NewFact),
-            facts_updated=kinds.count(UpdatedFact),
-            facts_deduplicated=kinds.count(RepeatedFact),
+        applied = records.Applied(
+            facts_extracted=kinds.count(records.NewFact),
+            facts_updated=kinds.count(records.UpdatedFact),
+            facts_deduplicated=kinds.count(records.RepeatedFact),
             nuggets_extracted=len(outcome.nuggets),
             refused=tuple(reason for reason in reasons if reason is not None),
         )
@@ -176,7 +166,7 @@ class ExtractionLog(Store):
 
     @writes
     def log_failure(
-        self, db: Transaction, conversation: Distilled, *, model_used: str, error: str, next_at: datetime | None
+        self, db: Transaction, conversation: records.Distilled, *, model_used: str, error: str, next_at: datetime | None
     ) -> Extraction:
         """Log that a conversation could not be read. What was learned from it before stays until it can be."""
         before = _entry(db, conversation.id)
@@ -222,12 +212,12 @@ class ExtractionLog(Store):
         )
 
     @reads
-    def conversation(self, db: Transaction, conversation_id: ConversationId) -> Distilled | None:
+    def conversation(self, db: Transaction, conversation_id: ConversationId) -> records.Distilled | None:
         """Return a conversation as it was read last, with the ids of all messages it ever had; None if it was not."""
         return _CONVERSATIONS.first(db, f"{_OF_ID} and is_withdrawn = 0", (conversation_id,))
 
     @writes
-    def keep(self, db: Transaction, conversation: Distilled) -> None:
+    def keep(self, db: Transaction, conversation: records.Distilled) -> None:
         """Note a conversation that something will be learned from."""
         _keep_conversation(db, conversation)
 
@@ -271,7 +261,7 @@ class ExtractionLog(Store):
         db.run(f"delete from conversations where community = :community and id {IN}", (listed(conversations),))
 
     @reads
-    def touched(self, db: Transaction, message_ids: Collection[MessageId]) -> Touched:
+    def touched(self, db: Transaction, message_ids: Collection[MessageId]) -> records.Touched:
         """Return the nuggets and facts from conversations with these messages, and the facts that those replaced."""
         held = f"where community = :community and conversation_id in ({_HOLDING})"
         said = f"select fact_id from fact_occurrences {held}"
@@ -281,7 +271,7 @@ class ExtractionLog(Store):
         gone = (bare_ids(message_ids),)
         nuggets = db.texts(f"select id from nuggets {held}", gone)
         known = dict.fromkeys(db.texts(said, gone) + db.texts(replaced, gone))
-        return Touched(nuggets=tuple(map(NuggetId, nuggets)), facts=tuple(map(FactId, known)))
+        return records.Touched(nuggets=tuple(map(NuggetId, nuggets)), facts=tuple(map(FactId, known)))
 
     async def due(self) -> ConversationId | None:
         """Return the first conversation that became due, independent of the decisions."""
@@ -325,31 +315,31 @@ def move_to(db: Transaction, follower: str, position: str) -> None:
     )
 
 
-def _learn(db: Transaction, agent_id: str, decision: FactDecision, now: datetime) -> FactRefusal | None:
+def _learn(db: Transaction, agent_id: str, decision: records.FactDecision, now: datetime) -> records.FactRefusal | None:
     """Store a decision about a fact; return why not, where it is refused or no longer holds."""
     match decision:
-        case RefusedFact(reason=reason, gone=gone):
+        case records.RefusedFact(reason=reason, gone=gone):
             if gone is not None:
                 facts.remove_fact(db, gone, now)
             return reason
-        case NewFact(fact=fact, occurrence=occurrence):
+        case records.NewFact(fact=fact, occurrence=occurrence):
             facts.add_fact(db, fact, occurrence)
-        case UpdatedFact(fact=fact, occurrence=occurrence):
+        case records.UpdatedFact(fact=fact, occurrence=occurrence):
             if not facts.add_update(db, fact, occurrence):
                 return "retired_id"
-        case RepeatedFact():
+        case records.RepeatedFact():
             return _repeat(db, agent_id, decision)
     return None
 
 
-def _repeat(db: Transaction, agent_id: str, decision: RepeatedFact) -> FactRefusal | None:
+def _repeat(db: Transaction, agent_id: str, decision: records.RepeatedFact) -> records.FactRefusal | None:
     occurrence = decision.occurrence
     known = facts.fact_in(db, occurrence.fact_id)
     if known is None:
         return "unknown_id"
     if known.agent_id != agent_id:
         return "other_agent"
-    if not takes_occurrence(known, occurrence.timestamp):
+    if not records.takes_occurrence(known, occurrence.timestamp):
         return "retired_id"
     facts.add_occurrence(db, occurrence)
     if decision.visibility is not None:
@@ -357,7 +347,7 @@ def _repeat(db: Transaction, agent_id: str, decision: RepeatedFact) -> FactRefus
     return None
 
 
-def _keep_conversation(db: Transaction, conversation: Distilled) -> None:
+def _keep_conversation(db: Transaction, conversation: records.Distilled) -> None:
     """Note a conversation, with the ids of messages that it once had: what was learned may say what they said."""
     known = _CONVERSATIONS.first(db, _OF_ID, (conversation.id,))
     ids = dict.fromkeys([*(known.message_ids if known else ()), *map(bare, conversation.message_ids)])

@@ -24,20 +24,10 @@ import msgspec
 from anyio import CancelScope, Lock
 from msgspec.structs import replace
 
+from intern.core import records
 from intern.core.clock import Clock
 from intern.core.errors import SourceError
 from intern.core.ids import ConversationId, MessageId, QAId, SourceId, TopicName, UserId, position_of
-from intern.core.records import (
-    Approved,
-    AwaitingReview,
-    Decision,
-    Forgotten,
-    PairDecision,
-    Parked,
-    Rejected,
-    TopicBlock,
-    Withdrawn,
-)
 from intern.core.text.masking import whole
 from intern.stores.blocks import bare, format_topic, parse_blocks, time_of, times_of
 from intern.stores.database import Database, Row, Transaction, Value
@@ -45,9 +35,9 @@ from intern.stores.library import CachedSource, Index
 from intern.stores.sqlite.store import IN, NUMBER_IN, Store, as_json, listed
 
 T = TypeVar("T")
-D = TypeVar("D", bound=PairDecision)
+D = TypeVar("D", bound=records.PairDecision)
 
-_DECODER: msgspec.json.Decoder[Decision] = msgspec.json.Decoder(Decision)
+_DECODER: msgspec.json.Decoder[records.Decision] = msgspec.json.Decoder(records.Decision)
 _SOURCES: msgspec.json.Decoder[CachedSource] = msgspec.json.Decoder(CachedSource)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -102,7 +92,7 @@ class Placed(NamedTuple):
     """A decision and its position: a follower goes on from there."""
 
     position: int
-    decision: Decision
+    decision: records.Decision
 
 
 class Written(NamedTuple):
@@ -147,7 +137,7 @@ class _View(ABC):
         rows = self._rows(f"select distinct topic {_BLOCKS} order by topic", (self.draft,))
         return tuple(TopicName(str(name)) for (name,) in rows)
 
-    def read(self, name: TopicName) -> tuple[TopicBlock, ...]:
+    def read(self, name: TopicName) -> tuple[records.TopicBlock, ...]:
         """Return the blocks of a topic, oldest answer first; none where there is no such topic."""
         return _parsed(self.data(name), f"{name}.txt")
 
@@ -222,7 +212,7 @@ class Change(_View):
     def __init__(self, db: Transaction, draft: int) -> None:
         self.db = db
         self.draft = draft
-        self.decisions: list[Decision] = []
+        self.decisions: list[records.Decision] = []
         self.told: list[Callable[[], object]] = []
         self._topics: set[TopicName] = set()
 
@@ -237,7 +227,7 @@ class Change(_View):
         """Return the same transaction on what is drafted."""
         return Change(self.db, 1)
 
-    def decide(self, *decisions: Decision) -> None:
+    def decide(self, *decisions: records.Decision) -> None:
         """Log decisions, in this order."""
         for each in decisions:
             taken = replace(each, reason=whole(each.reason))
@@ -248,7 +238,7 @@ class Change(_View):
                 [(self.draft, msgspec.json.encode(taken).decode())],
             )
 
-    def put(self, topic: TopicName, *blocks: TopicBlock) -> None:
+    def put(self, topic: TopicName, *blocks: records.TopicBlock) -> None:
         """Put blocks into a topic. Each leaves the topic where it stood before, and replaces the block of its id."""
         self._topics.update(name for name, _ in self._places(block.qa_id for block in blocks))
         self._topics.add(topic)
@@ -303,7 +293,7 @@ class Change(_View):
         if fresh or gone:
             log_changes(self.db, index, [*fresh, *gone])
 
-    def switch(self, drafted: Sequence[PairDecision]) -> None:
+    def switch(self, drafted: Sequence[records.PairDecision]) -> None:
         """Make the drafted topics the current ones, and log these decisions."""
         before = self.names()
         self.db.run(f"delete {_BLOCKS}", (0,))
@@ -332,11 +322,11 @@ class Knowledge(Store, _View):
 
     def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
         super().__init__(db, clock=clock)
-        self._last: dict[datetime, PairDecision] = {}
+        self._last: dict[datetime, records.PairDecision] = {}
         self._newest: datetime | None = None
         # Few of many, and asked for again and again.
-        self._open: dict[datetime, Approved | AwaitingReview | Parked] = {}
-        self._reviewed: dict[datetime, Approved | Rejected] = {}
+        self._open: dict[datetime, records.Approved | records.AwaitingReview | records.Parked] = {}
+        self._reviewed: dict[datetime, records.Approved | records.Rejected] = {}
         self._gone: set[str] = set()
         self._forgotten: dict[UserId, datetime] = {}
         self._turn = Lock()
@@ -377,7 +367,7 @@ class Knowledge(Store, _View):
         self.changed()
         return results[0]
 
-    def all(self) -> list[Decision]:
+    def all(self) -> list[records.Decision]:
         """Return every decision ever taken, oldest first."""
         return [each.decision for each in self.after(0, -1)]
 
@@ -401,7 +391,7 @@ class Knowledge(Store, _View):
         number = "select coalesce(max(n), -1) + 1 from regeneration where community = :community"
         await self.db.run(f"insert into regeneration (community, n, line) values (:community, ({number}), ?)", (line,))
 
-    def of(self, qa_id: QAId) -> PairDecision | None:
+    def of(self, qa_id: QAId) -> records.PairDecision | None:
         """Return the last decision about a pair; None where there is none yet."""
         return next((self._last.get(time) for time in times_of((qa_id,))), None)
 
@@ -409,19 +399,19 @@ class Knowledge(Store, _View):
         """Return the newest pair that was decided; None where none was."""
         return None if self._newest is None else self._last[self._newest].qa_id
 
-    def due(self) -> Sequence[Approved]:
+    def due(self) -> Sequence[records.Approved]:
         """Return the pairs that are approved and not filed yet, oldest pair first."""
-        return self._still(Approved)
+        return self._still(records.Approved)
 
-    def parked(self) -> Sequence[Parked]:
+    def parked(self) -> Sequence[records.Parked]:
         """Return the pairs that are parked now, oldest pair first."""
-        return self._still(Parked)
+        return self._still(records.Parked)
 
-    def awaiting(self) -> Sequence[AwaitingReview]:
+    def awaiting(self) -> Sequence[records.AwaitingReview]:
         """Return the pairs that wait for a review by the team, oldest pair first."""
-        return self._still(AwaitingReview)
+        return self._still(records.AwaitingReview)
 
-    def review_of(self, qa_id: QAId) -> Approved | Rejected | None:
+    def review_of(self, qa_id: QAId) -> records.Approved | records.Rejected | None:
         """Return the last review of a pair by the team, even if other decisions followed."""
         return self._reviewed.get(time_of(qa_id))
 
@@ -447,19 +437,19 @@ class Knowledge(Store, _View):
         waiting = tuple(self._open.values())
         return sorted((each for each in waiting if isinstance(each, kind)), key=lambda each: time_of(each.qa_id))
 
-    def _remember(self, decision: Decision) -> None:
-        if isinstance(decision, Withdrawn | Forgotten):
+    def _remember(self, decision: records.Decision) -> None:
+        if isinstance(decision, records.Withdrawn | records.Forgotten):
             self._gone.update(map(bare, decision.message_ids))
-            if isinstance(decision, Forgotten) and decision.user_id is not None:
+            if isinstance(decision, records.Forgotten) and decision.user_id is not None:
                 known = self._forgotten.get(decision.user_id, decision.at)
                 self._forgotten[decision.user_id] = max(known, decision.at)
             return
         time = time_of(decision.qa_id)
         self._last[time] = decision
         self._open.pop(time, None)
-        if isinstance(decision, Approved | AwaitingReview | Parked):
+        if isinstance(decision, records.Approved | records.AwaitingReview | records.Parked):
             self._open[time] = decision
-        if isinstance(decision, Approved | Rejected):
+        if isinstance(decision, records.Approved | records.Rejected):
             self._reviewed[time] = decision
         if self._newest is None or time > self._newest:
             self._newest = time
@@ -475,14 +465,14 @@ class Draft(Knowledge):
         self._gone = current._gone  # noqa: SLF001 - the same class
         self._turn = current._turn  # noqa: SLF001
 
-    def taken(self) -> list[PairDecision]:
+    def taken(self) -> list[records.PairDecision]:
         """Return all drafted decisions, oldest first."""
-        return [each for each in self.all() if not isinstance(each, Withdrawn | Forgotten)]
+        return [each for each in self.all() if not isinstance(each, records.Withdrawn | records.Forgotten)]
 
 
 # A topic that a pair is filed in is read several times before it changes.
 @lru_cache(maxsize=8)
-def _parsed(data: bytes, file: str) -> tuple[TopicBlock, ...]:
+def _parsed(data: bytes, file: str) -> tuple[records.TopicBlock, ...]:
     return parse_blocks(data, file=file).blocks
 
 
