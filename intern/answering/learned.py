@@ -12,20 +12,10 @@ from typing import Final, NamedTuple
 
 from anyio.to_thread import run_sync
 
+from intern.core import records
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import ConversationId, FactId, NuggetId, SourceId
-from intern.core.records import (
-    Distilled,
-    Fact,
-    IndexEntry,
-    Learned,
-    Nugget,
-    NuggetStatus,
-    SearchFilter,
-    SearchKind,
-    SourceText,
-)
 from intern.core.text.words import overlap, truncated
 from intern.facts.extracting import ids_of
 from intern.facts.segments import Segment, standing_segment
@@ -44,7 +34,7 @@ MOST_FACTS = 5
 
 _LONGEST_SUMMARY = 300  # of a nugget, where it is listed
 _LONGEST_TITLE = 120
-_KINDS: tuple[SearchKind, ...] = ("nugget", "fact")
+_KINDS: tuple[records.SearchKind, ...] = ("nugget", "fact")
 
 # A fact goes to the model without anybody choosing it, so it must be about what is asked: alike, or with half of the
 # question's words.
@@ -56,7 +46,7 @@ _WORDS_ENOUGH = 0.5
 class _Standing(NamedTuple):
     """What a conversation is by now."""
 
-    read: Distilled
+    read: records.Distilled
     """As it was when something was learned from it."""
     segment: Segment | None
     """What stands of it in the archive; None for what was never archived, such as a note."""
@@ -83,22 +73,22 @@ class LearnedSources:
         self._facts = FactStore(db, clock=self.clock)
         self._log = ExtractionLog(db, clock=self.clock)
 
-    async def learned(self, query: str, /) -> Learned:
+    async def learned(self, query: str, /) -> records.Learned:
         """Return what fits a question; embed nothing if nothing was learned yet."""
         if not query.strip() or not await self.search.holds(_KINDS):
-            return Learned()
-        only = SearchFilter(kinds=("nugget",))
+            return records.Learned()
+        only = records.SearchFilter(kinds=("nugget",))
         nuggets = await best_found(self.finder.propose, query, only, MOST_NUGGETS, now=self.clock.now())
-        wanted = SearchFilter(kinds=("fact",), status="active", visibility="shared")
+        wanted = records.SearchFilter(kinds=("fact",), status="active", visibility="shared")
         proposed = await self.finder.propose(query, wanted, _PROPOSED_FACTS)
         facts = await self._trusted([each for each in proposed if _fits(each, query)])
         ids = [each.document.source_id for each in (*nuggets, *facts)]
         loaded = await self._loaded(ids)
         told = [loaded[each] for each in ids if each in loaded]
-        return Learned(
-            nuggets=tuple(_entry(each) for each, _ in told if isinstance(each, Nugget)),
+        return records.Learned(
+            nuggets=tuple(_entry(each) for each, _ in told if isinstance(each, records.Nugget)),
             likeness=max((each.likeness for each in nuggets if each.likeness is not None), default=None),
-            facts=tuple(text for each, text in told if isinstance(each, Fact)),
+            facts=tuple(text for each, text in told if isinstance(each, records.Fact)),
         )
 
     async def _trusted(self, found: Sequence[Found]) -> list[Found]:
@@ -110,16 +100,20 @@ class LearnedSources:
         trusted.sort(key=lambda each: -each.score * (1 + confidence[each.document.source_id]))
         return trusted[:MOST_FACTS]
 
-    async def load_each(self, source_ids: Collection[SourceId], /) -> Mapping[SourceId, SourceText | KnowledgeError]:
+    async def load_each(
+        self, source_ids: Collection[SourceId], /
+    ) -> Mapping[SourceId, records.SourceText | KnowledgeError]:
         """Those of these that are nuggets or facts, or why they cannot be told."""
         ids = [each for each in source_ids if each.startswith(("nugget:", "fact:"))]
         loaded = await self._loaded(ids)
         lost = {each: SourceError(f"{each} is not known any more, or is not public") for each in ids}
         return {**lost, **{each: text for each, (_, text) in loaded.items()}}
 
-    async def _loaded(self, ids: Iterable[SourceId]) -> dict[SourceId, tuple[Nugget | Fact, SourceText]]:
+    async def _loaded(
+        self, ids: Iterable[SourceId]
+    ) -> dict[SourceId, tuple[records.Nugget | records.Fact, records.SourceText]]:
         """Those that may be told, as they stand in the stores: the search may know an older state."""
-        loaded: dict[SourceId, tuple[Nugget | Fact, SourceText]] = {}
+        loaded: dict[SourceId, tuple[records.Nugget | records.Fact, records.SourceText]] = {}
         for nugget in await self._nuggets.by_ids(list(map(NuggetId, ids_of("nugget", ids)))):
             standing = await self._standing(nugget.conversation_id)
             if standing is not None and _still_says(standing, nugget.source_message_ids):
@@ -130,7 +124,7 @@ class LearnedSources:
                 loaded[text.source_id] = (fact, text)
         return loaded
 
-    async def _text_of_fact(self, fact: Fact) -> SourceText | None:
+    async def _text_of_fact(self, fact: records.Fact) -> records.SourceText | None:
         """None where no conversation stands in which it was said."""
         link = next((each for each in await self._facts.history(fact.id) if each.fact.id == fact.id), None)
         said_in = () if link is None else reversed([each for each in link.occurrences if not each.is_withdrawn])
@@ -139,7 +133,7 @@ class LearnedSources:
             # It is unknown which of its messages said so, so all that were read must stand.
             if standing is not None and _still_says(standing, standing.read.message_ids):
                 known = f"confidence {fact.confidence:.2f}, said last on {fact.last_seen_at:%Y-%m-%d}"
-                return SourceText(
+                return records.SourceText(
                     source_id=SourceId(f"fact:{fact.id}"),
                     text=f"{fact.content}\n({known})",
                     title=truncated(fact.summary or fact.content, _LONGEST_TITLE),
@@ -176,24 +170,24 @@ def _still_says(standing: _Standing, message_ids: Collection[str]) -> bool:
     return standing.segment is None or set(message_ids) <= set(standing.segment.message_ids)
 
 
-def _entry(nugget: Nugget) -> IndexEntry:
+def _entry(nugget: records.Nugget) -> records.IndexEntry:
     words = f"{nugget.status}, {nugget.timestamp:%Y-%m-%d}. {nugget.topic}: {nugget.topic_summary}"
-    return IndexEntry(SourceId(f"nugget:{nugget.id}"), truncated(" ".join(words.split()), _LONGEST_SUMMARY))
+    return records.IndexEntry(SourceId(f"nugget:{nugget.id}"), truncated(" ".join(words.split()), _LONGEST_SUMMARY))
 
 
-_SURE: Final[Mapping[NuggetStatus, str]] = {
+_SURE: Final[Mapping[records.NuggetStatus, str]] = {
     "FACT": "the team said so",
     "SPECULATION": "not certain",
     "COMMUNITY_OPINION": "an opinion of members",
 }
 
 
-def _text_of_nugget(source_id: SourceId, nugget: Nugget, standing: _Standing) -> SourceText:
+def _text_of_nugget(source_id: SourceId, nugget: records.Nugget, standing: _Standing) -> records.SourceText:
     said = _team_said(standing)
     # On a line of its own, in words: answers quote the account.
     sure = f"({_SURE[nugget.status]}, {nugget.timestamp:%Y-%m-%d})"
     account = f"{nugget.topic_summary}\n\n{nugget.detailed_analysis}\n{sure}"
-    return SourceText(
+    return records.SourceText(
         source_id=source_id,
         text=f"{account}\n\nThe team's words:\n\n{said}" if said else account,
         title=truncated(nugget.topic, _LONGEST_TITLE),

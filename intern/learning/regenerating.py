@@ -24,31 +24,12 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intern.core import errors, records
 from intern.core.clock import Clock
-from intern.core.errors import (
-    InternError,
-    KnowledgeError,
-    ModelAccessError,
-    ModelBudgetError,
-    ModelBudgetTooSmallError,
-    ModelUnavailableError,
-)
 from intern.core.flow import Filing, Skip, Topic
 from intern.core.ids import QAId, TopicName
 from intern.core.log import get_logger
 from intern.core.messages import Image
-from intern.core.records import (
-    CapturedPair,
-    Filed,
-    IndexEntry,
-    Moved,
-    PairDecision,
-    Parked,
-    Removed,
-    Replaced,
-    Skipped,
-    TopicBlock,
-)
 from intern.core.text.masking import whole
 from intern.learning.classifying import Choice, choose_topic
 from intern.learning.draft import (
@@ -74,7 +55,7 @@ from intern.stores.sqlite.knowledge import Change, Draft, Knowledge
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-Describe = Callable[[Sequence[TopicBlock]], str]
+Describe = Callable[[Sequence[records.TopicBlock]], str]
 """Describes a topic in the index that the classifier sees meanwhile."""
 
 CONCURRENCY = 8
@@ -117,8 +98,8 @@ class _Payable:
     async def ask(self, prompt: Prompt[InT, OutT], given: InT, *, images: Sequence[Image] = ()) -> OutT:
         try:
             return await self._model.ask(prompt, given, images=images)
-        except ModelBudgetTooSmallError as error:
-            raise ModelBudgetError(str(error)) from error
+        except errors.ModelBudgetTooSmallError as error:
+            raise errors.ModelBudgetError(str(error)) from error
 
 
 @dataclass(kw_only=True)
@@ -160,7 +141,7 @@ class Regeneration:
             _log.info("regeneration_started", decided_before=self._decided)
             try:
                 await self._rounds()
-            except ModelUnavailableError as error:
+            except errors.ModelUnavailableError as error:
                 raise _resumable(error, self._so_far()) from error
             drafted = await self._finished()
             result = await run_sync(self._result, drafted)
@@ -182,14 +163,14 @@ class Regeneration:
         )
         self._calls_before, self._tokens_before = self._journal.calls, self._journal.tokens
         self._replaces_topics = bool(self.knowledge.names())
-        self._entries: dict[TopicName, IndexEntry] = {}
+        self._entries: dict[TopicName, records.IndexEntry] = {}
         # Topics that may be too long. A crash may have come before the last ones were split.
         self._grown = set(self._draft.names())
         self._list(self._grown)
         epochs = self._journal.epochs[: self._journal.finished + 1]
         decided = [decision for epoch in epochs for qa_id in epoch if (decision := self._draft.of(qa_id))]
         self._decided = len(decided)
-        self._parked = sum(isinstance(each, Parked) for each in decided)
+        self._parked = sum(isinstance(each, records.Parked) for each in decided)
         self._classified = sum(map(len, epochs[: self._journal.finished])) + len(self._journal.first)
 
     def _so_far(self) -> Progress:
@@ -222,7 +203,7 @@ class Regeneration:
                 return
             await journal.write(following)
 
-    async def _finished(self) -> list[PairDecision]:
+    async def _finished(self) -> list[records.PairDecision]:
         """Finish the library, make it the current one, and return its decisions. Raises KnowledgeError."""
         await self._draft.change(self._leave_out)
         if self._replaces_topics:
@@ -231,7 +212,7 @@ class Regeneration:
         taken = await run_sync(self._draft.taken)
         return await self.knowledge.change(partial(self._switch, taken))
 
-    def _switch(self, taken: Sequence[PairDecision], change: Change) -> list[PairDecision]:
+    def _switch(self, taken: Sequence[records.PairDecision], change: Change) -> list[records.PairDecision]:
         draft, knowledge = change.drafted(), self.knowledge
         # Again: more may have been withdrawn or rejected meanwhile.
         drafted = in_order([*taken, *self._leave_out(draft)], self._journal.epochs)
@@ -242,7 +223,7 @@ class Regeneration:
         change.switch(said)
         return said
 
-    def _result(self, drafted: Iterable[PairDecision]) -> Regenerated:
+    def _result(self, drafted: Iterable[records.PairDecision]) -> Regenerated:
         """Return the result."""
         last = {time_of(each.qa_id): each for each in drafted}
         spent = self._so_far()
@@ -250,7 +231,7 @@ class Regeneration:
             pairs=sum(each.pairs for each in self._journal.rounds),
             tally=Tally.of(last.values()),
             topics=len(self.knowledge.names()),
-            parked=tuple(each.qa_id for each in last.values() if isinstance(each, Parked)),
+            parked=tuple(each.qa_id for each in last.values() if isinstance(each, records.Parked)),
             calls=spent.calls,
             tokens=spent.tokens,
         )
@@ -278,7 +259,7 @@ class Regeneration:
             else:
                 self._grown.clear()
 
-    def _read(self, qa_ids: Iterable[QAId]) -> list[CapturedPair]:
+    def _read(self, qa_ids: Iterable[QAId]) -> list[records.CapturedPair]:
         # The archive skips a damaged block, with a warning.
         return [pair for qa_id in qa_ids if (pair := self.archive.get(qa_id)) is not None]
 
@@ -290,10 +271,10 @@ class Regeneration:
         # Sorted: equal matches go into a prompt in this order.
         self._entries = {name: self._entries[name] for name in names}
 
-    def _entry(self, name: TopicName, blocks: Sequence[TopicBlock]) -> IndexEntry:
-        return IndexEntry(topic_id(name), self.describe(blocks))
+    def _entry(self, name: TopicName, blocks: Sequence[records.TopicBlock]) -> records.IndexEntry:
+        return records.IndexEntry(topic_id(name), self.describe(blocks))
 
-    async def _choices(self, number: int, pairs: Sequence[CapturedPair]) -> Mapping[QAId, Choice]:
+    async def _choices(self, number: int, pairs: Sequence[records.CapturedPair]) -> Mapping[QAId, Choice]:
         journal = self._journal
         if journal.classified <= number:
             left = [pair for pair in pairs if pair.qa_id not in journal.first]
@@ -302,15 +283,15 @@ class Regeneration:
             await journal.write(Classified(epoch=number))
         return {**journal.first, **journal.again}
 
-    async def _classify(self, pair: CapturedPair) -> None:
+    async def _classify(self, pair: records.CapturedPair) -> None:
         choice = await self._choose(pair, self._entries)
         await self._journal.write(Chosen(qa_id=pair.qa_id, choice=choice))
         self._classified += 1
         self._tell_progress()
 
-    async def _classify_again(self, pairs: Iterable[CapturedPair]) -> None:
+    async def _classify_again(self, pairs: Iterable[records.CapturedPair]) -> None:
         journal = self._journal
-        new_topics: defaultdict[TopicName, list[TopicBlock]] = defaultdict(list)
+        new_topics: defaultdict[TopicName, list[records.TopicBlock]] = defaultdict(list)
         for pair in pairs:
             choice = journal.first[pair.qa_id]
             if new_topics and isinstance(choice, Topic) and choice.name not in {**self._entries, **new_topics}:
@@ -322,8 +303,8 @@ class Regeneration:
             if isinstance(choice, Topic) and choice.name not in self._entries:
                 new_topics[choice.name].append(block_of(self._filer.left_of(pair) or pair))
 
-    async def _choose(self, pair: CapturedPair, entries: Mapping[TopicName, IndexEntry]) -> Choice:
-        async def choose(left: CapturedPair) -> Topic | Skip:
+    async def _choose(self, pair: records.CapturedPair, entries: Mapping[TopicName, records.IndexEntry]) -> Choice:
+        async def choose(left: records.CapturedPair) -> Topic | Skip:
             listed = {entry.source_id: entry for entry in entries.values()}
             return await choose_topic(self._model, left, listed, self.options)
 
@@ -336,43 +317,45 @@ class Regeneration:
             if self._draft.of(filing.pair.qa_id) is None:
                 decision = await self._filer.file(filing)
                 self._decided += 1
-                self._parked += isinstance(decision, Parked)
+                self._parked += isinstance(decision, records.Parked)
                 self._tell_progress()
 
     def _tell_progress(self) -> None:
         if self.progress is not None:
             self.progress(self._so_far())
 
-    def _leave_out(self, draft: Change) -> list[Removed]:
+    def _leave_out(self, draft: Change) -> list[records.Removed]:
         """Take what is held back out of the draft, and log the removal of pairs that were withdrawn or forgotten."""
         pairs = list(chain(*self._journal.epochs))
         draft.remove(qa_id for qa_id in pairs if is_held_back(qa_id, self.knowledge))
-        removed: list[Removed] = []
+        removed: list[records.Removed] = []
         for qa_id in pairs:
-            if isinstance(self._draft.of(qa_id), Filed | Moved) and draft.topic_of(qa_id) is None:
+            if isinstance(self._draft.of(qa_id), records.Filed | records.Moved) and draft.topic_of(qa_id) is None:
                 pair = self.archive.get(qa_id)
                 if pair is not None and self._filer.left_of(pair) is None:
                     reason = "its question or its answer was withdrawn"
-                    removed.append(Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
+                    removed.append(records.Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
         draft.decide(*removed)
         return removed
 
     def _replace(self, draft: Change) -> None:
         """Log that the older captures were replaced."""
         now, pairs = self.clock.now(), chain(*(each.replaced for each in self._journal.rounds))
-        draft.decide(*(Replaced(qa_id=qa_id, by=by, at=now) for qa_id, by in pairs if self._draft.of(qa_id) is None))
+        draft.decide(
+            *(records.Replaced(qa_id=qa_id, by=by, at=now) for qa_id, by in pairs if self._draft.of(qa_id) is None)
+        )
 
     async def _refuse_if_most_failed(self) -> None:
         """Stop if most pairs failed, so that a bad model does not replace a good library."""
         if self._parked * 2 > self._decided:
             taken = await run_sync(self._draft.taken)
-            reasons = (each.reason for each in reversed(taken) if isinstance(each, Parked))
+            reasons = (each.reason for each in reversed(taken) if isinstance(each, records.Parked))
             failed = f"{self._parked} of {self._decided} conversations failed"
             await self._refuse(f"{failed}, the last one so: {next(reasons)}")
 
     async def _refuse_if_nothing_is_left(self) -> None:
         """Stop if there is no topic, unless all pairs were withdrawn or held back."""
-        skipped = sum(isinstance(each, Skipped) for each in await run_sync(self._draft.taken))
+        skipped = sum(isinstance(each, records.Skipped) for each in await run_sync(self._draft.taken))
         if skipped and not await run_sync(self._draft.names):
             await self._refuse(f"the model skipped all {skipped} conversations")
         if not self._journal.rounds:
@@ -385,7 +368,7 @@ class Regeneration:
     ) -> NoReturn:
         # Delete the draft: continuing it would end here again.
         await self.knowledge.change(Change.discard)
-        raise KnowledgeError(f"{why}; the topics stay as they were. {what_to_do}")
+        raise errors.KnowledgeError(f"{why}; the topics stay as they were. {what_to_do}")
 
 
 def _by_topic(filings: Iterable[Filing]) -> list[list[Filing]]:
@@ -398,14 +381,14 @@ def _by_topic(filings: Iterable[Filing]) -> list[list[Filing]]:
 
 async def _side_by_side(work: Callable[[T], Awaitable[None]], items: Iterable[T], at_once: int) -> None:
     """Do the work for each item, in order, `at_once` at a time. The first error stops all, and is raised."""
-    failed: list[InternError] = []
+    failed: list[errors.InternError] = []
     waiting = iter(items)
 
     async def do_next() -> None:
         try:
             for item in waiting:
                 await work(item)
-        except InternError as error:
+        except errors.InternError as error:
             failed.append(error)
             tg.cancel_scope.cancel()
 
@@ -439,10 +422,11 @@ def progress_of(knowledge: Knowledge) -> Progress | None:
     )
 
 
-def _resumable(error: ModelUnavailableError, so_far: Progress) -> ModelUnavailableError:
+def _resumable(error: errors.ModelUnavailableError, so_far: Progress) -> errors.ModelUnavailableError:
     # One of the family's own classes: the endpoint's class has details that are no use here.
     kind = next(
-        (kind for kind in (ModelAccessError, ModelBudgetError) if isinstance(error, kind)), ModelUnavailableError
+        (kind for kind in (errors.ModelAccessError, errors.ModelBudgetError) if isinstance(error, kind)),
+        errors.ModelUnavailableError,
     )
     kept = f"{so_far.decided} of {so_far.total} conversations are done and kept; regenerate again to go on from there"
     return kind(f"{error}; {kept}")

@@ -14,20 +14,11 @@ from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
+from intern.core import records
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError
 from intern.core.flow import Approval, GatewayEvent, MessageCreated, MessageEdited, SessionStarted
 from intern.core.ids import MessageId, QAId, TopicName
-from intern.core.records import (
-    Approved,
-    AwaitingReview,
-    Capture,
-    CapturedPair,
-    PairDecision,
-    Parked,
-    Rejected,
-    Replaced,
-)
 from intern.facts.segments import is_whole, without_withdrawn
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
@@ -48,28 +39,28 @@ class Review(Struct, frozen=True, kw_only=True):
     """Messages of the one pair that is approved, in the reviewer's words; one without text is left out."""
 
 
-def waiting_with(message_id: MessageId, decisions: Knowledge, archive: Archive) -> tuple[CapturedPair, ...]:
+def waiting_with(message_id: MessageId, decisions: Knowledge, archive: Archive) -> tuple[records.CapturedPair, ...]:
     """Return the pairs with this message that wait for review, newest first. Reads the disk."""
-    found: dict[datetime, CapturedPair] = {}
+    found: dict[datetime, records.CapturedPair] = {}
     for conversation in archive.conversations_of(message_id):
         latest = archive.latest_of(conversation)
         for pair in () if latest is None else (latest, *_older(latest, archive)):
-            if message_id in pair.message_ids and isinstance(decisions.of(pair.qa_id), AwaitingReview):
+            if message_id in pair.message_ids and isinstance(decisions.of(pair.qa_id), records.AwaitingReview):
                 found[pair.timestamp] = pair
     return tuple(found[time] for time in sorted(found, reverse=True))
 
 
-def reviewed(review: Review, decisions: Knowledge, archive: Archive, at: datetime) -> tuple[PairDecision, ...]:
+def reviewed(review: Review, decisions: Knowledge, archive: Archive, at: datetime) -> tuple[records.PairDecision, ...]:
     """Return the decisions of a review, to be logged in one write. Pairs with the same verdict before are skipped.
 
     An approval covers older versions of the pair, so they need no review any more. A rejection does not. Raises
     ConfigError for an unknown id, or a pair that does not wait.
     """
-    taken: dict[datetime, PairDecision] = {}
-    verdict = Approved if review.action == "approve" else Rejected
+    taken: dict[datetime, records.PairDecision] = {}
+    verdict = records.Approved if review.action == "approve" else records.Rejected
     for qa_id in review.qa_ids:
         pair = pair_of(qa_id, archive)
-        waits = isinstance(decisions.of(pair.qa_id), AwaitingReview)
+        waits = isinstance(decisions.of(pair.qa_id), records.AwaitingReview)
         if waits or not isinstance(decisions.review_of(pair.qa_id), verdict):
             check_waits(pair.qa_id, decisions)
             taken[pair.timestamp] = _verdict(review, pair.qa_id, at)
@@ -81,13 +72,13 @@ def reviewed(review: Review, decisions: Knowledge, archive: Archive, at: datetim
 
 
 def approved_as_edited(
-    review: Review, pair: CapturedPair, decisions: Knowledge, archive: Archive, at: datetime
-) -> tuple[PairDecision, ...]:
+    review: Review, pair: records.CapturedPair, decisions: Knowledge, archive: Archive, at: datetime
+) -> tuple[records.PairDecision, ...]:
     """Return the decisions that approve `pair`, an edited version that was archived just now."""
     return (_verdict(review, pair.qa_id, at), *_covered(pair, decisions, archive, at))
 
 
-def edited(review: Review, decisions: Knowledge, archive: Archive) -> Capture | None:
+def edited(review: Review, decisions: Knowledge, archive: Archive) -> records.Capture | None:
     """Return the capture with the reviewer's words; None if these are the words that it has.
 
     Raises ConfigError for a pair that is unknown, does not wait or is not the newest of its conversation, and for an
@@ -106,7 +97,7 @@ def edited(review: Review, decisions: Knowledge, archive: Archive) -> Capture | 
         raise ConfigError(f"{qa_id} would have no question or no answer; leave one of each, or reject it")
     if turns == left.turns:
         return None
-    return Capture(
+    return records.Capture(
         conversation_id=left.conversation_id,
         turns=turns,
         message_ids=left.message_ids,
@@ -117,20 +108,22 @@ def edited(review: Review, decisions: Knowledge, archive: Archive) -> Capture | 
     )
 
 
-def _verdict(review: Review, qa_id: QAId, at: datetime) -> Approved | Rejected:
+def _verdict(review: Review, qa_id: QAId, at: datetime) -> records.Approved | records.Rejected:
     if review.action == "reject":
-        return Rejected(qa_id=qa_id, by=review.by, at=at)
-    return Approved(qa_id=qa_id, by=review.by, topic=review.topic, at=at)
+        return records.Rejected(qa_id=qa_id, by=review.by, at=at)
+    return records.Approved(qa_id=qa_id, by=review.by, topic=review.topic, at=at)
 
 
-def _covered(pair: CapturedPair, decisions: Knowledge, archive: Archive, at: datetime) -> Iterator[Replaced]:
+def _covered(
+    pair: records.CapturedPair, decisions: Knowledge, archive: Archive, at: datetime
+) -> Iterator[records.Replaced]:
     """Yield the decisions about older versions that wait: an approval covers them."""
     for older in _older(pair, archive):
-        if isinstance(decisions.of(older.qa_id), AwaitingReview):
-            yield Replaced(qa_id=older.qa_id, by=pair.qa_id, at=at)
+        if isinstance(decisions.of(older.qa_id), records.AwaitingReview):
+            yield records.Replaced(qa_id=older.qa_id, by=pair.qa_id, at=at)
 
 
-def pair_of(qa_id: QAId, archive: Archive) -> CapturedPair:
+def pair_of(qa_id: QAId, archive: Archive) -> records.CapturedPair:
     """Return the pair of a given id. Raises ConfigError for an unknown one."""
     pair = archive.get(qa_id)
     if pair is None:
@@ -141,14 +134,14 @@ def pair_of(qa_id: QAId, archive: Archive) -> CapturedPair:
 def check_waits(qa_id: QAId, decisions: Knowledge) -> None:
     """Raise ConfigError if a pair does not wait for review."""
     decided = decisions.of(qa_id)
-    if isinstance(decided, AwaitingReview):
+    if isinstance(decided, records.AwaitingReview):
         return
     decided = decisions.review_of(qa_id) or decided
     stands = "not been looked at yet" if decided is None else f"been {type(decided).__name__.lower()} already"
     raise ConfigError(f"{qa_id} does not wait for review: it has {stands}; `intern review` lists those that wait")
 
 
-def _older(pair: CapturedPair, archive: Archive) -> Iterator[CapturedPair]:
+def _older(pair: records.CapturedPair, archive: Archive) -> Iterator[records.CapturedPair]:
     """Yield the older versions of the pair, newest first."""
     while pair.replaces is not None and (older := archive.get(pair.replaces)) is not None:
         if time_of(older.qa_id) >= time_of(pair.qa_id):
@@ -160,14 +153,16 @@ def _older(pair: CapturedPair, archive: Archive) -> Iterator[CapturedPair]:
 class Again(NamedTuple):
     """The pairs that are due now, and the time until the next."""
 
-    due: tuple[Approved | Parked, ...]
+    due: tuple[records.Approved | records.Parked, ...]
     seconds: float | None
     """Until the next known one is due; None without one."""
 
 
-def again(parked: Iterable[Parked], retries: Mapping[QAId, Retry], now: datetime, passed_over: QAId | None) -> Again:
+def again(
+    parked: Iterable[records.Parked], retries: Mapping[QAId, Retry], now: datetime, passed_over: QAId | None
+) -> Again:
     """Find the due ones of the parked pairs. Skip those up to `passed_over`."""
-    due: list[Parked] = []
+    due: list[records.Parked] = []
     later: list[float] = []
     for each in parked:
         at = retry_of(each, retries).next_at
@@ -236,7 +231,7 @@ class Approvals:
         if self._held.get(held.approval.message_id) is held:
             del self._held[held.approval.message_id]
 
-    def covers(self, held: Held, pair: CapturedPair) -> bool:
+    def covers(self, held: Held, pair: records.CapturedPair) -> bool:
         """Whether the pair's messages were all there, as they are now, at the time of the approval."""
         if pair.answered_at > held.at:
             return False

@@ -23,21 +23,8 @@ from intern.core.ids import ChannelId, GuildId
 from intern.core.log import get_logger
 from intern.core.messages import Author, Button, ChatMessage
 from intern.core.text.masking import Secret, whole
+from intern.platforms.discord import payloads
 from intern.platforms.discord.events import Cache, Team, author_of, message_of
-from intern.platforms.discord.payloads import (
-    ChannelField,
-    GuildField,
-    RawApplication,
-    RawMember,
-    RawMessage,
-    RawPlace,
-    RawSent,
-    RawUser,
-    Snowflake,
-    content,
-    fitted,
-    ids,
-)
 from intern.platforms.discord.rest import HikariRest
 
 _log = get_logger(__name__)
@@ -149,20 +136,24 @@ class HikariCommands:
         body: dict[str, Any] = {"type": _DEFER_UPDATE if update else _DEFER_MESSAGE}
         if not update:
             body["data"] = {"flags": _EPHEMERAL}
-        route = routes.POST_INTERACTION_RESPONSE.compile(**ids(interaction=ticket.id), token=_token(ticket))
+        route = routes.POST_INTERACTION_RESPONSE.compile(**payloads.ids(interaction=ticket.id), token=_token(ticket))
         # hikari asks again by itself where the confirmation got lost.
         await self._ask(ticket, "acknowledge", route, body, done=_ACKNOWLEDGED)
 
     async def reply(self, ticket: _Ticket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Put the answer where the member sees us waiting. Doing it again replaces it."""
-        route = routes.PATCH_INTERACTION_RESPONSE.compile(**ids(webhook=ticket.application_id), token=_token(ticket))
-        await self._ask(ticket, "answer", route, content(text, buttons, None))
+        route = routes.PATCH_INTERACTION_RESPONSE.compile(
+            **payloads.ids(webhook=ticket.application_id), token=_token(ticket)
+        )
+        await self._ask(ticket, "answer", route, payloads.content(text, buttons, None))
 
     async def follow_up(self, ticket: _Ticket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Say more. Doing it again says it twice."""
-        body = content(text, buttons, None)
+        body = payloads.content(text, buttons, None)
         body["flags"] |= _EPHEMERAL
-        route = routes.POST_WEBHOOK_WITH_TOKEN.compile(**ids(webhook=ticket.application_id), token=_token(ticket))
+        route = routes.POST_WEBHOOK_WITH_TOKEN.compile(
+            **payloads.ids(webhook=ticket.application_id), token=_token(ticket)
+        )
         await self._ask(ticket, "follow up", route, body)
 
     async def register(self) -> None:
@@ -173,13 +164,13 @@ class HikariCommands:
         if self.ready is not None:
             await self.ready()
         route = routes.GET_MY_APPLICATION.compile()
-        application = (await self.rest.get("look up the application", route, RawApplication)).id
+        application = (await self.rest.get("look up the application", route, payloads.RawApplication)).id
         for guild_id in self.guild_ids:
-            where, on = ids(application=application, guild=guild_id), f"server {guild_id}"
+            where, on = payloads.ids(application=application, guild=guild_id), f"server {guild_id}"
             there, put = routes.GET_APPLICATION_GUILD_COMMANDS, routes.PUT_APPLICATION_GUILD_COMMANDS
             await self._register(on, there.compile(**where), put.compile(**where), COMMANDS)
         if not self.guild_ids:
-            where = ids(application=application)
+            where = payloads.ids(application=application)
             there, put = routes.GET_APPLICATION_COMMANDS, routes.PUT_APPLICATION_COMMANDS
             # In private messages there is no community that could answer.
             everywhere = [{**each, "contexts": [_ON_SERVERS]} for each in HOSTED_COMMANDS]
@@ -261,13 +252,13 @@ def _key(essence: Mapping[str, Any]) -> tuple[str, int]:
 class _Raw(Struct, frozen=True):
     """Every kind of interaction, with no more than is needed to answer it."""
 
-    id: Snowflake
-    application_id: Snowflake
+    id: payloads.Snowflake
+    application_id: payloads.Snowflake
     type: int
     token: str
-    guild_id: GuildField | None = None
-    channel_id: ChannelField | None = None
-    channel: RawPlace | None = None
+    guild_id: payloads.GuildField | None = None
+    channel_id: payloads.ChannelField | None = None
+    channel: payloads.RawPlace | None = None
     # Read once we know that we can answer.
     member: Any = None
     user: Any = None
@@ -313,7 +304,7 @@ def _understood(raw: _Raw, ticket: _Ticket, user: Author, team: Team, cache: Cac
         case 2:
             return _command(raw, ticket, user, team, cache)
         case 3:
-            component, held = msgspec.convert(raw.data, _Component), msgspec.convert(raw.message, RawSent)
+            component, held = msgspec.convert(raw.data, _Component), msgspec.convert(raw.message, payloads.RawSent)
             return flow.ButtonPressed(interaction=ticket, user=user, button=component.custom_id, message_id=held.id)
         case _:
             return None
@@ -351,7 +342,7 @@ def _of_intern(option: _Option, ticket: _Ticket, user: Author, *, manages: bool)
 
 def _manages(raw: _Raw) -> bool:
     """Whether Discord says that the member may manage the server."""
-    member = fitted(raw.member, RawMember) if raw.member is not None else None
+    member = payloads.fitted(raw.member, payloads.RawMember) if raw.member is not None else None
     permissions = member.permissions if member else None
     return (
         permissions is not None
@@ -370,15 +361,15 @@ def _target(raw: _Raw, command: _Command, team: Team, cache: Cache) -> ChatMessa
     """Read the message that a menu entry was used on; None for a notice of Discord's, and where there is none."""
     if command.target_id not in command.resolved.messages:
         return None
-    found = fitted(command.resolved.messages[command.target_id], RawMessage)
+    found = payloads.fitted(command.resolved.messages[command.target_id], payloads.RawMessage)
     message = msgspec.structs.replace(found, guild_id=raw.guild_id)
     # Discord names no roles of its author here.
     return message_of(message, team, cache.roles(raw.guild_id, found.author.id) if raw.guild_id else None, cache)
 
 
 def _user_of(raw: _Raw, team: Team, cache: Cache) -> Author:
-    member = fitted(raw.member, RawMember) if raw.member is not None else None
-    user = fitted(member.user if member else raw.user, RawUser)
+    member = payloads.fitted(raw.member, payloads.RawMember) if raw.member is not None else None
+    user = payloads.fitted(member.user if member else raw.user, payloads.RawUser)
     roles = member.role_ids if member else None
     if raw.guild_id and roles is not None:
         cache.note_roles(raw.guild_id, user.id, roles)

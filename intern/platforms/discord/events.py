@@ -19,32 +19,13 @@ from intern.core.flow import APPROVES, Approval, MessageCreated, MessageEdited, 
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChannelKind, ChatMessage, MemberRoles
 from intern.core.text.masking import whole
-from intern.platforms.discord.payloads import (
-    FORUMS,
-    RawAttachment,
-    RawChannel,
-    RawDeleted,
-    RawGuild,
-    RawMember,
-    RawMentioned,
-    RawMessage,
-    RawPlace,
-    RawPoll,
-    RawReaction,
-    RawSent,
-    RawSnapshot,
-    RawSticker,
-    RawUser,
-    fitted,
-    readable,
-    role_ids_of,
-)
+from intern.platforms.discord import payloads
 
 
 class ChannelsSeen(Struct, frozen=True):
     """Channels and threads are there, or look different now."""
 
-    channels: tuple[RawChannel, ...]
+    channels: tuple[payloads.RawChannel, ...]
     all_of: GuildId | None = None
     """The server, if these are all of its channels: others were deleted or archived unnoticed."""
 
@@ -58,11 +39,11 @@ class ChannelGone(Struct, frozen=True):
 ChannelEvent = ChannelsSeen | ChannelGone
 
 
-def channel_of(raw: RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:
+def channel_of(raw: payloads.RawChannel, kinds: Mapping[ChannelId, int]) -> Channel:
     """Return the channel; `kinds` holds Discord's types of known channels and tells posts from other threads."""
     kind: ChannelKind = "channel"
     if raw.is_thread:
-        kind = "post" if raw.parent_id and kinds.get(raw.parent_id) in FORUMS else "thread"
+        kind = "post" if raw.parent_id and kinds.get(raw.parent_id) in payloads.FORUMS else "thread"
     name, parent = whole(raw.name or ""), raw.parent_id if raw.is_thread else None
     return Channel(id=raw.id, guild_id=raw.guild_id, kind=kind, name=name, parent_id=parent, private=raw.is_private)
 
@@ -108,9 +89,9 @@ class Cache:
     """
 
     def __init__(self, limit: int = 10_000, archived: int = 1_000) -> None:
-        self._channels: _Latest[ChannelId, RawChannel] = _Latest(limit)
+        self._channels: _Latest[ChannelId, payloads.RawChannel] = _Latest(limit)
         self._of_server: defaultdict[GuildId | None, set[ChannelId]] = defaultdict(set)
-        self._archived: _Latest[ChannelId, RawChannel] = _Latest(archived)
+        self._archived: _Latest[ChannelId, payloads.RawChannel] = _Latest(archived)
         self._roles: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
         self._noted: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
         self._edits: _Latest[MessageId, object] = _Latest(limit)
@@ -129,7 +110,7 @@ class Cache:
             case ChannelGone(channel_id):
                 self._drop(channel_id)
 
-    def keep(self, raw: RawChannel) -> None:
+    def keep(self, raw: payloads.RawChannel) -> None:
         """Learn of a channel that was asked for, archived or not: it will be needed at once."""
         if raw.is_archived:
             self._archived.put(raw.id, raw)
@@ -146,7 +127,7 @@ class Cache:
         raw = self._channels.get(channel_id) or self._archived.get(channel_id)
         return self.told(raw) if raw else None
 
-    def told(self, raw: RawChannel) -> Channel | None:
+    def told(self, raw: payloads.RawChannel) -> Channel | None:
         """Return the channel; None for a thread whose parent is unknown, which tells its kind."""
         if not raw.is_thread:
             return channel_of(raw, {})
@@ -197,7 +178,7 @@ class Team(Struct, frozen=True):
     """The roles that are intern's own: Discord makes one with the invitation, and offers it beside the name."""
 
 
-_OfServer = TypeVar("_OfServer", RawMessage, RawDeleted)
+_OfServer = TypeVar("_OfServer", payloads.RawMessage, payloads.RawDeleted)
 
 
 def event_of(
@@ -218,13 +199,13 @@ def event_of(
         case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
             return _deleted(payload)
         case "MESSAGE_REACTION_ADD":
-            return _approval(fitted(payload, RawReaction), team, cache)
+            return _approval(payloads.fitted(payload, payloads.RawReaction), team, cache)
         case _:
             return _channel_event(name, payload)
 
 
 def message_of(
-    raw: RawMessage, team: Team, roles: Collection[RoleId] | None = None, cache: Cache | None = None
+    raw: payloads.RawMessage, team: Team, roles: Collection[RoleId] | None = None, cache: Cache | None = None
 ) -> ChatMessage | None:
     """Return the message; None for a notice of Discord's. `roles` are the author's if the payload has no `member`.
 
@@ -248,14 +229,16 @@ def message_of(
         reply_to=reference.message_id if reference else None,
         reply_to_channel=reference.channel_id if reference and reference.message_id else None,
         reply_to_author=replied.author.id if reference and replied and replied.author else None,
-        attachments=tuple(_attachment(file) for file in readable(_files(raw), RawAttachment)),
+        attachments=tuple(_attachment(file) for file in payloads.readable(_files(raw), payloads.RawAttachment)),
         mentions_bot=_mentions(raw, text, team),
         mentioned_staff=frozenset(_mentioned_staff(raw, team, cache)),
         thread_id=_thread_of(raw),
     )
 
 
-def author_of(user: RawUser, member: RawMember | None, held: Collection[RoleId], team: Team, *, is_bot: bool) -> Author:
+def author_of(
+    user: payloads.RawUser, member: payloads.RawMember | None, held: Collection[RoleId], team: Team, *, is_bot: bool
+) -> Author:
     """Return the author, who has the roles `held`; a bot or webhook is of no team."""
     is_self = user.id == team.bot_id
     kind: AuthorType = "team_member" if _is_of_team(user.id, held, team) else "community_user"
@@ -269,7 +252,7 @@ def author_of(user: RawUser, member: RawMember | None, held: Collection[RoleId],
 
 
 def _told(payload: Mapping[str, Any], team: Team, cache: Cache) -> ChatMessage | None:
-    raw = _of_server(fitted(payload, RawMessage), payload)
+    raw = _of_server(payloads.fitted(payload, payloads.RawMessage), payload)
     if raw.guild_id is None:
         return message_of(raw, team)
     roles = raw.member.role_ids if raw.member else None
@@ -296,19 +279,19 @@ def _edited(payload: Mapping[str, Any], team: Team, cache: Cache) -> MessageEdit
 
 
 def _deleted(payload: Mapping[str, Any]) -> MessagesDeleted | None:
-    raw = _of_server(fitted(payload, RawDeleted), payload)
+    raw = _of_server(payloads.fitted(payload, payloads.RawDeleted), payload)
     named = raw.ids or ([] if raw.id is None else [raw.id])
-    ids = tuple(sent.id for sent in readable([{"id": each} for each in named], RawSent))
+    ids = tuple(sent.id for sent in payloads.readable([{"id": each} for each in named], payloads.RawSent))
     if named and not ids:
         raise msgspec.ValidationError("Expected an id - at `$.id`")
     return MessagesDeleted(guild_id=raw.guild_id, channel_id=raw.channel_id, message_ids=ids) if ids else None
 
 
-def _approval(raw: RawReaction, team: Team, cache: Cache) -> Approval | None:
+def _approval(raw: payloads.RawReaction, team: Team, cache: Cache) -> Approval | None:
     # A variation selector asks for the coloured picture, which this emoji has anyway.
     if raw.emoji.id is not None or (raw.emoji.name or "").rstrip("\ufe0f") != APPROVES or raw.guild_id is None:
         return None
-    member = RawMember() if raw.member is None else fitted(raw.member, RawMember)
+    member = payloads.RawMember() if raw.member is None else payloads.fitted(raw.member, payloads.RawMember)
     roles = cache.roles(raw.guild_id, raw.user_id) if member.role_ids is None else member.role_ids
     is_bot = raw.user_id == team.bot_id or (member.user is not None and member.user.is_bots)
     if is_bot or not _is_of_team(raw.user_id, roles or (), team):
@@ -319,18 +302,18 @@ def _approval(raw: RawReaction, team: Team, cache: Cache) -> Approval | None:
 def _channel_event(name: str, payload: Mapping[str, Any]) -> ChannelEvent | None:
     match name:
         case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE":
-            return ChannelsSeen((fitted(payload, RawChannel),))
+            return ChannelsSeen((payloads.fitted(payload, payloads.RawChannel),))
         case "CHANNEL_DELETE" | "THREAD_DELETE":
-            return ChannelGone(msgspec.convert(payload, RawPlace).id)
+            return ChannelGone(msgspec.convert(payload, payloads.RawPlace).id)
         case "GUILD_CREATE" | "THREAD_LIST_SYNC":
-            return _channels(fitted(payload, RawGuild))
+            return _channels(payloads.fitted(payload, payloads.RawGuild))
         case _:
             return None
 
 
-def _channels(raw: RawGuild) -> ChannelsSeen:
+def _channels(raw: payloads.RawGuild) -> ChannelsSeen:
     guild_id = raw.guild_id or raw.id or None
-    told = (*readable(raw.channels, RawChannel), *readable(raw.threads, RawChannel))
+    told = (*payloads.readable(raw.channels, payloads.RawChannel), *payloads.readable(raw.threads, payloads.RawChannel))
     channels = tuple(msgspec.structs.replace(channel, guild_id=guild_id) for channel in told)
     # Only GUILD_CREATE names channels, and then all of them, with all threads that are not archived.
     return ChannelsSeen(channels, all_of=None if raw.channels is None else guild_id)
@@ -340,16 +323,20 @@ def _is_of_team(user_id: UserId, roles: Collection[RoleId], team: Team) -> bool:
     return user_id in team.member_ids or not team.role_ids.isdisjoint(roles)
 
 
-def _mentions(raw: RawMessage, text: str, team: Team) -> bool:
+def _mentions(raw: payloads.RawMessage, text: str, team: Team) -> bool:
     # The lists hold a reply's automatic ping too, the text also what stands in code: both must name us.
     bot_id = team.bot_id
     if bot_id and (f"<@{bot_id}>" in text or f"<@!{bot_id}>" in text):
-        return raw.mentions is None or any(user.id == bot_id for user in readable(raw.mentions, RawUser))
-    return any(role in role_ids_of(raw.mention_roles or ()) and f"<@&{role}>" in text for role in team.bot_roles)
+        return raw.mentions is None or any(
+            user.id == bot_id for user in payloads.readable(raw.mentions, payloads.RawUser)
+        )
+    return any(
+        role in payloads.role_ids_of(raw.mention_roles or ()) and f"<@&{role}>" in text for role in team.bot_roles
+    )
 
 
-def _mentioned_staff(raw: RawMessage, team: Team, cache: Cache | None) -> Iterator[UserId]:
-    for user in readable(raw.mentions, RawMentioned):
+def _mentioned_staff(raw: payloads.RawMessage, team: Team, cache: Cache | None) -> Iterator[UserId]:
+    for user in payloads.readable(raw.mentions, payloads.RawMentioned):
         roles = user.member.role_ids if user.member else None
         if roles is None and cache and raw.guild_id:
             roles = cache.roles(raw.guild_id, user.id)
@@ -357,28 +344,30 @@ def _mentioned_staff(raw: RawMessage, team: Team, cache: Cache | None) -> Iterat
             yield user.id
 
 
-def _beside(raw: RawMessage) -> Iterator[str]:
+def _beside(raw: payloads.RawMessage) -> Iterator[str]:
     """Yield the texts beside a message: a forward, stickers, a poll."""
-    for shot in readable(raw.message_snapshots, RawSnapshot):
+    for shot in payloads.readable(raw.message_snapshots, payloads.RawSnapshot):
         yield shot.message.content or ""
-    for sticker in readable(raw.sticker_items, RawSticker):
+    for sticker in payloads.readable(raw.sticker_items, payloads.RawSticker):
         yield f"[sticker: {' '.join(sticker.name.split())}]"
-    for poll in readable([raw.poll] if raw.poll else [], RawPoll):
+    for poll in payloads.readable([raw.poll] if raw.poll else [], payloads.RawPoll):
         yield f"[poll: {' '.join((poll.question.text or '').split())}]"
 
 
-def _files(raw: RawMessage) -> list[Any]:
-    forwarded = (shot.message.attachments or [] for shot in readable(raw.message_snapshots, RawSnapshot))
+def _files(raw: payloads.RawMessage) -> list[Any]:
+    forwarded = (
+        shot.message.attachments or [] for shot in payloads.readable(raw.message_snapshots, payloads.RawSnapshot)
+    )
     return [*(raw.attachments or ()), *chain.from_iterable(forwarded)]
 
 
-def _thread_of(raw: RawMessage) -> ChannelId | None:
+def _thread_of(raw: payloads.RawMessage) -> ChannelId | None:
     if raw.thread:
         return raw.thread.id
     return ChannelId(raw.id) if (raw.flags or 0) & _HAS_THREAD else None
 
 
-def _attachment(raw: RawAttachment) -> Attachment:
+def _attachment(raw: payloads.RawAttachment) -> Attachment:
     return Attachment(
         id=raw.id,
         filename=whole(raw.filename or ""),

@@ -30,22 +30,9 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, posit
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
 from intern.models.limits import Turns
+from intern.platforms.discord import payloads
 from intern.platforms.discord.events import Cache, message_of
 from intern.platforms.discord.options import NO_ACCOUNT, DiscordOptions
-from intern.platforms.discord.payloads import (
-    RawChannel,
-    RawGateway,
-    RawMember,
-    RawMessage,
-    RawSent,
-    RawThreads,
-    RawUser,
-    content,
-    fitted,
-    ids,
-    read,
-    readable,
-)
 from intern.platforms.discord.servers import Servers
 
 _log = get_logger(__name__)
@@ -132,7 +119,7 @@ def servers_of(options: DiscordOptions) -> Servers:
 
 def to(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:
     """Put ids into a route. Raises ChatNotFoundError for what is none."""
-    return route.compile(**ids(**snowflakes))
+    return route.compile(**payloads.ids(**snowflakes))
 
 
 class HikariRest:
@@ -238,7 +225,7 @@ class HikariRest:
     async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
         """As `after`, with how far it reaches, which Discord's own messages count for, too."""
         raw = await self._raw_page(channel_id, "after", after, limit)
-        numbers = [int(sent.id) for sent in readable(raw, RawSent)]
+        numbers = [int(sent.id) for sent in payloads.readable(raw, payloads.RawSent)]
         return Page(
             messages=tuple(await self._messages(channel_id, raw)),
             read_to=MessageId(str(max(numbers))) if numbers else after,
@@ -250,12 +237,12 @@ class HikariRest:
         if self._cache.holds_threads(channel_id) is False:
             return ()
         # Writing wakes a thread up, so one that was archived before `after` was written holds nothing newer.
-        horizon = position_of(ids(message=after)["message"]).time
+        horizon = position_of(payloads.ids(message=after)["message"]).time
         seen: dict[ChannelId, ChannelSeen] = {}
         before: datetime | None = None
         for _ in range(_THREAD_PAGES):
             page = await self._archived(channel_id, before)
-            threads = list(readable(page.threads, RawChannel))
+            threads = list(payloads.readable(page.threads, payloads.RawChannel))
             for raw in threads:
                 if raw.newest is None or position_of(raw.newest) > position_of(after):
                     seen[raw.id] = ChannelSeen(channel=await self._remembered(raw), last_message_id=raw.newest)
@@ -271,14 +258,14 @@ class HikariRest:
             _log.warning("archived_threads_cut", channel_id=channel_id, pages=_THREAD_PAGES)
         return tuple(seen.values())
 
-    async def gateway(self) -> RawGateway:
+    async def gateway(self) -> payloads.RawGateway:
         """Where the gateway is, and how many sessions may still be begun there."""
-        return await self.get("ask for the gateway's address", routes.GET_GATEWAY_BOT.compile(), RawGateway)
+        return await self.get("ask for the gateway's address", routes.GET_GATEWAY_BOT.compile(), payloads.RawGateway)
 
     async def own_id(self) -> UserId:
         """Return the bot's own id: Discord is asked where neither its token nor the gateway told it."""
         if not self.servers.bot_id:
-            found = await self.get("ask who the bot is", routes.GET_MY_USER.compile(), RawUser)
+            found = await self.get("ask who the bot is", routes.GET_MY_USER.compile(), payloads.RawUser)
             self.servers.met(self.servers.bot_id or found.id)
         return self.servers.bot_id
 
@@ -311,14 +298,14 @@ class HikariRest:
         where the message may be there unconfirmed.
         """
         what = f"send a message to channel {channel_id}"
-        body = content(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
+        body = payloads.content(text, buttons, mention_role) | {"nonce": nonce, "enforce_nonce": True}
         unsure, route = errors.ChatUnknownOutcomeError, to(routes.POST_CHANNEL_MESSAGES, channel=channel_id)
         sent = await self.ask(what, route, body=body, otherwise=unsure)
-        return read(what, sent, RawSent, otherwise=unsure).id
+        return payloads.read(what, sent, payloads.RawSent, otherwise=unsure).id
 
     async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
         """Replace a message of ours by a text that previews no links and pings no one, without buttons."""
-        what, body = f"edit message {message_id} in channel {channel_id}", content(text, (), None)
+        what, body = f"edit message {message_id} in channel {channel_id}", payloads.content(text, (), None)
         await self.ask(what, to(routes.PATCH_CHANNEL_MESSAGE, channel=channel_id, message=message_id), body=body)
 
     async def typing(self, channel_id: ChannelId) -> None:
@@ -342,14 +329,16 @@ class HikariRest:
     async def _raw_page(self, channel_id: ChannelId, side: str, message_id: MessageId | None, limit: int) -> list[Any]:
         query = {"limit": str(max(1, min(limit, PAGE)))}
         if message_id is not None:
-            query[side] = ids(message=message_id)["message"]
+            query[side] = payloads.ids(message=message_id)["message"]
         what = f"read messages of channel {channel_id}"
         return await self.get(what, to(routes.GET_CHANNEL_MESSAGES, channel=channel_id), list[Any], query=query)
 
-    async def _archived(self, channel_id: ChannelId, before: datetime | None) -> RawThreads:
+    async def _archived(self, channel_id: ChannelId, before: datetime | None) -> payloads.RawThreads:
         query = {"limit": str(PAGE)} | ({"before": before.isoformat()} if before else {})
         what = f"list archived threads of channel {channel_id}"
-        return await self.get(what, to(routes.GET_PUBLIC_ARCHIVED_THREADS, channel=channel_id), RawThreads, query=query)
+        return await self.get(
+            what, to(routes.GET_PUBLIC_ARCHIVED_THREADS, channel=channel_id), payloads.RawThreads, query=query
+        )
 
     async def _messages(self, place: ChannelId, page: list[Any], lookups: Lookups | None = None) -> list[ChatMessage]:
         """Read a page, oldest first, and add what REST leaves out: the server, and who is of the team."""
@@ -359,7 +348,7 @@ class HikariRest:
         messages: list[ChatMessage] = []
         for item in page:
             try:
-                raw = msgspec.structs.replace(fitted(item, RawMessage), guild_id=guild_id)
+                raw = msgspec.structs.replace(payloads.fitted(item, payloads.RawMessage), guild_id=guild_id)
                 message = message_of(raw, team, await self._roles(raw, lookups), self._cache)
             except msgspec.ValidationError as error:
                 _log.warning("discord_message_unreadable", channel_id=place, problem=str(error))
@@ -368,7 +357,7 @@ class HikariRest:
                 messages.append(message)
         return sorted(messages, key=lambda message: position_of(message.id))
 
-    async def _roles(self, raw: RawMessage, lookups: Lookups | None = None) -> Collection[RoleId]:
+    async def _roles(self, raw: payloads.RawMessage, lookups: Lookups | None = None) -> Collection[RoleId]:
         """Return the author's roles, looked up only where they decide something."""
         author, team = raw.author.id, self.servers.of(raw.guild_id)
         if raw.guild_id is None or raw.is_bots or not raw.is_written or not team.role_ids:
@@ -386,15 +375,17 @@ class HikariRest:
     async def _member_roles(self, guild_id: GuildId, user_id: UserId) -> Collection[RoleId]:
         what = f"look up member {user_id} of server {guild_id}"
         try:
-            member = await self.get(what, to(routes.GET_GUILD_MEMBER, guild=guild_id, user=user_id), RawMember)
+            member = await self.get(what, to(routes.GET_GUILD_MEMBER, guild=guild_id, user=user_id), payloads.RawMember)
         except errors.ChatNotFoundError:
             return ()  # they have left, and their roles with them
         return member.role_ids or ()
 
-    async def _channel(self, channel_id: ChannelId) -> RawChannel:
-        return await self.get(f"look up channel {channel_id}", to(routes.GET_CHANNEL, channel=channel_id), RawChannel)
+    async def _channel(self, channel_id: ChannelId) -> payloads.RawChannel:
+        return await self.get(
+            f"look up channel {channel_id}", to(routes.GET_CHANNEL, channel=channel_id), payloads.RawChannel
+        )
 
-    async def _remembered(self, raw: RawChannel) -> Channel:
+    async def _remembered(self, raw: payloads.RawChannel) -> Channel:
         """Remember a channel, or a thread with its parent, which may have to be asked for."""
         self._cache.keep(raw)
         known = self._cache.told(raw)
@@ -409,7 +400,7 @@ class HikariRest:
         self, what: str, route: routes.CompiledRoute, kind: type[_Kind], *, query: Mapping[str, str] | None = None
     ) -> _Kind:
         """Return what `ask` does, as `kind`."""
-        return read(what, await self.ask(what, route, query=query), kind)
+        return payloads.read(what, await self.ask(what, route, query=query), kind)
 
     async def ask(
         self,
