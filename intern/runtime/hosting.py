@@ -265,12 +265,16 @@ class Hosting:
         return shard in self._fenced and shard not in self._leaving
 
     def _host_of(self, community: Community) -> Host:
+        return self._host._replace(db=self._db_of(community.guild_ids))
+
+    def _db_of(self, guild_ids: Sequence[GuildId]) -> Database:
+        """Return the database, fenced by the lease on the shard of these servers."""
         if self._share_out is None:
-            return self._host
-        shard = self._shard_of(community.guild_ids)
+            return self._host.db
+        shard = self._shard_of(guild_ids)
         if shard not in self._fenced:
             raise LeaseLostError(self._host.db.place, shard)
-        return self._host._replace(db=self._fenced[shard])
+        return self._fenced[shard]
 
     # What Discord tells.
 
@@ -319,17 +323,20 @@ class Hosting:
                     self._waiting.pop(guild_id, None)
 
     async def _take(self, event: flow.GuildJoined | flow.GuildLeft) -> None:
-        if isinstance(event, flow.GuildJoined) and not await self.registry.knows(event.guild_id):
+        if not self._is_ours((event.guild_id,)):  # a pause ended: the process with the lease knows better
+            return
+        registry = CommunityStore(self._db_of((event.guild_id,)), clock=self._host.clock)
+        if isinstance(event, flow.GuildJoined) and not await registry.knows(event.guild_id):
             # First, so that no death in between costs the greeting. Discord takes its nonce once.
             await greet(event, self._chat, self._host.shared.wordings(self._settings))
         async with self._changing:
             if isinstance(event, flow.GuildLeft):
                 self._sessions.pop(event.guild_id, None)
-                if left := await self.registry.leave(event.guild_id):
+                if left := await registry.leave(event.guild_id):
                     _log.info("community_left", community=left.name)
                     await self._drop(left.name)
                 return
-            known, is_new = await self.registry.join(event.guild_id, event.name, first_choice(event))
+            known, is_new = await registry.join(event.guild_id, event.name, first_choice(event))
             _log.info("community_joined", community=known.name, is_new=is_new, state=known.state)
             if known.state == "active":
                 await self._take_in(known)

@@ -426,11 +426,15 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
     tmp_path: Path, postgres: Schemas
 ) -> None:
     with postgres.emptied() as schema:
-        url, town = postgres.url(schema), Town(HandClock())
+        url, clock = postgres.url(schema), HandClock()
+        town, places = Town(clock), dict[GuildId, ChannelId]()
         one, other = (Block(tmp_path / name, url=url, town=town) for name in ("one", "other"))
         async with one.up():
             await one.until(lambda: sorted(one.held) == [0, 1, 2, 3])
-            places = dict(one.joined(f"Server {n}") for n in range(6))
+            for n in range(6):
+                clock.turn(milliseconds=1)  # to another shard
+                guild_id, place = one.joined(f"Server {n}")
+                places[guild_id] = place
             await one.until(lambda: len(one.hosting.communities.names) == 6)
             async with other.up():
                 await other.until(lambda: (len(one.held), len(other.held)) == (2, 2))
@@ -450,6 +454,10 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
                 lost, held = one.held[0], one.hosting._on(one.held[0])
                 await one.hosting._lost(lost)
                 assert not {*held} & {*one.at_work_now}
+                [gone, *_] = [each for each in places if one.hosting._shard_of((each,)) == lost]
+                one.hosting._hear_elsewhere(flow.GuildLeft(guild_id=gone))  # from before a pause
+                await one.until(lambda: not one.hosting._news)
+                assert {each.state for each in await one.hosting.registry.all()} == {"active"}
                 one.held.append(lost)  # its lease is still there: it is given up with all others
 
                 one.stop.set()
