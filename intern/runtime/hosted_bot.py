@@ -18,7 +18,7 @@ from intern.platforms.discord.options import ShardChoice
 from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.parts import Beside, Host, Platform, open_host, parts_of
 from intern.service.hosted import Hosted
-from intern.service.monitoring import Check, HealthChecks, connection_checks, count_request
+from intern.service.monitoring import Check, HealthChecks, ModelWatch, connection_checks, count_request
 from intern.service.running import Running
 from intern.settings.loading import Settings
 from intern.stores.postgres.leases import LeaseStore
@@ -96,7 +96,8 @@ async def hosting_on_discord(
             return hikari.is_open or (leases is not None and not hikari.shards.held)
 
         def advised() -> tuple[Check, ...]:
-            return tuple(connection_checks(hikari.advice))
+            models = ModelWatch(clock, host.shared.breakers)
+            return (*models.checks(), *connection_checks(hikari.advice))
 
         view = Hosted(
             registered=CommunityStore(host.db, clock=clock).all,

@@ -108,6 +108,11 @@ class Shared:
             line.turns.share(self._part)
         return line
 
+    @property
+    def breakers(self) -> Mapping[str, Breaker]:
+        """Those of the endpoints that were called, by the table of the settings."""
+        return {section: line.breaker for (section, *_), line in self._lines.items()}
+
     def share(self, part: float) -> None:
         """Make only this part of the calls a minute, since other processes make the rest. Above 0, at most 1."""
         self._part = part

@@ -235,6 +235,9 @@ async def test_the_page_lists_communities_and_the_metrics_name_none(tmp_path: Pa
             assert discord.guild.id in page
             assert (await client.get("/questions")).status_code == 404
             assert (await client.get("/readyz")).status_code == 200
+            breaker = hotel.hosting._host.shared.line(hotel.settings.llm, "llm").breaker
+            breaker._open(0.0, "it is down")
+            assert (await client.get("/readyz")).json()["checks"]["model"] is False
             told = (await client.get("/metrics")).text
             assert 'intern_communities{state="open"} 1.0' in told
             assert 'intern_ai_requests_total{result="answered"} 1.0' in told
