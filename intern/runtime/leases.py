@@ -23,7 +23,8 @@ _log = get_logger(__name__)
 BEAT_SECONDS: Final = 3.0
 """A lease outlives two heartbeats that fail."""
 _MARGIN = 1.0  # seconds by which a lease ends earlier for its holder than for the server
-_RETRY_SECONDS = 1.0  # after a heartbeat that failed, or that left a shard without a lease
+_RETRY_SECONDS = 1.0  # after a heartbeat that failed
+_SOON_SECONDS = 1.0  # until a heartbeat that may take a shard
 _AFTER_END_SECONDS = 0.25  # until a heartbeat sees that a lease has ended, and its process
 _LOOK_SECONDS = 0.25  # between two looks at the clock, which may jump when the machine wakes up
 
@@ -153,8 +154,12 @@ class Leases:
                 held.ends.set()
             tasks.start_soon(self._serve, held, name=f"lease on shard {lease.shard}")
         left = {*standing.free} - {lease.shard for lease in taken}
-        if left and (self._only is None or left & {*self._only}):
-            return _RETRY_SECONDS
+        if self._only is None:  # what is left has no taker yet; what is missing is about to be handed over
+            soon = bool(left) or len(mine) + len(taken) < self._shards // max(1, standing.members)
+        else:
+            soon = bool(left & {*self._only})
+        if soon:
+            return _SOON_SECONDS
         return min(self._beat_seconds, standing.next_end + _AFTER_END_SECONDS)
 
     async def _renew(self) -> Standing:

@@ -123,8 +123,10 @@ async def test_processes_share_evenly_as_they_come_and_go() -> None:
     async with cell.at_work():
         one = await cell.start("one")
         await until([one], 12)
-        two = await cell.start("two")
+        await sleep(2.7)  # until right before a heartbeat of the first one
+        two, begun = await cell.start("two"), current_time()
         await until([one, two], 6, 6)
+        assert current_time() - begun < 2, "one that has too few looks each second"
         three = await cell.start("three")
         await until([one, two, three], 4, 4, 4)
         assert not [each for each in (*one.told, *two.told) if each.startswith("lost")], "all moves were calm"
