@@ -20,6 +20,7 @@ from threading import Lock
 from types import CodeType
 from typing import Any
 
+import certifi
 import pytest
 import structlog
 from hypothesis import is_hypothesis_test
@@ -207,15 +208,24 @@ def templates_compiled_once() -> Generator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_authorities() -> Generator[None]:
-    """To read the certificates of this machine takes 50 ms for each client, and no test speaks to a stranger."""
-    load, named = ssl.SSLContext.load_default_certs, os.environ.get("SSL_CERT_FILE")
+    """To read certificates takes 30 to 50 ms for each client, and no test speaks to a stranger."""
+    load, load_from, named = (
+        ssl.SSLContext.load_default_certs,
+        ssl.SSLContext.load_verify_locations,
+        os.environ.get("SSL_CERT_FILE"),
+    )
 
     def load_what_is_named(self: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
         if os.environ.get("SSL_CERT_FILE") != named:
             load(self, purpose)
 
+    def load_of_others(self: ssl.SSLContext, cafile: Any = None, capath: Any = None, cadata: Any = None) -> None:
+        if cafile is None or cafile not in (named, certifi.where()):
+            load_from(self, cafile, capath, cadata)
+
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ssl.SSLContext, "load_default_certs", load_what_is_named)
+        patched.setattr(ssl.SSLContext, "load_verify_locations", load_of_others)
         yield
 
 

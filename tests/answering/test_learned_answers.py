@@ -191,6 +191,7 @@ async def test_a_fact_that_is_too_uncertain_is_no_material_and_the_more_certain_
     assert len(kept) == 5
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("least", "shown"), [(0.5, 1), (0.6, 0)])
 async def test_the_operator_says_how_certain_a_fact_must_be(tmp_path: Path, least: float, shown: int) -> None:
     overrides = {"data": {"dir": str(tmp_path)}, "facts": {"min_confidence": least}}
@@ -216,6 +217,7 @@ async def test_a_fact_about_something_else_is_no_material(tmp_path: Path) -> Non
         assert len((await here.library.learned("purge spool relay")).facts) == 1
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["nugget", "fact"])
 async def test_what_a_model_made_up_vouches_for_no_command_and_no_link(tmp_path: Path, kind: str) -> None:
     async with town(tmp_path) as here:

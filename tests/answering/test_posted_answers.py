@@ -288,6 +288,7 @@ async def test_the_note_is_in_the_language_of_the_answer(world: World) -> None:
     assert world.discord.calls["rewrite"] == parts
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("done", [False, True])
 async def test_an_edit_that_failed_is_made_once(world: World, done: bool) -> None:  # noqa: FBT001
     await changed(world)

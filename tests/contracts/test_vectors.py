@@ -181,6 +181,7 @@ async def test_a_source_of_many_documents_hides_no_other(tmp_path: Path, maybe_h
             assert [hit.document_id for hit in hits] == ["kb:long#0", "kb:short#0"]
 
 
+@pytest.mark.rest
 @ON_EACH_DATABASE
 async def test_whatever_changes_is_found_at_once_and_copied_later(tmp_path: Path, maybe_held: Held | None) -> None:
     first, second = document("kb:a", "a"), document("kb:b", "b")
@@ -395,6 +396,7 @@ async def test_a_database_that_shares_its_collection_is_told_and_uses_local_vect
             assert await alike(there, vector(0)) == ["kb:b"]
 
 
+@pytest.mark.rest
 async def test_whichever_side_goes_back_to_a_backup_the_engine_holds_what_the_database_does(
     tmp_path: Path, held: Held
 ) -> None:

@@ -189,6 +189,7 @@ class _Life:
             self.erased.update(names)
 
 
+@pytest.mark.rest
 @settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(acts=st.lists(_ACTS, max_size=12))
 def test_whatever_is_captured_edited_deleted_and_forgotten_live_equals_regeneration(

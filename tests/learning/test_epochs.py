@@ -83,6 +83,7 @@ async def _regenerated(folder: Path, seed: int, model: Opinionated, concurrency:
 # What the classifier sees.
 
 
+@pytest.mark.rest
 async def test_an_epoch_is_classified_against_the_index_of_its_start(team: Team) -> None:
     for n in range(EPOCH + 2):
         team.archived("gpu", str(n), after=n)

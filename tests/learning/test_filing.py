@@ -396,6 +396,7 @@ async def test_a_database_that_fails_leaves_the_pair_undecided(team: Team) -> No
     assert team.knowledge.names() == ()
 
 
+@pytest.mark.rest
 async def test_catching_up_files_everything_in_order_and_parks_what_fails(team: Team) -> None:
     pairs = [team.archived(f"Question {n}?", "x", after=n) for n in range(40)]
     team.model.always(INTEGRATE, KEEP)

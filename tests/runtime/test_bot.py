@@ -30,6 +30,7 @@ async def outcome_of(jobs: Jobs, job_id: int) -> JobOutcome:
     return outcome
 
 
+@pytest.mark.rest
 async def test_a_job_that_a_dead_process_had_begun_is_done_at_the_next_start(tmp_path: Path) -> None:
     async with await Database.open(settings_in(tmp_path).paths.database) as db:
         jobs = Jobs(db)

@@ -62,6 +62,7 @@ def settings_with(folder: Path, base_url: str, **llm: Any) -> Settings:
     return settings_in(folder, llm={"base_url": base_url, "model": "m", "max_retries": 0, **llm})
 
 
+@pytest.mark.rest
 async def test_while_the_endpoint_is_away_captures_are_kept_and_filed_once_it_is_back(tmp_path: Path) -> None:
     away = False
 
@@ -164,6 +165,7 @@ async def test_once_the_budget_is_spent_captures_wait_for_midnight_and_who_asks_
             assert not (await bot.ask("which port does the relay listen on?", 1)).notice
 
 
+@pytest.mark.rest
 async def test_a_capture_that_fits_into_no_days_budget_is_parked_and_holds_up_no_other(tmp_path: Path) -> None:
     bot = Bot(HandClock())
     llm = {"model": "m", "max_tokens": 100, "daily_token_budget": 4_000}  # classify wants 3,300 for it, of 3,200

@@ -135,6 +135,7 @@ async def stage(tmp_path: Path) -> AsyncGenerator[Stage]:
 # If addressed, always an answer or a reason.
 
 
+@pytest.mark.rest
 async def test_who_calls_the_bot_beyond_the_limit_is_told_so_once_and_why_says_it(stage: Stage) -> None:
     discord = stage.discord
     async with stage.up(max_questions_per_user_per_hour=1):

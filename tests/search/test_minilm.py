@@ -32,6 +32,7 @@ def session(model: bytes, *, exact: bool = False) -> Any:
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.rest
 def test_its_vectors_are_those_of_the_shipped_graph_but_for_rounding() -> None:
     np: Any = import_module("numpy")
     model, floats = load_model(), session(shipped())

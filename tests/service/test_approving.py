@@ -48,6 +48,7 @@ async def test_a_capture_waits_until_the_team_puts_a_check_mark_on_any_of_its_me
     assert [(each.qa_id, each.by) for each in approved] == [(waiting.qa_id, sandbox.author("tess").id)]
 
 
+@pytest.mark.rest
 async def test_in_a_channel_that_turned_private_a_check_mark_means_nothing(tmp_path: Path) -> None:
     sandbox, events = Sandbox(HandClock(), team={"mira"}), Watching()
     async with at_work(tmp_path, sandbox, events, kb=REVIEW):
@@ -60,6 +61,7 @@ async def test_in_a_channel_that_turned_private_a_check_mark_means_nothing(tmp_p
     assert len(decisions_in(tmp_path).awaiting()) == 1
 
 
+@pytest.mark.rest
 async def test_what_is_edited_under_a_check_mark_waits_for_another_one(tmp_path: Path) -> None:
     clock = HandClock()
     sandbox, events = Sandbox(clock, team={"mira"}), Watching()

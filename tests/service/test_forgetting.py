@@ -351,6 +351,7 @@ async def test_a_description_that_was_made_of_it_goes_at_once_though_the_model_i
         assert refreshed.changed == ("team:spool.txt",)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("back", [1, 3600])
 async def test_a_description_that_was_made_of_it_goes_though_the_clock_went_back(shop: Shop, back: int) -> None:
     async with shop.open():

@@ -73,6 +73,7 @@ async def test_what_is_decided_is_in_the_files_and_what_is_gone_is_in_none(knowl
     assert sorted(each.name for each in paths.topics.iterdir()) == ["node.txt"]
 
 
+@pytest.mark.rest
 async def test_a_projection_that_loses_power_at_any_step_is_caught_up_with(tmp_path: Path) -> None:
     trees: list[dict[str, bytes]] = []
     for step in range(200):

@@ -107,6 +107,7 @@ async def test_what_is_forgotten_while_the_engine_is_away_is_deleted_once_it_is_
             assert "xylophone" not in texts(qdrant)
 
 
+@pytest.mark.rest
 async def test_an_engine_that_is_away_is_told_by_health_metrics_status_and_doctor(
     settings: Settings, qdrant: QdrantDouble
 ) -> None:

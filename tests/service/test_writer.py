@@ -158,6 +158,7 @@ OTHERS: dict[str, Callable[[Writer, CapturedPair], Awaitable[object]]] = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("first", ["regenerate", "catch_up"])
 @pytest.mark.parametrize("second", list(OTHERS))
 async def test_whoever_changes_topics_waits_for_who_is_at_it(tmp_path: Path, first: str, second: str) -> None:

@@ -23,6 +23,7 @@ from tests.simulation.seeds import chosen, further
 
 SEEDS = 30
 MORE = 60
+MANY = 300
 LENGTH = int(os.environ.get("SIMULATION_LENGTH", "22"))  # things that happen
 _IN_A_GROUP = 10
 
@@ -86,7 +87,7 @@ def test_while_processes_take_over_from_one_another_the_laws_hold_too(
             check(seed, tmp_path / str(seed), url=prepare(postgres, schema), kind=Cell)
 
 
-_WITH_LEASES = chosen("SIMULATION_SEEDS", range(MORE))
+_WITH_LEASES = chosen("SIMULATION_SEEDS", range(MANY))
 
 
 @pytest.mark.long
@@ -101,7 +102,7 @@ def test_in_many_lives_with_leases_the_laws_hold_too(group: int, postgres: Serve
 @pytest.mark.long
 @pytest.mark.timeout(0)
 def test_longer_lives_keep_the_laws_too(tmp_path: Path) -> None:
-    for seed in further(MORE, "SIMULATION_MORE", 300):
+    for seed in further(MANY, "SIMULATION_MORE", 300):
         check(seed, tmp_path / str(seed), length=100)
 
 

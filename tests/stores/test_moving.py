@@ -133,6 +133,7 @@ async def test_a_database_that_holds_something_is_not_moved_to(tmp_path: Path) -
             assert await everything(two) == before
 
 
+@pytest.mark.rest
 async def test_no_row_of_an_erased_community_is_left_and_each_of_another_is(tmp_path: Path) -> None:
     with fail_after(30):
         async with await open_database(tmp_path / "one.db") as db:

@@ -208,6 +208,7 @@ _JSON = st.recursive(
 )
 
 
+@pytest.mark.rest
 @settings(max_examples=examples(40))  # large ones: to think one up takes longer than the test
 @given(st.dictionaries(st.text(), _JSON, max_size=30))
 def test_whatever_the_steps_say_fits(debug: dict[str, Any]) -> None:

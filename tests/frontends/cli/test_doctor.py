@@ -429,6 +429,7 @@ async def test_an_endpoint_that_answers_is_told_by_address_and_model_and_its_tok
     assert [(each.prompt, each.calls) for each in counted] == [("gate", 1)]
 
 
+@pytest.mark.rest
 async def test_what_an_endpoint_refuses_is_told_and_remembered_until_it_takes_it(tmp_path: Path) -> None:
     plain = [
         refuse(400, says=f"unknown field {name}") for name in ("temperature", "stream_options", "stream", "schema")
@@ -529,6 +530,7 @@ async def test_a_known_server_is_named_also_where_the_test_question_fails(tmp_pa
     assert [each for each in report.findings if each.what.startswith("llama.cpp serves the model of [llm]")]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("turned", "said"), [(0, ""), (-300, "behind"), (300, "ahead of")])
 async def test_a_clock_that_is_off_is_to_do(discord: DiscordDouble, turned: int, said: str) -> None:
     clock = HandClock(datetime.now(UTC) + timedelta(seconds=turned))
@@ -665,6 +667,7 @@ def test_a_disk_that_is_almost_full_is_to_do(tmp_path: Path, monkeypatch: pytest
     assert (first.level, first.what) == ("todo", f"only 5 MB are free on the disk of {tmp_path}")
 
 
+@pytest.mark.rest
 async def test_texts_that_the_english_model_does_not_know_are_told_with_the_setting_to_change(
     discord: DiscordDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

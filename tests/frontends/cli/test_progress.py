@@ -134,6 +134,7 @@ def test_a_reader_who_has_gone_ends_no_work() -> None:
     line(READING, 2, 400)
 
 
+@pytest.mark.rest
 def test_indexing_many_documents_tells_how_far_it_is(intern: Intern, sources: Path) -> None:
     for n in range(120):
         (sources / f"{n}.md").write_text(f"# Document {n}\n\nAbout the relay.\n")

@@ -146,6 +146,7 @@ def test_all_of_a_topic_are_approved_or_rejected_and_the_others_wait(intern: Int
     assert standing(second, newest, newest_of_all) == ["AwaitingReview", "Rejected", "Rejected"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("action", ["approve", "reject"])
 def test_an_id_that_is_unknown_or_does_not_wait_is_2_and_nothing_is_written(intern: Intern, action: str) -> None:
     first, second, third = waiting()

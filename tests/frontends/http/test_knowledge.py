@@ -54,6 +54,7 @@ async def test_what_does_not_wait_any_more_is_told_and_changes_nothing(own: Site
     assert (await get(own, f"/review/{first.qa_id}")).status_code == 404
 
 
+@pytest.mark.rest
 async def test_captures_stand_under_the_topic_that_they_are_like_and_are_approved_together(own: Site) -> None:
     question = QUESTIONS[0]
     alike = [await waits(own, question, f"Run `relay spool purge` {n} times.", n=3_000 + n) for n in (1, 2)]
@@ -111,6 +112,7 @@ async def test_an_edited_capture_is_filed_in_the_reviewer_s_words_and_what_was_t
     assert isinstance(own.writer.stores.knowledge.of(first.qa_id), Replaced)
 
 
+@pytest.mark.rest
 async def test_a_rejection_is_of_the_whole_conversation_with_the_versions_that_wait(own: Site) -> None:
     older = await waits(own, "How do I drain a relay?", "Stop it.", n=5_000, conversation="thread_7")
     newer = await waits(own, "And then?", "Wait a minute.", n=5_001, conversation="thread_7")

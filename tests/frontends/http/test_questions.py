@@ -71,25 +71,21 @@ async def test_a_question_shows_its_conversation_sources_and_steps_in_plain_word
     assert f"https://discord.com/channels/100/201/{asked.id}" in text
 
 
-@pytest.mark.parametrize(
-    ("outcome", "reason", "is_on_discord"),
-    [
+async def test_a_question_that_no_message_asked_is_not_looked_for_on_discord(own: Site) -> None:
+    cases = [
         ("answer posted", "", True),
         ("passed over", "asked too much", True),
         ("silent", "not_a_question", True),
         # What a command asked.
         ("answered for one member", "", False),
         ("silent for one member", "no_sources", False),
-    ],
-)
-async def test_a_question_that_no_message_asked_is_not_looked_for_on_discord(
-    own: Site, *, outcome: str, reason: str, is_on_discord: bool
-) -> None:
-    asked, where = MessageId("1330000000000000000"), ChannelId("200")
-    await TraceStore(own.db, clock=own.clock).keep([asked], where, outcome=outcome, reason=reason)
-    text = (await get(own, f"/questions/{asked}")).text
-    assert "Its words are not kept" in text
-    assert (f'href="https://discord.com/channels/100/200/{asked}"' in text) is is_on_discord
+    ]
+    for n, (outcome, reason, is_on_discord) in enumerate(cases):
+        asked, where = MessageId(f"133000000000000000{n}"), ChannelId("200")
+        await TraceStore(own.db, clock=own.clock).keep([asked], where, outcome=outcome, reason=reason)
+        text = (await get(own, f"/questions/{asked}")).text
+        assert "Its words are not kept" in text
+        assert (f'href="https://discord.com/channels/100/200/{asked}"' in text) is is_on_discord, outcome
 
 
 async def test_a_recorded_question_is_replayed_and_compared(own: Site) -> None:
