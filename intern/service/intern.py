@@ -25,7 +25,7 @@ from intern.core.ids import FactId, QAId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Conversation, RequestContext
 from intern.core.progress import tell
-from intern.core.records import Capture, CapturedPair, IndexEntry, PairDecision, SearchFilter
+from intern.core.records import Capture, CapturedPair, IndexEntry, PairDecision, SearchFilter, build_types
 from intern.core.text.masking import encoded
 from intern.facts.extracting import Came
 from intern.facts.reconciling import Retirement
@@ -480,6 +480,7 @@ async def open_intern(
     A folder that cannot be written to can still be asked; what models cost is not kept then. `models` are asked in
     place of those that the settings name.
     """
+    build_types()
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
         db: Database | KnowledgeError
@@ -494,7 +495,5 @@ async def open_intern(
         vectors = open_embedder(settings, None if isinstance(db, KnowledgeError) else db, clock, models.usage)
         embedder = await stack.enter_async_context(vectors)
         intern = await run_sync(Intern, settings, db, models, clock, embedder)
-        try:
-            yield intern
-        finally:
-            intern.close()
+        stack.callback(intern.close)
+        yield intern
