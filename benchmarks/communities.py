@@ -2,7 +2,8 @@
 
 The reference community has 1,000 pairs in 100 topics and 5,000 documents with vectors. It is made once, and its rows
 and files are copied for each of some communities; the first one warms the process up. Each is asked by a vector, which
-reads its vectors into the room that all share, and that holds those of two.
+reads its vectors into the room that all share, and that holds those of two: the median is of communities whose vectors
+take the room of another's.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import gc
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from time import process_time
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import apsw
@@ -33,7 +36,8 @@ from intern.actors.pipeline import run_pipeline
 from intern.core.clock import SystemClock, Wakeup
 from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, ConversationId, GuildId, TopicName, UserId, position_at
-from intern.core.memory import give_back
+from intern.core.log import configure
+from intern.core.memory import give_back, share_arenas
 from intern.core.messages import Channel
 from intern.core.records import Capture, Filed, SearchFilter, Turn
 from intern.learning.prompts import block_of
@@ -50,6 +54,8 @@ from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from tests.samples import START
 
+T = TypeVar("T")
+
 PAIRS, TOPICS, FILES = 1000, 100, 375
 OPENED = 8
 KNOWN = 1000
@@ -63,13 +69,12 @@ _WORDS = [
 def measure() -> Iterator[Figure]:
     """Know a thousand, then open some of each kind."""
     with tempfile.TemporaryDirectory() as folder:
-        # First: later on, memory that was freed would be used again.
-        seconds, each = asyncio.run(known(Path(folder) / "known"))
+        seconds, each = alone(known, Path(folder) / "known")
         yield Figure("1,000 known communities, CPU at the start", seconds, "s", 5)
         yield Figure("a known community, memory", each, "MB", 0.1)
-        asyncio.run(reference(Path(folder) / "reference"))
+        alone(reference, Path(folder) / "reference")
         for kind, milliseconds, megabytes in (("reference", 150, 5.0), ("empty", None, 1.2)):
-            cpu, memory, reading, vectors, rest = asyncio.run(opened(Path(folder), kind))
+            cpu, memory, reading, vectors, rest = alone(opened, Path(folder), kind)
             bar = float("inf") if milliseconds is None else milliseconds
             yield Figure(f"{kind} community, opened, CPU", cpu, "ms", bar)
             yield Figure(f"{kind} community, open, memory", memory, "MB", megabytes)
@@ -77,6 +82,18 @@ def measure() -> Iterator[Figure]:
             if kind == "reference":
                 yield Figure("reference community, its vectors read at the first question, CPU", reading, "ms")
                 yield Figure(f"vectors of {OPENED} reference communities, memory", vectors, "MB", ROOM)
+
+
+def alone(work: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> T:
+    """Do it in a process of its own: memory that was freed before would be used again."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(_run, work, given).result()
+
+
+def _run(work: Callable[..., Coroutine[Any, Any, T]], given: tuple[Any, ...]) -> T:
+    configure(log_format="json", level="error")
+    share_arenas()  # as `intern run` does
+    return asyncio.run(work(*given))
 
 
 def _settings(folder: Path, **more: Any) -> Settings:

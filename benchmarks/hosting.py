@@ -242,12 +242,12 @@ class Day:
 
 
 def _costs() -> Costs:
-    communities.OPENED, communities.ROOM = 4, 9  # each takes the vectors' room of the one before
+    alone, opened = communities.alone, communities.opened
     with tempfile.TemporaryDirectory() as folder:
-        _, known = asyncio.run(communities.known(Path(folder) / "known"))
-        asyncio.run(communities.reference(Path(folder) / "reference"))
-        full, most, reading, _, idle = asyncio.run(communities.opened(Path(folder), "reference"))
-        empty, least, *_ = asyncio.run(communities.opened(Path(folder), "empty"))
+        _, known = alone(communities.known, Path(folder) / "known")
+        alone(communities.reference, Path(folder) / "reference")
+        full, most, reading, _, idle = alone(opened, Path(folder), "reference")
+        empty, least, *_ = alone(opened, Path(folder), "empty")
     with ExitStack() as stack:
         server = stack.enter_context(_on_loopback())
         base_url = stack.enter_context(endpoint_elsewhere("benchmarks.hosting"))

@@ -66,6 +66,20 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def share_arenas() -> None:
+    """Let all threads share two arenas of glibc. Call it before they start; does nothing but with glibc.
+
+    By itself, glibc gives each thread an arena, up to eight for a core. What is free at the end of one stays there, up
+    to twice the largest block that was ever freed, and `give_back` does not reach it: after eight communities had
+    their vectors in turn, 30 MB beside the 16 that were in use.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
+
+
+_ARENA_MAX = -8  # in <malloc.h>
+
+
 @contextmanager
 def set_aside() -> Generator[None]:
     """Let the collector pass over what is there when this begins: modules, classes, functions. For when all is loaded.

@@ -22,7 +22,7 @@ from intern.chat.platform import Interactions
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import UnusableImageError
 from intern.core.ids import MessageId
-from intern.core.memory import giving_back, set_aside
+from intern.core.memory import giving_back, set_aside, share_arenas
 from intern.core.messages import AIResult, Attachment, Conversation, RequestContext
 from intern.learning.archiving import Images
 from intern.platforms.discord.attachments import AttachedImages
@@ -87,6 +87,7 @@ def show_page(settings: Settings, serving: Serving) -> None:
 
 
 async def _until_told(work: Callable[..., Awaitable[None]]) -> None:
+    share_arenas()
     stop = Event()
 
     async def wait_for_signal() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import platform
 import subprocess
 import sys
@@ -14,14 +15,16 @@ from trio.testing import MockClock
 
 from intern.core.memory import giving_back, set_aside
 
-_BUSY = """
+_MEGABYTES = """
 import resource
 from pathlib import Path
-from intern.core.memory import give_back
+from threading import Event, Thread
+from intern.core.memory import give_back, share_arenas
 
 def megabytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
-
+"""
+_BUSY = """
 before = megabytes()
 pieces = [bytes(2_000) for _ in range(50_000)]
 stays = pieces[-1]  # above all that is freed
@@ -30,15 +33,42 @@ kept = megabytes() - before
 give_back()
 print(round(kept), round(megabytes() - before))
 """
+_THREADS = """
+for _ in range(2):  # glibc keeps up to twice the largest block that was freed
+    bytes(16_000_000)
+before = megabytes()
+end, threads = Event(), []
+for _ in range(8):
+    done = Event()
+    threads.append(Thread(target=lambda: (len([bytes(2_000) for _ in range(5_000)]), done.set(), end.wait())))
+    threads[-1].start()
+    done.wait()
+give_back()
+print(round(megabytes() - before))
+end.set()
+"""
 
 
 @pytest.mark.rest
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries give back by themselves")
 def test_what_lies_free_below_something_in_use_goes_back_to_the_system() -> None:
-    told = subprocess.run([sys.executable, "-c", _BUSY], capture_output=True, text=True, check=True, timeout=60)
-    kept, after = map(int, told.stdout.split())
+    kept, after = _told(_BUSY)
     assert kept > 80, "else there was nothing to give back"
     assert after < 10
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries give back by themselves")
+def test_threads_keep_no_free_memory_of_their_own() -> None:
+    assert _told(_THREADS)[0] > 60, "else there was nothing to share"
+    assert _told(f"share_arenas(){_THREADS}")[0] < 35
+
+
+def _told(code: str) -> list[int]:
+    command = [sys.executable, "-c", f"{_MEGABYTES}{code}"]
+    environ = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    told = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
+    return [*map(int, told.stdout.split())]
 
 
 @pytest.mark.rest

@@ -309,7 +309,6 @@ class Soak:
             "HOME": os.devnull,
             "LANG": "C.UTF-8",
             "PYTHONPATH": str(_TREE),
-            "MALLOC_ARENA_MAX": "2",
         }
         command = [sys.executable, "-c", "from intern.frontends.cli import main; main()", "run"]
         environment = {**here, **self._environment(number)}

@@ -383,7 +383,6 @@ class Soak:
             "HOME": os.devnull,
             "LANG": "C.UTF-8",
             "PYTHONPATH": str(_TREE),
-            "MALLOC_ARENA_MAX": "2",
         }
         with log.open("wb") as errors:
             process = await open_process(
