@@ -173,6 +173,7 @@ def test_its_backup_is_made_by_the_server_s_own_tools(settings: Settings, tmp_pa
         back_up(settings, tmp_path / "backup.db")
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # of the test; it starts processes
 @pytest.mark.parametrize("asked", [("run",), ("status",), ("ask", QUESTION)])
 async def test_a_process_with_a_wrong_password_ends_with_3_and_one_line(
     settings: Settings, tmp_path: Path, asked: tuple[str, ...]
@@ -194,6 +195,7 @@ async def test_a_process_with_a_wrong_password_ends_with_3_and_one_line(
     assert "s3cret" not in said
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_processes_file_a_pair_and_answer_from_it(
     postgres: Server, schema: str, settings: Settings, tmp_path: Path
 ) -> None:
