@@ -219,12 +219,7 @@ def _said(message: ChatMessage) -> Message:
         text = _LEADING_MENTION.sub("", text)  # the address on the letter is not part of it
     role: Role = "assistant" if message.author.is_self else "user"
     return Message(
-        role=role,
-        text=text,
-        at=message.at,
-        author_id=message.author.id,
-        attachments=message.attachments,
-        id=message.id,
+        role=role, text=text, at=message.at, author_id=message.author.id, attachments=message.attachments, id=message.id
     )
 
 

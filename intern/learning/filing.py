@@ -69,7 +69,7 @@ class Filer:
         `choose` gets the pair without withdrawn messages. It is not called if nothing is left of the pair, or if the
         pair waits for review or has a final decision. Raises ModelUnavailableError while the model is away.
         """
-        known = await run_sync(self._known_topic, pair)
+        known = await run_sync(self.knowledge.topic_of_conversation, pair.conversation_id)
         if known is not None:
             return flow.Topic(name=known)
         decided = self.knowledge.of(pair.qa_id)
@@ -78,7 +78,7 @@ class Filer:
             return flow.Skip(reason="it is not to be filed now")
         left = self.left_of(pair)
         if left is None:
-            return flow.Skip(reason="its question or its answer was withdrawn")
+            return flow.Skip(reason=_WITHDRAWN)
         if isinstance(decided, records.Approved) and decided.topic is not None:
             return flow.Topic(name=decided.topic)
         try:
@@ -105,7 +105,7 @@ class Filer:
         decided = await change(partial(self._decided, pair))
         if decided is not None:
             return decided
-        known = await run_sync(self._known_topic, pair)
+        known = await run_sync(self.knowledge.topic_of_conversation, pair.conversation_id)
         topic = known or (choice.name if isinstance(choice, flow.Topic) else None)
         if topic is None or isinstance(choice, classifying.GivenUp):
             return await change(partial(self._set_aside, pair, choice))
@@ -164,10 +164,6 @@ class Filer:
             counts = {"asked": len(set(asked)), "removed": len(removable)}
             _log.warning("topic_removals_refused", qa_id=pair.qa_id, topic_name=topic, **counts)
         return removable
-
-    def _known_topic(self, pair: records.CapturedPair) -> TopicName | None:
-        places = self.knowledge.of_conversation(pair.conversation_id)
-        return places[-1][0] if places else None
 
     def _fuller(self, pair: records.CapturedPair) -> QAId | None:
         """Return the newest pair of the same conversation; None if it is this one."""

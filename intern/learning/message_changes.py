@@ -98,8 +98,8 @@ class Meanwhile:
     def captured_now(self, request: CaptureRequest) -> CaptureRequest | None:
         """Return the current version of the capture; None once its question or its answer is gone."""
         messages = self.now(request.messages)
-        kinds = {message.author.type for message in messages}
-        return structs.replace(request, messages=messages) if kinds == _authors(request) else None
+        is_whole = {each.author.type for each in messages} == {each.author.type for each in request.messages}
+        return structs.replace(request, messages=messages) if is_whole else None
 
     def deleted_of(self, messages: Sequence[ChatMessage]) -> tuple[MessageId, ...]:
         """Return the deleted ones of these messages."""
@@ -231,10 +231,6 @@ class MessageChanges:
 
 def _place(request: CaptureRequest, message: ChatMessage) -> _Place:
     return _Place(request.conversation_id, request.guild_id, request.channel_id, message.author.type)
-
-
-def _authors(request: CaptureRequest) -> set[AuthorType]:
-    return {message.author.type for message in request.messages}
 
 
 class _SpentError(Exception):

@@ -32,17 +32,7 @@ from intern.core.log import get_logger
 from intern.core.messages import Image
 from intern.core.text.masking import whole
 from intern.learning.classifying import Choice, choose_topic
-from intern.learning.draft import (
-    EPOCH,
-    Chosen,
-    Classified,
-    Finished,
-    Journal,
-    in_order,
-    is_held_back,
-    opened,
-    planned,
-)
+from intern.learning.draft import EPOCH, Chosen, Classified, Finished, Journal, in_order, is_held_back, opened, planned
 from intern.learning.filing import Filer, Tally
 from intern.learning.prompts import LearningOptions, block_of
 from intern.models.prompt import InT, Model, OutT, Prompt

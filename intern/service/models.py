@@ -21,7 +21,7 @@ from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERI
 from intern.answering.replying import Wordings, load_wordings
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
-from intern.core.ids import QAId, TopicName
+from intern.core.ids import QAId
 from intern.core.log import get_logger
 from intern.core.memory import Room
 from intern.core.records import CapturedPair, IndexEntry
@@ -385,17 +385,13 @@ class _Measured:
 
     def integrate(self, pair: CapturedPair) -> int:
         """Tokens of the call that puts it into its topic: half of the blocks come before it."""
-        topic = self._topic(pair)
+        topic = self._topics.topic_of_conversation(pair.conversation_id)
         blocks = self._topics.read(topic) if topic is not None else ()
         others = [block for block in blocks if block.conversation_id != pair.conversation_id]
         half, words = others[: len(others) // 2 + 1], prompts.text_of(pair.turns)
         shown = prompts.blocks_material(half, words, self._options.max_blocks_chars)
         given = prompts.IntegrateIn(topic=topic or "new-topic", blocks=shown, pair=self._material(pair))
         return self._tokens_of(prompts.INTEGRATE, given) + _REPLY
-
-    def _topic(self, pair: CapturedPair) -> TopicName | None:
-        places = self._topics.of_conversation(pair.conversation_id)
-        return places[-1][0] if places else None
 
     def _material(self, pair: CapturedPair) -> str:
         return prompts.block_material(prompts.block_of(pair), self._options.max_pair_chars)

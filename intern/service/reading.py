@@ -20,6 +20,7 @@ from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, ConversationId, QAId, SourceId, TopicName
 from intern.core.text.words import topic_name
 from intern.learning.prompts import block_of, left_of
+from intern.learning.review import pair_of
 from intern.search.finding import terms_of
 from intern.service.databases import archive_of, at_rest
 from intern.service.stores import Stores
@@ -192,9 +193,7 @@ class Reading:
 
     def pair(self, qa_id: str) -> PairText:
         """One archived pair. Raises ConfigError where there is none of that id."""
-        pair = self._archive.get(QAId(qa_id))
-        if pair is None:
-            raise ConfigError(f"the archive holds no pair {qa_id[:80]!r}; `intern archive` lists their ids")
+        pair = pair_of(QAId(qa_id), self._archive)
         return PairText(pair=pair, decisions=tuple(each for each in self._knowledge.all() if _concerns(each, pair)))
 
     def awaiting(self, now: datetime) -> tuple[WaitingPair, ...]:

@@ -137,9 +137,7 @@ class Reviewing:
         seen = await self._seen(pair.qa_id, older)
         likely = (seen.topic,) if seen.is_settled and seen.topic else await self._likely(pair)
         return EditedCapture(
-            capture=seen,
-            messages=tuple(zip(left.message_ids, left.turns, strict=True)) if fits else (),
-            topics=likely,
+            capture=seen, messages=tuple(zip(left.message_ids, left.turns, strict=True)) if fits else (), topics=likely
         )
 
     def with_older(self, qa_ids: Sequence[QAId]) -> tuple[QAId, ...]:

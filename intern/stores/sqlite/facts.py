@@ -433,8 +433,7 @@ def _is_said(db: Transaction, fact_id: FactId) -> bool:
 def _end(db: Transaction, fact_id: FactId, at: datetime, why: str) -> None:
     """End the belief in a fact at that time."""
     db.run(
-        f"update facts set is_active = 0, retired_at = ?, retired_why = ? {_OF_ID}",
-        (millis(at), carried(why), fact_id),
+        f"update facts set is_active = 0, retired_at = ?, retired_why = ? {_OF_ID}", (millis(at), carried(why), fact_id)
     )
 
 

@@ -170,6 +170,11 @@ class _View(ABC):
         )
         return [(TopicName(str(name)), QAId(str(qa_id))) for name, qa_id in rows]
 
+    def topic_of_conversation(self, conversation_id: ConversationId) -> TopicName | None:
+        """Return the topic with a conversation's newest block; None where there is none."""
+        places = self.of_conversation(conversation_id)
+        return places[-1][0] if places else None
+
     def _places(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
         times = as_json(_micros(time) for time in times_of(qa_ids))
         if times == "[]":

@@ -217,13 +217,7 @@ class SqliteSearchStore(Documents):
         return await self._look(work)
 
     async def by_vector(
-        self,
-        vector: bytes,
-        model: str,
-        wanted: SearchFilter,
-        limit: int,
-        *,
-        also: Collection[SourceId] = (),
+        self, vector: bytes, model: str, wanted: SearchFilter, limit: int, *, also: Collection[SourceId] = ()
     ) -> tuple[Scored, ...]:
         """Return the sources whose best document is most like a vector of this model, best first; then those of `also`.
 
