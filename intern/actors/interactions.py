@@ -128,16 +128,13 @@ class InteractionWorker:
         for n, part in enumerate(answer.parts):
             buttons = answer.buttons if n == last else ()
             act = partial(self._say, interaction, part, first=n == 0, buttons=buttons)
-            await self._persistently(act, TRIES, "interaction_delayed")
+            await _persistently(act, islice(self.backoff(), TRIES - 1), "interaction_delayed")
 
     async def _say(self, interaction: Interaction, text: str, *, first: bool, buttons: Sequence[Button] = ()) -> None:
         # The original response to a button is the message that holds it: never write over that.
         instead = first and not isinstance(interaction, ButtonPressed)
         speak = self.responses.reply if instead else self.responses.follow_up
         await speak(interaction.interaction, text, buttons=buttons)
-
-    async def _persistently(self, act: Callable[[], Awaitable[None]], tries: int, event: str) -> None:
-        await _persistently(act, islice(self.backoff(), tries - 1), event)
 
 
 async def register_commands(register: Callable[[], Awaitable[None]], backoff: Backoff = exponential_backoff) -> None:

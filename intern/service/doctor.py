@@ -54,12 +54,6 @@ def _model(settings: Settings) -> Finding:
     return good("a model is chosen")
 
 
-def _prices(settings: Settings) -> Iterator[Finding]:
-    """Whether each model that is asked has one, where any has."""
-    for table in settings.without_price:
-        yield note(NO_PRICE.format(table))
-
-
 _QUESTION: Final = GateIn(question="How do I reset my password?", history="", addressed=True)
 _RETRIES: Final = 1
 _LOADING: Final = "loading model"
@@ -340,7 +334,8 @@ async def examine(settings: Settings, clock: Clock | None = None) -> Report:
     found = await audience.look(settings.discord) if settings.discord.token else None
     asked = [*await ask_endpoints(settings), *await _engine(settings)]
     times = await _clock(settings, clock or SystemClock())
-    here = [_model(settings), *asked, *_prices(settings), *times, *await run_sync(folder_findings, settings)]
+    unpriced = [note(NO_PRICE.format(table)) for table in settings.without_price]
+    here = [_model(settings), *asked, *unpriced, *times, *await run_sync(folder_findings, settings)]
     if found is None:
         invite, mend = "", "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml"
         # Last: what is damaged is worse than what is not set up yet.

@@ -74,15 +74,11 @@ def _lines(found: Shown) -> Iterator[str]:
     yield f"addresses of documents: {found.sources}{_of(found.most_sources)}"
     yield f"spent today: {found.tokens_today} tokens, {found.cost_today:.4f}{_of(found.cost_per_day)}"
     for section, values in found.community.chosen.items():
-        yield from (f"{section}.{key} = {_toml(value)}" for key, value in values.items())
+        yield from (f"{section}.{key} = {msgspec.json.encode(value).decode()}" for key, value in values.items())
 
 
 def _of(limit: float) -> str:
     return f" of {limit:g}" if limit else ""
-
-
-def _toml(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 @community.command("set")
