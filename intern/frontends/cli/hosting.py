@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from intern.core.errors import ConfigError
-from intern.frontends.cli.options import Listing, json_option, run_work, settings_of_folder
+from intern.frontends.cli.options import Listing, asked, json_option, settings_of_folder
 from intern.frontends.cli.output import say, show, show_each, show_json, show_result
 from intern.frontends.words import minute
 
@@ -36,11 +36,7 @@ def _ask(ask: Callable[[Registry], Awaitable[T]]) -> T:
     settings = settings_of_folder()
     from intern.service.communities import open_registry
 
-    async def work() -> T:
-        async with open_registry(settings) as registry:
-            return await ask(registry)
-
-    return run_work(work)
+    return asked(open_registry(settings), ask)
 
 
 @community.command("list")

@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from intern.service.intern import Intern
     from intern.service.reading import Reading
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value on stdout.")
@@ -74,7 +76,8 @@ def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fals
     if name := _community():
         from intern.service.communities import open_registry
 
-        settings = run_work(_settings_of_community, open_registry, settings, name)
+        check_folder(settings)
+        settings = asked(open_registry(settings), lambda registry: registry.settings(name))
     elif settings.hosting.enabled and (command := _root().invoked_subcommand) not in OF_NONE:
         raise ConfigError(
             f"this process hosts many communities: name one, as in `intern --community NAME {command}`; "
@@ -101,13 +104,6 @@ def _community() -> str | None:
 
 def _root() -> click.Context:
     return click.get_current_context().find_root()
-
-
-async def _settings_of_community(opened: Callable[..., Any], settings: Settings, name: str) -> Settings:
-    check_folder(settings)
-    async with opened(settings) as registry:
-        found: Settings = await registry.settings(name)
-        return found
 
 
 def in_folder(folder: str) -> dict[str, dict[str, object]]:
@@ -209,8 +205,14 @@ def ask_folder(ask: Callable[[Intern], Awaitable[T]], settings: Settings | None 
     settings = settings or settings_of_folder()
     from intern.service.intern import open_intern
 
+    return asked(open_intern(settings), ask)
+
+
+def asked(opened: AbstractAsyncContextManager[S], ask: Callable[[S], Awaitable[T]]) -> T:
+    """Open a service, ask it, and close it."""
+
     async def work() -> T:
-        async with open_intern(settings) as intern:
-            return await ask(intern)
+        async with opened as service:
+            return await ask(service)
 
     return run_work(work)
