@@ -16,7 +16,8 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from io import BytesIO
@@ -231,11 +232,8 @@ class Archive:
 
     def _block(self, week: str, start: int, length: int) -> bytes:
         with self._opened(week) as file:
-            try:
-                file.seek(start)
-                return file.read(length)
-            except OSError as error:
-                raise unreadable(self._dir / week, error) from error
+            file.seek(start)
+            return file.read(length)
 
     def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
         # An import puts years into one week, so the file is read again rather than held in memory.
@@ -273,15 +271,14 @@ class Archive:
 
     def _scan(self, week: str) -> Iterator[blocks.Placed | blocks.BlockWarning]:
         with self._opened(week) as file:
-            try:
-                yield from blocks.scan_archive(file, file=week)
-            except OSError as error:
-                raise unreadable(self._dir / week, error) from error
+            yield from blocks.scan_archive(file, file=week)
 
-    def _opened(self, week: str) -> BinaryIO:
+    @contextmanager
+    def _opened(self, week: str) -> Generator[BinaryIO]:
         path = self._dir / week
         try:
-            return path.open("rb")
+            with path.open("rb") as file:
+                yield file
         except OSError as error:
             raise unreadable(path, error) from error
 

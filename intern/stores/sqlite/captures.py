@@ -5,7 +5,8 @@ The files have the same bytes as on disk, so all that reads an archive reads thi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -40,9 +41,10 @@ class StoredArchive(Archive):
         weeks = "select distinct week from captures where community = :community order by week"
         return [str(week) for (week,) in self._found(weeks)]
 
-    def _opened(self, week: str) -> BinaryIO:
+    @contextmanager
+    def _opened(self, week: str) -> Generator[BinaryIO]:
         blocks = "select block from captures where community = :community and week = ? order by start"
-        return BytesIO(b"".join(map(_bytes, self._found(blocks, week))))
+        yield BytesIO(b"".join(map(_bytes, self._found(blocks, week))))
 
     def _block(self, week: str, start: int, length: int) -> bytes:
         block = "select block from captures where community = :community and week = ? and start = ?"
