@@ -23,7 +23,6 @@ from tests.simulation.seeds import chosen, further
 
 SEEDS = 30
 MORE = 60
-ON_SERVER = 10
 MANY = 300
 LENGTH = int(os.environ.get("SIMULATION_LENGTH", "22"))  # things that happen
 _IN_A_GROUP = 10
@@ -70,16 +69,20 @@ def test_in_more_lives_the_laws_hold_too(first: int, tmp_path: Path) -> None:
 
 @pytest.mark.rest
 @pytest.mark.timeout(600)
-def test_on_postgresql_the_laws_hold_too(postgres: Server, tmp_path: Path) -> None:
-    for seed in chosen("SIMULATION_SEEDS", range(ON_SERVER)):
+@pytest.mark.parametrize("group", range(SEEDS // _IN_A_GROUP))
+def test_on_postgresql_the_laws_hold_too(group: int, postgres: Server, tmp_path: Path) -> None:
+    for seed in chosen("SIMULATION_SEEDS", range(SEEDS))[group :: SEEDS // _IN_A_GROUP]:
         with postgres.emptied() as schema:
             check(seed, tmp_path / str(seed), url=postgres.url(schema))
 
 
 @pytest.mark.rest
 @pytest.mark.timeout(600)
-def test_while_processes_take_over_from_one_another_the_laws_hold_too(postgres: Server, tmp_path: Path) -> None:
-    for seed in chosen("SIMULATION_SEEDS", range(ON_SERVER)):
+@pytest.mark.parametrize("group", range(SEEDS // _IN_A_GROUP))
+def test_while_processes_take_over_from_one_another_the_laws_hold_too(
+    group: int, postgres: Server, tmp_path: Path
+) -> None:
+    for seed in chosen("SIMULATION_SEEDS", range(SEEDS))[group :: SEEDS // _IN_A_GROUP]:
         with postgres.emptied() as schema:
             check(seed, tmp_path / str(seed), url=prepare(postgres, schema), kind=Cell)
 
