@@ -126,7 +126,8 @@ class Sharding(NamedTuple):
     only: Collection[int] | None
     """The shards that this process serves; None: an even share."""
     hold: Callable[[int], object]
-    release: Callable[[int], Coroutine[Any, Any, object]]
+    release: Callable[[int], Coroutine[Any, Any, bool]]
+    """Ends the connection of a shard; returns whether Discord had welcomed it."""
     share: Callable[[float], object]
     """Takes this process's part of all shards, whenever it changes."""
 
@@ -231,10 +232,10 @@ class Hosting:
         """Close the communities of a shard calmly, for another process will take it."""
         assert self._sharding is not None
         self._leaving[shard] = self._on(shard)
-        await self._sharding.release(shard)
         # Nothing is heard of the shard meanwhile. What is given up is done by the process that takes it.
-        with move_on_after(LEAVE_SECONDS):
-            await self._drop(*self._leaving[shard])
+        if await self._sharding.release(shard):
+            with move_on_after(LEAVE_SECONDS):
+                await self._drop(*self._leaving[shard])
         await self._drop(*self._leaving[shard], at_once=True)
         self._fenced.pop(shard, None)
         del self._leaving[shard]

@@ -6,7 +6,7 @@ up a lease by its own clock before the server ends it, also where the machine sl
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -36,15 +36,16 @@ class Steps(NamedTuple):
     hand_over: tuple[int, ...]
 
 
-def next_steps(standing: Standing, mine: Collection[int], *, shards: int, only: Collection[int] | None) -> Steps:
+def next_steps(standing: Standing, mine: Sequence[int], *, shards: int, only: Collection[int] | None) -> Steps:
     """Decide which free shards to take, and which of one's own to hand over.
 
     An even share is that of all processes, rounded up. With `only`, the process serves these shards and no others.
+    `mine` is in the order of taking: the last ones, for which nothing is connected yet, are handed over first.
     """
     if only is not None:
         return Steps(tuple(shard for shard in standing.free if shard in only), ())
     share = -(-shards // max(1, standing.members))
-    return Steps(standing.free[: max(0, share - len(mine))], tuple(sorted(mine)[share:]))
+    return Steps(standing.free[: max(0, share - len(mine))], tuple(mine[share:]))
 
 
 class _Held:

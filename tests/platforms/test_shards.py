@@ -152,13 +152,15 @@ async def test_a_shard_is_held_and_let_go_while_others_go_on() -> None:
             hikari.hold(0)
             await ears.until(begun=2)
             assert hikari.is_open
-            await hikari.release(1)
+            assert await hikari.release(1)
             await two.say(1, "unheard")
             await two.say(0, "heard")
             await ears.until(texts=1)
             assert hikari.is_open
             await two.discord.until(lambda: len(two.discord.gateway.sessions) == 1)
             # It may come back, with a session of its own.
+            hikari.hold(1)
+            assert not await hikari.release(1), "it was not welcomed yet"
             hikari.hold(1)
             await ears.until(begun=3)
             await two.say(1, "heard again")
@@ -230,6 +232,7 @@ async def test_turns_reach_across_processes() -> None:
                 raise KnowledgeError("the database is away")
             async with self.locks[bucket]:
                 yield
+                await asyncio.sleep(_TURN)
 
     with fail_after(10):
         async with town() as two, AsyncExitStack() as stack:

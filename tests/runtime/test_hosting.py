@@ -50,6 +50,7 @@ class Block:
         self.clock = HandClock()
         self.town = town or Town(self.clock, team={"mira"})
         self.held: list[int] = []
+        self.is_welcomed = True
         self.shares: list[float] = []
         self.heard: dict[str, list[flow.GatewayEvent]] = {}
         self.settings: dict[str, Settings] = {}
@@ -82,8 +83,9 @@ class Block:
                     stop.set()
 
     async def _shared_out(self, db: Any) -> Sharding:
-        async def release(shard: int) -> None:
+        async def release(shard: int) -> bool:
             self.held.remove(shard)
+            return self.is_welcomed
 
         store = LeaseStore(db)
         return Sharding(store, await store.join(4), None, self.held.append, release, self.shares.append)
@@ -467,15 +469,16 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
 
 
 @pytest.mark.rest
+@pytest.mark.parametrize(("is_welcomed", "seconds"), [(True, 0.1), (False, 1_000)])
 async def test_a_shard_is_handed_over_though_an_answer_takes_its_time(
-    tmp_path: Path, postgres: Schemas, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, postgres: Schemas, monkeypatch: pytest.MonkeyPatch, *, is_welcomed: bool, seconds: float
 ) -> None:
-    monkeypatch.setattr(hosting, "LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(hosting, "LEAVE_SECONDS", seconds)
     monkeypatch.setattr(pipeline, "SHUTDOWN_SECONDS", 1_000)
     with postgres.emptied() as schema:
         url, town = postgres.url(schema), Town(HandClock())
         one, other = (Block(tmp_path / name, url=url, town=town) for name in ("one", "other"))
-        one.answered = Event()
+        one.answered, one.is_welcomed = Event(), is_welcomed
         async with one.up():
             await one.until(lambda: len(one.held) == 4)
             _, place = one.joined("A server")

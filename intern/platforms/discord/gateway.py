@@ -111,10 +111,10 @@ class HikariDiscord(HikariRest):
         """Begin to hold a shard: its events are delivered as soon as it is connected."""
         self.shards.hold(shard)
 
-    async def release(self, shard: int) -> None:
-        """End the connection of a shard; from now on nothing of it is delivered."""
+    async def release(self, shard: int) -> bool:
+        """End the connection of a shard; from now on nothing of it is delivered. Return whether it was welcomed."""
         self._forget_sessions(shard)
-        await self.shards.release(shard)
+        return await self.shards.release(shard)
 
     def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
         """Tell each request that ended, with what it raises, and each connection after the first, however it came back.

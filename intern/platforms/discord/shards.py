@@ -335,9 +335,13 @@ class Shards:
         held.task = asyncio.create_task(self._stay_connected(shard, held), name=f"discord: gateway {shard}")
         held.task.add_done_callback(self._ended)
 
-    async def release(self, *shards: int) -> None:
-        """End the connections of these shards. From now on nothing of them is taken."""
-        ends = [held.task for shard in shards if (held := self._held.pop(shard, None)) and held.task]
+    async def release(self, *shards: int) -> bool:
+        """End the connections of these shards. From now on nothing of them is taken.
+
+        Return whether Discord had welcomed one of them.
+        """
+        released = [held for shard in shards if (held := self._held.pop(shard, None))]
+        ends = [held.task for held in released if held.task]
         for task in ends:
             task.cancel()
         self._look_ready()
@@ -346,6 +350,7 @@ class Shards:
                 await asyncio.wait(ends)
             if scope.cancelled_caught:
                 _log.warning("discord_close_timed_out", seconds=GOODBYE_SECONDS)
+        return any(held.welcomed for held in released)
 
     async def close(self) -> None:
         """End every connection."""
