@@ -104,7 +104,7 @@ async def hosting_on_discord(
             checks=HealthChecks(host.db, host.lock, clock=clock, is_open=is_open, elsewhere=advised),
             clock=clock,
             shards=lambda: hikari.shards.held,
-            shard_count=lambda: hikari.shard_count,
+            shard_count=lambda: hikari.shards.count,
         )
         parts = partial(parts_of, beside=_counted(beside, view)) if beside else parts_of
         hosting = Hosting(host, settings, platform, serve=serve, register=register, share_out=share_out, parts=parts)
@@ -133,7 +133,7 @@ async def _shared_out(store: LeaseStore, settings: Settings, hikari: HikariDisco
         host.shared.share(max(part, 1 / agreed))
 
     only = chosen.ids if isinstance(chosen, ShardChoice) else None
-    return Sharding(store, agreed, only, hikari.hold, hikari.release, share)
+    return Sharding(store, agreed, only, hikari.shards.hold, hikari.release, share)
 
 
 def _counted(beside: Beside, view: Hosted) -> Beside:

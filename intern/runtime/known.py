@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import wraps
 from math import inf
-from typing import Final
+from types import CoroutineType
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from anyio import CancelScope, Event, current_time, sleep_forever
 from msgspec.structs import replace
@@ -15,11 +17,14 @@ from intern.chat.platform import ChatPlatform, Deliver, Requested
 from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.errors import ChatRefusedError
-from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, RoleId, position_of
+from intern.core.ids import FIRST, ChannelId, GuildId, MessageId, Position, position_of
 from intern.core.log import get_logger
-from intern.core.messages import Button, Channel, ChatMessage, Lookups, MemberRoles, Page
+from intern.core.messages import Channel, MemberRoles
 from intern.settings.communities import Community
 from intern.stores.sqlite.chat import StoredCheckpoints
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _log = get_logger(__name__)
 
@@ -160,6 +165,20 @@ def guild_of(event: flow.GatewayEvent) -> GuildId | None:
             return event.interaction.guild_id
 
 
+def _of_own_channels(
+    method: Callable[Concatenate[ChatPlatform, ChannelId, P], Awaitable[R]],
+) -> Callable[Concatenate[CommunityChat, ChannelId, P], CoroutineType[Any, Any, R]]:
+    """Do as the platform does. Raises ChatRefusedError for the channel of another community."""
+
+    @wraps(method)
+    async def done(self: CommunityChat, channel_id: ChannelId, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        await self.channel(channel_id)
+        result: R = await getattr(self._chat, method.__name__)(channel_id, *args, **kwargs)
+        return result
+
+    return cast("Callable[Concatenate[CommunityChat, ChannelId, P], CoroutineType[Any, Any, R]]", done)
+
+
 class CommunityChat:
     """The part of a platform that one community may see: its own servers. It refuses the channels of all others."""
 
@@ -209,62 +228,13 @@ class CommunityChat:
             raise ChatRefusedError(f"channel {channel_id} belongs to no server of this community")
         return channel
 
-    async def message(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.message(channel_id, message_id)
-
-    async def look_up(self, channel_id: ChannelId, message_id: MessageId) -> ChatMessage | None:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.look_up(channel_id, message_id)
-
-    async def before(
-        self, channel_id: ChannelId, message_id: MessageId | None, limit: int, *, lookups: Lookups | None = None
-    ) -> Sequence[ChatMessage]:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.before(channel_id, message_id, limit, lookups=lookups)
-
-    async def after(self, channel_id: ChannelId, message_id: MessageId, limit: int) -> Sequence[ChatMessage]:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.after(channel_id, message_id, limit)
-
-    async def page(self, channel_id: ChannelId, after: MessageId, limit: int) -> Page:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.page(channel_id, after, limit)
-
-    async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[flow.ChannelSeen]:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.archived_since(channel_id, after)
-
-    async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str) -> ChannelId:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.start_thread(channel_id, message_id, name)
-
-    async def send(
-        self,
-        channel_id: ChannelId,
-        text: str,
-        nonce: str,
-        *,
-        buttons: Sequence[Button] = (),
-        mention_role: RoleId | None = None,
-    ) -> MessageId:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        return await self._chat.send(channel_id, text, nonce, buttons=buttons, mention_role=mention_role)
-
-    async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str) -> None:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        await self._chat.rewrite(channel_id, message_id, text)
-
-    async def typing(self, channel_id: ChannelId) -> None:
-        """As the platform does it."""
-        await self.channel(channel_id)
-        await self._chat.typing(channel_id)
+    message = _of_own_channels(ChatPlatform.message)
+    look_up = _of_own_channels(ChatPlatform.look_up)
+    before = _of_own_channels(ChatPlatform.before)
+    after = _of_own_channels(ChatPlatform.after)
+    page = _of_own_channels(ChatPlatform.page)
+    archived_since = _of_own_channels(ChatPlatform.archived_since)
+    start_thread = _of_own_channels(ChatPlatform.start_thread)
+    send = _of_own_channels(ChatPlatform.send)
+    rewrite = _of_own_channels(ChatPlatform.rewrite)
+    typing = _of_own_channels(ChatPlatform.typing)

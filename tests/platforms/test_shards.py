@@ -105,7 +105,7 @@ async def test_each_server_speaks_on_its_shard_and_all_are_heard_as_one() -> Non
                 open_at_first = hikari.is_open
                 await hikari.wait_ready()
                 assert (open_at_first, hikari.is_open) == (False, True)
-                assert hikari.shard_count == 2
+                assert hikari.shards.count == 2
                 await ears.until(begun=2)
                 for shard in (0, 1):
                     await two.say(shard, f"on {shard}")
@@ -145,11 +145,11 @@ async def test_a_shard_is_held_and_let_go_while_others_go_on() -> None:
     with fail_after(10):
         async with town() as two, bot(two, ears, ShardChoice(ids=(0, 1), of=2), leased=True) as hikari:
             assert two.discord.gateway.identifies == []
-            hikari.hold(1)
+            hikari.shards.hold(1)
             await hikari.wait_ready()
             await ears.until(begun=1)
-            hikari.hold(0)
-            hikari.hold(0)
+            hikari.shards.hold(0)
+            hikari.shards.hold(0)
             await ears.until(begun=2)
             assert hikari.is_open
             assert await hikari.release(1)
@@ -159,9 +159,9 @@ async def test_a_shard_is_held_and_let_go_while_others_go_on() -> None:
             assert hikari.is_open
             await two.discord.until(lambda: len(two.discord.gateway.sessions) == 1)
             # It may come back, with a session of its own.
-            hikari.hold(1)
+            hikari.shards.hold(1)
             assert not await hikari.release(1), "it was not welcomed yet"
-            hikari.hold(1)
+            hikari.shards.hold(1)
             await ears.until(begun=3)
             await two.say(1, "heard again")
             await ears.until(texts=2)

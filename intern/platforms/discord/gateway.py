@@ -39,7 +39,7 @@ _CHANNELS_HOSTED: Final = 100_000  # that are remembered: more than 3,000 server
 class HikariDiscord(HikariRest):
     """One bot account, connected. `async with` opens REST; the first `listen` opens the gateway.
 
-    With `leased`, `listen` holds no shard by itself: `hold` and `release` say which, at any time.
+    With `leased`, `listen` holds no shard by itself: `shards.hold` and `release` say which, at any time.
     Leaving the block closes both, however long hikari would go on trying.
     Raises ConfigError at once where the options cannot work.
     """
@@ -101,15 +101,6 @@ class HikariDiscord(HikariRest):
     def advice(self) -> str:
         """What the operator should change about the shards; empty where nothing."""
         return more_shards(self.shards.count, self.shards.recommended)
-
-    @property
-    def shard_count(self) -> int:
-        """How many shards the bot has in all; 0 until Discord has said how many it should have."""
-        return self.shards.count
-
-    def hold(self, shard: int) -> None:
-        """Begin to hold a shard: its events are delivered as soon as it is connected."""
-        self.shards.hold(shard)
 
     async def release(self, shard: int) -> bool:
         """End the connection of a shard; from now on nothing of it is delivered. Return whether it was welcomed."""
