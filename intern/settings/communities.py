@@ -127,5 +127,5 @@ def chosen_with(chosen: Chosen, key: str, value: str | None) -> Chosen:
     if value is None:
         tables.get(section, {}).pop(name, None)
         return {each: values for each, values in tables.items() if values}
-    lay_variable(tables, f"{PREFIX}{section}__{name}".upper(), value, key, shape())
+    lay_variable(tables, f"{PREFIX}{section}__{name}".upper(), value, repr(value[:80]), shape())
     return cast("Chosen", with_ids_as_text(tables))
