@@ -42,7 +42,10 @@ def worth_gathering(batch: Batch, place: Channel, *, answered_in_thread: bool = 
         return False
     if batch.author.type == "team_member":
         return place.is_thread or any(message.reply_to or named_by(message) for message in batch.messages)
-    return _may_call(batch) or not place.is_thread or answered_in_thread or _opens_post(batch, place)
+    if answered_in_thread or _opens_post(batch, place):
+        return True
+    aside = all(message.replies_to_other and not message.mentions_bot for message in batch.messages)
+    return not aside and (_may_call(batch) or not place.is_thread)
 
 
 def asks(

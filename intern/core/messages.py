@@ -80,6 +80,8 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     """The channel of `reply_to` where Discord names one."""
     reply_to_author: UserId | None = None
     """Who wrote `reply_to`, where the payload tells."""
+    replies_to_other: bool = False
+    """The payload tells that neither its author nor intern wrote `reply_to`."""
     attachments: tuple[Attachment, ...] = ()
     mentions_bot: bool = False
     """It mentions intern by `@name`; a reply's automatic ping does not count."""

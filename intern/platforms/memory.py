@@ -176,16 +176,18 @@ class Sandbox(MemoryHistory):
         """Write, in `general` unless a channel or thread is given. `@intern` in the text is a mention."""
         place = self._channels[channel_id or self.general]
         replied = found_in(self._messages[place.id], reply_to) if reply_to else None
+        author = self.author(author) if isinstance(author, str) else author
         message = ChatMessage(
             id=message_id or MessageId(self._next_id()),
             guild_id=place.guild_id,
             channel_id=place.id,
-            author=self.author(author) if isinstance(author, str) else author,
+            author=author,
             text=text,
             at=self._clock.now(),
             reply_to=reply_to,
             reply_to_channel=place.id if reply_to else None,
             reply_to_author=replied.author.id if replied else None,
+            replies_to_other=replied is not None and not replied.author.is_self and replied.author.id != author.id,
             attachments=tuple(attachments),
             mentions_bot=self._mentions(text),
             mentioned_staff=self._staff(text),

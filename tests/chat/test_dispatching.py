@@ -221,10 +221,12 @@ async def test_an_askers_words_join_the_capture_though_discord_was_away_at_the_f
 
 async def test_a_member_costs_no_reading_where_the_team_did_not_speak_lately() -> None:
     stage = Stage()
-    assert await stage.goes(stage.sandbox.say("bob", "Morning")) == ["answer"]
+    morning = stage.sandbox.say("bob", "Morning")
+    assert await stage.goes(morning) == ["answer"]
     stage.clock.turn(hours=1)
     before = stage.sandbox.calls["before"]
     assert await stage.goes(stage.sandbox.say("alice", "How?")) == ["answer"]
+    assert await stage.goes(stage.sandbox.say("alice", "Good morning", reply_to=morning.id)) == []
     assert stage.sandbox.calls["before"] == before
 
 
@@ -292,7 +294,7 @@ async def test_who_called_the_bot_while_it_was_away_is_owed_a_word_for_a_day() -
     stage.clock.turn(days=1)
     assert await stage.goes(mention) == ["too old!"]
     assert await stage.goes(reply) == ["too old!"]
-    assert await stage.goes(to_another) == ["too old"]
+    assert await stage.goes(to_another) == []
     stage.clock.turn(seconds=1)
     assert await stage.goes(mention) == ["too old"]
     assert await stage.goes(reply) == ["too old"]

@@ -33,8 +33,13 @@ def place(kind: ChannelKind = "channel") -> Channel:
     return Channel(id=ChannelId("700"), guild_id=GUILD, kind=kind, parent_id=parent)
 
 
-def batch(author: Author, *lines: str, guild_id: GuildId | None = GUILD, first_id: int = 900) -> Batch:
-    """A line is `plain`, `mention`, or the name of whom it replies to (`GONE`: nobody knows)."""
+def batch(
+    author: Author, *lines: str, guild_id: GuildId | None = GUILD, first_id: int = 900, told: bool = False
+) -> Batch:
+    """A line is `plain`, `mention`, or the name of whom it replies to (`GONE`: nobody knows).
+
+    `told`: the payloads name whom they reply to.
+    """
     messages = tuple(
         ChatMessage(
             id=MessageId(str(first_id + n)),
@@ -44,6 +49,7 @@ def batch(author: Author, *lines: str, guild_id: GuildId | None = GUILD, first_i
             text="…",
             at=NOON,
             reply_to=None if line in {PLAIN, MENTION} else MessageId(f"to-{line}"),
+            replies_to_other=told and line in WRITERS and WRITERS[line] not in {author, BOT},
             mentions_bot=line == MENTION,
         )
         for n, line in enumerate(lines)
@@ -101,8 +107,8 @@ def facts(*, asked: bool = False) -> Gathered:
     ],
 )
 def test_in_a_channel(author: Author, lines: list[str], goes_to: Route) -> None:
-    said = batch(author, *lines)
-    assert route(said, place(), facts()) == goes_to
+    for told in (False, True):
+        assert route(batch(author, *lines, told=told), place(), facts()) == goes_to
 
 
 @pytest.mark.parametrize("kind", ["thread", "post"])
@@ -126,8 +132,9 @@ def test_in_a_channel(author: Author, lines: list[str], goes_to: Route) -> None:
 def test_in_a_thread(
     kind: ChannelKind, author: Author, lines: list[str], *, asked: bool, answered: bool, goes_to: Route
 ) -> None:
-    said = batch(author, *lines)
-    assert route(said, place(kind), facts(asked=asked), answered_in_thread=answered) == goes_to
+    for told in (False, True):
+        said = batch(author, *lines, told=told)
+        assert route(said, place(kind), facts(asked=asked), answered_in_thread=answered) == goes_to
 
 
 @pytest.mark.parametrize(
@@ -175,6 +182,14 @@ def test_private_messages_concern_nobody() -> None:
 )
 def test_what_can_concern_nobody_costs_no_reading(author: Author, kind: ChannelKind) -> None:
     assert not worth_gathering(batch(author, PLAIN), place(kind), answered_in_thread=False)
+
+
+@pytest.mark.parametrize("lines", [["OTHER"], ["TEAM", "OTHER_BOT"]])
+@pytest.mark.parametrize("kind", ["channel", "thread"])
+def test_replies_to_others_cost_no_reading_where_the_payload_names_them(lines: list[str], kind: ChannelKind) -> None:
+    assert not worth_gathering(batch(USER, *lines, told=True), place(kind))
+    assert worth_gathering(batch(USER, *lines, MENTION, told=True), place(kind))
+    assert worth_gathering(batch(USER, *lines, "GONE", told=True), place(kind))
 
 
 @pytest.mark.parametrize(("lines", "to_bot"), [([PLAIN], False), (["USER"], False), (["BOT"], True), ([MENTION], True)])

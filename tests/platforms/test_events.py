@@ -318,6 +318,9 @@ def test_a_reply_names_what_it_answers() -> None:
     assert message.reply_to_author is None, "it was deleted, or nobody looked it up"
     reference, replied = {"message_id": "5", "channel_id": "6"}, {"id": "5", "author": {"id": "7"}}
     assert created(type=19, message_reference=reference, referenced_message=replied).reply_to_author == "7"
+    for author, other in (("7", True), (ALICE, False), (US.bot_id, False)):
+        replied = {"id": "5", "author": {"id": author}}
+        assert created(type=19, message_reference=reference, referenced_message=replied).replies_to_other is other
     assert created(type=19, message_reference=reference, referenced_message={"author": 7}).reply_to_author is None
     assert (message.reply_to, message.reply_to_channel) == ("5", "6")
 

@@ -218,6 +218,7 @@ def message_of(
     text = raw.content or ""
     said = whole("\n".join(filter(None, (text, *_beside(raw)))))
     reference, replied = raw.reply, raw.referenced_message
+    to = replied.author.id if reference and replied and replied.author else None
     return ChatMessage(
         id=raw.id,
         guild_id=raw.guild_id,
@@ -228,7 +229,8 @@ def message_of(
         edited_at=_utc(raw.edited_timestamp),
         reply_to=reference.message_id if reference else None,
         reply_to_channel=reference.channel_id if reference and reference.message_id else None,
-        reply_to_author=replied.author.id if reference and replied and replied.author else None,
+        reply_to_author=to,
+        replies_to_other=to not in {None, raw.author.id, team.bot_id},
         attachments=tuple(_attachment(file) for file in payloads.readable(_files(raw), payloads.RawAttachment)),
         mentions_bot=_mentions(raw, text, team),
         mentioned_staff=frozenset(_mentioned_staff(raw, team, cache)),
