@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from types import TracebackType
+from traceback import walk_tb
 from typing import Any, NamedTuple, cast
 
 import jinja2
@@ -253,12 +253,10 @@ def _is_blank(node: nodes.Node) -> bool:
 def _place(error: BaseException, template: jinja2.Template) -> str:
     """Return the file and line of the innermost template frame of `error`."""
     place = f"{template.filename}"
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None:
-        found = trace.tb_frame.f_globals.get("__jinja_template__")
+    for frame, line in walk_tb(error.__traceback__):
+        found = frame.f_globals.get("__jinja_template__")
         if isinstance(found, jinja2.Template):
-            place = f"{found.filename}, line {found.get_corresponding_lineno(trace.tb_lineno)}"
-        trace = trace.tb_next
+            place = f"{found.filename}, line {found.get_corresponding_lineno(line)}"
     return place
 
 
