@@ -306,7 +306,7 @@ class Browsing:
         return replace(change, pieces=pieces, question=question)
 
     def _archived(self, qa_id: QAId | None) -> str:
-        left = qa_id and left_in(self._archive, self._knowledge, qa_id)
+        left = left_in(self._archive, self._knowledge, qa_id) if qa_id else None
         return text_of(left.turns) if left else ""
 
 

@@ -108,7 +108,7 @@ class Keyboard:
         from prompt_toolkit.layout.processors import TabsProcessor
 
         keys = KeyBindings()
-        keys.add("enter")(lambda event: event.current_buffer.validate_and_handle())
+        keys.add("enter")(_submit)
         keys.add(Keys.BracketedPaste)(self._paste)
         return PromptSession(
             multiline=True,  # a pasted block is shown as it is
@@ -124,3 +124,7 @@ class Keyboard:
         if text.strip() and not buffer.document.text_before_cursor.strip():
             self._pasted.add(text.strip().partition("\n")[0])
         buffer.insert_text(text)
+
+
+def _submit(event: KeyPressEvent) -> None:
+    event.current_buffer.validate_and_handle()
