@@ -375,6 +375,9 @@ class Hosting:
             before = set(self.communities.names)
             for each in active.values():
                 await self._take_in(each)
+            for each in ours:  # suspended, or with bad settings: that it removed the bot must be seen, too
+                if each.left_at is None and each.name not in self.communities:
+                    self._serve(each.guild_ids[0], self._settings)
             # Those that a process left in the middle of their work, such as this one's last life.
             if added := self.communities.names - before:
                 for name in added & set(await self.registry.left_open()):

@@ -214,13 +214,17 @@ async def test_an_outage_changes_nothing_and_a_removal_ends_the_community(tmp_pa
             asked = await discord.say(discord.alice, PORT)
             assert "7480" in (await discord.wait_for_answer(asked)).content
             assert [each.state for each in await hotel.hosting.registry.all()] == ["active", "left"]
-        # A removal while the process is down is seen at the next start.
+        # A removal while the process is down is seen at the next start, also of a server that is served no more.
+        third = discord.world.new_guild("Third")
         discord.world.guilds[other.id] = other
-        async with hotel.up("community", "other"):
-            pass
+        async with hotel.up("community", "other", "third") as hosting:
+            await hosting.registry.change("third", lambda each: replace(each, state="suspended"))
         del discord.world.guilds[other.id]
-        async with hotel.up("community"):
-            assert (await hotel.hosting.registry.get("other")).state == "left"
+        del discord.world.guilds[third.id]
+        async with hotel.up("community") as hosting:
+            assert (await hosting.registry.get("other")).state == "left"
+            while not (await hosting.registry.get("third")).left_at:  # noqa: ASYNC110 as in `until`
+                await anyio.sleep(0.01)
 
 
 async def test_the_page_lists_communities_and_the_metrics_name_none(tmp_path: Path, free_port: int) -> None:

@@ -76,7 +76,10 @@ def test_communities_are_listed_and_shown_with_their_limits(intern: Intern) -> N
         (("set", "other", "llm.base_url", "http://evil.test"), "llm.base_url is no setting of a community"),
         (("set", "other", "discord.team_role_ids", "['x']"), "discord.team_role_ids: must hold Discord's ids"),
         (("set", "other", "hosting.sources", "1.5"), "community other: hosting.sources: expected a whole number"),
-        (("set", "other", "hosting.sources", "many"), "intern: 'many': hosting.sources is no string, so write it as in"),
+        (
+            ("set", "other", "hosting.sources", "many"),
+            "intern: 'many': hosting.sources is no string, so write it as in",
+        ),
         (("resume", "other"), "community other is not suspended"),
         (("delete", "other"), "this erases all data of community other; make an export first"),
     ],
