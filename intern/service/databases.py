@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -59,11 +60,25 @@ async def move_database(settings: Settings, source: str, target: str) -> Moved:
                     async with one.lent(name) as of, two.lent(name) as to:
                         await of.hold()
                         await to.hold()
-                        rows += await move(of, to)
-                    undo.push_async_callback(_take_back, two.of(name))
+                        rows += await move(of, to, with_archive=is_server(target))
+                        undo.push_async_callback(_take_back, two.of(name))
+                        if name != DEFAULT_COMMUNITY and is_server(source) != is_server(target):
+                            raw = Paths(settings.data.dir / "communities" / name).raw
+                            await run_sync(_move_archive, raw, of, to if is_server(target) else None, undo)
                 await CommunityStore(two).take(known)
                 undo.pop_all()
             return Moved(rows=rows, source=one.place, target=two.place)
+
+
+def _move_archive(raw: Path, source: Database, target: Database | None, undo: AsyncExitStack) -> None:
+    """Copy the archive of a hosted community to the server, where it is rows; without a target, to its files."""
+    if target is not None:
+        StoredArchive(target).take(raw)
+    elif len(Archive(raw)):
+        raise ConfigError(f"{raw} holds an archive already; move it elsewhere first")
+    else:
+        undo.callback(shutil.rmtree, raw, ignore_errors=True)
+        StoredArchive(source).copy_to(raw)
 
 
 async def _take_back(db: Database) -> None:

@@ -220,11 +220,16 @@ class Archive:
                 " there can be; look for the pair or the decision that has it, and correct its date"
             ) from None
 
-    def copy_to(self, folder: Path) -> None:
-        """Write all week files into an empty folder. Raises KnowledgeError."""
+    def opened(self) -> Iterator[tuple[str, BinaryIO]]:
+        """Yield each week with its file, open until the next one. Raises KnowledgeError."""
         for week in self._week_files():
             with self._opened(week) as file:
-                FileLayer().write_pieces_atomically(folder / week, iter(partial(file.read, _SOME), b""))
+                yield week, file
+
+    def copy_to(self, folder: Path) -> None:
+        """Write all week files into an empty folder. Raises KnowledgeError."""
+        for week, file in self.opened():
+            FileLayer().write_pieces_atomically(folder / week, iter(partial(file.read, _SOME), b""))
 
     def _append(self, week: str, block: bytes) -> int:
         """Add a block to a week, and return where it stands."""

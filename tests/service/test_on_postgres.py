@@ -12,17 +12,21 @@ from pathlib import Path
 import pytest
 from anyio import fail_after, run_process
 from anyio.to_thread import run_sync
+from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
+from intern.core.ids import GuildId
 from intern.core.records import CapturedPair
 from intern.learning.forgetting import Forget
+from intern.platforms.discord.options import HostingOptions
+from intern.service.communities import open_registry
 from intern.service.databases import move_database
 from intern.service.intern import open_intern
 from intern.service.local_checks import folder_findings
 from intern.service.status import sources_of, status_of
 from intern.service.stores import back_up
-from intern.settings.loading import Settings
+from intern.settings.loading import Paths, Settings
 from tests import samples
 from tests.engines import Server
 from tests.service.chatting import ALICE, MAYA, Town
@@ -123,6 +127,41 @@ async def test_moved_to_the_server_and_back_a_database_exports_the_same(settings
         assert await exported(on_file, tmp_path / "third") == first
         with pytest.raises(ConfigError, match="holds communities already"):
             await move_database(settings, str(tmp_path / "old.db"), url)
+
+
+async def test_a_move_takes_the_archives_of_hosted_communities_to_the_server_and_back(
+    settings: Settings, tmp_path: Path
+) -> None:
+    url, file, hosting = settings.data.url.reveal(), str(settings.paths.database), HostingOptions(enabled=True)
+    there = replace(settings, hosting=hosting)
+    on_file = replace(settings_in(settings.data.dir), hosting=hosting)
+    with fail_after(60):
+        async with open_registry(on_file) as registry:
+            await registry._store.join(GuildId("7"), "Rust")
+            here = await registry.settings("rust")
+        async with open_intern(here) as intern:
+            await intern.capture(samples.capture(QUESTION, ANSWER))
+        kept = weeks(here.paths.raw)
+        await move_database(settings, file, url)
+        async with open_registry(there) as registry:
+            await registry.export("rust", tmp_path / "copy")
+            async with open_intern(await registry.settings("rust")) as intern:
+                assert await intern.capture(samples.capture(QUESTION, ANSWER)) is None
+        assert weeks(Paths(tmp_path / "copy").raw) == kept
+        settings.paths.database.rename(tmp_path / "old.db")
+        with pytest.raises(ConfigError, match="raw holds an archive already; move it"):
+            await move_database(settings, url, file)
+        here.paths.raw.rename(tmp_path / "old")
+        await move_database(settings, url, file)
+        assert weeks(here.paths.raw) == kept
+        async with open_intern(here) as intern:
+            assert await intern.capture(samples.capture(QUESTION, ANSWER)) is None
+
+
+def weeks(folder: Path) -> dict[str, bytes]:
+    found = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert found
+    return found
 
 
 async def exported(settings: Settings, folder: Path) -> dict[str, bytes]:

@@ -63,14 +63,22 @@ class StoredArchive(Archive):
 
         return self._write(work)
 
+    def take(self, folder: Path) -> None:
+        """Take in the week files of a folder, as they are; rows of the same weeks go. Raises KnowledgeError."""
+        for week, file in Archive(folder).opened():
+            self._put(week, file, frozenset())
+
     def _rewrite(self, week: str, doomed: frozenset[str]) -> None:
         with self._opened(week) as file:
-            left = [piece.data for piece in without_messages(file, doomed) if piece.data]
+            self._put(week, file, doomed)
+
+    def _put(self, week: str, file: BinaryIO, doomed: frozenset[str]) -> None:
+        pieces = [piece.data for piece in without_messages(file, doomed) if piece.data]
 
         def work(db: Transaction) -> None:
             db.run("delete from captures where community = :community and week = ?", (week,))
             start = 0
-            for data in left:
+            for data in pieces:
                 db.run(_ADD, (week, start, data))
                 start += len(data)
 

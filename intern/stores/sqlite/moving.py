@@ -19,6 +19,7 @@ _SOME = 500
 """Rows that are held at a time."""
 
 _NOT_MOVED = frozenset({"identities"})  # a search file is of one database, and of no copy of it
+_ARCHIVE = "captures"
 
 
 class _Table(NamedTuple):
@@ -32,12 +33,12 @@ class _Table(NamedTuple):
     """The column that names another row of the same table."""
 
 
-async def move(source: Database, target: Database) -> int:
-    """Copy all rows of the community, in one transaction, and return how many.
+async def move(source: Database, target: Database, *, with_archive: bool = True) -> int:
+    """Copy all rows of the community, with those of its archive or without, in one transaction; return how many.
 
     Raises ConfigError where the target has rows of the community, and KnowledgeError.
     """
-    tables = await run_sync(_tables)
+    tables = await run_sync(partial(_tables, _NOT_MOVED if with_archive else _NOT_MOVED | {_ARCHIVE}))
 
     def work(to: Transaction) -> int:
         for table in tables:
