@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from intern.actors.events import ASKED
 from intern.core.clock import Clock, SystemClock
-from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
+from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, PageRefusedError
 from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.service.databases import open_database
@@ -29,6 +29,7 @@ from intern.service.intern import open_intern
 from intern.service.stores import vector_copy_of, write_whole
 from intern.settings.communities import Chosen, Community, chosen_with, settings_of
 from intern.settings.loading import Settings
+from intern.sources.addresses import Policy
 from intern.stores.database import Database
 from intern.stores.files import FolderLock
 from intern.stores.sqlite.communities import KEPT_FOR, CommunityStore, Registered
@@ -67,6 +68,13 @@ def community_of(known: Registered) -> Community:
 
 def _links(known: Registered) -> Sequence[str]:
     return cast("Sequence[str]", known.chosen.get("kb", {}).get("links", ()))
+
+
+def _check(address: str) -> None:
+    try:
+        Policy().url(address)
+    except PageRefusedError as error:  # without the address, which may hold a password
+        raise ConfigError(f"an address of documents cannot be read: {error}") from error
 
 
 class Registry:
@@ -114,10 +122,12 @@ class Registry:
         """Replace what a community chose by what `work` makes of it, if it works with the process's settings."""
 
         def changed(known: Registered) -> Registered:
-            had = len(_links(known))
-            known = replace(known, chosen=work(known.chosen))
-            most = settings_of(community_of(known), self._settings).hosting.sources
-            if most and len(_links(known)) > max(most, had):
+            had, known = _links(known), replace(known, chosen=work(known.chosen))
+            most, links = settings_of(community_of(known), self._settings).hosting.sources, _links(known)
+            for each in links:
+                if each not in had:
+                    _check(each)
+            if most and len(links) > max(most, len(had)):
                 raise ConfigError(f"a community may have {most} addresses of documents; remove one first")
             return known
 

@@ -11,7 +11,7 @@ from intern.answering.replying import Wordings
 from intern.chat.phrases import ENGLISH, in_language
 from intern.chat.platform import Outlet
 from intern.core.clock import Clock
-from intern.core.errors import ChatError, ConfigError, PageRefusedError
+from intern.core.errors import ChatError, ConfigError
 from intern.core.flow import GuildJoined, ServerCommand, SetupCommand, Wanted
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
@@ -20,7 +20,6 @@ from intern.service.communities import Registry
 from intern.service.status import Status, sources_of, status_of
 from intern.settings.communities import Chosen
 from intern.settings.loading import Settings
-from intern.sources.addresses import Policy
 
 _log = get_logger(__name__)
 
@@ -36,10 +35,8 @@ _MODES: Final = {
 class ServerSetup:
     """Carries out the commands for the server of one community. Calling it does so, and returns the reply."""
 
-    def __init__(self, registry: Registry, community: str, clock: Clock, policy: Policy | None = None) -> None:
-        """`policy` says which addresses may be read."""
+    def __init__(self, registry: Registry, community: str, clock: Clock) -> None:
         self._registry, self._name, self._clock = registry, community, clock
-        self._policy = policy or Policy()
 
     async def __call__(self, command: ServerCommand) -> str:
         """Do it for a member who may. Raises KnowledgeError."""
@@ -59,39 +56,32 @@ class ServerSetup:
             return "Nothing was changed. The team cannot be everyone: then there would be no member to answer."
         try:
             if wanted != Wanted():
-                await self._registry.choose(self._name, lambda chosen: self._changed(chosen, wanted))
+                await self._registry.choose(self._name, lambda chosen: _changed(chosen, wanted))
         except ConfigError as error:
             return f"Nothing was changed. {error}"
         settings = await self._registry.settings(self._name)
         return "\n".join([*_chosen(settings), *_missing(settings)])
 
-    def _changed(self, chosen: Chosen, wanted: Wanted) -> Chosen:
-        """Return what a server chose, with what is wanted. Raises ConfigError."""
-        tables: dict[str, dict[str, Any]] = {section: dict(values) for section, values in chosen.items()}
-        discord, kb = tables.setdefault("discord", {}), tables.setdefault("kb", {})
-        _move(discord, "team_role_ids", add=wanted.team_role, remove=wanted.remove_team_role)
-        if wanted.channel and not wanted.mode:
-            raise ConfigError("A channel needs a mode: name both `channel` and `mode`.")
-        if wanted.channel:
-            rules = [rule for rule in discord.get("channels", ()) if rule["id"] != wanted.channel]
-            own = [] if wanted.mode == "default" else [{"id": wanted.channel, "mode": wanted.mode}]
-            discord["channels"] = [*rules, *own]
-        elif wanted.mode and wanted.mode != "default":
-            discord["default_mode"] = wanted.mode
-        if wanted.document:
-            self._check(wanted.document)
-        _move(kb, "links", add=wanted.document or None, remove=wanted.remove_document or None)
-        if wanted.language:
-            discord["language"] = wanted.language
-        if wanted.review is not None:
-            kb["review"] = wanted.review
-        return {section: values for section, values in tables.items() if values}
 
-    def _check(self, address: str) -> None:
-        try:
-            self._policy.url(address)
-        except PageRefusedError as error:
-            raise ConfigError(f"This address cannot be read: {error}.") from error
+def _changed(chosen: Chosen, wanted: Wanted) -> Chosen:
+    """Return what a server chose, with what is wanted. Raises ConfigError."""
+    tables: dict[str, dict[str, Any]] = {section: dict(values) for section, values in chosen.items()}
+    discord, kb = tables.setdefault("discord", {}), tables.setdefault("kb", {})
+    _move(discord, "team_role_ids", add=wanted.team_role, remove=wanted.remove_team_role)
+    if wanted.channel and not wanted.mode:
+        raise ConfigError("A channel needs a mode: name both `channel` and `mode`.")
+    if wanted.channel:
+        rules = [rule for rule in discord.get("channels", ()) if rule["id"] != wanted.channel]
+        own = [] if wanted.mode == "default" else [{"id": wanted.channel, "mode": wanted.mode}]
+        discord["channels"] = [*rules, *own]
+    elif wanted.mode and wanted.mode != "default":
+        discord["default_mode"] = wanted.mode
+    _move(kb, "links", add=wanted.document or None, remove=wanted.remove_document or None)
+    if wanted.language:
+        discord["language"] = wanted.language
+    if wanted.review is not None:
+        kb["review"] = wanted.review
+    return {section: values for section, values in tables.items() if values}
 
 
 def _move(table: dict[str, Any], key: str, *, add: str | None, remove: str | None) -> None:

@@ -80,6 +80,10 @@ def test_communities_are_listed_and_shown_with_their_limits(intern: Intern) -> N
             ("set", "other", "hosting.sources", "many"),
             "intern: 'many': hosting.sources is no string, so write it as in",
         ),
+        (
+            ("set", "other", "kb.links", '["http://10.0.0.1/"]'),
+            "cannot be read: 10.0.0.1 is no public",
+        ),
         (("resume", "other"), "community other is not suspended"),
         (("delete", "other"), "this erases all data of community other; make an export first"),
     ],
