@@ -278,9 +278,10 @@ class Communities:
         _log.log(level, "community_failed", error=type(error).__name__, reason=str(error), again_in_seconds=pause)
 
     def _note_roles(self) -> None:
-        """Give each community the roles that were learned on its servers."""
+        """Give each open community the roles that were learned on its servers."""
         for each in self._chat.noted_roles():
-            if known := self._of.get(each.guild_id):
+            # A closed one would keep those of all who write where it may not listen.
+            if (known := self._of.get(each.guild_id)) and known.is_open:
                 known.noted[each.guild_id, each.user_id] = each
 
 

@@ -18,7 +18,8 @@ from intern.chat.checkpoints import Checkpoints
 from intern.chat.platform import ChatPlatform
 from intern.core import flow
 from intern.core.errors import ChatRefusedError, ConfigError, KnowledgeError
-from intern.core.ids import GuildId, MessageId, position_of
+from intern.core.ids import GuildId, MessageId, RoleId, UserId, position_of
+from intern.core.messages import MemberRoles
 from intern.runtime.communities import Communities
 from intern.settings.communities import Community, chosen_with, settings_of
 from intern.settings.loading import load_settings
@@ -334,6 +335,19 @@ async def test_a_community_sees_no_channel_of_another() -> None:
         for look in looks:
             with pytest.raises(ChatRefusedError, match="no server of this community"):
                 await look()
+
+
+async def test_only_open_communities_keep_the_roles_that_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    street = Street()
+    one, here = await street.add("one")
+    other, _ = await street.add("other")
+    learned = [MemberRoles(guild_id, UserId("7"), (RoleId("8"),)) for guild_id in (one, other)]
+    monkeypatch.setattr(street.town, "noted_roles", lambda: learned)
+    async with street.at_work():
+        street.town.say("bob", "Hello?", channel_id=here)
+        await street.until(lambda: bool(street.texts("one")))
+        assert [*street.chats["one"].noted_roles()] == learned[:1]
+        assert not street.communities._known["other"].noted
 
 
 def test_a_community_chooses_its_settings_over_those_of_the_process(tmp_path: Any) -> None:
