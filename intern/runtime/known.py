@@ -39,7 +39,7 @@ class Known:
     stands: StoredCheckpoints
     sessions: dict[GuildId, flow.SessionStarted] = field(default_factory=dict[GuildId, flow.SessionStarted])
     newest: dict[ChannelId, MessageId] = field(default_factory=dict[ChannelId, MessageId])
-    """Messages that came after their server's session began."""
+    """Messages that came after their server's session began, in channels that it told of."""
     waiting: list[flow.GatewayEvent] = field(default_factory=list[flow.GatewayEvent])
     """Events that came before the community could take them."""
     noted: dict[tuple[GuildId, str], MemberRoles] = field(default_factory=dict[tuple[GuildId, str], MemberRoles])
@@ -128,7 +128,7 @@ class Known:
             case flow.SessionStarted():
                 self.sessions[event.guild_id] = event
                 self.newest = {}
-            case flow.MessageCreated(message=message):
+            case flow.MessageCreated(message=message) if self._channel(message.guild_id, message.channel_id):
                 self.newest[message.channel_id] = message.id
             case _:
                 pass

@@ -350,6 +350,17 @@ async def test_only_open_communities_keep_the_roles_that_are_learned(monkeypatch
         assert not street.communities._known["other"].noted
 
 
+async def test_a_community_remembers_no_message_of_threads_that_its_session_did_not_tell_of() -> None:
+    street = Street()
+    guild_id, here = await street.add("one")
+    async with street.at_work():
+        thread = street.town.add_channel_on(guild_id, "a thread")
+        for n, place in enumerate((here, thread)):
+            street.town.say("bob", f"Hello {n}?", channel_id=place)
+        await street.until(lambda: len(street.texts("one")) == 2)
+        assert [*street.communities._known["one"].newest] == [here]
+
+
 def test_a_community_chooses_its_settings_over_those_of_the_process(tmp_path: Any) -> None:
     defaults = load_settings(
         environ={},
