@@ -1,4 +1,4 @@
-"""Both engines are held to the contract of databases; with `make test`, PostgreSQL to a small part of it."""
+"""Both engines are held to the contract of databases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class TestSqlite(DatabaseContract):
         return partial(Database.open, tmp_path / "intern.db")
 
 
-@pytest.mark.rest
 class TestPostgres(DatabaseContract):
     @pytest.fixture
     def opening(self, postgres: Server) -> Generator[Opening]:

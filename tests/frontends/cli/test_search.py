@@ -176,7 +176,6 @@ def test_nuggets_are_listed_by_status_and_age_as_answers_draw_on_them(intern: In
     assert best["source_id"] == "nugget:known"
 
 
-@pytest.mark.rest
 @pytest.mark.skipif(not installed(), reason="needs the extra: embeddings")
 def test_with_vectors_what_nobody_wrote_of_is_not_found(intern: Intern, sources: Path) -> None:
     (sources / "car.md").write_text("# Cars\n\nWhat to do when the car will not start.\n")

@@ -27,7 +27,7 @@ from tests.at_work import settings_in
 from tests.frontends.http.test_server import form_token
 from tests.service.writers import writer_in
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
@@ -79,6 +79,7 @@ async def test_it_files_what_is_approved_and_holds_the_folder_no_longer_than_tha
         assert (await client.get("/readyz")).json()["ready"] is True
 
 
+@pytest.mark.rest
 async def test_a_bot_that_holds_the_folder_does_what_is_approved_and_the_page_sees_its_news(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, kb={"review": True})
     async with browsed(settings) as client, writer_in(settings) as bot, create_task_group() as tg:
