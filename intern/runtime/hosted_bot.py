@@ -108,7 +108,7 @@ async def hosting_on_discord(
         )
         parts = partial(parts_of, beside=_counted(beside, view)) if beside else parts_of
         hosting = Hosting(host, settings, platform, serve=serve, register=register, share_out=share_out, parts=parts)
-        view.work = hosting.communities.work
+        view.work = hosting.work
         await hosting.begin()
         if beside:
             counters = beside.counters

@@ -6,7 +6,7 @@ look at the database for all communities.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -162,6 +162,7 @@ class Hosting:
         self._fenced: dict[int, Database] = {}
         self._leaving: dict[int, list[str]] = {}  # shards that are handed over, with what is closed for that
         self._ours: frozenset[str] = frozenset()
+        self._refused: dict[str, str] = {}  # why the settings of a community do not work
         self._revision: object = None
         self._erases_at = 0.0
         self._chat = platform.chat
@@ -172,6 +173,10 @@ class Hosting:
         self._sessions: dict[GuildId, flow.SessionStarted] = {}
         self._waiting: dict[GuildId, list[flow.GatewayEvent]] = {}
         self._written, self._private = create_memory_object_stream[ChatMessage](_MOST_PRIVATE)
+
+    def work(self) -> Mapping[str, str]:
+        """Return what each community does: `open`, `closed`, or why it fails or is refused."""
+        return {**self.communities.work(), **self._refused}
 
     async def begin(self) -> None:
         """Know all communities that are active. Raises KnowledgeError."""
@@ -372,7 +377,7 @@ class Hosting:
             self._ours = frozenset(each.name for each in ours)
             active = {each.name: each for each in ours if each.state == "active"}
             await self._drop(*(self.communities.names - active.keys()))
-            before = set(self.communities.names)
+            before, self._refused = set(self.communities.names), {}
             for each in active.values():
                 await self._take_in(each)
             for each in ours:  # suspended, or with bad settings: that it removed the bot must be seen, too
@@ -405,6 +410,7 @@ class Hosting:
             settings = settings_of(community, self._settings)
         except ConfigError as error:
             _log.error("community_refused", community=name, reason=str(error))
+            self._refused[name] = str(error)
             await self._drop(name)
             return
         for guild_id in community.guild_ids:

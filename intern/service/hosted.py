@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from intern import __version__
 from intern.core.clock import Clock
-from intern.core.ids import GuildId
 from intern.service.monitoring import Gauge, Health, HealthChecks
 from intern.service.running import Running
 from intern.stores.sqlite.communities import Registered
@@ -21,16 +20,10 @@ from intern.stores.sqlite.communities import Registered
 class HostedCommunity(Struct, frozen=True, kw_only=True):
     """One community."""
 
-    name: str
-    title: str
-    guild_ids: tuple[GuildId, ...]
-    state: str
-    """`active`, `suspended` or `left`."""
+    known: Registered
     work: str
     """`open`, `closed` or `failing` in this process; `elsewhere` where it is not hosted here."""
     failure: str
-    since: datetime
-    """When it joined; or left, if it did."""
 
 
 class HostedView(Struct, frozen=True, kw_only=True):
@@ -72,7 +65,7 @@ class Hosted:
         """Return the data of the page."""
         work = self.work()
         communities = tuple(_shown(each, work.get(each.name)) for each in await self.registered())
-        numbers = Counter(each.state for each in communities) + Counter(each.work for each in communities)
+        numbers = Counter(each.known.state for each in communities) + Counter(each.work for each in communities)
         return HostedView(
             version=__version__,
             since=self._began,
@@ -116,12 +109,4 @@ def _kind(work: str) -> str:
 
 def _shown(registered: Registered, work: str | None) -> HostedCommunity:
     kind = "elsewhere" if work is None else _kind(work)
-    return HostedCommunity(
-        name=registered.name,
-        title=registered.title,
-        guild_ids=registered.guild_ids,
-        state=registered.state,
-        work=kind,
-        failure=work or "" if kind == "failing" else "",
-        since=registered.left_at or registered.joined_at,
-    )
+    return HostedCommunity(known=registered, work=kind, failure=work or "" if kind == "failing" else "")

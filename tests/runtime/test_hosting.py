@@ -354,6 +354,9 @@ async def test_changed_settings_hold_from_then_on_and_bad_ones_stop_that_communi
         await registry.change("one", lambda each: replace(each, chosen={"kb": {"review": "sometimes"}}))
         await block.until(lambda: block.at_work_now == ["other"])
         assert [*block.hosting.communities.names] == ["other"]
+        assert "kb.review: expected true or false" in block.hosting.work()["one"]
+        await registry.change("one", lambda each: replace(each, chosen={}))
+        await block.until(lambda: block.hosting.work().get("one") == "closed")
 
 
 async def test_the_page_without_a_bot_lists_the_communities(tmp_path: Path) -> None:
@@ -371,7 +374,8 @@ async def test_the_page_without_a_bot_lists_the_communities(tmp_path: Path) -> N
 
     with fail_after(10):
         await run_page(block._defaults, serving, stop=stop)
-    assert [(each.name, each.state, each.work) for each in shown[0].communities] == [("one", "active", "elsewhere")]
+    [found] = shown[0].communities
+    assert (found.known.name, found.known.state, found.work) == ("one", "active", "elsewhere")
 
 
 async def test_a_waiting_job_opens_its_community_and_wakes_its_worker(
