@@ -219,6 +219,24 @@ async def test_two_hundred_communities_of_a_shard_need_a_handful_of_connections(
 
 
 @pytest.mark.rest
+async def test_a_lease_is_renewed_while_communities_use_all_connections(on_server: PostgresCell) -> None:
+    gates = [Gate() for _ in range(12)]  # of which four can write and four can read at a time
+    async with on_server.leased() as (one, _, db), anyio.create_task_group() as tg:
+        for n, gate in enumerate(gates):
+            own = db.of(f"community-{n}")
+            tg.start_soon(own.read if n % 2 else own.write, gate.hold)
+        while sum(gate.reached.is_set() for gate in gates) < 8:
+            await anyio.lowlevel.checkpoint()
+        with fail_after(4):
+            assert (await one.beat(1)).held == {0: 1}
+            async with one.turn(0):
+                pass
+        assert not all(gate.reached.is_set() for gate in gates), "some wait for a connection"
+        for gate in gates:
+            gate.opened.set()
+
+
+@pytest.mark.rest
 async def test_no_process_holds_a_community_beside_those_with_leases(on_server: PostgresCell) -> None:
     async with on_server.leased() as (one, _, _):
         other = on_server.databases[1]

@@ -196,6 +196,12 @@ class Database(database.Database):
         other._lease = lease  # noqa: SLF001 - the same class
         return other
 
+    def apart(self) -> Self:
+        """Return the same database; its calls do not wait for those of others, which may be many and slow."""
+        other = copy(self)
+        other._readers, other._writers = CapacityLimiter(1), CapacityLimiter(1)  # noqa: SLF001 - the same class
+        return other
+
     async def hold(self, *, beside_leases: bool = False) -> None:
         async with self._turns[self.community]:
             if self.community in self._held:

@@ -124,8 +124,9 @@ class LeaseStore:
         self._plain = db
         # A process that starts again is another one.
         self._holder = holder or f"{PROCESS} {token_hex(4)}"
-        # Each has its own turns to write: a process that is paused within a heartbeat delays no other one.
-        self._db = db.of(f"{_COMMUNITY} {self._holder}")
+        # Each has its own turns to write: a process that is paused within a heartbeat delays no other one. And no
+        # heartbeat is late because communities read and write much.
+        self._db = db.apart().of(f"{_COMMUNITY} {self._holder}")
         self.seconds = seconds
 
     def fenced(self, lease: Lease) -> Database:
