@@ -140,7 +140,10 @@ class EndpointDouble:
             await runner.cleanup()
 
     async def _completions(self, http: web.Request) -> web.StreamResponse:
-        body: dict[str, Any] = await http.json()
+        try:
+            body: dict[str, Any] = await http.json()
+        except ConnectionResetError:  # the client was killed
+            return web.Response()
         request = Request(prompt_of(body), body, dict(http.headers))
         self.requests.append(request)
         assert http.transport is not None
