@@ -127,6 +127,7 @@ class LeaseStore:
         # Each has its own turns to write: a process that is paused within a heartbeat delays no other one. And no
         # heartbeat is late because communities read and write much.
         self._db = db.apart().of(f"{_COMMUNITY} {self._holder}")
+        self._turns = db.apart().of(f"{_COMMUNITY} {self._holder} turns")
         self.seconds = seconds
 
     def fenced(self, lease: Lease) -> Database:
@@ -196,11 +197,11 @@ class LeaseStore:
 
         It is left when Discord has welcomed the shard; then the next turn begins 5 seconds later.
         """
-        while (free_in := await self._db.write(partial(_claim, bucket))) > 0:  # noqa: ASYNC110 other processes tell us nothing
+        while (free_in := await self._turns.write(partial(_claim, bucket))) > 0:  # noqa: ASYNC110 other processes tell us nothing
             # The turn before ends sooner than announced, once its shard is welcomed.
             await sleep(max(_LOOK_SECONDS, free_in - (_CONNECTING_SECONDS - _BETWEEN_SECONDS)))
         yield
-        await self._db.run(
+        await self._turns.run(
             "update identify_turns set free_at = clock_timestamp() + make_interval(secs => ?) where bucket = ?",
             (_BETWEEN_SECONDS, bucket),
         )
