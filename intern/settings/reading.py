@@ -314,6 +314,6 @@ def _toml_value(key: str, value: str, place: str) -> Any:
     if parsed.keys() != {"value"}:
         raise ConfigError(
             f"{place}: {key} is no string, so write it as in intern.toml: "
-            'a number, true or false, or a list like ["1", "2"]'
+            'a number, true or false, a list like ["1", "2"], or a table like { ids = [0], of = 2 }'
         )
     return parsed["value"]
