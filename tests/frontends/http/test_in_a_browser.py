@@ -130,13 +130,14 @@ _DEAD = """() => [...document.querySelectorAll("main :is(a, button, select, inpu
     .map(each => each.outerHTML.slice(0, 100))"""
 
 
+@pytest.mark.timeout(300)  # half a minute alone on a core
 @pytest.mark.parametrize("width", [360, 768, 1920])
 async def test_every_page_fits_its_window_has_no_barrier_and_complains_of_nothing(
     browser: Browser, tmp_path: Path, width: int
 ) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     async with (
-        site(tmp_path, past=True, patience=180) as made,
+        site(tmp_path, past=True, patience=280) as made,
         opened(browser, made, width=width, missing=("/nowhere",)) as page,
     ):
         for path in [*await shown_pages(page), "/nowhere"]:
