@@ -48,8 +48,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-ALL = "INTERN_KILL_MOMENTS" in os.environ  # as in make soak-kills
-SEVENTH, EIGHTY_FOURTH = 7, 84  # the steps that make test-all and make test look at
+_OFTEN = 84  # each eighty-fourth step is looked at in make test, the others in make test-all
 
 
 class Watched(FileLayer):
@@ -241,12 +240,11 @@ def _acts() -> list[Act]:
 async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_can_go_on(
     server: Schemas | None, tmp_path: Path, *, rest: bool
 ) -> None:
-    if server and rest and not ALL:
+    if server and rest and "INTERN_KILL_MOMENTS" not in os.environ:
         pytest.skip("on PostgreSQL some of the steps are enough, unless INTERN_KILL_MOMENTS is set")
 
     def looked_at(step: int) -> bool:
-        """Those of make test, or others."""
-        return (step % EIGHTY_FOURTH == 0) != rest and (not rest or ALL or step % SEVENTH == 0)
+        return (step % _OFTEN == 0) != rest
 
     clock = HandClock(position_of(MessageId("1467356551315456000")).time)
     acts = _acts()
@@ -259,7 +257,7 @@ async def test_killed_before_any_step_it_has_lost_nothing_doubled_nothing_and_ca
     assert {type(act) for act in acts} == {Taught, Deleted, Forgotten, Asked}
     assert any(isinstance(decision, Moved) for decision in decisions)
     assert life.steps > 600
-    assert len(life.left) >= life.steps // EIGHTY_FOURTH
+    assert len(life.left) >= life.steps // _OFTEN
     for left in life.left:
         with fail_after(30), server.filled(left.rows) if server and left.rows else nullcontext("") as copy:
             found = await _faults_after(left, _settings(left.folder, server.url(copy) if server else ""), clock)
