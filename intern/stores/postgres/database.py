@@ -43,7 +43,7 @@ from intern.stores.sqlite.database import empty
 T = TypeVar("T")
 
 # Transactions are short; a server has 100 connections by default, for all of its clients.
-_CONNECTIONS = 4
+_CONNECTIONS = 4  # to read, and as many to write
 
 # A conflict is over when the other transaction ended, which takes milliseconds.
 _ATTEMPTS = 5
@@ -402,7 +402,7 @@ class Database(database.Database):
         return None
 
     def _release(self, connection: Connection) -> None:
-        if len(self._idle) < _CONNECTIONS:
+        if len(self._idle) < 2 * _CONNECTIONS:  # those of readers and of writers: to connect costs the server a process
             self._idle.append(connection)
         else:  # threads that `look` may be more
             connection.close()
