@@ -25,7 +25,7 @@ test: .venv/installed-dev ## format, lint, pyright, import contract, and the tes
 
 parts-of-test: lint imports unit pyright
 
-test-all: .venv/installed-dev ## all that make test leaves out: mypy, types of the tests, trio, more seeds and kills, packaging, browser (ten minutes)
+test-all: .venv/installed-dev ## all that make test leaves out: mypy, types of the tests, trio, more seeds and kills, packaging, browser (a quarter of an hour)
 	@began=$$(date +%s); $(MAKE) --no-print-directory -j2 parts-of-all; ended=$$?; \
 		echo "make test-all: $$(($$(date +%s) - began)) s"; exit $$ended
 

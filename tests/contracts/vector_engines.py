@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
@@ -154,6 +155,15 @@ def serving(double: QdrantDouble) -> Generator[str]:
             thread.join()
 
 
+def _free_port() -> int:
+    """Find a port that no outgoing connection is given (Linux gives them from 32768 on) while the server is down."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_768):
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 class ChromaServer:
     """A real Chroma on a socket, as `chroma run` starts it."""
 
@@ -161,9 +171,7 @@ class ChromaServer:
         if find_spec("chromadb_rust_bindings") is None:
             pytest.skip("needs Chroma: pip install --no-deps chromadb")
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -8,6 +8,7 @@ less than hikari's own types do.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -486,6 +487,6 @@ def _said(what: str, error: hikari.HTTPResponseError) -> str:
 
 
 def _log_late(what: str, call: asyncio.Task[Any]) -> None:
-    """Log the end of a call whose caller gave up."""
+    """Log the end of a call whose caller gave up, as for each answer that is ready while its channel shows typing."""
     failed = "cancelled" if call.cancelled() else type(call.exception()).__name__ if call.exception() else None
-    _log.info("discord_call_ended_unwatched", call=what, failed=failed)
+    _log.log(logging.INFO if failed else logging.DEBUG, "discord_call_ended_unwatched", call=what, failed=failed)
