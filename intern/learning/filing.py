@@ -39,7 +39,7 @@ T = TypeVar("T")
 Choose = Callable[[records.CapturedPair], Awaitable[flow.Topic | flow.Skip]]
 # A topic that the model could not split is not tried again until it has grown by this factor.
 _GROWTH = 1.25
-_WITHDRAWN = "its question or its answer was withdrawn"
+WITHDRAWN = "its question or its answer was withdrawn"
 _AS_ARCHIVED = "a message was withdrawn or forgotten, so an edit of it counts no more"
 
 
@@ -78,7 +78,7 @@ class Filer:
             return flow.Skip(reason="it is not to be filed now")
         left = self.left_of(pair)
         if left is None:
-            return flow.Skip(reason=_WITHDRAWN)
+            return flow.Skip(reason=WITHDRAWN)
         if isinstance(decided, records.Approved) and decided.topic is not None:
             return flow.Topic(name=decided.topic)
         try:
@@ -239,7 +239,7 @@ class Filer:
         """Remove the pair and its older versions, because nothing is left of it."""
         self._retire(pair, change)
         change.say(_log, "qa_pair_removed", qa_id=pair.qa_id)
-        return _settle(change, records.Removed(qa_id=pair.qa_id, reason=_WITHDRAWN, at=self.clock.now()))
+        return _settle(change, records.Removed(qa_id=pair.qa_id, reason=WITHDRAWN, at=self.clock.now()))
 
     def _set_aside(
         self, pair: records.CapturedPair, choice: classifying.Choice, change: Change
@@ -317,7 +317,7 @@ def take_out(
         library.remove(doomed)
         if library is not drafted:
             reason = (
-                "its question or its answer was forgotten" if isinstance(decision, records.Forgotten) else _WITHDRAWN
+                "its question or its answer was forgotten" if isinstance(decision, records.Forgotten) else WITHDRAWN
             )
             change.decide(*(records.Removed(qa_id=qa_id, reason=reason, at=decision.at) for qa_id in doomed))
     return Cleared(decision, tuple(topics))

@@ -33,7 +33,7 @@ from intern.core.messages import Image
 from intern.core.text.masking import whole
 from intern.learning.classifying import Choice, choose_topic
 from intern.learning.draft import EPOCH, Chosen, Classified, Finished, Journal, in_order, is_held_back, opened, planned
-from intern.learning.filing import Filer, Tally
+from intern.learning.filing import WITHDRAWN, Filer, Tally
 from intern.learning.prompts import LearningOptions, block_of
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import metered
@@ -323,8 +323,7 @@ class Regeneration:
             if isinstance(self._draft.of(qa_id), records.Filed | records.Moved) and draft.topic_of(qa_id) is None:
                 pair = self.archive.get(qa_id)
                 if pair is not None and self._filer.left_of(pair) is None:
-                    reason = "its question or its answer was withdrawn"
-                    removed.append(records.Removed(qa_id=qa_id, reason=reason, at=self.clock.now()))
+                    removed.append(records.Removed(qa_id=qa_id, reason=WITHDRAWN, at=self.clock.now()))
         draft.decide(*removed)
         return removed
 

@@ -172,8 +172,8 @@ class Reading:
         removed = removed_from(name, self._knowledge, self._archive)
         if not blocks and not removed:
             raise ConfigError(f"there is no topic {name}; `intern topics` lists them")
-        description = topic_line(name, self._knowledge, self._index).description
-        return TopicText(name=name, description=description, blocks=blocks, removed=removed)
+        entry = self._index.get(topic_id(name))
+        return TopicText(name=name, description=entry.description if entry else "", blocks=blocks, removed=removed)
 
     def history(self, label: str) -> tuple[records.PairDecision, ...]:
         """All that was decided about the pairs of a topic, oldest first. Raises ConfigError as `topic` does."""

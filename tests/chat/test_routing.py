@@ -36,9 +36,9 @@ def place(kind: ChannelKind = "channel") -> Channel:
 def batch(
     author: Author, *lines: str, guild_id: GuildId | None = GUILD, first_id: int = 900, told: bool = False
 ) -> Batch:
-    """A line is `plain`, `mention`, or the name of whom it replies to (`GONE`: nobody knows).
+    """A line is `plain`, `mention`, or the name of an author it replies to (`GONE`: an unknown one).
 
-    `told`: the payloads name whom they reply to.
+    `told`: the payloads name the authors that they reply to.
     """
     messages = tuple(
         ChatMessage(

@@ -221,7 +221,7 @@ async def test_two_hundred_communities_of_a_shard_need_a_handful_of_connections(
 
 @pytest.mark.rest
 async def test_a_lease_is_renewed_while_communities_use_all_connections(on_server: PostgresCell) -> None:
-    gates = [Gate() for _ in range(12)]  # of which four can write and four can read at a time
+    gates = [Gate() for _ in range(12)]  # at most four write and four read at a time
     async with on_server.leased() as (one, _, db), anyio.create_task_group() as tg:
         for n, gate in enumerate(gates):
             own = db.of(f"community-{n}")
@@ -284,7 +284,7 @@ async def test_processes_identify_one_after_another(on_server: PostgresCell, mon
     one, two = on_server.of("one"), on_server.of("two")
 
     async def waits_for(bucket: int) -> float:
-        """How long it waits, and the time that passes meanwhile by itself."""
+        """Return the seconds from `began` until the turn: those it slept, and those that passed in fact."""
         waited.clear()
         async with two.turn(bucket):
             return sum(waited) + time.monotonic() - began

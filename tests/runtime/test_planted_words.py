@@ -24,7 +24,7 @@ from intern.core.ids import MessageId
 from intern.core.messages import AIResult, Image
 from intern.core.records import Filed
 from intern.core.text.masking import Secret
-from intern.facts.prompts import ExtractIn, ExtractOut, FactOut, NuggetOut
+from intern.facts.prompts import ExtractIn, ExtractOut
 from intern.frontends.http.server import metrics_of
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.runtime.bot import _NoCommands, _NoImages
@@ -45,6 +45,7 @@ from intern.stores.sqlite.database import SqliteTransaction
 from intern.stores.sqlite.facts import FactFilter
 from tests import samples
 from tests.at_work import Watching
+from tests.facts.test_distilling import fact, nugget
 from tests.fakes import HandClock
 from tests.town import Town
 
@@ -72,27 +73,8 @@ def learned(given: ExtractIn) -> Any:
     """Make a nugget and a fact of a conversation that has a planted word."""
     if PLANTED[2] not in given.transcript:
         return ExtractOut(nuggets=(), facts=())
-    nugget = NuggetOut(
-        topic=PLANTED[1],
-        topic_summary=f"How to reset the {PLANTED[1]}.",
-        detailed_analysis=f"{PLANTED[2]} --reset resets it.",
-        status="FACT",
-        keywords=(PLANTED[1],),
-        source_message_ids=("m1",),
-    )
-    fact = FactOut(
-        category="technical",
-        content=f"The {PLANTED[1]} is reset by {PLANTED[2]}.",
-        summary=f"{PLANTED[1]}: reset",
-        visibility="shared",
-        confidence=1,
-        sentiment="neutral",
-        duplicate_of="",
-        supersedes="",
-        note="",
-        source_message_ids=("m2",),
-    )
-    return ExtractOut(nuggets=(nugget,), facts=(fact,))
+    answer = f"The {PLANTED[1]} is reset by {PLANTED[2]}."
+    return ExtractOut(nuggets=(nugget(answer),), facts=(fact(answer),))
 
 
 class Two:

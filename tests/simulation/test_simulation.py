@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -82,9 +83,13 @@ def test_on_postgresql_the_laws_hold_too(group: int, postgres: Server, tmp_path:
 def test_while_processes_take_over_from_one_another_the_laws_hold_too(
     group: int, postgres: Server, tmp_path: Path
 ) -> None:
-    for seed in chosen("SIMULATION_SEEDS", range(SEEDS))[group :: SEEDS // _IN_A_GROUP]:
+    check_with_leases(chosen("SIMULATION_SEEDS", range(SEEDS))[group :: SEEDS // _IN_A_GROUP], postgres, tmp_path)
+
+
+def check_with_leases(seeds: Sequence[int], postgres: Server, folder: Path) -> None:
+    for seed in seeds:
         with postgres.emptied() as schema:
-            check(seed, tmp_path / str(seed), url=prepare(postgres, schema), kind=Cell)
+            check(seed, folder / str(seed), url=prepare(postgres, schema), kind=Cell)
 
 
 _WITH_LEASES = chosen("SIMULATION_SEEDS", range(MANY))
@@ -94,9 +99,7 @@ _WITH_LEASES = chosen("SIMULATION_SEEDS", range(MANY))
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("group", range(-(-len(_WITH_LEASES) // _IN_A_GROUP)))
 def test_in_many_lives_with_leases_the_laws_hold_too(group: int, postgres: Server, tmp_path: Path) -> None:
-    for seed in _WITH_LEASES[group * _IN_A_GROUP :][:_IN_A_GROUP]:
-        with postgres.emptied() as schema:
-            check(seed, tmp_path / str(seed), url=prepare(postgres, schema), kind=Cell)
+    check_with_leases(_WITH_LEASES[group * _IN_A_GROUP :][:_IN_A_GROUP], postgres, tmp_path)
 
 
 @pytest.mark.long
