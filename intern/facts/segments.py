@@ -68,6 +68,7 @@ _UNSPACED = (
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _LETTER = rf"[^\W_{_UNSPACED}]"
+_UNSPACED_SIGN = re.compile(rf"[{_UNSPACED}]")
 # Discord does not show these characters, so they can split a name.
 _MARKDOWN = "*~|`\\"
 _TELLING_APART = 3  # letters; shorter names are not looked for between such characters
@@ -175,7 +176,7 @@ def _by_name(name: str) -> str:
     return f"name {name.casefold()}"
 
 
-def _mentioned(text: str, called: re.Pattern[str] | None) -> list[tuple[int, str, bool]]:
+def _mentioned(text: str, called: _Words | None) -> list[tuple[int, str, bool]]:
     """Find who is addressed, in order: where, by what, and whether that is an id.
 
     `called` finds known names, also of several words.
@@ -227,7 +228,9 @@ def _forms(name: str, *, whole: bool) -> Iterator[str]:
             yield form
 
 
-def _replaced(pattern: re.Pattern[str], left: Callable[[re.Match[str]], str], text: str, without: str = "") -> str:
+def _replaced(
+    pattern: re.Pattern[str] | _Words, left: Callable[[re.Match[str]], str], text: str, without: str = ""
+) -> str:
     """Replace the matches in the text's normalised look; keep the rest as it was written."""
     look: Look = look_of(text, without)
     parts, at = list[str](), 0
@@ -238,21 +241,38 @@ def _replaced(pattern: re.Pattern[str], left: Callable[[re.Match[str]], str], te
     return "".join((*parts, text[at:])) if parts else text
 
 
-def _searched(names: Iterable[str]) -> re.Pattern[str] | None:
-    """Compile a pattern that finds names by their look: in any case, except names that are also words."""
+def _searched(names: Iterable[str]) -> _Words | None:
+    """Make a pattern that finds names by their look: in any case, except names that are also words."""
     written = {one_line(look_of(each).text) for each in names}
     written = {each for each in written if any(map(str.isalnum, each))}
     strict = {each for each in written if len(each) <= _SHORTEST or each.casefold() in STOP_WORDS}
     return _any_of(_alternatives(written - strict), _alternatives(strict))
 
 
-def _any_of(loose: str, strict: str) -> re.Pattern[str] | None:
-    """Compile a pattern that matches whole words, the `loose` ones in any case."""
+def _any_of(loose: str, strict: str) -> _Words | None:
+    """Make a pattern that matches whole words, the `loose` ones in any case."""
     found = "|".join(filter(None, (f"(?i:{loose})" if loose else "", f"(?:{strict})" if strict else "")))
-    # An underscore inside a word is part of it (`max_size`); at its edge it is not (`_max_`).
-    begins = rf"(?:(?<!{_LETTER})(?<!{_LETTER}_)@?|(?=[{_UNSPACED}]))"
-    ends = rf"(?:(?<=[{_UNSPACED}])|(?!_?{_LETTER}))"
-    return re.compile(rf"{begins}(?:{found}){ends}") if found else None
+    return _Words(found) if found else None
+
+
+class _Words:
+    """A pattern of whole words.
+
+    Python takes 20 ms to compile the ranges of all unspaced scripts, so a text without them is matched without them.
+    """
+
+    def __init__(self, found: str) -> None:
+        self._found = found
+
+    def finditer(self, text: str) -> Iterable[re.Match[str]]:
+        """Find them as a compiled pattern does."""
+        # An underscore inside a word is part of it (`max_size`); at its edge it is not (`_max_`).
+        if _UNSPACED_SIGN.search(text) is None:
+            pattern = rf"(?<![^\W_])(?<![^\W_]_)@?(?:{self._found})(?!_?[^\W_])"
+        else:
+            begins = rf"(?:(?<!{_LETTER})(?<!{_LETTER}_)@?|(?=[{_UNSPACED}]))"
+            pattern = rf"{begins}(?:{self._found})(?:(?<=[{_UNSPACED}])|(?!_?{_LETTER}))"
+        return re.finditer(pattern, text)  # which remembers the pattern
 
 
 def _alternatives(names: Collection[str]) -> str:
