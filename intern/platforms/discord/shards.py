@@ -32,6 +32,7 @@ _OURS: Final = 0.9  # the share of them that we use
 _MOST: Final = 900  # until Discord has said how many there are
 _LATELY: Final = 3600.0  # sessions begun within these seconds make the next one wait longer
 _LONGEST_PAUSE: Final = 96.0  # seconds; nothing is heard meanwhile, and a day has 900 sessions
+_NOBODY: Final = -1  # whose sessions count against the day alone
 _STEADY_SECONDS: Final = 300.0  # a connection that held so long was a good one
 _BETWEEN_IDENTIFIES: Final = 5.0  # seconds, for `max_concurrency` shards at a time
 GOODBYE_SECONDS: Final = 3.5  # for closing everything; measured: 0.3, or 3 where a writing call hangs
@@ -69,6 +70,10 @@ class SessionStarts:
         self._most = int(_OURS * total)
         self._earlier = max(0, total - remaining - len(self._begun))
         self._earlier_count_until = now + reset_after
+
+    def moved(self, shard: int) -> None:
+        """Note that the shard was elsewhere meanwhile: its next session is a first one."""
+        self._begun = deque((at, _NOBODY if whose == shard else whose) for at, whose in self._begun)
 
     def begun(self, now: float, shard: int = 0) -> None:
         """Count a session that begins."""
@@ -331,6 +336,7 @@ class Shards:
         """Begin to hold a shard; `count` must be known. Nothing happens if it is held already."""
         if shard in self._held:
             return
+        self._starts.moved(shard)
         held = self._held[shard] = _Held()
         held.task = asyncio.create_task(self._stay_connected(shard, held), name=f"discord: gateway {shard}")
         held.task.add_done_callback(self._ended)
