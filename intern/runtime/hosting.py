@@ -99,7 +99,7 @@ def communities_of(
 
     async def stands(community: Community) -> StoredCheckpoints:
         host = host_of(community)
-        checkpoints = CheckpointStore(host.db.of(community.name))
+        checkpoints = CheckpointStore(host.db.apart().of(community.name))
         found = await checkpoints.stored()
         if found.attended.keys() >= set(community.guild_ids):
             return found
@@ -150,7 +150,7 @@ class Hosting:
         parts: OpenParts = parts_of,
     ) -> None:
         """`register` makes our commands known on all servers; `share_out` joins the processes that share the shards."""
-        self.registry = CommunityStore(host.db, clock=host.clock)
+        self.registry = CommunityStore(host.db.apart(), clock=host.clock)  # a shard that was taken waits for it
         self._host, self._settings, self._serve = host, settings, serve
         self._register = register
         self.communities = communities_of(

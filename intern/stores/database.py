@@ -112,6 +112,10 @@ class Database(ABC):
         other.community = community
         return other
 
+    def apart(self) -> Self:
+        """Return the same database, for calls that must not wait for those of others, which may be many and slow."""
+        return self
+
     @asynccontextmanager
     async def lent(self, community: str) -> AsyncGenerator[Self]:
         """Bind the database to a community for a while.

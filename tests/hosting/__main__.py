@@ -38,7 +38,7 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
         seed=environ.get("HOSTING_SEED") or secrets.token_hex(4),
         rate=float(environ.get("HOSTING_RATE", "20")),
         communities=int(environ.get("HOSTING_COMMUNITIES", "200")),
-        trouble_every=float(environ.get("HOSTING_TROUBLE", "30")),
+        trouble_every=float(environ.get("HOSTING_TROUBLE", "60")),
     )
 
 

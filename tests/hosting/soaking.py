@@ -59,7 +59,7 @@ class Plan:
     communities: int = 200
     shards: int = 12
     processes: int = 3
-    trouble_every: float = 30.0  # seconds, about
+    trouble_every: float = 60.0  # seconds, about
     max_concurrency: int = 1
     check: bool = False
     """Hold every request and reply against Discord's OpenAPI file."""

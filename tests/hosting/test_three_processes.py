@@ -24,7 +24,15 @@ PATIENCE = 2.0
 @pytest.mark.rest
 @pytest.mark.timeout(900)
 async def test_processes_that_come_and_go_lose_nothing_and_write_nothing_without_a_lease(tmp_path: Path) -> None:
-    plan = Plan(seconds=120, seed=secrets.token_hex(4), rate=4, communities=40, max_concurrency=4, patience=PATIENCE)
+    plan = Plan(
+        seconds=120,
+        seed=secrets.token_hex(4),
+        rate=4,
+        communities=40,
+        trouble_every=30,
+        max_concurrency=4,
+        patience=PATIENCE,
+    )
     outcome = await soak(plan, tmp_path, print)
     amiss = [*outcome.amiss, *outcome.too_late]
     assert not amiss, "\n".join([*amiss, *(f"{name}: {each}" for name, each in outcome.figures.items())])

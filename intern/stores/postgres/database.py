@@ -43,7 +43,8 @@ from intern.stores.sqlite.database import empty
 T = TypeVar("T")
 
 # Transactions are short; a server has 100 connections by default, for all of its clients.
-_CONNECTIONS = 4  # to read, and as many to write
+_CONNECTIONS = 4  # to write, and as many to read for tasks
+_READING = 16  # with those for threads that look
 
 # A conflict is over when the other transaction ended, which takes milliseconds.
 _ATTEMPTS = 5
@@ -171,6 +172,7 @@ class Database(database.Database):
         self._idle = [] if first is None else [first]
         # Apart, so that readers need not wait for writers who wait for each other.
         self._readers, self._writers = CapacityLimiter(_CONNECTIONS), CapacityLimiter(_CONNECTIONS)
+        self._looks = threading.Semaphore(_READING)
         # Writers of a community wait for each other here, and not with a connection each.
         self._turns = defaultdict[str, Lock](Lock)
         self._held: dict[str, _Held] = {}
@@ -197,9 +199,9 @@ class Database(database.Database):
         return other
 
     def apart(self) -> Self:
-        """Return the same database; its calls do not wait for those of others, which may be many and slow."""
         other = copy(self)
         other._readers, other._writers = CapacityLimiter(1), CapacityLimiter(1)  # noqa: SLF001 - the same class
+        other._looks = threading.Semaphore(1)  # noqa: SLF001 - the same class
         return other
 
     async def hold(self, *, beside_leases: bool = False) -> None:
@@ -231,7 +233,8 @@ class Database(database.Database):
         return await self._in_thread(lambda: self.look(work, steady=steady), self._readers)
 
     def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        return self._repeated(lambda db: _looked(db, work, self.community, steady=steady))
+        with self._looks:
+            return self._repeated(lambda db: _looked(db, work, self.community, steady=steady))
 
     async def scrub(self) -> None:
         """Write all tables anew, without what was deleted. The server's WAL and its backups are out of reach."""
@@ -402,10 +405,7 @@ class Database(database.Database):
         return None
 
     def _release(self, connection: Connection) -> None:
-        if len(self._idle) < 2 * _CONNECTIONS:  # those of readers and of writers: to connect costs the server a process
-            self._idle.append(connection)
-        else:  # threads that `look` may be more
-            connection.close()
+        self._idle.append(connection)  # to connect costs the server a process
         if self._closing.is_set():
             self._close_idle()
 
