@@ -258,7 +258,7 @@ def _any_of(loose: str, strict: str) -> _Words | None:
 class _Words:
     """A pattern of whole words.
 
-    Python takes 20 ms to compile the ranges of all unspaced scripts, so a text without them is matched without them.
+    Python takes milliseconds to compile the ranges of all unspaced scripts, so a text without them is matched without.
     """
 
     def __init__(self, found: str) -> None:

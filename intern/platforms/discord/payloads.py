@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeVar, cast, get_args, get_origin
@@ -31,6 +32,14 @@ GuildField = Annotated[GuildId, _SNOWFLAKE]
 ChannelField = Annotated[ChannelId, _SNOWFLAKE]
 MessageField = Annotated[MessageId, _SNOWFLAKE]
 UserField = Annotated[UserId, _SNOWFLAKE]
+
+
+def decoded(payload: str | bytes) -> Any:
+    """Return what JSON says, faster than hikari's own decoder. Raises ValueError."""
+    try:
+        return msgspec.json.decode(payload)
+    except msgspec.DecodeError:  # half of a surrogate pair, which costs a whole page else
+        return json.loads(payload)
 
 
 class _Kept(Struct, frozen=True):

@@ -20,7 +20,7 @@ import hikari
 import msgspec
 from anyio import CancelScope
 from hikari.applications import get_token_id
-from hikari.impl import RESTApp, RESTClientImpl
+from hikari.impl import HTTPSettings, RESTApp, RESTClientImpl
 from hikari.impl.buckets import RESTBucketManager
 from hikari.internal import data_binding, routes
 
@@ -137,7 +137,13 @@ class HikariRest:
         """The servers that are served. The gateway corrects the bot's id."""
         self._cache = cache or Cache()
         self._token = options.token
-        self._app = RESTApp(url=options.rest_url.rstrip("/"), max_retries=max_retries)
+        self._app = RESTApp(
+            url=options.rest_url.rstrip("/"),
+            max_retries=max_retries,
+            # hikari would connect anew for each call, for the sake of Windows.
+            http_settings=HTTPSettings(force_close_transports=False),
+            loads=payloads.decoded,
+        )
         self._app._bucket_manager = Buckets(max_rate_limit=_LONGEST_LIMIT)  # noqa: SLF001 there is no other way in
         self._client: RESTClientImpl | None = None
         self._calls: set[asyncio.Task[Any]] = set()

@@ -21,7 +21,7 @@ from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedErr
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.platforms.discord.options import ShardChoice, shard_of
-from intern.platforms.discord.payloads import RawGateway
+from intern.platforms.discord.payloads import RawGateway, decoded
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API
 
 _log = get_logger(__name__)
@@ -198,6 +198,7 @@ class Shard(GatewayShardImpl):
             event_manager=events,
             http_settings=HTTPSettings(),
             intents=intents,
+            loads=decoded,
             proxy_settings=ProxySettings(),
             token=token,
             url=url,
