@@ -30,7 +30,7 @@ from tests.endpoint_double import EndpointDouble
 
 TREE = Path(__file__).parents[1]
 PATIENCE = {"make": 600.0}
-"""Seconds; whatever is not named gets a minute. `make demo` may have to download everything."""
+"""Seconds; whatever is not named gets two minutes. `make demo` may have to download everything."""
 TYPED = {"try": "alice: How do I change the colour of the lamp?\n/topics\n/why\n/quit\n"}
 """What people type once the program has started."""
 SHOWN = {"demo": r"`team:", "try": r"`kb:lamp\.md`", "index": r"\b1 described"}
@@ -143,7 +143,7 @@ async def _run(step: Step, stand: Stand, environment: Mapping[str, str]) -> str:
     typed = next((text for word, text in TYPED.items() if word in words), "")
     told = asyncio.create_task(process.communicate(typed.encode()))
     try:
-        async with asyncio.timeout(PATIENCE.get(words[0], 60.0)):
+        async with asyncio.timeout(PATIENCE.get(words[0], 120.0)):
             if stays:
                 await _met(stand.discord, told)
                 process.send_signal(signal.SIGINT)

@@ -48,6 +48,7 @@ class Request:
     status: int | None = None  # None: not answered yet, or dropped
     reply: Any = None
     done: bool = False  # answered or dropped
+    port: int = 0  # of the connection's other end
 
 
 class _DroppedError(Exception):
@@ -419,6 +420,7 @@ class DiscordDouble:
             body=await _body_of(request),
             headers=dict(request.headers),
             at=asyncio.get_running_loop().time(),
+            port=request.transport.get_extra_info("peername")[1] if request.transport else 0,
         )
         if self._away:
             return self._break(request)

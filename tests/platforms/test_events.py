@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -13,7 +14,7 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, posit
 from intern.core.messages import Channel, ChatMessage, MemberRoles
 from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, Team, channel_of, event_of, message_of
 from intern.platforms.discord.options import DiscordOptions
-from intern.platforms.discord.payloads import RawChannel, RawMessage
+from intern.platforms.discord.payloads import RawChannel, RawMessage, decoded
 
 Json = dict[str, Any]
 
@@ -714,3 +715,14 @@ def test_wrong_options_are_refused_without_repeating_them(wrong: Json) -> None:
     with pytest.raises(msgspec.ValidationError, match=next(iter(wrong))) as refused:
         msgspec.convert(wrong, DiscordOptions)
     assert "MTE5" not in str(refused.value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec=None)),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_any_json_is_decoded_as_python_does_it_halves_of_surrogate_pairs_too(value: Any) -> None:
+    assert decoded(json.dumps(value)) == value

@@ -95,6 +95,25 @@ async def test_a_process_makes_its_share_of_the_requests_and_interactions_are_ex
         assert current_time() - begun >= 1
 
 
+async def test_calls_go_over_one_connection() -> None:
+    async with connected() as (discord, rest):
+        for _ in range(3):
+            await rest.typing(channel_id(discord.help))
+        assert len({request.port for request in discord.requests}) == 1
+
+
+async def test_the_gateway_is_asked_for_though_much_history_waits_to_be_read() -> None:
+    async with connected() as (discord, rest):
+        rest.share(0)  # one a second
+        async with create_task_group() as tg:
+            for _ in range(8):
+                tg.start_soon(rest.before, channel_id(discord.help), None, 1)
+            await wait_all_tasks_blocked()
+            await rest.gateway()
+            tg.cancel_scope.cancel()
+        assert [request.path for request in discord.requests].index("/gateway/bot") < 3
+
+
 def test_it_is_what_the_rooms_ask_for() -> None:
     rest = HikariRest(DiscordOptions(token=Secret("MTIz.x.y")))
     history: History = rest

@@ -153,6 +153,16 @@ def test_nobody_begins_more_than_900_sessions_within_a_day(held: list[float], fi
     assert starts.count <= 900
 
 
+def test_a_shard_that_was_elsewhere_begins_without_a_pause_and_its_sessions_still_count() -> None:
+    starts, now = SessionStarts(1.0), 0.0
+    for _ in range(8):
+        now = begin(starts, now)
+    assert starts.pause(now) == pytest.approx(96.0)
+    starts.moved(0)
+    assert starts.pause(now) == 0.0
+    assert starts.count == 8
+
+
 def test_what_discord_counted_before_us_counts() -> None:
     starts = SessionStarts(0.0)
     starts.told(total=1000, remaining=101, reset_after=100.0, now=0.0)

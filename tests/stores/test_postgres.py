@@ -175,6 +175,26 @@ async def test_writers_who_wait_for_each_other_leave_connections_to_readers(open
             gate.opened.set()
 
 
+async def test_however_many_threads_read_their_connections_are_few_and_stay(postgres: Server, schema: str) -> None:
+    def looked(tx: Transaction) -> int:
+        tx.rows("select pg_sleep(0.02)")
+        return tx.number("select pg_backend_pid()")
+
+    async def read(db: Database, seen: set[int]) -> None:
+        seen.add(await anyio.to_thread.run_sync(db.look, looked))
+
+    with anyio.fail_after(20):
+        async with await Database.open(postgres.url(schema), schema=SHARED) as db:
+            rounds = [set[int](), set[int]()]
+            for seen in rounds:
+                async with anyio.create_task_group() as tg:
+                    for _ in range(40):
+                        tg.start_soon(read, db, seen)
+            first, again = rounds
+            assert 1 < len(first) <= 16
+            assert again <= first
+
+
 async def test_one_process_holds_a_community_until_it_ends(opening: Opening) -> None:
     with anyio.fail_after(10):
         async with await opening() as db:

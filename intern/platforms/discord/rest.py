@@ -81,7 +81,6 @@ _LAST_CALLS_SECONDS = 3.0  # for writing calls under way when the program ends
 _ONE_DAY = 1440  # minutes without a word, then Discord archives a thread
 _A_SECOND = 50  # requests that Discord lets an application make, but for answers to interactions
 _EXEMPT = ("/interactions/", "/webhooks/")  # what routes of interactions begin with
-_GATEWAY = "/gateway"
 _LONGEST_LIMIT = 300.0  # seconds of a rate limit that are waited for
 _UNKNOWN_MESSAGE, _THREAD_EXISTS = 10008, 160004  # Discord's JSON error codes
 _UNAUTHORIZED: Final = 401
@@ -455,7 +454,7 @@ class HikariRest:
         if self._turns is None or route.route.path_template.startswith(_EXEMPT):
             return await request()
         # Nothing is heard of a shard until the gateway's address is known, so that does not wait for history.
-        background = route.method == "GET" and not route.route.path_template.startswith(_GATEWAY)
+        background = route.method == "GET" and route.route is not routes.GET_GATEWAY_BOT
         async with self._turns.place("", background=background):
             return await request()
 
