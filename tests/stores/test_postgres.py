@@ -161,6 +161,28 @@ async def test_a_commit_that_nobody_knows_of_is_not_repeated(postgres: Server, s
     assert len(ran) == 1
 
 
+async def test_a_server_that_was_killed_meanwhile_is_not_believed_that_a_commit_took_effect(
+    postgres: Server, schema: str
+) -> None:
+    class Losing(Database):
+        def _xid_of(self, tx: PostgresTransaction) -> str:
+            super()._xid_of(tx)
+            return committed[0]  # as if the server had given the number away again
+
+        def _commit(self, tx: PostgresTransaction) -> None:
+            postgres.kill()
+            postgres.start()
+            tx._db.close()
+            raise psycopg.OperationalError("the connection was lost")
+
+    with anyio.fail_after(30):
+        async with await Losing.open(postgres.url(schema), schema=SHARED) as db:
+            committed = await db.texts("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
+            with pytest.raises(KnowledgeError, match="cannot say whether that took effect"):
+                await db.write(partial(add, 1))
+            assert await count(db) == 0
+
+
 async def test_writers_who_wait_for_each_other_leave_connections_to_readers(opening: Opening) -> None:
     gate = Gate()
     with anyio.fail_after(10):

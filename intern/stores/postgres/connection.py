@@ -28,6 +28,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     community: str | None = None
     takes_no_writes: bool = False
     """By the server's own default, or as a standby."""
+    server_began: str = ""
+    """When the server started."""
 
     def check_writable(self) -> None:
         """Raise ReadOnlySqlTransaction where the server takes no writes, though it would take ours."""
@@ -105,6 +107,13 @@ def sql(statement: str) -> bytes:
     return statement.encode()
 
 
+def quoted(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    if "\0" in text:
+        raise ValueError("a community's name contains a zero byte")
+    return "'" + text.replace("'", "''") + "'"
+
+
 def connected(url: str) -> Connection:
     """Connect. Raises OperationalError."""
     db = Connection.connect(url, autocommit=True, application_name=PROCESS, **_NETWORK)
@@ -118,6 +127,7 @@ def connected(url: str) -> Connection:
         said = map(db.info.parameter_status, ("default_transaction_read_only", "in_hot_standby"))
         db.takes_no_writes = "on" in said
         db.execute(_SETTINGS)
+        db.server_began = db.execute("select pg_postmaster_start_time()::text").fetchall()[0][0]
     except BaseException:
         db.close()
         raise

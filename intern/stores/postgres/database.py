@@ -34,6 +34,7 @@ from intern.stores.postgres.connection import (
     has_tables,
     opened,
     place,
+    quoted,
     sql,
 )
 from intern.stores.postgres.dialect import translated
@@ -340,7 +341,7 @@ class Database(database.Database):
 
     @property
     def _key(self) -> str:
-        return f"hashtextextended(current_schema() || {_quoted(f'.{self.community}')}, {HOLDING})"
+        return f"hashtextextended(current_schema() || {quoted(f'.{self.community}')}, {HOLDING})"
 
     def _holders(self, db: Connection, lost: int = 0) -> list[str]:
         return [name for name, *_ in db.execute(sql(_HOLDERS.format(key=self._key)), (lost,)).fetchall()]
@@ -350,7 +351,7 @@ class Database(database.Database):
 
     def _committed(self, db: Connection, work: Callable[[Transaction], T]) -> T:
         db.check_writable()
-        community = _quoted(self.community)
+        community = quoted(self.community)
         # The lock is that of the community's writers.
         lock = f"select pg_advisory_xact_lock(hashtextextended({community}, {MAKING}))"
         bind = f"{_bind(self.community, local=True)}, pg_current_xact_id()::text"
@@ -371,7 +372,7 @@ class Database(database.Database):
             self._commit(tx)
         except psycopg.Error:
             _roll_back(db)
-            if not db.closed or not self._took_effect(number):
+            if not db.closed or not self._took_effect(number, db.server_began):
                 raise
         return value
 
@@ -381,14 +382,19 @@ class Database(database.Database):
     def _commit(self, tx: PostgresTransaction) -> None:
         tx.end("commit")
 
-    def _took_effect(self, number: str) -> bool:
-        """Ask the server whether a transaction was committed, when the connection was lost before the answer."""
+    def _took_effect(self, number: str, server_began: str) -> bool:
+        """Ask the server whether a transaction was committed, when the connection was lost before the answer.
+
+        After a restart its yes is not believed: a killed server gives the numbers of lost transactions away again.
+        """
         deadline = time.monotonic() + self.patience
         status = "in progress"
         while status == "in progress" and time.monotonic() < deadline:
             # None for what the server has forgotten, and an error for what it never knew: it may be another server.
             with suppress(psycopg.OperationalError, psycopg.DataError), connected(self._url) as db:
                 status = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchall()[0][0]
+                if status == "committed" and db.server_began != server_began:
+                    status = "unknown"
             time.sleep(_PAUSE_SECONDS)
         if status in {"committed", "aborted"}:
             return bool(status == "committed")
@@ -479,7 +485,7 @@ def _looked(db: Connection, work: Callable[[Transaction], T], community: str, *,
 
 def _bind(community: str, *, local: bool) -> str:
     """Return the statement that opens the rows of a community, to a transaction or to the connection."""
-    return f"select set_config('intern.community', {_quoted(community)}, {local})"
+    return f"select set_config('intern.community', {quoted(community)}, {local})"
 
 
 def _check_open(db: Connection) -> None:
@@ -491,9 +497,3 @@ def _roll_back(db: Connection) -> None:
     with suppress(psycopg.OperationalError):  # a lost connection rolls back by itself
         if not db.closed and db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             db.execute("rollback")
-
-
-def _quoted(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("a community's name contains a zero byte")
-    return "'" + text.replace("'", "''") + "'"
