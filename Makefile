@@ -18,12 +18,12 @@ help: ## this list
 demo: .venv/installed ## a simulated community in the terminal: no token, no key, no network
 	@$(BIN)/intern try --play
 
-# Side by side, two at a time: a type checker keeps one core busy for most of a minute.
+# Side by side, two at a time and the longest first: a type checker keeps one core busy for most of a minute.
 test: .venv/installed-dev ## format, lint, pyright, import contract, and the tests that show a mistake soonest (three minutes)
 	@began=$$(date +%s); $(MAKE) --no-print-directory -j2 parts-of-test; ended=$$?; \
 		echo "make test: $$(($$(date +%s) - began)) s"; exit $$ended
 
-parts-of-test: lint imports unit pyright
+parts-of-test: unit pyright lint imports
 
 test-all: .venv/installed-dev ## all that make test leaves out: mypy, types of the tests, trio, more seeds and kills, packaging, browser (a quarter of an hour)
 	@began=$$(date +%s); $(MAKE) --no-print-directory -j2 parts-of-all; ended=$$?; \
