@@ -109,6 +109,11 @@ class Turns:
         if self._waiting:
             self._look()
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether a call waits."""
+        return bool(self._waiting)
+
     @asynccontextmanager
     async def place(self, party: str, *, background: bool) -> AsyncGenerator[None]:
         """Wait for a place, and hold it."""

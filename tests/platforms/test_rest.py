@@ -89,10 +89,21 @@ async def test_a_process_makes_its_share_of_the_requests_and_interactions_are_ex
             assert current_time() - begun < 0.9
 
         async with create_task_group() as tg:
-            for _ in range(2):
-                tg.start_soon(rest.typing, channel_id(discord.help))
+            for n in range(2):
+                tg.start_soon(rest.send, channel_id(discord.help), "hello", f"n-{n}")
             tg.start_soon(at_once)
         assert current_time() - begun >= 1
+
+
+async def test_typing_does_not_show_while_other_calls_wait() -> None:
+    async with connected() as (discord, rest):
+        rest.share(0)  # one a second
+        await rest.typing(channel_id(discord.help))
+        async with create_task_group() as tg:
+            tg.start_soon(rest.send, channel_id(discord.help), "hello", "n-1")
+            await wait_all_tasks_blocked()
+            await rest.typing(channel_id(discord.help))
+        assert [request.path.rpartition("/")[2] for request in discord.requests] == ["typing", "messages"]
 
 
 async def test_calls_go_over_one_connection() -> None:

@@ -139,8 +139,7 @@ class HikariRest:
         self._app = RESTApp(
             url=options.rest_url.rstrip("/"),
             max_retries=max_retries,
-            # hikari would connect anew for each call, for the sake of Windows.
-            http_settings=HTTPSettings(force_close_transports=False),
+            http_settings=HTTPSettings(force_close_transports=False),  # else it connects anew for each call
             loads=payloads.decoded,
         )
         self._app._bucket_manager = Buckets(max_rate_limit=_LONGEST_LIMIT)  # noqa: SLF001 there is no other way in
@@ -316,8 +315,9 @@ class HikariRest:
         await self.ask(what, to(routes.PATCH_CHANNEL_MESSAGE, channel=channel_id, message=message_id), body=body)
 
     async def typing(self, channel_id: ChannelId) -> None:
-        """Show that we are typing, for ten seconds or until we write."""
-        await self.ask(f"type in channel {channel_id}", to(routes.POST_CHANNEL_TYPING, channel=channel_id))
+        """Show that we are typing, for ten seconds or until we write, unless calls wait for Discord's limit."""
+        if self._turns is None or not self._turns.is_crowded:
+            await self.ask(f"type in channel {channel_id}", to(routes.POST_CHANNEL_TYPING, channel=channel_id))
 
     # How it is done
 
