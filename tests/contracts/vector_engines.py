@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator
@@ -74,8 +75,10 @@ class QdrantDouble:
                 self.indexed.add(made.field_name)
                 return {"status": "completed", "operation_id": 1}
             case "PUT", "points":
-                local.upsert(name, models.PointsList.model_validate_json(body).points)
-                self.written.set()
+                points = models.PointsList.model_validate_json(body).points
+                local.upsert(name, points)
+                if any(each.payload["model"] for each in points):  # others are marks
+                    self.written.set()
                 return {"status": "completed", "operation_id": 1}
             case "POST", "points":
                 asked = models.PointRequest.model_validate_json(body)
@@ -157,7 +160,7 @@ def serving(double: QdrantDouble) -> Generator[str]:
 
 def _free_port() -> int:
     """Find a port that no outgoing connection is given (Linux gives them from 32768 on) while the server is down."""
-    for port in range(20_000 + os.getpid() % 10_000, 32_768):
+    for port in range(20_000 + os.getpid() % 200 * 60, 32_768):  # others' servers are down at times, too
         with socket.socket() as free, suppress(OSError):
             free.bind(("127.0.0.1", port))
             return port
@@ -182,9 +185,17 @@ class ChromaServer:
         said = self._process.stdout
         assert said is not None
         assert any(b"listening" in line for line in said), "chroma run does not start"
+        self._until_it_listens()  # which it says before
         # It writes some lines at each request, and blocks if its output is not read.
         self._reading = Thread(target=deque, args=(said, 0))
         self._reading.start()
+
+    def _until_it_listens(self) -> None:
+        for _ in range(200):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
+                return
+            time.sleep(0.05)
+        raise AssertionError("chroma run does not listen")
 
     def kill(self) -> None:
         if self._process is not None:
