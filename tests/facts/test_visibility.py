@@ -75,6 +75,7 @@ _NAMES = st.sampled_from(
 _VALUES = st.from_regex(r"[a-z]{3}[A-Z]{2}[0-9]{3}[a-z]{2}", fullmatch=True)
 
 
+@pytest.mark.rest
 @given(
     name=_NAMES, value=_VALUES, form=st.sampled_from(["The {} is {}.", "{}: {}", "Our {} was `{}` until May.", "{}={}"])
 )
