@@ -30,7 +30,7 @@ from tests.endpoint_double import EndpointDouble
 
 TREE = Path(__file__).parents[1]
 PATIENCE = {"make": 600.0}
-"""Seconds; whatever is not named gets two minutes. `make demo` may have to download everything."""
+"""Seconds that a command may take, by its first word; else 120. `make demo` may have to download everything."""
 TYPED = {"try": "alice: How do I change the colour of the lamp?\n/topics\n/why\n/quit\n"}
 """What people type once the program has started."""
 SHOWN = {"demo": r"`team:", "try": r"`kb:lamp\.md`", "index": r"\b1 described"}

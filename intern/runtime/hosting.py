@@ -80,8 +80,9 @@ def communities_of(
     *,
     elsewhere: Deliver = lambda _: None,
     parts: OpenParts = parts_of,
+    reading: Database | None = None,
 ) -> Communities:
-    """Return the communities of a process, still empty."""
+    """Return the communities of a process, still empty. `reading`: the database through which checkpoints are read."""
 
     @asynccontextmanager
     async def opens(community: Community, own: ChatPlatform) -> AsyncGenerator[Parts]:
@@ -99,13 +100,12 @@ def communities_of(
 
     async def stands(community: Community) -> StoredCheckpoints:
         host = host_of(community)
-        checkpoints = CheckpointStore(host.db.apart().of(community.name))
-        found = await checkpoints.stored()
+        found = await CheckpointStore((reading or host.db).of(community.name)).stored()
         if found.attended.keys() >= set(community.guild_ids):
             return found
         # A server is attended from the moment it is known, and not from that at which its first message opens it.
         since = host.clock.now() - timedelta(seconds=defaults.discord.first_lookback) - _JOINING
-        return await checkpoints.open(community.guild_ids, position_at(since).id)
+        return await CheckpointStore(host.db.of(community.name)).open(community.guild_ids, position_at(since).id)
 
     made = Communities(
         chat,
@@ -150,11 +150,12 @@ class Hosting:
         parts: OpenParts = parts_of,
     ) -> None:
         """`register` makes our commands known on all servers; `share_out` joins the processes that share the shards."""
-        self.registry = CommunityStore(host.db.apart(), clock=host.clock)  # a shard that was taken waits for it
+        apart = host.db.apart()  # a shard that was taken waits for what is read here
+        self.registry = CommunityStore(apart, clock=host.clock)
         self._host, self._settings, self._serve = host, settings, serve
         self._register = register
         self.communities = communities_of(
-            self._host_of, settings, *platform[:3], elsewhere=self._hear_elsewhere, parts=parts
+            self._host_of, settings, *platform[:3], elsewhere=self._hear_elsewhere, parts=parts, reading=apart
         )
         self._notes = PrivateNotes(platform.chat, Greeted(host.db.of(REGISTRY), clock=host.clock))
         self._share_out = share_out
