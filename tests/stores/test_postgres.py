@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 from collections.abc import Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -161,8 +163,9 @@ async def test_a_commit_that_nobody_knows_of_is_not_repeated(postgres: Server, s
     assert len(ran) == 1
 
 
-async def test_a_server_that_was_killed_meanwhile_is_not_believed_that_a_commit_took_effect(
-    postgres: Server, schema: str
+@pytest.mark.parametrize("dies", ["the server", "one of its processes"])
+async def test_a_server_that_crashed_meanwhile_is_not_believed_that_a_commit_took_effect(
+    postgres: Server, schema: str, *, dies: str
 ) -> None:
     class Losing(Database):
         def _xid_of(self, tx: PostgresTransaction) -> str:
@@ -170,10 +173,14 @@ async def test_a_server_that_was_killed_meanwhile_is_not_believed_that_a_commit_
             return committed[0]  # as if the server had given the number away again
 
         def _commit(self, tx: PostgresTransaction) -> None:
-            postgres.kill()
-            postgres.start()
-            tx._db.close()
-            raise psycopg.OperationalError("the connection was lost")
+            if dies == "the server":
+                postgres.kill()
+                postgres.start()
+            else:
+                with psycopg.connect(postgres.address) as other, suppress(psycopg.OperationalError):
+                    os.kill(tx._db.info.backend_pid, signal.SIGKILL)
+                    other.execute("select pg_sleep(20)")  # until the server has ended all others, and recovers
+            tx.end("select")
 
     with anyio.fail_after(30):
         async with await Losing.open(postgres.url(schema), schema=SHARED) as db:

@@ -28,8 +28,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     community: str | None = None
     takes_no_writes: bool = False
     """By the server's own default, or as a standby."""
-    server_began: str = ""
-    """When the server started."""
+    recovered: str = ""
+    """When the server last recovered from a crash: its own, or that of one of its processes."""
 
     def check_writable(self) -> None:
         """Raise ReadOnlySqlTransaction where the server takes no writes, though it would take ours."""
@@ -127,7 +127,8 @@ def connected(url: str) -> Connection:
         said = map(db.info.parameter_status, ("default_transaction_read_only", "in_hot_standby"))
         db.takes_no_writes = "on" in said
         db.execute(_SETTINGS)
-        db.server_began = db.execute("select pg_postmaster_start_time()::text").fetchall()[0][0]
+        # Statistics begin anew then; the server's start says nothing of a crash of one process.
+        db.recovered = db.execute("select stats_reset::text from pg_stat_bgwriter").fetchall()[0][0]
     except BaseException:
         db.close()
         raise

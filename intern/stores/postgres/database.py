@@ -372,7 +372,7 @@ class Database(database.Database):
             self._commit(tx)
         except psycopg.Error:
             _roll_back(db)
-            if not db.closed or not self._took_effect(number, db.server_began):
+            if not db.closed or not self._took_effect(number, db.recovered):
                 raise
         return value
 
@@ -382,10 +382,10 @@ class Database(database.Database):
     def _commit(self, tx: PostgresTransaction) -> None:
         tx.end("commit")
 
-    def _took_effect(self, number: str, server_began: str) -> bool:
+    def _took_effect(self, number: str, recovered: str) -> bool:
         """Ask the server whether a transaction was committed, when the connection was lost before the answer.
 
-        After a restart its yes is not believed: a killed server gives the numbers of lost transactions away again.
+        After a crash its yes is not believed: the server gives the numbers of lost transactions away again.
         """
         deadline = time.monotonic() + self.patience
         status = "in progress"
@@ -393,7 +393,7 @@ class Database(database.Database):
             # None for what the server has forgotten, and an error for what it never knew: it may be another server.
             with suppress(psycopg.OperationalError, psycopg.DataError), connected(self._url) as db:
                 status = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchall()[0][0]
-                if status == "committed" and db.server_began != server_began:
+                if status == "committed" and db.recovered != recovered:
                     status = "unknown"
             time.sleep(_PAUSE_SECONDS)
         if status in {"committed", "aborted"}:
