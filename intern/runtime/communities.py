@@ -11,7 +11,7 @@ inbox anyway: a community that finds a channel further than it stands reads on o
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Set as AbstractSet
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import Final, cast
@@ -45,8 +45,8 @@ _FIRST_RETRY, _LAST_RETRY = 60.0, 3600.0  # seconds after which one that could n
 
 Open = Callable[[Community, ChatPlatform], AbstractAsyncContextManager[Parts]]
 """Opens the stores and puts the actors of a community together, around its own part of the platform."""
-Stand = Callable[[Community], Awaitable[StoredCheckpoints]]
-"""Reads how far the channels of a community are settled, without opening it. Raises KnowledgeError."""
+Stand = Callable[[Sequence[Community]], Awaitable[Sequence[StoredCheckpoints]]]
+"""Reads how far the channels of communities are settled, without opening them. Raises KnowledgeError."""
 
 
 class Communities:
@@ -78,17 +78,19 @@ class Communities:
         self._opening = 0
         self._opened = Event()
 
-    async def add(self, community: Community) -> None:
-        """Know a community from now on. Raises KnowledgeError, and ValueError for a server that another one has."""
-        if leaving := self._leaving.get(community.name):
-            await leaving.closed.wait()
-        known = Known(community, await self._stands(community))
-        if taken := [each for each in community.guild_ids if each in self._of]:
-            raise ValueError(f"server {taken[0]} belongs to {self._of[taken[0]].community.name} already")
-        self._known[community.name] = known
-        self._of.update(dict.fromkeys(community.guild_ids, known))
-        # Spread, so that those of one start are not all opened in the same minute.
-        known.due_at = current_time() + self._upkeep * (0.5 + crc32(community.name.encode()) / 2**33)
+    async def add(self, *communities: Community) -> None:
+        """Know these from now on. Raises KnowledgeError, and ValueError for a server that another one has."""
+        for community in communities:
+            if leaving := self._leaving.get(community.name):
+                await leaving.closed.wait()
+        for community, stands in zip(communities, await self._stands(communities), strict=True):
+            known = Known(community, stands)
+            if taken := [each for each in community.guild_ids if each in self._of]:
+                raise ValueError(f"server {taken[0]} belongs to {self._of[taken[0]].community.name} already")
+            self._known[community.name] = known
+            self._of.update(dict.fromkeys(community.guild_ids, known))
+            # Spread, so that those of one start are not all opened in the same minute.
+            known.due_at = current_time() + self._upkeep * (0.5 + crc32(community.name.encode()) / 2**33)
         self._due.set()
 
     def change(self, community: Community) -> None:
@@ -220,7 +222,7 @@ class Communities:
         """Open a community until it is closed; return False where it failed."""
         try:
             await self._work(known)
-            known.stands = await self._stands(known.community)
+            [known.stands] = await self._stands((known.community,))
             known.retries, known.failure, known.due_at = None, "", current_time() + self._upkeep
         except* InternError as errors:
             self._failed(known, errors)

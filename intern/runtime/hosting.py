@@ -6,7 +6,7 @@ look at the database for all communities.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -49,7 +49,7 @@ from intern.settings.communities import Community, settings_of
 from intern.settings.loading import Settings
 from intern.stores.database import Database
 from intern.stores.postgres.leases import Lease, LeaseStore
-from intern.stores.sqlite.chat import CheckpointStore, Greeted, StoredCheckpoints
+from intern.stores.sqlite.chat import CheckpointStore, Greeted, StoredCheckpoints, stored_checkpoints
 from intern.stores.sqlite.communities import REGISTRY, CommunityStore, Registered
 
 _log = get_logger(__name__)
@@ -98,14 +98,17 @@ def communities_of(
         if made.is_done(community.name):
             await registry.note_open(community.name, is_open=False)
 
-    async def stands(community: Community) -> StoredCheckpoints:
-        host = host_of(community)
-        found = await CheckpointStore((reading or host.db).of(community.name)).stored()
-        if found.attended.keys() >= set(community.guild_ids):
-            return found
-        # A server is attended from the moment it is known, and not from that at which its first message opens it.
-        since = host.clock.now() - timedelta(seconds=defaults.discord.first_lookback) - _JOINING
-        return await CheckpointStore(host.db.of(community.name)).open(community.guild_ids, position_at(since).id)
+    async def stands(communities: Sequence[Community]) -> list[StoredCheckpoints]:
+        hosts = [host_of(community) for community in communities]
+        databases = [(reading or host.db).of(each.name) for host, each in zip(hosts, communities, strict=True)]
+        found = await run_sync(lambda: [db.look(stored_checkpoints) for db in databases])
+        for n, (host, community) in enumerate(zip(hosts, communities, strict=True)):
+            if not found[n].attended.keys() >= set(community.guild_ids):
+                # A server is attended from the moment it is known, and not from that when its first message opens it.
+                since = host.clock.now() - timedelta(seconds=defaults.discord.first_lookback) - _JOINING
+                opened = CheckpointStore(host.db.of(community.name)).open(community.guild_ids, position_at(since).id)
+                found[n] = await opened
+        return found
 
     made = Communities(
         chat,
@@ -379,8 +382,7 @@ class Hosting:
             active = {each.name: each for each in ours if each.state == "active"}
             await self._drop(*(self.communities.names - active.keys()))
             before, self._refused = set(self.communities.names), {}
-            for each in active.values():
-                await self._take_in(each)
+            await self._take_in(*active.values())
             for each in ours:  # suspended, or with bad settings: that it removed the bot must be seen, too
                 if each.left_at is None and each.name not in self.communities:
                     self._serve(each.guild_ids[0], self._settings)
@@ -401,36 +403,41 @@ class Hosting:
         async with self._changing:
             await erase_left(self._settings, host.db, host.clock, is_closed=is_closed)
 
-    async def _take_in(self, registered: Registered) -> None:
-        """Serve a community from now on, or with its new settings."""
-        name, known = registered.name, self.communities.get(registered.name)
-        community = community_of(registered)
-        if community == known:
-            return
-        try:
-            settings = settings_of(community, self._settings)
-        except ConfigError as error:
-            _log.error("community_refused", community=name, reason=str(error))
-            self._refused[name] = str(error)
-            await self._drop(name)
-            return
-        for guild_id in community.guild_ids:
-            self._serve(guild_id, settings)
-            self._waiting.setdefault(guild_id, [])
-        if known is not None:
-            self.communities.change(community)
-        elif self._is_ours(community.guild_ids):
-            await self.communities.add(community)
-        if not self._is_ours(community.guild_ids):  # the lease was lost meanwhile
-            await self._drop(name, at_once=True)
-        for event in self._heard_before(community.guild_ids):
-            self.communities.hear(event)
+    async def _take_in(self, *registered: Registered) -> None:
+        """Serve communities from now on, or with their new settings."""
+        new: list[Community] = []
+        for each in registered:
+            known, community = self.communities.get(each.name), community_of(each)
+            if community == known:
+                continue
+            try:
+                settings = settings_of(community, self._settings)
+            except ConfigError as error:
+                _log.error("community_refused", community=each.name, reason=str(error))
+                self._refused[each.name] = str(error)
+                await self._drop(each.name)
+                continue
+            for guild_id in community.guild_ids:
+                self._serve(guild_id, settings)
+                self._waiting.setdefault(guild_id, [])
+            if known is None:
+                new.append(community)
+            else:
+                self.communities.change(community)
+                self._hear_what_came(community)
+        await self.communities.add(*(each for each in new if self._is_ours(each.guild_ids)))
+        for community in new:
+            if not self._is_ours(community.guild_ids):  # the lease was lost meanwhile
+                await self._drop(community.name, at_once=True)
+            self._hear_what_came(community)
 
-    def _heard_before(self, guild_ids: Iterable[GuildId]) -> Iterable[flow.GatewayEvent]:
-        for guild_id in guild_ids:
+    def _hear_what_came(self, community: Community) -> None:
+        """Hand a community what came before it was known, or while it changed."""
+        for guild_id in community.guild_ids:
             if session := self._sessions.pop(guild_id, None):
-                yield session
-            yield from self._waiting.pop(guild_id, ())
+                self.communities.hear(session)
+            for event in self._waiting.pop(guild_id, ()):
+                self.communities.hear(event)
 
     async def _drop(self, *names: str, at_once: bool = False) -> None:
         """Serve communities no more, and wait until they are closed."""

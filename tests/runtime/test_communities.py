@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -56,8 +56,8 @@ class Street:
         await self.communities.add(Community(name=name, guild_ids=(guild_id,)))
         return guild_id, channel_id
 
-    async def stand(self, community: Community) -> StoredCheckpoints:
-        return self.stands.get(community.name, StoredCheckpoints())
+    async def stand(self, communities: Sequence[Community]) -> list[StoredCheckpoints]:
+        return [self.stands.get(each.name, StoredCheckpoints()) for each in communities]
 
     @asynccontextmanager
     async def opens(self, community: Community, chat: ChatPlatform) -> AsyncGenerator[Parts]:

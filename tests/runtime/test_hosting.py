@@ -33,7 +33,7 @@ from intern.service.running import Running
 from intern.service.status import status_of
 from intern.settings.loading import Settings, load_settings
 from intern.stores.postgres.leases import LeaseStore
-from intern.stores.sqlite.chat import CheckpointStore, StoredCheckpoints
+from intern.stores.sqlite.chat import StoredCheckpoints, stored_checkpoints
 from intern.stores.sqlite.communities import CommunityStore
 from intern.stores.sqlite.work import Jobs
 from tests.engines import Schemas
@@ -211,7 +211,7 @@ async def test_the_message_that_opens_a_new_community_is_no_history_of_it(tmp_pa
         await block.until(lambda: "one" in block.hosting.communities)
         asked = block.town.say("bob", "Which port?", channel_id=here)
         await block.until(lambda: block.texts("one") == ["Which port?"])
-        stands = await CheckpointStore(block.host.db.of("one")).stored()
+        stands = await block.host.db.of("one").read(stored_checkpoints)
         assert int(stands.attended[guild_id]) < int(asked.id)
 
 

@@ -210,7 +210,6 @@ async def loaded(db: Database) -> bool:
 
 
 READS: dict[str, Read] = {
-    "CheckpointStore.stored": lambda db: chat.CheckpointStore(db).stored(),
     "CheckpointStore.open": lambda db: chat.CheckpointStore(db).open([], MessageId("1")),
     "AnsweredThreads.next": lambda db: chat.AnsweredThreads(db).next(),
     "AnsweredThreads.load": loaded,

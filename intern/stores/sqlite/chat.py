@@ -60,6 +60,19 @@ class StoredCheckpoints(Struct, frozen=True, kw_only=True):
         )
 
 
+def stored_checkpoints(db: Transaction) -> StoredCheckpoints:
+    """Return the stored checkpoints of a community as they are."""
+    attended = db.rows("select guild_id, cast(until as text) from attended where community = :community")
+    marks = db.rows("select channel_id, guild_id, cast(mark as text) from marks where community = :community")
+    return StoredCheckpoints(
+        attended=dict(msgspec.convert(attended, list[tuple[GuildId, MessageId]])),
+        channels={
+            channel_id: Checkpoint(guild_id=guild_id, settled_to=mark)
+            for channel_id, guild_id, mark in msgspec.convert(marks, list[tuple[ChannelId, GuildId, MessageId]])
+        },
+    )
+
+
 class CheckpointStore(Store):
     """Checkpoints in the database."""
 
@@ -70,23 +83,7 @@ class CheckpointStore(Store):
             "insert into attended (community, guild_id, until) values (:community, ?, ?) on conflict do nothing",
             [(guild_id, int(first)) for guild_id in guild_ids],
         )
-        return self._stored(db)
-
-    @reads
-    def stored(self, db: Transaction) -> StoredCheckpoints:
-        """Return the stored checkpoints as they are."""
-        return self._stored(db)
-
-    def _stored(self, db: Transaction) -> StoredCheckpoints:
-        attended = db.rows("select guild_id, cast(until as text) from attended where community = :community")
-        marks = db.rows("select channel_id, guild_id, cast(mark as text) from marks where community = :community")
-        return StoredCheckpoints(
-            attended=dict(msgspec.convert(attended, list[tuple[GuildId, MessageId]])),
-            channels={
-                channel_id: Checkpoint(guild_id=guild_id, settled_to=mark)
-                for channel_id, guild_id, mark in msgspec.convert(marks, list[tuple[ChannelId, GuildId, MessageId]])
-            },
-        )
+        return stored_checkpoints(db)
 
     async def keep(self, moved: StoredCheckpoints) -> None:
         """Store changes. Channels that their server has caught up with need none any more."""
