@@ -131,10 +131,11 @@ class Turns:
         try:
             while True:
                 turn.woken = anyio.Event()
-                pause = self._give(anyio.current_time())
+                pause = self._give(now := anyio.current_time())
                 if turn.given:
                     break
-                with anyio.move_on_after(pause):
+                # One of those that wait looks again in time, for all of them.
+                with anyio.move_on_after(pause if turn is self._next_to_look(now) else inf):
                     await turn.woken.wait()
         except BaseException:
             if turn.given:
@@ -176,8 +177,13 @@ class Turns:
     def _look(self) -> None:
         """Give free places; where the minute has no room, wake a call that waits, so that it looks again in time."""
         now = anyio.current_time()
-        if self._give(now) < inf:
-            next(turns[0] for kind, turns in self._waiting.items() if self._pause(kind, now) < inf).woken.set()
+        self._give(now)
+        if (turn := self._next_to_look(now)) is not None:
+            turn.woken.set()
+
+    def _next_to_look(self, now: float) -> _Turn | None:
+        """Return a call that only waits until the minute has room; None where all wait for a place."""
+        return next((turns[0] for kind, turns in self._waiting.items() if self._pause(kind, now) < inf), None)
 
     def _leave(self, kind: _Kind) -> None:
         party, background = kind

@@ -258,6 +258,28 @@ async def test_calls_a_minute_are_spread_in_order_of_arrival() -> None:
 
 
 @virtual_time()
+async def test_however_many_calls_wait_for_a_minute_few_of_them_wake_up_at_a_time() -> None:
+    looks: list[float] = []
+
+    class Counting(Turns):
+        def _give(self, now: float) -> float:
+            looks.append(now)
+            return super()._give(now)
+
+    turns = Counting(200, 1, 1.0)
+
+    async def call() -> None:
+        async with turns.place("", background=False):
+            pass
+
+    async with anyio.create_task_group() as tg:
+        for _ in range(100):
+            tg.start_soon(call)
+    assert anyio.current_time() >= 99
+    assert len(looks) < 100 * 6
+
+
+@virtual_time()
 async def test_processes_share_a_limit_and_a_larger_share_holds_at_once() -> None:
     turns, starts = Turns(10, 4, 1.0), list[float]()
     turns.share(1 / 8)  # half a call a second
