@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 # Transactions are short; a server has 100 connections by default, for all of its clients.
 _CONNECTIONS = 4  # to write, and as many to read for tasks
-_READING = 16  # with those for threads that look
+_READING = 8  # with those for threads that look
 
 # A conflict is over when the other transaction ended, which takes milliseconds.
 _ATTEMPTS = 5

@@ -62,15 +62,17 @@ class StoredCheckpoints(Struct, frozen=True, kw_only=True):
 
 def stored_checkpoints(db: Transaction) -> StoredCheckpoints:
     """Return the stored checkpoints of a community as they are."""
-    attended = db.rows("select guild_id, cast(until as text) from attended where community = :community")
-    marks = db.rows("select channel_id, guild_id, cast(mark as text) from marks where community = :community")
-    return StoredCheckpoints(
-        attended=dict(msgspec.convert(attended, list[tuple[GuildId, MessageId]])),
-        channels={
-            channel_id: Checkpoint(guild_id=guild_id, settled_to=mark)
-            for channel_id, guild_id, mark in msgspec.convert(marks, list[tuple[ChannelId, GuildId, MessageId]])
-        },
+    rows = db.rows(
+        "select guild_id, cast(until as text), null from attended where community = :community union all"
+        " select guild_id, cast(mark as text), channel_id from marks where community = :community"
     )
+    attended, channels = dict[GuildId, MessageId](), dict[ChannelId, Checkpoint]()
+    for guild_id, settled_to, channel_id in msgspec.convert(rows, list[tuple[GuildId, MessageId, ChannelId | None]]):
+        if channel_id is None:
+            attended[guild_id] = settled_to
+        else:
+            channels[channel_id] = Checkpoint(guild_id=guild_id, settled_to=settled_to)
+    return StoredCheckpoints(attended=attended, channels=channels)
 
 
 class CheckpointStore(Store):
