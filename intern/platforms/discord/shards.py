@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ _LONGEST_PAUSE: Final = 96.0  # seconds; nothing is heard meanwhile, and a day h
 _NOBODY: Final = -1  # whose sessions count against the day alone
 _STEADY_SECONDS: Final = 300.0  # a connection that held so long was a good one
 _BETWEEN_IDENTIFIES: Final = 5.0  # seconds, for `max_concurrency` shards at a time
+_IDENTIFY: Final = 2  # the opcode
 GOODBYE_SECONDS: Final = 3.5  # for closing everything; measured: 0.3, or 3 where a writing call hangs
 
 # Close codes after which Discord forbids to come back (its reference, "Gateway Close Event Codes").
@@ -111,7 +112,7 @@ class SessionStarts:
 
 
 Turn = Callable[[int], AbstractAsyncContextManager[None]]
-"""A turn to IDENTIFY, of a bucket (shard % max_concurrency). It is entered before IDENTIFY and left after READY."""
+"""A turn to IDENTIFY, of a bucket (shard % max_concurrency). It is left once IDENTIFY was sent, or could not be."""
 
 
 def no_turn(_bucket: int) -> AbstractAsyncContextManager[None]:
@@ -184,10 +185,10 @@ class _Sink:
 class Shard(GatewayShardImpl):
     """One connection; `hold` is all there is to do with it. The sink takes each dispatch, in order.
 
-    `begin` is entered before each new session and left when Discord has welcomed us. asyncio only.
+    `begin` is entered before each new session and left once IDENTIFY was sent. asyncio only.
     """
 
-    __slots__ = ("_begin", "_tasks")
+    __slots__ = ("_begin", "_begun", "_tasks")
 
     def __init__(
         self, sink: _Sink, begin: Begin, *, token: str, url: str, intents: hikari.Intents, shard: int, of: int
@@ -205,7 +206,7 @@ class Shard(GatewayShardImpl):
             shard_id=shard,
             shard_count=of,
         )
-        self._begin = begin
+        self._begin, self._begun = begin, AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def hold(self) -> None:
@@ -223,12 +224,18 @@ class Shard(GatewayShardImpl):
         try:
             if self._seq is not None:
                 return await super()._connect()
-            async with self._begin(self._shard_id):
+            async with AsyncExitStack() as self._begun:
+                await self._begun.enter_async_context(self._begin(self._shard_id))
                 return await super()._connect()
         except BaseException:
             # hikari forgets the tasks of a handshake that failed.
             await self._let_go()
             raise
+
+    async def _send_json(self, data: Any, *, priority: bool = False) -> None:
+        await super()._send_json(data, priority=priority)
+        if data["op"] == _IDENTIFY:
+            await self._begun.aclose()
 
     async def _heartbeat(self, heartbeat_interval: float) -> None:
         self._note_task()

@@ -195,10 +195,10 @@ class LeaseStore:
     async def turn(self, bucket: int) -> AsyncGenerator[None]:
         """Wait until a shard of this bucket may identify to Discord, in turn with all processes.
 
-        It is left when Discord has welcomed the shard; then the next turn begins 5 seconds later.
+        The next turn begins 5 seconds after it is left, which is when IDENTIFY was sent.
         """
         while (free_in := await self._turns.write(partial(_claim, bucket))) > 0:  # noqa: ASYNC110 other processes tell us nothing
-            # The turn before ends sooner than announced, once its shard is welcomed.
+            # The turn before ends sooner than announced, once its shard has identified.
             await sleep(max(_LOOK_SECONDS, free_in - (_CONNECTING_SECONDS - _BETWEEN_SECONDS)))
         yield
         await self._turns.run(
