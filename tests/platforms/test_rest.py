@@ -113,16 +113,34 @@ async def test_calls_go_over_one_connection() -> None:
         assert len({request.port for request in discord.requests}) == 1
 
 
-async def test_the_gateway_is_asked_for_though_much_history_waits_to_be_read() -> None:
+async def test_the_gateway_is_asked_for_though_many_calls_wait() -> None:
     async with connected() as (discord, rest):
         rest.share(0)  # one a second
         async with create_task_group() as tg:
-            for _ in range(8):
+            for n in range(8):
                 tg.start_soon(rest.before, channel_id(discord.help), None, 1)
+                tg.start_soon(rest.send, channel_id(discord.help), "hello", f"n-{n}")
             await wait_all_tasks_blocked()
             await rest.gateway()
             tg.cancel_scope.cancel()
         assert [request.path for request in discord.requests].index("/gateway/bot") < 3
+
+
+async def test_a_call_that_is_given_up_before_its_turn_is_never_made() -> None:
+    async with connected() as (discord, rest):
+        rest.share(0)  # one a second
+        counted: list[object] = []
+        rest.counted = counted.append
+        async with create_task_group() as tg:
+            tg.start_soon(rest.send, channel_id(discord.help), "first", "n-1")
+            await wait_all_tasks_blocked()
+            async with create_task_group() as given_up:
+                given_up.start_soon(rest.send, channel_id(discord.help), "second", "n-2")
+                await wait_all_tasks_blocked()
+                given_up.cancel_scope.cancel()
+        await rest.send(channel_id(discord.help), "third", "n-3")
+        assert [message.content for message in discord.said_by_bot()] == ["first", "third"]
+        assert counted == [None, None]
 
 
 def test_it_is_what_the_rooms_ask_for() -> None:

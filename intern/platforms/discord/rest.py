@@ -1,8 +1,8 @@
 """Reading and writing on Discord over REST, through hikari's rate limits and retries. asyncio only.
 
-No call is ever cancelled: hikari 2.7 breaks a route for good when a call that waits in its rate-limit queue is. Each
-runs in a task of its own; its caller may give up waiting. Replies are read as raw JSON by `events`, which insists on
-less than hikari's own types do.
+hikari 2.7 breaks a route for good when a call that waits in its rate-limit queue is cancelled. So each call runs in a
+task of its own, and is cancelled only while it waits for our own limit; its caller may give up waiting. Replies are
+read as raw JSON by `events`, which insists on less than hikari's own types do.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Self, TypeVar, cast
@@ -19,7 +20,6 @@ import aiohttp
 import hikari
 import msgspec
 from anyio import CancelScope
-from hikari.applications import get_token_id
 from hikari.impl import HTTPSettings, RESTApp, RESTClientImpl
 from hikari.impl.buckets import RESTBucketManager
 from hikari.internal import data_binding, routes
@@ -33,8 +33,8 @@ from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
 from intern.models.limits import Turns
 from intern.platforms.discord import payloads
 from intern.platforms.discord.events import Cache, message_of
-from intern.platforms.discord.options import NO_ACCOUNT, DiscordOptions
-from intern.platforms.discord.servers import Servers
+from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.servers import servers_of
 
 _log = get_logger(__name__)
 _Kind = TypeVar("_Kind")
@@ -86,36 +86,12 @@ _UNKNOWN_MESSAGE, _THREAD_EXISTS = 10008, 160004  # Discord's JSON error codes
 _UNAUTHORIZED: Final = 401
 _TIMED_OUT, _TOO_MANY_REQUESTS = 408, 429
 
-_DISCORD: Final = "https://discord.com"
-_NOT_A_BOTS: Final = (
-    "discord.token is no bot token: copy the whole of it from the developer portal (your application, Bot, "
-    "Reset Token), without the word Bot before it"
-)
 LOGIN_REFUSED = (
     "discord.token: Discord does not accept this token. Make a new one in the developer portal (your application, Bot, "
     "Reset Token) and set discord.token or INTERN__DISCORD__TOKEN"
 )
 
 NO_API = "discord.rest_url: no Discord API answers there; it should be https://discord.com/api/v10"
-
-
-def servers_of(options: DiscordOptions) -> Servers:
-    """Return the servers of the options; the bot's id is read from its token where that holds it.
-
-    Raises ConfigError for a text that is no token.
-    """
-    token = options.token.reveal().strip()
-    if not token:
-        raise errors.ConfigError(NO_ACCOUNT)
-    if not token.isascii() or not token.isprintable() or " " in token:
-        raise errors.ConfigError(_NOT_A_BOTS)
-    try:
-        bot_id = UserId(str(get_token_id(token)))
-    except ValueError:
-        if options.site == _DISCORD:
-            raise errors.ConfigError(_NOT_A_BOTS) from None  # its message may hold a part of the token
-        bot_id = UserId("")  # other servers write tokens in their own way, and say whose it is when they are asked
-    return Servers(bot_id, options)
 
 
 def to(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:
@@ -146,6 +122,7 @@ class HikariRest:
         self._client: RESTClientImpl | None = None
         self._calls: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[Any]] = set()
+        self._unsent: set[asyncio.Task[Any]] = set()
         self._turns: Turns | None = None
         self.counted: Requested = lambda _: None
         """Hears of each call that ended, once: None where it went well, else what it came to; it must not raise.
@@ -418,7 +395,7 @@ class HikariRest:
         body: Mapping[str, Any] | Sequence[Any] | None = None,
         otherwise: type[errors.ChatError] = errors.ChatUnavailableError,
     ) -> object:
-        """Return the reply's JSON, None where there is none. All calls of hikari go through here; none is cancelled.
+        """Return the reply's JSON, None where there is none. All calls of hikari go through here.
 
         `what` completes "could not …" in errors. `otherwise` is raised where the outcome is unknown.
         """
@@ -433,8 +410,9 @@ class HikariRest:
         )
         call = asyncio.create_task(self._in_turn(route, request), name=f"discord: {what}")
         self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
-        call.add_done_callback(self._count)
+        self._unsent.add(call)
+        for ended in (self._calls.discard, self._unsent.discard, self._count):
+            call.add_done_callback(ended)
         if route.method == "GET":
             self._reads.add(call)
             call.add_done_callback(self._reads.discard)
@@ -445,17 +423,23 @@ class HikariRest:
             if call.cancelled() and not (waiter and waiter.cancelling()):
                 # hikari's rate limits were closed under it, or we closed it: the waiter itself was not cancelled.
                 raise otherwise(f"could not {what}: the connection was closed meanwhile") from None
-            call.add_done_callback(partial(_log_late, what))
+            if call in self._unsent:
+                call.remove_done_callback(self._count)
+                call.cancel()
+            else:
+                call.add_done_callback(partial(_log_late, what))
             raise
         except (hikari.HikariError, aiohttp.ClientError, TimeoutError, ValueError, RuntimeError) as error:
             raise _failure(what, error, otherwise) from error
 
     async def _in_turn(self, route: routes.CompiledRoute, request: Callable[[], Awaitable[object]]) -> object:
-        if self._turns is None or route.route.path_template.startswith(_EXEMPT):
-            return await request()
-        # Nothing is heard of a shard until the gateway's address is known, so that does not wait for history.
-        background = route.method == "GET" and route.route is not routes.GET_GATEWAY_BOT
-        async with self._turns.place("", background=background):
+        async with AsyncExitStack() as stack:
+            if self._turns is not None and not route.route.path_template.startswith(_EXEMPT):
+                # Nothing is heard of a shard until the gateway's address is known: that waits for one call at most.
+                is_first = route.route is routes.GET_GATEWAY_BOT
+                party, background = ("gateway", False) if is_first else ("", route.method == "GET")
+                await stack.enter_async_context(self._turns.place(party, background=background))
+            self._unsent.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
             return await request()
 
     def _count(self, call: asyncio.Task[Any]) -> None:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
+from hikari.applications import get_token_id
 from msgspec.structs import replace
 
+from intern.core.errors import ConfigError
 from intern.core.flow import GuildJoined
 from intern.core.ids import GuildId, RoleId, UserId
 from intern.core.text.masking import whole
 from intern.platforms.discord.events import Team
-from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.options import NO_ACCOUNT, DiscordOptions
 from intern.platforms.discord.payloads import RawGuild
+
+_DISCORD: Final = "https://discord.com"
+_NOT_A_BOTS: Final = (
+    "discord.token is no bot token: copy the whole of it from the developer portal (your application, Bot, "
+    "Reset Token), without the word Bot before it"
+)
 
 
 class Servers:
@@ -75,3 +84,22 @@ def joined_of(told: RawGuild) -> GuildJoined:
         greets_in=told.system_channel_id,
         locale=told.preferred_locale or "",
     )
+
+
+def servers_of(options: DiscordOptions) -> Servers:
+    """Return the servers of the options; the bot's id is read from its token where that holds it.
+
+    Raises ConfigError for a text that is no token.
+    """
+    token = options.token.reveal().strip()
+    if not token:
+        raise ConfigError(NO_ACCOUNT)
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(_NOT_A_BOTS)
+    try:
+        bot_id = UserId(str(get_token_id(token)))
+    except ValueError:
+        if options.site == _DISCORD:
+            raise ConfigError(_NOT_A_BOTS) from None  # its message may hold a part of the token
+        bot_id = UserId("")  # other servers write tokens in their own way, and say whose it is when they are asked
+    return Servers(bot_id, options)
