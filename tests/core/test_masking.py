@@ -196,6 +196,7 @@ def test_any_text_is_taken(text: str) -> None:
     assert bool(masked.kinds) == (masked.text != text)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "piece",
     [

@@ -55,6 +55,7 @@ def test_a_command_s_own_help_opens_no_database() -> None:
     assert done.stderr.splitlines() == ["False"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_s_own_help_begins_with_what_the_list_says(name: str) -> None:
     found = cli.get_command(click.Context(cli), name)
@@ -103,6 +104,7 @@ def test_a_part_of_a_group_names_the_exit_codes_of_its_group(intern: Intern) -> 
     assert told.endswith("or the beginning of several; 3 where something cannot be read or written.")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_help_tells_the_exit_codes(intern: Intern, name: str) -> None:
     shown = intern(name, "--help").out
@@ -146,6 +148,7 @@ _WITHOUT = {"doctor", "prompts", "backtest", "completion", "help"}
 """Commands that work without one: to tell that there is none, or because they want none."""
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "arguments",
     [

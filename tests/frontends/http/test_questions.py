@@ -33,6 +33,7 @@ async def test_questions_are_listed_by_their_words_with_sources_votes_and_cost(p
     assert "no source fits" in text
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("query", "wanted"),
     [
