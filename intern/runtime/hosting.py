@@ -56,6 +56,8 @@ _log = get_logger(__name__)
 
 LEAVE_SECONDS: Final = 5.0
 """For the communities of a shard that is handed over to end what they do."""
+_GIVE_UP_SECONDS: Final = 1.0
+"""For the others to give up."""
 LOOK_SECONDS: Final = 2.0
 """Between two looks at the registry and at jobs. A person waits at the other end."""
 ERASE_SECONDS: Final = 3600.0
@@ -245,7 +247,9 @@ class Hosting:
         if await self._sharding.release(shard):
             with move_on_after(LEAVE_SECONDS):
                 await self._drop(*self._leaving[shard])
-        await self._drop(*self._leaving[shard], at_once=True)
+        # What ends later writes nothing any more.
+        with move_on_after(_GIVE_UP_SECONDS):
+            await self._drop(*self._leaving[shard], at_once=True)
         self._fenced.pop(shard, None)
         del self._leaving[shard]
         self._sharding.share(len(self._fenced) / self._sharding.shards)

@@ -298,5 +298,11 @@ async def test_processes_identify_one_after_another(on_server: PostgresCell, mon
         began = time.monotonic()
         assert await waits_for(2) == pytest.approx(5, abs=0.3)
         began = time.monotonic()
+        with pytest.raises(ConnectionError):
+            async with one.turn(4):
+                raise ConnectionError  # before it identified
+        began = time.monotonic()
+        assert await waits_for(4) == pytest.approx(0, abs=0.3)
+        began = time.monotonic()
         async with one.turn(3):  # as a process that dies before its shard is welcomed
             assert await waits_for(3) == pytest.approx(6, abs=0.3)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from anyio import create_task_group, fail_after
+from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import GatewayEvent, GuildJoined, GuildLeft, MessageCreated, SessionStarted
@@ -17,7 +17,7 @@ from intern.core.ids import GuildId
 from intern.core.text.masking import Secret
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions, ShardChoice, shard_of
-from intern.platforms.discord.shards import SessionStarts
+from intern.platforms.discord.shards import SessionStarts, _Turns
 from intern.settings.communities import Community, settings_of
 from intern.settings.loading import load_settings
 from tests.double.discord import DiscordDouble
@@ -246,6 +246,27 @@ async def test_turns_reach_across_processes() -> None:
             assert two.discord.gateway.too_early == 0
             # With more turns at a time there are more buckets.
             assert turn.broken == 0
+
+
+async def test_a_shard_that_is_let_go_before_it_identified_leaves_its_turn_to_the_next() -> None:
+    left: list[bool] = []
+
+    @asynccontextmanager
+    async def across(_bucket: int) -> AsyncGenerator[None]:
+        left.append(False)
+        yield
+        left[-1] = True
+
+    turns = _Turns(across, between=60)
+    with fail_after(10):
+        with pytest.raises(ConnectionError):
+            async with turns.of(0):
+                raise ConnectionError
+        async with turns.of(0):
+            pass
+        await wait_all_tasks_blocked()
+        assert left == [False, True]
+        turns.close()
 
 
 async def test_the_application_s_limit_spares_answers_to_interactions() -> None:

@@ -112,7 +112,7 @@ class SessionStarts:
 
 
 Turn = Callable[[int], AbstractAsyncContextManager[None]]
-"""A turn to IDENTIFY, of a bucket (shard % max_concurrency). It is left once IDENTIFY was sent, or could not be."""
+"""A turn to IDENTIFY, of a bucket (shard % max_concurrency). It is left once IDENTIFY was sent; else with an error."""
 
 
 def no_turn(_bucket: int) -> AbstractAsyncContextManager[None]:
@@ -130,36 +130,43 @@ class _Turns:
 
     @asynccontextmanager
     async def of(self, bucket: int) -> AsyncGenerator[None]:
-        """Wait for a turn of this bucket. It ends `between` seconds after the block."""
-        entered, identified = asyncio.Event(), asyncio.Event()
-        holder = asyncio.create_task(self._hold(bucket, entered, identified), name=f"discord: identify turn {bucket}")
+        """Wait for a turn of this bucket. It ends `between` seconds after the block, or at once where that fails."""
+        entered, over = asyncio.Event(), asyncio.get_running_loop().create_future()
+        holder = asyncio.create_task(self._hold(bucket, entered, over), name=f"discord: identify turn {bucket}")
         self._holders.add(holder)
         holder.add_done_callback(self._holders.discard)
         holder.add_done_callback(_retrieved)
         waiter = asyncio.create_task(entered.wait(), name="discord: wait for a turn")
+        is_used = False
         try:
             await asyncio.wait({holder, waiter}, return_when=asyncio.FIRST_COMPLETED)
             if not entered.is_set():
                 holder.result()
             yield
+            is_used = True
         finally:
             waiter.cancel()
-            if entered.is_set():
-                identified.set()
-            else:
+            if not entered.is_set():
                 holder.cancel()
+            elif not over.done():
+                over.set_result(is_used)
 
     def close(self) -> None:
         """Give up every turn."""
         for holder in self._holders:
             holder.cancel()
 
-    async def _hold(self, bucket: int, entered: asyncio.Event, identified: asyncio.Event) -> None:
+    async def _hold(self, bucket: int, entered: asyncio.Event, over: asyncio.Future[bool]) -> None:
         async with self._locks[bucket]:
             async with self._across(bucket):
                 entered.set()
-                await identified.wait()
+                if not await over:
+                    raise _UnusedError
             await asyncio.sleep(self._between)
+
+
+class _UnusedError(Exception):
+    """The shard that had a turn sent no IDENTIFY."""
 
 
 Begin = Callable[[int], AbstractAsyncContextManager[None]]

@@ -13,7 +13,7 @@ from math import inf
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from anyio import sleep
+from anyio import CancelScope, sleep
 
 from intern.stores.database import PROCESS, Transaction
 
@@ -195,16 +195,21 @@ class LeaseStore:
     async def turn(self, bucket: int) -> AsyncGenerator[None]:
         """Wait until a shard of this bucket may identify to Discord, in turn with all processes.
 
-        The next turn begins 5 seconds after it is left, which is when IDENTIFY was sent.
+        The next turn begins 5 seconds after it is left, which is when IDENTIFY was sent; after an error, at once.
         """
         while (free_in := await self._turns.write(partial(_claim, bucket))) > 0:  # noqa: ASYNC110 other processes tell us nothing
             # The turn before ends sooner than announced, once its shard has identified.
             await sleep(max(_LOOK_SECONDS, free_in - (_CONNECTING_SECONDS - _BETWEEN_SECONDS)))
-        yield
-        await self._turns.run(
-            "update identify_turns set free_at = clock_timestamp() + make_interval(secs => ?) where bucket = ?",
-            (_BETWEEN_SECONDS, bucket),
-        )
+        seconds = 0.0
+        try:
+            yield
+            seconds = _BETWEEN_SECONDS
+        finally:
+            with CancelScope(shield=True):
+                await self._turns.run(
+                    "update identify_turns set free_at = clock_timestamp() + make_interval(secs => ?) where bucket = ?",
+                    (seconds, bucket),
+                )
 
 
 def _claim(bucket: int, tx: Transaction) -> float:
