@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Any
 
 import anyio
 import pytest
@@ -271,6 +273,19 @@ async def _holds(db: Database) -> bool:
     return False
 
 
+def _once_without_an_answer(write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Do what is asked for, and say that it failed, as for a caller that is cancelled meanwhile; but only once."""
+    writes = count()
+
+    async def written(work: Callable[..., Any]) -> Any:
+        result = await write(work)
+        if next(writes) == 0:
+            raise ConnectionError
+        return result
+
+    return written
+
+
 @pytest.mark.rest
 async def test_processes_identify_one_after_another(on_server: PostgresCell, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
@@ -298,6 +313,13 @@ async def test_processes_identify_one_after_another(on_server: PostgresCell, mon
         began = time.monotonic()
         assert await waits_for(2) == pytest.approx(5, abs=0.3)
         began = time.monotonic()
+        with monkeypatch.context() as patched:
+            patched.setattr(one._turns, "write", _once_without_an_answer(one._turns.write))
+            with pytest.raises(ConnectionError):
+                async with one.turn(5):
+                    pass
+        began = time.monotonic()
+        assert await waits_for(5) == pytest.approx(0, abs=0.3)
         with pytest.raises(ConnectionError):
             async with one.turn(4):
                 raise ConnectionError  # before it identified

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from anyio import Event, create_task_group, fail_after
+from anyio import CancelScope, Event, create_task_group, fail_after
 from msgspec.structs import replace
 
 from intern.actors import pipeline
@@ -60,6 +60,8 @@ class Block:
         self.looked = Counter[str]()
         self.answered = Event()
         self.answered.set()
+        self.closes = Event()
+        self.closes.set()
         self._defaults = load_settings(
             environ={}, overrides={"data": {"dir": str(folder), "url": url}, "hosting": {"enabled": True}}
         )
@@ -129,6 +131,8 @@ class Block:
                 actors=actors, checkpoints=checkpoints, keep_checkpoints=keep, count_jobs=count, jobs_came=jobs_came
             )
         finally:
+            with CancelScope(shield=True):
+                await self.closes.wait()
             self.at_work_now.remove(name)
 
     def joined(self, name: str, **more: Any) -> tuple[GuildId, ChannelId]:
@@ -493,3 +497,26 @@ async def test_a_shard_is_handed_over_though_an_answer_takes_its_time(
                 await other.until(lambda: len(other.held) == 4)
                 await other.until(lambda: len(other.hosting.communities.names) == 1)
                 assert one.at_work_now == []
+
+
+@pytest.mark.rest
+async def test_a_shard_is_handed_over_before_the_last_of_its_communities_is_closed(
+    tmp_path: Path, postgres: Schemas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(hosting, "_GIVE_UP_SECONDS", 0.1)
+    with postgres.emptied() as schema:
+        url, town = postgres.url(schema), Town(HandClock())
+        one, other = (Block(tmp_path / name, url=url, town=town) for name in ("one", "other"))
+        one.closes = Event()
+        async with one.up():
+            await one.until(lambda: len(one.held) == 4)
+            _, place = one.joined("A server")
+            town.say("bob", "Which port?", channel_id=place)
+            await one.until(lambda: len(one.at_work_now) == 1)
+            async with other.up():
+                one.stop.set()
+                await other.until(lambda: len(other.held) == 4)
+                await other.until(lambda: len(other.hosting.communities.names) == 1)
+                assert len(one.at_work_now) == 1
+                one.closes.set()

@@ -32,7 +32,7 @@ TABLES = """
         ends_at timestamptz not null
     );
     create table lease_members (holder text primary key, shards bigint not null, seen_at timestamptz not null);
-    create table identify_turns (bucket bigint primary key, free_at timestamptz not null)
+    create table identify_turns (bucket bigint primary key, free_at timestamptz not null, turn text not null)
 """
 
 # A take-over waits for `key share`; a renewal, which changes no key, does not.
@@ -83,8 +83,8 @@ _TAKE = """
     ) returning shard, token
 """
 _TURN = """
-    insert into identify_turns (bucket, free_at) values (?, clock_timestamp() + make_interval(secs => ?))
-    on conflict (bucket) do update set free_at = excluded.free_at
+    insert into identify_turns (bucket, free_at, turn) values (?, clock_timestamp() + make_interval(secs => ?), ?)
+    on conflict (bucket) do update set free_at = excluded.free_at, turn = excluded.turn
     where identify_turns.free_at <= clock_timestamp() returning bucket
 """
 _FREE_IN = """
@@ -197,24 +197,26 @@ class LeaseStore:
 
         The next turn begins 5 seconds after it is left, which is when IDENTIFY was sent; after an error, at once.
         """
-        while (free_in := await self._turns.write(partial(_claim, bucket))) > 0:  # noqa: ASYNC110 other processes tell us nothing
-            # The turn before ends sooner than announced, once its shard has identified.
-            await sleep(max(_LOOK_SECONDS, free_in - (_CONNECTING_SECONDS - _BETWEEN_SECONDS)))
-        seconds = 0.0
+        turn, seconds = token_hex(8), 0.0
         try:
+            while (free_in := await self._turns.write(partial(_claim, bucket, turn))) > 0:  # noqa: ASYNC110 other processes tell us nothing
+                # The turn before ends sooner than announced, once its shard has identified.
+                await sleep(max(_LOOK_SECONDS, free_in - (_CONNECTING_SECONDS - _BETWEEN_SECONDS)))
             yield
             seconds = _BETWEEN_SECONDS
         finally:
+            # Who is cancelled while it asks for the turn does not know whether it got it.
             with CancelScope(shield=True):
                 await self._turns.run(
-                    "update identify_turns set free_at = clock_timestamp() + make_interval(secs => ?) where bucket = ?",
-                    (seconds, bucket),
+                    "update identify_turns set free_at = clock_timestamp() + make_interval(secs => ?)"
+                    " where bucket = ? and turn = ?",
+                    (seconds, bucket, turn),
                 )
 
 
-def _claim(bucket: int, tx: Transaction) -> float:
+def _claim(bucket: int, turn: str, tx: Transaction) -> float:
     """Take the turn of a bucket if it is free; return the seconds until it will be, or 0."""
-    if tx.rows(_TURN, (bucket, _CONNECTING_SECONDS)):
+    if tx.rows(_TURN, (bucket, _CONNECTING_SECONDS, turn)):
         return 0.0
     [(free_in,)] = tx.rows(_FREE_IN, (bucket,))
     return max(_LOOK_SECONDS, float(str(free_in)))
