@@ -4,9 +4,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-# `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation). Python
-# compiles what is imported; pip would compile all, which takes longer than to download it.
-INSTALL := $(PIP) install -c constraints.txt --no-compile
+# `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation).
+INSTALL := $(PIP) install -c constraints.txt
 
 # Without it, each process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
