@@ -127,8 +127,6 @@ class Communities:
         if known := self._leaving.get(name):
             (known.scope.cancel if at_once else known.stop.set)()
             await known.closed.wait()
-            if self._leaving.get(name) is known:
-                del self._leaving[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
@@ -215,6 +213,8 @@ class Communities:
             while again:
                 again = await self._served(known) and known.has_more and not self._stop.is_set()
         known.is_open = False
+        if self._leaving.get(known.community.name) is known:
+            del self._leaving[known.community.name]
         known.closed.set()
         self._due.set()
 
