@@ -312,7 +312,6 @@ async def test_processes_identify_one_after_another(on_server: PostgresCell, mon
             pass
         began = time.monotonic()
         assert await waits_for(2) == pytest.approx(5, abs=0.3)
-        began = time.monotonic()
         with monkeypatch.context() as patched:
             patched.setattr(one._turns, "write", _once_without_an_answer(one._turns.write))
             with pytest.raises(ConnectionError):

@@ -476,6 +476,21 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
                 assert one.at_work_now == []
 
 
+@asynccontextmanager
+async def handed_over(one: Block, other: Block) -> AsyncGenerator[None]:
+    """Stop a process that works for a community, and wait until the other one serves that."""
+    async with one.up():
+        await one.until(lambda: len(one.held) == 4)
+        _, place = one.joined("A server")
+        one.town.say("bob", "Which port?", channel_id=place)
+        await one.until(lambda: len(one.at_work_now) == 1)
+        async with other.up():
+            one.stop.set()
+            await other.until(lambda: len(other.held) == 4)
+            await other.until(lambda: len(other.hosting.communities.names) == 1)
+            yield
+
+
 @pytest.mark.rest
 @pytest.mark.parametrize(("is_welcomed", "seconds"), [(True, 0.1), (False, 1_000)])
 async def test_a_shard_is_handed_over_though_an_answer_takes_its_time(
@@ -487,16 +502,8 @@ async def test_a_shard_is_handed_over_though_an_answer_takes_its_time(
         url, town = postgres.url(schema), Town(HandClock())
         one, other = (Block(tmp_path / name, url=url, town=town) for name in ("one", "other"))
         one.answered, one.is_welcomed = Event(), is_welcomed
-        async with one.up():
-            await one.until(lambda: len(one.held) == 4)
-            _, place = one.joined("A server")
-            town.say("bob", "Which port?", channel_id=place)
-            await one.until(lambda: len(one.at_work_now) == 1)
-            async with other.up():
-                one.stop.set()
-                await other.until(lambda: len(other.held) == 4)
-                await other.until(lambda: len(other.hosting.communities.names) == 1)
-                assert one.at_work_now == []
+        async with handed_over(one, other):
+            assert one.at_work_now == []
 
 
 @pytest.mark.rest
@@ -509,14 +516,6 @@ async def test_a_shard_is_handed_over_before_the_last_of_its_communities_is_clos
         url, town = postgres.url(schema), Town(HandClock())
         one, other = (Block(tmp_path / name, url=url, town=town) for name in ("one", "other"))
         one.closes = Event()
-        async with one.up():
-            await one.until(lambda: len(one.held) == 4)
-            _, place = one.joined("A server")
-            town.say("bob", "Which port?", channel_id=place)
-            await one.until(lambda: len(one.at_work_now) == 1)
-            async with other.up():
-                one.stop.set()
-                await other.until(lambda: len(other.held) == 4)
-                await other.until(lambda: len(other.hosting.communities.names) == 1)
-                assert len(one.at_work_now) == 1
-                one.closes.set()
+        async with handed_over(one, other):
+            assert len(one.at_work_now) == 1
+            one.closes.set()
