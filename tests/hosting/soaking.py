@@ -344,12 +344,10 @@ class Soak:
     async def _make_trouble(self) -> None:
         every = self.plan.trouble_every
         acts = {"killed": self._kill_one, "paused": self._pause_one, "database killed": self._restart_database}
-        # Each of them once at least, then by chance.
+        # Each of them once at least, at set times; then by chance.
         order = deque(self._random.sample(list(acts), len(acts)))
-        left = self.plan.seconds
         while True:
-            wait = self._random.uniform(0.6, 1.4) * every
-            left -= wait
+            wait = every if order else self._random.uniform(0.6, 1.4) * every
             await sleep(wait)
             name = order.popleft() if order else self._random.choice(list(acts))
             self.made[name] += 1

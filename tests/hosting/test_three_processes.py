@@ -29,7 +29,7 @@ async def test_processes_that_come_and_go_lose_nothing_and_write_nothing_without
         seed=secrets.token_hex(4),
         rate=4,
         communities=40,
-        trouble_every=30,
+        trouble_every=25,
         max_concurrency=4,
         patience=PATIENCE,
     )
