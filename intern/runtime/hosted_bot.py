@@ -133,7 +133,7 @@ async def _shared_out(store: LeaseStore, settings: Settings, hikari: HikariDisco
         host.shared.share(max(part, 1 / agreed))
 
     only = chosen.ids if isinstance(chosen, ShardChoice) else None
-    return Sharding(store, agreed, only, hikari.shards.hold, hikari.release, share)
+    return Sharding(store, agreed, only, hikari.shards.hold, hikari.release, lambda: hikari.shards.welcomed, share)
 
 
 def _counted(beside: Beside, view: Hosted) -> Beside:

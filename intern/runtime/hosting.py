@@ -133,6 +133,8 @@ class Sharding(NamedTuple):
     hold: Callable[[int], object]
     release: Callable[[int], Coroutine[Any, Any, bool]]
     """Ends the connection of a shard; returns whether Discord had welcomed it."""
+    welcomed: Callable[[], Collection[int]]
+    """Returns the shards that Discord has welcomed."""
     share: Callable[[float], object]
     """Takes this process's part of all shards, whenever it changes."""
 
@@ -210,6 +212,7 @@ class Hosting:
                 took=self._took,
                 leave=self._leave,
                 lost=self._lost,
+                settled=lambda: self._fenced.keys() <= {*sharding.welcomed()},
             )
             await leases.run(stop=stop)
         await stop.wait()

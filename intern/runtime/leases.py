@@ -26,6 +26,7 @@ _MARGIN = 1.0  # seconds by which a lease ends earlier for its holder than for t
 _RETRY_SECONDS = 1.0  # after a heartbeat that failed
 _SOON_SECONDS = 1.0  # until a heartbeat that may take a shard
 _AFTER_END_SECONDS = 0.25  # until a heartbeat sees that a lease has ended, and its process
+_SETTLE_SECONDS = 60.0  # for shards that were taken to connect, before others are handed over
 _LOOK_SECONDS = 0.25  # between two looks at the clock, which may jump when the machine wakes up
 
 
@@ -71,6 +72,7 @@ class Leases:
         took: Callable[[Lease], Awaitable[object]],
         leave: Callable[[int], Awaitable[object]],
         lost: Callable[[int], Awaitable[object]],
+        settled: Callable[[], bool] = lambda: True,
         only: Collection[int] | None = None,
         seconds: Callable[[], float] = awake_and_asleep,
         beat_seconds: float = BEAT_SECONDS,
@@ -78,12 +80,14 @@ class Leases:
         """Call `took` when a shard is to be served, and `leave` to end that calmly before it is handed over.
 
         Call `lost` when another process may serve the shard from now on: everything that serves it must end at once.
-        It may come while one of the others still runs. What a callback raises ends `run`.
+        It may come while one of the others still runs. What a callback raises ends `run`. While it is not `settled`,
+        for a minute at most, no shard is handed over for the sake of an even spread.
         """
         self._store, self._shards, self._only = store, shards, only
-        self._took, self._leave, self._lost = took, leave, lost
+        self._took, self._leave, self._lost, self._settled = took, leave, lost, settled
         self._seconds, self._beat_seconds = seconds, beat_seconds
         self._held: dict[int, _Held] = {}
+        self._settles_until = 0.0
         self._stop = Event()
         self._beat_now, self._gone = Event(), Event()
 
@@ -145,10 +149,12 @@ class Leases:
         mine = [shard for shard, held in self._held.items() if not held.ends.is_set()]
         free = tuple(shard for shard in standing.free if shard not in self._held)
         steps = next_steps(standing._replace(free=free), mine, shards=self._shards, only=self._only)
-        for shard in steps.hand_over:
-            self._held[shard].ends.set()
+        if self._settled() or self._seconds() >= self._settles_until:
+            for shard in steps.hand_over:
+                self._held[shard].ends.set()
         until = self._until()
-        taken = await self._store.take(self._shards, steps.take)
+        if taken := await self._store.take(self._shards, steps.take):
+            self._settles_until = self._seconds() + _SETTLE_SECONDS
         for lease in taken:
             held = self._held[lease.shard] = _Held(lease, until)
             if self._stop.is_set():  # since the call began

@@ -90,7 +90,8 @@ class Block:
             return self.is_welcomed
 
         store = LeaseStore(db)
-        return Sharding(store, await store.join(4), None, self.held.append, release, self.shares.append)
+        shards = await store.join(4)
+        return Sharding(store, shards, None, self.held.append, release, lambda: self.held, self.shares.append)
 
     @asynccontextmanager
     async def parts(

@@ -60,12 +60,14 @@ class Process:
         self.told: list[str] = []
         self.calm = Event()
         self.calm.set()
+        self.is_settled = True
         self.leases = Leases(
             cell.shared.of(name),
             shards=cell.shards,
             took=self.took,
             leave=self.leave,
             lost=self.lost,
+            settled=lambda: self.is_settled,
             seconds=lambda: current_time() + self.slept,
         )
 
@@ -200,6 +202,26 @@ async def test_a_lease_is_renewed_while_its_shard_is_left_and_a_loss_is_told_mea
         one.calm.set()
         await one.over.wait()
         assert cell.shared.rows[0][:2] == ("two", 2), "the new holder's lease is not given back"
+
+
+@on_virtual_time
+async def test_a_process_keeps_its_shards_until_all_are_live_but_for_a_minute_at_most() -> None:
+    cell = Cell(6)
+    async with cell.at_work():
+        one = await cell.start("one")
+        one.is_settled = False
+        await until([one], 6)
+        two = await cell.start("two")
+        await sleep(30)
+        assert (len(one.serves), len(two.serves)) == (6, 0)
+        one.is_settled = True
+        await until([one, two], 3, 3)
+        two.is_settled = False
+        three, begun = await cell.start("three"), current_time()
+        await until([one, two, three], 3, 2, 1)
+        await sleep(begun + 50 - current_time())
+        assert len(two.serves) == 3
+        await until([one, two, three], 2, 2, 2)
 
 
 async def test_leases_are_taken_and_handed_over_on_both_event_loops() -> None:

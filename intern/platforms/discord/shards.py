@@ -131,13 +131,12 @@ class _Turns:
     @asynccontextmanager
     async def of(self, bucket: int) -> AsyncGenerator[None]:
         """Wait for a turn of this bucket. It ends `between` seconds after the block, or at once where that fails."""
-        entered, over = asyncio.Event(), asyncio.get_running_loop().create_future()
+        entered, over, is_used = asyncio.Event(), asyncio.get_running_loop().create_future(), False
         holder = asyncio.create_task(self._hold(bucket, entered, over), name=f"discord: identify turn {bucket}")
         self._holders.add(holder)
         holder.add_done_callback(self._holders.discard)
         holder.add_done_callback(_retrieved)
         waiter = asyncio.create_task(entered.wait(), name="discord: wait for a turn")
-        is_used = False
         try:
             await asyncio.wait({holder, waiter}, return_when=asyncio.FIRST_COMPLETED)
             if not entered.is_set():
@@ -161,12 +160,8 @@ class _Turns:
             async with self._across(bucket):
                 entered.set()
                 if not await over:
-                    raise _UnusedError
+                    raise asyncio.CancelledError
             await asyncio.sleep(self._between)
-
-
-class _UnusedError(Exception):
-    """The shard that had a turn sent no IDENTIFY."""
 
 
 Begin = Callable[[int], AbstractAsyncContextManager[None]]
@@ -312,6 +307,11 @@ class Shards:
         return frozenset(self._held)
 
     @property
+    def welcomed(self) -> frozenset[int]:
+        """Those of them that Discord has welcomed."""
+        return frozenset(shard for shard, held in self._held.items() if held.welcomed)
+
+    @property
     def is_open(self) -> bool:
         """Whether each held shard has a session right now, and there is one."""
         held = self._held.values()
@@ -447,7 +447,7 @@ class Shards:
             self._look_ready()
 
     def _look_ready(self) -> None:
-        if self._held and all(each.welcomed for each in self._held.values()):
+        if self._held and self.welcomed == self.held:
             self._ready.set()
 
     async def _asked(self) -> RawGateway:
