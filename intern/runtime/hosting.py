@@ -7,7 +7,7 @@ look at the database for all communities.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -448,8 +448,13 @@ class Hosting:
 
     async def _drop(self, *names: str, at_once: bool = False) -> None:
         """Serve communities no more, and wait until they are closed."""
-        async with create_task_group() as tg:
-            for name in names:
-                for guild_id in known.guild_ids if (known := self.communities.get(name)) else ():
-                    self._serve(guild_id, None)
-                tg.start_soon(partial(self.communities.remove, name, at_once=at_once))
+        with ExitStack() as closed:
+            for known in filter(None, map(self.communities.get, names)):
+                for guild_id in known.guild_ids:
+                    closed.callback(self._serve, guild_id, None)
+            if at_once:
+                closed.close()
+            # One that closes calmly reads on meanwhile, and has to know who is of the team.
+            async with create_task_group() as tg:
+                for name in names:
+                    tg.start_soon(partial(self.communities.remove, name, at_once=at_once))

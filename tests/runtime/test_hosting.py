@@ -293,6 +293,22 @@ async def test_a_server_that_removed_the_bot_is_left_and_comes_back_with_what_it
         assert block.settings["one"].discord.team_role_ids == ("7",)
 
 
+async def test_a_community_that_closes_knows_its_team_until_it_is_closed(tmp_path: Path) -> None:
+    block = Block(tmp_path)
+    block.closes = Event()
+    async with block.up() as hosting:
+        guild_id, place = block.joined("Rust")
+        block.town.say("bob", "Which port?", channel_id=place)
+        await block.until(lambda: block.at_work_now == ["rust"])
+        block.tell(flow.GuildLeft(guild_id=guild_id))
+        await block.until(lambda: not hosting.communities.names)
+        while_it_closes = block.served[guild_id]
+        block.closes.set()
+        await block.until(lambda: block.served[guild_id] is None)
+        assert while_it_closes is not None
+        assert block.at_work_now == []
+
+
 async def test_what_a_server_left_behind_is_erased_after_a_week(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
