@@ -81,7 +81,7 @@ class Leases:
 
         Call `lost` when another process may serve the shard from now on: everything that serves it must end at once.
         It may come while one of the others still runs. What a callback raises ends `run`. While it is not `settled`,
-        for a minute at most, no shard is handed over for the sake of an even spread.
+        for a minute at most after a shard was taken, none is handed over for the sake of an even spread.
         """
         self._store, self._shards, self._only = store, shards, only
         self._took, self._leave, self._lost, self._settled = took, leave, lost, settled

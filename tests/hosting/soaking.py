@@ -344,7 +344,7 @@ class Soak:
     async def _make_trouble(self) -> None:
         every = self.plan.trouble_every
         acts = {"killed": self._kill_one, "paused": self._pause_one, "database killed": self._restart_database}
-        # Each of them once at least, at set times; then by chance.
+        # Each of them once at least, at even distances; then by chance.
         order = deque(self._random.sample(list(acts), len(acts)))
         while True:
             wait = every if order else self._random.uniform(0.6, 1.4) * every

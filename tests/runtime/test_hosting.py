@@ -91,7 +91,11 @@ class Block:
 
         store = LeaseStore(db)
         shards = await store.join(4)
-        return Sharding(store, shards, None, self.held.append, release, lambda: self.held, self.shares.append)
+
+        def welcomed() -> list[int]:
+            return self.held if self.is_welcomed else []
+
+        return Sharding(store, shards, None, self.held.append, release, welcomed, self.shares.append)
 
     @asynccontextmanager
     async def parts(
