@@ -32,7 +32,7 @@ from intern.service.hosted import Hosted, HostedView
 from intern.service.running import Running
 from intern.service.status import status_of
 from intern.settings.loading import Settings, load_settings
-from intern.stores.postgres.leases import LeaseStore
+from intern.stores.postgres.leases import LeaseStore, Standing
 from intern.stores.sqlite.chat import StoredCheckpoints, stored_checkpoints
 from intern.stores.sqlite.communities import CommunityStore
 from intern.stores.sqlite.work import Jobs
@@ -43,6 +43,16 @@ from tests.town import Town
 pytestmark = pytest.mark.anyio
 
 
+class _Beating(LeaseStore):
+    """Calls `beaten` at each heartbeat."""
+
+    beaten: Callable[[], object]
+
+    async def beat(self, shards: int, *, leaves: bool = False) -> Standing:
+        self.beaten()
+        return await super().beat(shards, leaves=leaves)
+
+
 class Block:
     """A process that hosts communities whose actors only listen."""
 
@@ -50,6 +60,7 @@ class Block:
         self.clock = HandClock()
         self.town = town or Town(self.clock, team={"mira"})
         self.held: list[int] = []
+        self.seen = Counter[str]()
         self.is_welcomed = True
         self.shares: list[float] = []
         self.heard: dict[str, list[flow.GatewayEvent]] = {}
@@ -89,7 +100,8 @@ class Block:
             self.held.remove(shard)
             return self.is_welcomed
 
-        store = LeaseStore(db)
+        store = _Beating(db)
+        store.beaten = partial(self.seen.update, ["beat"])
         shards = await store.join(4)
 
         def welcomed() -> list[int]:
@@ -495,6 +507,23 @@ async def test_processes_share_the_communities_by_leases_and_take_over_from_one_
                 await other.until(lambda: sorted(other.held) == [0, 1, 2, 3])
                 assert len(other.hosting.communities.names) == 6
                 assert one.at_work_now == []
+
+
+@pytest.mark.rest
+async def test_no_shard_is_handed_over_before_discord_has_welcomed_all(tmp_path: Path, postgres: Schemas) -> None:
+    with postgres.emptied() as schema:
+        url, town = postgres.url(schema), Town(HandClock())
+        one, other = (Block(tmp_path / name, url=url, town=town) for name in ("one", "other"))
+        one.is_welcomed = False
+        async with one.up():
+            await one.until(lambda: len(one.held) == 4)
+            async with other.up():
+                await other.until(lambda: other.seen["beat"] > 0)
+                seen = one.seen["beat"]
+                await one.until(lambda: one.seen["beat"] > seen + 2)
+                assert (len(one.held), len(other.held)) == (4, 0)
+                one.is_welcomed = True
+                await other.until(lambda: (len(one.held), len(other.held)) == (2, 2))
 
 
 @asynccontextmanager
