@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # `constraints.txt` pins every version; the wheel's own build backend is pinned by it too (--no-build-isolation). uv takes
 # six seconds for what takes pip a minute. It knows none of pip's settings (a mirror, a certificate): where it fails, pip
 # does it.
-install = @echo "install $(1)"; $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt $(1) || \
+install = @echo "install $(1)"; $(BIN)/uv pip install -q --compile-bytecode --python $(BIN)/python -c constraints.txt $(1) || \
 	$(PIP) install -c constraints.txt $(1)
 
 # Without it, each process that a test starts compiles all that it imports.
