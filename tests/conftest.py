@@ -48,6 +48,7 @@ EDGES = (
 
 A test with several cases runs one of them on trio.
 """
+WAITING = ("platforms/",)
 HERE = Path(__file__).parent
 SEEDS = {"INTERN_KILL_SEED": "1", "INTERN_TEST_SEED": "1"}  # variables that set others, and what they are unless set
 FOR_THE_REST = ("rest", "process")  # marks
@@ -94,14 +95,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
     wanted = [case for case in metafunc._calls if not any(mark.name in FOR_THE_REST for mark in case.marks)]
     if any(map(metafunc.definition.get_closest_marker, FOR_THE_REST)):
         wanted = []
-    elif not _at_an_edge(metafunc.definition) and any(_backend_of(case.params) == "asyncio" for case in wanted):
+    elif not _is_in(metafunc.definition, EDGES) and any(_backend_of(case.params) == "asyncio" for case in wanted):
         wanted = [case for case in wanted if _backend_of(case.params) != "trio"]
     metafunc._calls = wanted or metafunc._calls[:1]  # of a test without cases pytest makes one
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not of this part. What may take longest begins first: no run shall end with waiting for it."""
-    items.sort(key=_patience, reverse=True)
+    """Leave out what is not of this part. What mostly waits begins first, for others compute meanwhile.
+
+    Then comes what may take longest: no run shall end with waiting for it.
+    """
+    items.sort(key=lambda item: (_is_in(item, WAITING), _patience(item)), reverse=True)
     part = config.getoption("--part")
     if part == "all":
         return
@@ -111,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         resting = any(map(item.get_closest_marker, FOR_THE_REST))
         if not resting and _backend(item) == "trio" and (function := _function(item)) in on_asyncio:
-            resting = not _at_an_edge(item) or function in on_both
+            resting = not _is_in(item, EDGES) or function in on_both
             on_both.add(function)
         wanted = resting or _by_examples(item) if part == "rest" else not resting
         (kept if wanted else left).append(item)
@@ -149,8 +153,8 @@ def _by_examples(item: pytest.Item) -> bool:
     return isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
 
 
-def _at_an_edge(item: pytest.Item) -> bool:
-    return item.path.relative_to(HERE).as_posix().startswith(EDGES)
+def _is_in(item: pytest.Item, places: tuple[str, ...]) -> bool:
+    return item.path.relative_to(HERE).as_posix().startswith(places)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -165,9 +169,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int | None:
-    """One more than there are cores, for many tests wait: for sockets, for processes, for hikari's pauses."""
-    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (os.cpu_count() or 1) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """More than there are cores, for many tests wait: for sockets, for processes, for hikari's pauses."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    cores = os.cpu_count() or 1
+    return 2 * cores if config.getoption("--part") == "test" else cores + 1
 
 
 def _has_room(folder: Path) -> bool:
