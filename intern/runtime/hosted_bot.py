@@ -62,7 +62,7 @@ async def hosting_on_discord(
     """Open what all communities share, with real Discord; wait `first_pause` seconds before its second session."""
     from intern.platforms.discord.commands import HikariCommands, HostedCommands  # noqa: PLC0415 as below
     from intern.platforms.discord.gateway import HikariDiscord  # noqa: PLC0415 it costs a second of CPU, and commands need none
-    from intern.platforms.discord.shards import no_turn  # noqa: PLC0415 as above
+    from intern.platforms.discord.sessions import no_turn  # noqa: PLC0415 as above
 
     settings.require_for_run()
     allow_files(settings.hosting.open_communities)

@@ -212,7 +212,7 @@ class Hosting:
                 took=self._took,
                 leave=self._leave,
                 lost=self._lost,
-                settled=lambda: self._fenced.keys() <= {*sharding.welcomed()},
+                settled=lambda: self._fenced.keys() - self._leaving.keys() <= {*sharding.welcomed()},
             )
             await leases.run(stop=stop)
         await stop.wait()

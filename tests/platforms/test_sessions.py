@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from intern.core.ids import GuildId, UserId
 from intern.platforms.discord.audience import CONNECT, READ, VIEW_CHANNEL, own_roles, session_of
-from intern.platforms.discord.shards import SessionStarts
+from intern.platforms.discord.sessions import SessionStarts
 from tests.examples import examples
 
 Json = dict[str, Any]

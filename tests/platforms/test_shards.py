@@ -17,7 +17,7 @@ from intern.core.ids import GuildId
 from intern.core.text.masking import Secret
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions, ShardChoice, shard_of
-from intern.platforms.discord.shards import SessionStarts, _Turns
+from intern.platforms.discord.sessions import SessionStarts, Turns
 from intern.settings.communities import Community, settings_of
 from intern.settings.loading import load_settings
 from tests.double.discord import DiscordDouble
@@ -257,7 +257,7 @@ async def test_a_shard_that_is_let_go_before_it_identified_leaves_its_turn_to_th
         yield
         left[-1] = True
 
-    turns = _Turns(across, between=60)
+    turns = Turns(across, between=60)
     with fail_after(10):
         with pytest.raises(ConnectionError):
             async with turns.of(0):

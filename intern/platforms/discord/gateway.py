@@ -24,7 +24,8 @@ from intern.platforms.discord.options import NO_SERVERS, DiscordOptions, ShardCh
 from intern.platforms.discord.payloads import RawGuild, RawPlace, RawUser, fitted, readable
 from intern.platforms.discord.rest import HikariRest
 from intern.platforms.discord.servers import joined_of
-from intern.platforms.discord.shards import GOODBYE_SECONDS, Shards, Turn, no_turn
+from intern.platforms.discord.sessions import Turn, no_turn
+from intern.platforms.discord.shards import GOODBYE_SECONDS, Shards
 
 _log = get_logger(__name__)
 _Of = hikari.Intents

@@ -6,9 +6,8 @@ hikari resumes and reconnects by itself; what it takes for the end although Disc
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,16 +22,9 @@ from intern.core.log import get_logger
 from intern.platforms.discord.options import ShardChoice, shard_of
 from intern.platforms.discord.payloads import RawGateway, decoded
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API
+from intern.platforms.discord.sessions import LONGEST_PAUSE, SessionStarts, Turn, Turns, no_turn, retrieved
 
 _log = get_logger(__name__)
-# Discord resets the token of a bot that begins more than 1,000 sessions within 24 hours (its reference, "Gateway",
-# "Session Start Limit"); a bot in thousands of servers may begin more.
-_A_DAY: Final = 24 * 3600.0  # seconds
-_OURS: Final = 0.9  # the share of them that we use
-_MOST: Final = 900  # until Discord has said how many there are
-_LATELY: Final = 3600.0  # sessions begun within these seconds make the next one wait longer
-_LONGEST_PAUSE: Final = 96.0  # seconds; nothing is heard meanwhile, and a day has 900 sessions
-_NOBODY: Final = -1  # whose sessions count against the day alone
 _STEADY_SECONDS: Final = 300.0  # a connection that held so long was a good one
 _BETWEEN_IDENTIFIES: Final = 5.0  # seconds, for `max_concurrency` shards at a time
 _IDENTIFY: Final = 2  # the opcode
@@ -49,119 +41,6 @@ _FOR_GOOD: Final[Mapping[int, str]] = {
     4014: "this bot may not read messages (close code 4014): switch on the Message Content Intent in the developer "
     "portal, https://discord.com/developers/applications, your application, Bot, Privileged Gateway Intents",
 }
-
-
-class SessionStarts:
-    """When a shard may begin its next session: after pauses that grow with how many of its own there were lately.
-
-    All shards together begin at most nine tenths of what Discord allows a day.
-    Times are seconds of any clock that only goes forward. Pure: the caller waits.
-    """
-
-    def __init__(self, first_pause: float = 1.0) -> None:
-        self._first_pause = first_pause
-        self._begun: deque[tuple[float, int]] = deque()
-        self._most = _MOST
-        self._earlier = 0
-        self._earlier_count_until = 0.0
-
-    def told(self, *, total: int, remaining: int, reset_after: float, now: float) -> None:
-        """Discord's own count, which knows of sessions that were begun before this process, or by others."""
-        self._forget(now)
-        self._most = int(_OURS * total)
-        self._earlier = max(0, total - remaining - len(self._begun))
-        self._earlier_count_until = now + reset_after
-
-    def moved(self, shard: int) -> None:
-        """Note that the shard was elsewhere meanwhile: its next session is a first one."""
-        self._begun = deque((at, _NOBODY if whose == shard else whose) for at, whose in self._begun)
-
-    def begun(self, now: float, shard: int = 0) -> None:
-        """Count a session that begins."""
-        self._begun.append((now, shard))
-
-    @property
-    def count(self) -> int:
-        """Sessions that count against today's, as far as we know."""
-        return len(self._begun) + self._earlier
-
-    def pause(self, now: float, shard: int = 0) -> float:
-        """Seconds to wait before the next session of a shard."""
-        self._forget(now)
-        lately = [at for at, whose in self._begun if whose == shard and at > now - _LATELY]
-        pause = 0.0
-        if lately:
-            grown = self._first_pause * 2.0 ** min(len(lately) - 1, 30)
-            pause = lately[-1] + min(grown, _LONGEST_PAUSE) - now
-        return max(0.0, pause, self.wait_for_a_day(now))
-
-    def wait_for_a_day(self, now: float) -> float:
-        """Seconds until one of today's sessions counts no more; 0 while there are any left."""
-        self._forget(now)
-        if self.count < self._most:
-            return 0.0
-        ends = [self._begun[0][0] + _A_DAY] if self._begun else []
-        ends += [self._earlier_count_until] if self._earlier else []
-        return min(ends, default=now) - now
-
-    def _forget(self, now: float) -> None:
-        while self._begun and self._begun[0][0] + _A_DAY <= now:
-            self._begun.popleft()
-        if self._earlier_count_until <= now:
-            self._earlier = 0
-
-
-Turn = Callable[[int], AbstractAsyncContextManager[None]]
-"""A turn to IDENTIFY, of a bucket (shard % max_concurrency). It is left once IDENTIFY was sent; else with an error."""
-
-
-def no_turn(_bucket: int) -> AbstractAsyncContextManager[None]:
-    """Wait for no other process."""
-    return nullcontext()
-
-
-class _Turns:
-    """Turns to IDENTIFY: one at a time in each bucket, `between` seconds apart."""
-
-    def __init__(self, across: Turn, between: float) -> None:
-        self._across, self._between = across, between
-        self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._holders: set[asyncio.Task[None]] = set()
-
-    @asynccontextmanager
-    async def of(self, bucket: int) -> AsyncGenerator[None]:
-        """Wait for a turn of this bucket. It ends `between` seconds after the block, or at once where that fails."""
-        entered, over, is_used = asyncio.Event(), asyncio.get_running_loop().create_future(), False
-        holder = asyncio.create_task(self._hold(bucket, entered, over), name=f"discord: identify turn {bucket}")
-        self._holders.add(holder)
-        holder.add_done_callback(self._holders.discard)
-        holder.add_done_callback(_retrieved)
-        waiter = asyncio.create_task(entered.wait(), name="discord: wait for a turn")
-        try:
-            await asyncio.wait({holder, waiter}, return_when=asyncio.FIRST_COMPLETED)
-            if not entered.is_set():
-                holder.result()
-            yield
-            is_used = True
-        finally:
-            waiter.cancel()
-            if not entered.is_set():
-                holder.cancel()
-            elif not over.done():
-                over.set_result(is_used)
-
-    def close(self) -> None:
-        """Give up every turn."""
-        for holder in self._holders:
-            holder.cancel()
-
-    async def _hold(self, bucket: int, entered: asyncio.Event, over: asyncio.Future[bool]) -> None:
-        async with self._locks[bucket]:
-            async with self._across(bucket):
-                entered.set()
-                if not await over:
-                    raise asyncio.CancelledError
-            await asyncio.sleep(self._between)
 
 
 Begin = Callable[[int], AbstractAsyncContextManager[None]]
@@ -252,7 +131,7 @@ class Shard(GatewayShardImpl):
         assert task is not None, "hikari runs these in tasks of their own"
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_retrieved)
+        task.add_done_callback(retrieved)
 
     async def _let_go(self) -> None:
         for task in self._tasks:
@@ -294,7 +173,7 @@ class Shards:
         self.reconnected: Callable[[], object] = lambda: None
         self._token, self._intents, self._chosen, self._ask, self._take = token, intents, chosen, ask, take
         self._first_pause, self._starts = first_pause, SessionStarts(first_pause)
-        self._turns = _Turns(turn, _BETWEEN_IDENTIFIES * first_pause)
+        self._turns = Turns(turn, _BETWEEN_IDENTIFIES * first_pause)
         self._door: RawGateway | None = None
         self._asked_at = 0.0
         self._held: dict[int, _Held] = {}
@@ -401,7 +280,7 @@ class Shards:
         """Wait, and return how long to wait the next time."""
         _log.warning("discord_connection_lost", problem=problem, shard=shard, next_try_seconds=pause)
         await asyncio.sleep(pause)
-        return min(2 * pause, _LONGEST_PAUSE)
+        return min(2 * pause, LONGEST_PAUSE)
 
     async def _connect(self, shard: int, held: _Held) -> str:
         """Hold one connection until it ends; return why, where it may be tried again."""
@@ -492,9 +371,3 @@ class Shards:
             else:
                 _log.info("discord_session_paused", shard=shard, next_try_seconds=round(pause, 1))
             await asyncio.sleep(pause)
-
-
-def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Look at a task's end; otherwise asyncio complains."""
-    if not task.cancelled():
-        task.exception()
