@@ -30,6 +30,7 @@ BENCHMARKS = {
     "binary": 180,
     "idle_memory": 120,
     "communities": 300,
+    "switching": 60,
     "hosting": 480,
     "pages": 600,
     "socket_to_batch": 900,

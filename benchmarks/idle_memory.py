@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tempfile
 from asyncio.subprocess import DEVNULL
 from collections.abc import Iterator
@@ -16,11 +15,7 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from benchmarks.memory import resident
 from tests.double.discord import DiscordDouble
-
-RUN = (
-    "import sys; sys.modules.update(dict.fromkeys(('rich', 'trio', 'greenlet')));"
-    " sys.argv = ['intern', 'run']; from intern.frontends.cli import main; main()"
-)
+from tests.programs import program
 
 
 def measure() -> Iterator[Figure]:
@@ -40,9 +35,7 @@ async def _resident_megabytes() -> float:
                 "INTERN__LLM__BASE_URL": "http://127.0.0.1:9",
                 "INTERN__LLM__MODEL": "none",
             }
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", RUN, cwd=folder, env=environment, stderr=DEVNULL
-            )
+            process = await asyncio.create_subprocess_exec(*program("run"), cwd=folder, env=environment, stderr=DEVNULL)
             try:
                 await discord.wait_ready()
                 await discord.until(lambda: discord.gateway.heartbeats)

@@ -14,8 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from intern.frontends.cli.output import INTERRUPTED
-from tests.frontends.cli.conftest import command, environment
+from tests.frontends.cli.conftest import environment
 from tests.frontends.cli.screen import CTRL_C, CTRL_L, ENTER, HOME, UP, Terminal, pasted, terminal
+from tests.programs import program
 
 FOLDER = Path(__file__).parent / "screens"
 WIDTHS = (80, 120)
@@ -58,7 +59,7 @@ def pictures() -> Iterator[tuple[str, str]]:
     for columns in WIDTHS:
         with TemporaryDirectory() as folder:
             place = environment(TMPDIR=folder, INTERN__LLM__PROVIDER="offline")
-            with terminal(command("try"), place, columns=columns, rows=ROWS) as shown:
+            with terminal(program("try"), place, columns=columns, rows=ROWS) as shown:
                 for moment in walk(shown):
                     yield (
                         f"{columns}-{moment}.svg",

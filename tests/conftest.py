@@ -169,12 +169,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """More than there are cores, for many tests wait: for sockets, for processes, for hikari's pauses."""
-    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
-        return None
-    cores = os.cpu_count() or 1
-    return 2 * cores if config.getoption("--part") == "test" else cores + 1
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Twice as many as there are cores, for many tests wait: for sockets, for processes, for hikari's pauses."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else 2 * (os.cpu_count() or 1)
 
 
 def _has_room(folder: Path) -> bool:

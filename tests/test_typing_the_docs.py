@@ -23,6 +23,7 @@ from tests.endpoint_double import EndpointDouble
 from tests.fakes import HandClock
 from tests.frontends.cli.test_import import export
 from tests.newcomer import FOLDER, FailedError, Stand, Step, _run, steps, variable
+from tests.programs import MAIN
 
 TREE = Path(__file__).parents[1]
 TYPED = {"intern", ".venv/bin/intern", "export"}
@@ -204,13 +205,10 @@ def _set(command: str, stand: Stand) -> tuple[str, str]:
     return setting
 
 
-_MAIN = "from intern.frontends.cli import main; main()"
-
-
 def _installed(folder: Path) -> Path:
     """Where `intern` stands, as after an installation."""
     binary = folder / ".venv" / "bin" / "intern"
     binary.parent.mkdir(parents=True)
-    binary.write_text(f"#!/bin/sh\nPYTHONPATH='{TREE}' exec '{sys.executable}' -c '{_MAIN}' \"$@\"\n")
+    binary.write_text(f"#!/bin/sh\nPYTHONPATH='{TREE}' exec '{sys.executable}' -c '{MAIN}' \"$@\"\n")
     binary.chmod(0o755)
     return binary.parent

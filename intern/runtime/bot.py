@@ -87,14 +87,14 @@ def show_page(settings: Settings, serving: Serving) -> None:
     anyio.run(_until_told, partial(run_page, settings, serving))
 
 
-_SWITCH_SECONDS: Final = 0.001
-"""After this long, a thread that computes lets others go on. With eight of those the event loop waits for 6 ms in the
-median and 60 at worst; at Python's own 5 ms, for 41 and 362."""
+SWITCH_SECONDS: Final = 0.001
+"""After this long, a thread that computes lets others go on. With eight of those the event loop waits for 8 ms in the
+median and 89 at worst; at Python's own 5 ms, for 54 and 333 (benchmarks/switching.py)."""
 
 
 async def _until_told(work: Callable[..., Awaitable[None]]) -> None:
     share_arenas()
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     stop = Event()
 
     async def wait_for_signal() -> None:

@@ -189,7 +189,7 @@ def settings_of(folder: Path, over: dict[str, dict[str, Any]]) -> Settings:
 @pytest.mark.parametrize(
     "changes",
     [
-        300,
+        150,
         pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(6 * 3_600)]),
     ],
 )

@@ -6,7 +6,6 @@ import itertools
 import os
 import resource
 import signal
-import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -32,6 +31,7 @@ from tests.double.world import Channel, Message, Role, User
 from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.engines import Server, serving
 from tests.process.running import API_KEY
+from tests.programs import program
 from tests.soak.books import Account, Posted, Said, accounts_of, books_of, faults, lessons, questions
 from tests.soak.machine import Sample, sample
 from tests.soak.soaking import became_of, entries, shorten
@@ -310,7 +310,7 @@ class Soak:
             "LANG": "C.UTF-8",
             "PYTHONPATH": str(_TREE),
         }
-        command = [sys.executable, "-c", "from intern.frontends.cli import main; main()", "run"]
+        command = program("run")
         environment = {**here, **self._environment(number)}
         with log.open("wb") as errors:
             process = await open_process(

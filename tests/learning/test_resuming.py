@@ -56,7 +56,7 @@ SEED = 0
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize(("anyio_backend", "concurrency"), [("asyncio", 1), ("trio", 3)])
 async def test_killed_at_any_step_it_comes_to_the_same_end_and_asks_nothing_twice(
     tmp_path: Path, concurrency: int
 ) -> None:

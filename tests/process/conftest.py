@@ -17,6 +17,7 @@ import pytest
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.process.running import API_KEY, Installed, InstalledWheel
+from tests.programs import PLAIN
 
 SOURCE_TREE = Path(__file__).parents[2]
 BINARY = os.environ.get("INTERN_BINARY", "")
@@ -49,7 +50,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
     _succeed("-m", "pip", "--isolated", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel)
     (packages,) = (home / "lib").glob("python*/site-packages")
     # A .pth line only lengthens the path: behind our wheel, and without the .pth files that lie over there.
-    (packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    (packages / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n{PLAIN}\n", encoding="utf-8")
     return InstalledWheel(python=python, program=home / "bin" / "intern", packages=packages)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Generator
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from intern.service.stores import back_up
 from intern.settings.loading import Paths, Settings
 from tests import samples
 from tests.engines import Server
+from tests.programs import program
 from tests.service.chatting import ALICE, MAYA, Town
 from tests.service.test_intern import ANSWER, PARAPHRASE, QUESTION, bot, reply, settings_in
 
@@ -225,9 +225,8 @@ async def test_a_process_with_a_wrong_password_ends_with_3_and_one_line(
         "INTERN__DISCORD__GUILD_IDS": "[1]",
         "INTERN__LLM__PROVIDER": "offline",
     }
-    program = [sys.executable, "-c", "from intern.frontends.cli import main; main()", *asked]
     with fail_after(60):
-        done = await run_process(program, check=False, env=environment, cwd=tmp_path)
+        done = await run_process(program(*asked), check=False, env=environment, cwd=tmp_path)
     said = done.stderr.decode()
     assert (done.returncode, done.stdout, said.count("\n")) == (3, b"", 1), said
     assert "refuses the connection (password authentication failed for user" in said
@@ -250,8 +249,7 @@ async def test_processes_file_a_pair_and_answer_from_it(
     }
 
     async def run(*arguments: str) -> str:
-        program = [sys.executable, "-c", "from intern.frontends.cli import main; main()"]
-        done = await run_process([*program, *arguments], check=False, env=environment, cwd=tmp_path)
+        done = await run_process(program(*arguments), check=False, env=environment, cwd=tmp_path)
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()
 

@@ -23,10 +23,11 @@ from tests.simulation.machine import SimulatedTime, run_seed
 from tests.simulation.seeds import chosen, further
 
 SEEDS = 30
-MORE = 60
+MORE = 40
 MANY = 300
 LENGTH = int(os.environ.get("SIMULATION_LENGTH", "22"))  # things that happen
 _IN_A_GROUP = 10
+_FEW = 5
 
 
 def simulate(
@@ -72,7 +73,7 @@ def test_in_more_lives_the_laws_hold_too(first: int, tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_on_postgresql_the_laws_hold_too(postgres: Server, tmp_path: Path) -> None:
     """In a few lives, for those with leases are played there, too."""
-    for seed in chosen("SIMULATION_SEEDS", range(_IN_A_GROUP)):
+    for seed in chosen("SIMULATION_SEEDS", range(_FEW)):
         with postgres.emptied() as schema:
             check(seed, tmp_path / str(seed), url=postgres.url(schema))
 

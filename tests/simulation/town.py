@@ -7,7 +7,6 @@ the same deeds in the same order, and nearly the same run.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from intern.settings.loading import Settings, load_settings
 from tests.double.discord import DiscordDouble
 from tests.double.gateway import Session
 from tests.double.world import FORUM, Channel as RawChannel, Message, User
+from tests.programs import program
 from tests.simulation.people import MEMBERS, TEAM, Act, Change, People, Said, write_documents
 
 WINDOW = 0.3  # seconds of silence that end a batch
@@ -261,12 +261,11 @@ class Town(People):
         life = self._life = Life(first_session=len(self.discord.gateway.identifies) + 1)
         self.note(f"a life begins{' in a process' if in_process else ''}")
         if in_process:
-            program = [sys.executable, "-c", "from intern.frontends.cli import main; main()", "run"]
             here = {"PATH": os.defpath, "HOME": os.devnull, "LANG": "C.UTF-8", "PYTHONPATH": str(_SOURCE_TREE)}
             settings = {**here, **self._environment}
             with (self._folder / "stderr").open("ab") as log:
                 life.process = await open_process(
-                    program, stdin=DEVNULL, stdout=DEVNULL, stderr=log, cwd=self._folder, env=settings
+                    program("run"), stdin=DEVNULL, stdout=DEVNULL, stderr=log, cwd=self._folder, env=settings
                 )
         else:
             tg.start_soon(partial(self._live_here, life, drain=last))

@@ -9,7 +9,6 @@ import resource
 import secrets
 import signal
 import socket
-import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +34,7 @@ from tests.double.gateway import Session
 from tests.double.world import Message, User
 from tests.endpoint_double import EndpointDouble, endpoint_double
 from tests.process.running import API_KEY
+from tests.programs import program
 from tests.soak.books import (
     Account,
     Books,
@@ -376,7 +376,7 @@ class Soak:
         """A life, up to its first session."""
         sessions = len(self.discord.gateway.identifies)
         log = self.folder / f"life-{len(self.lives) + 1:03}.log"
-        command = [sys.executable, "-c", "from intern.frontends.cli import main; main()", "run"]
+        command = program("run")
         # What a service manager gives (packaging/intern.service), and the tree that this file stands in.
         here = {
             "PATH": os.defpath,

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from intern.frontends.cli import main
+from tests.programs import program
 
 SOURCE_TREE = Path(__file__).parents[3]
 
@@ -87,11 +88,6 @@ def intern(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return run
 
 
-def command(*arguments: str) -> list[str]:
-    """What starts a process of this source tree."""
-    return [sys.executable, "-c", "from intern.frontends.cli import main; main()", *arguments]
-
-
 def environment(**more: str) -> dict[str, str]:
     """A small environment, as a service manager gives it, without the settings of the person who runs the tests.
 
@@ -104,6 +100,6 @@ def environment(**more: str) -> dict[str, str]:
 def process(*arguments: str, typed: bytes = b"", env: Mapping[str, str] | None = None) -> Ended:
     """The command line as a process."""
     done = subprocess.run(
-        command(*arguments), input=typed, capture_output=True, env=environment(**(env or {})), timeout=60, check=False
+        program(*arguments), input=typed, capture_output=True, env=environment(**(env or {})), timeout=60, check=False
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -24,7 +24,8 @@ from intern.sources.refresh import Refreshed
 from tests import samples
 from tests.endpoint_double import Reply, endpoint_double, prompt_of, refuse, sensible
 from tests.fakes import HandClock
-from tests.frontends.cli.conftest import Intern, command, environment, process
+from tests.frontends.cli.conftest import Intern, environment, process
+from tests.programs import program
 from tests.sandbox import Sandbox
 
 PORT = "Which port does the relay listen on?"
@@ -238,7 +239,7 @@ def test_a_question_that_is_no_utf_8_is_a_question_all_the_same(intern: Intern, 
     assert intern("index").code == 0
     for more in ([], ["--json"]):
         done = subprocess.run(
-            [*map(os.fsencode, command("ask")), b"Which port does the \xff relay listen on?", *map(os.fsencode, more)],
+            [*map(os.fsencode, program("ask")), b"Which port does the \xff relay listen on?", *map(os.fsencode, more)],
             capture_output=True,
             env=environment(),
             timeout=60,
@@ -310,16 +311,16 @@ async def test_while_the_bot_runs_it_does_what_commands_ask_for(sources: Path) -
     with fail_after(30):
         async with bot():
             (sources / "new.md").write_text("# Backups\n\nBackups of the relay run at night, at 3 o'clock.\n")
-            done = await anyio.run_process(command("index"), env=environment(), check=False)
+            done = await anyio.run_process(program("index"), env=environment(), check=False)
             assert done.returncode == 0, done.stderr
             assert done.stderr == b"1 described, 0 removed\n"
 
-            done = await anyio.run_process(command("ask", "When do backups run?"), env=environment(), check=False)
+            done = await anyio.run_process(program("ask", "When do backups run?"), env=environment(), check=False)
             assert (done.returncode, done.stderr) == (0, b"")
             assert b"3 o'clock" in done.stdout
 
             await anyio.Path(sources).rename("elsewhere")
-            done = await anyio.run_process(command("index"), env=environment(), check=False)
+            done = await anyio.run_process(program("index"), env=environment(), check=False)
             assert done.returncode == 3
             assert done.stderr.startswith(b"intern: the sources folder")
             assert done.stderr.count(b"\n") == 1
@@ -338,7 +339,7 @@ def _heed_permissions() -> None:
 def permitted(*arguments: str) -> tuple[int, str, str]:
     """The command line as a process that heeds permissions."""
     done = subprocess.run(
-        command(*arguments),
+        program(*arguments),
         preexec_fn=_heed_permissions,
         capture_output=True,
         text=True,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.frontends.cli.conftest import Intern, command, environment, process
+from tests.frontends.cli.conftest import Intern, environment, process
+from tests.programs import program
 from tests.service.chatting import ALICE, BOB, MAYA, Town
 
 QUESTION = "Which port does the relay listen on?"
@@ -68,7 +69,7 @@ def test_a_report_of_before_is_replaced_only_where_its_place_is_named(intern: In
 @pytest.mark.rest
 def test_reports_are_written_though_nobody_reads_the_summary(folder: Path) -> None:
     with subprocess.Popen(
-        command("backtest", str(exported(folder)), "--team-id", MAYA),
+        program("backtest", str(exported(folder)), "--team-id", MAYA),
         env=environment(INTERN__LLM__PROVIDER="offline"),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -165,7 +166,7 @@ def test_an_interrupt_leaves_a_report_that_says_so(folder: Path) -> None:
         }
         arguments = ["backtest", str(path), "--team-id", MAYA, "--result", "done.json", "--html", "done.html"]
         with subprocess.Popen(
-            command(*arguments), env=environment(**settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            program(*arguments), env=environment(**settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as running:
             asked, _ = endpoint.accept()  # the first question is under way, and nobody answers
             with asked:

@@ -17,7 +17,8 @@ import pytest
 from intern import __version__
 from intern.frontends.cli import COMMANDS, cli
 from intern.frontends.cli.output import printable
-from tests.frontends.cli.conftest import Intern, command, environment, process
+from tests.frontends.cli.conftest import Intern, environment, process
+from tests.programs import program
 
 HEAVY = ("anyio", "hikari", "httpx", "msgspec", "jinja2", "structlog", "apsw", "aiohttp", "asyncio", "prompt_toolkit")
 
@@ -262,7 +263,7 @@ def test_a_broken_line_of_a_dotenv_file_ends_with_2_and_one_line(intern: Intern,
 @pytest.mark.rest
 def test_a_reader_that_has_seen_enough_is_no_error(sources: Path) -> None:
     done = subprocess.run(
-        ["sh", "-c", '"$@" | head -n 1', "sh", *command("try", "--play")],
+        ["sh", "-c", '"$@" | head -n 1', "sh", *program("try", "--play")],
         capture_output=True,
         text=True,
         env=environment(),
@@ -282,7 +283,7 @@ def test_a_closed_pipe_ends_quietly_with_0(sources: Path, arguments: list[str]) 
     os.close(reader)
     try:
         done = subprocess.run(
-            command(*arguments),
+            program(*arguments),
             stdout=writer,
             stderr=subprocess.PIPE,
             text=True,
@@ -308,7 +309,7 @@ def test_a_closed_pipe_ends_quietly_with_0(sources: Path, arguments: list[str]) 
 def test_a_full_disk_behind_stdout_ends_with_3_and_one_line(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            command(*arguments),
+            program(*arguments),
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -344,7 +345,7 @@ def test_ctrl_c_at_the_prompt_ends_at_once_with_130(inherited: signal.Handlers) 
     child, terminal = pty.fork()
     if child == 0:
         signal.signal(signal.SIGINT, inherited)
-        os.execve(sys.executable, command("try"), environment(TMPDIR=str(Path.cwd())))
+        os.execve(sys.executable, program("try"), environment(TMPDIR=str(Path.cwd())))
     try:
         shown = b""
         while b"/help" not in shown:

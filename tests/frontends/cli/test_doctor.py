@@ -48,7 +48,8 @@ from tests import samples
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse
 from tests.fakes import HandClock
-from tests.frontends.cli.conftest import Ended, Intern, command, environment
+from tests.frontends.cli.conftest import Ended, Intern, environment
+from tests.programs import program
 from tests.stores.full_text import check
 
 pytestmark = pytest.mark.anyio
@@ -293,7 +294,7 @@ async def called(discord: DiscordDouble, *arguments: str, **more: str) -> Ended:
         **more,
     }
     done = await anyio.run_process(
-        command("doctor", *arguments), env=environment(**told), stdin=subprocess.DEVNULL, check=False
+        program("doctor", *arguments), env=environment(**told), stdin=subprocess.DEVNULL, check=False
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 

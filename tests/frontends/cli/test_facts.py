@@ -16,8 +16,9 @@ from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from tests.fakes import HandClock
-from tests.frontends.cli.conftest import Intern, command, environment
+from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_ask_and_index import bot
+from tests.programs import program
 from tests.stores.taught import conversation, fact, nugget, outcome, said
 
 PORT, NEW_PORT = "The relay listens on port 7480.", "The relay listens on port 7481.\x1b[2J"
@@ -145,7 +146,7 @@ async def test_while_the_bot_runs_it_retires_the_fact_and_searches_know_of_it() 
     with fail_after(30):
         async with bot():
             arguments = ("facts", "retire", "ab2", "--why", "the port moved", "--json")
-            done = await anyio.run_process(command(*arguments), env=environment(), check=False)
+            done = await anyio.run_process(program(*arguments), env=environment(), check=False)
             assert (done.returncode, done.stderr) == (0, b"")
             assert json.loads(done.stdout) == {"fact_id": "ab2", "why": "the port moved"}
             async with await Database.open(DATABASE) as db:

@@ -15,8 +15,9 @@ from intern.service.intern import open_intern
 from intern.settings.loading import load_settings
 from tests import samples
 from tests.fakes import HandClock
-from tests.frontends.cli.conftest import Intern, command, environment
+from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_ask_and_index import bot
+from tests.programs import program
 
 MEMBER = UserId("501")
 QUESTION = "How do I purge the spool without losing agents?"
@@ -97,10 +98,10 @@ async def test_the_bot_that_holds_the_folder_does_it_and_goes_on_with_what_is_le
     with fail_after(60):
         await _taught()
         async with bot():
-            asked = command("forget", "--user", MEMBER, "--erase", "--yes")
+            asked = program("forget", "--user", MEMBER, "--erase", "--yes")
             done = await anyio.run_process(asked, env=environment(), check=False)
             assert done.returncode == 0, done.stderr
             assert holding("spool without losing") == set()
-            question = command("ask", "Where does the relay keep its certificates?")
+            question = program("ask", "Where does the relay keep its certificates?")
             left = await anyio.run_process(question, env=environment(), check=False)
             assert b"/etc/lumen" in left.stdout

@@ -13,7 +13,8 @@ from typing import IO
 import httpx
 import pytest
 
-from tests.frontends.cli.conftest import command, environment
+from tests.frontends.cli.conftest import environment
+from tests.programs import program
 
 pytestmark = pytest.mark.rest
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.rest
 def started(*arguments: str) -> Generator[subprocess.Popen[str]]:
     place = environment(INTERN__LLM__PROVIDER="offline", INTERN__PAGE__PORT="0")
     pipe = subprocess.PIPE
-    with subprocess.Popen(command(*arguments), text=True, env=place, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen(program(*arguments), text=True, env=place, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:
             yield process
         finally:

@@ -16,8 +16,9 @@ import pytest
 from intern.core.log import LogProgress, configure
 from intern.core.progress import heard_by, tell
 from intern.frontends.cli.output import ProgressLine, make_way, showing
-from tests.frontends.cli.conftest import Intern, command, environment
+from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_retry import parked
+from tests.programs import program
 
 READING = "Reading {total} documents"
 
@@ -181,7 +182,7 @@ def test_a_command_that_waits_for_the_process_that_holds_the_folder_says_so(fold
     lock = os.open(folder / "data" / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.write(lock, b"20719\n")
-    process = subprocess.Popen(command("index"), cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(program("index"), cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         said = process.stderr.readline()

@@ -16,9 +16,10 @@ from intern.stores.archive import Archive
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock
-from tests.frontends.cli.conftest import Intern, command, environment
+from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_ask_and_index import bot
 from tests.knowing import decide, known
+from tests.programs import program
 
 DATA = Path("data")
 TEAM = DATA / "team-knowledge"
@@ -119,10 +120,10 @@ async def test_the_bot_that_holds_the_folder_does_it(passed_over: list[QAId]) ->
     with fail_after(60):
         async with bot():
             assert await run_sync(standing, first) == "Parked"
-            done = await anyio.run_process(command("retry", first), env=environment(), check=False)
+            done = await anyio.run_process(program("retry", first), env=environment(), check=False)
             assert (done.returncode, done.stderr) == (0, b"")
             assert first.encode() in done.stdout
-            wrong = await anyio.run_process(command("retry", "qa_1"), env=environment(), check=False)
+            wrong = await anyio.run_process(program("retry", "qa_1"), env=environment(), check=False)
             assert (wrong.returncode, wrong.stdout) == (2, b"")
             assert b"holds no pair 'qa_1'" in wrong.stderr
         assert [await run_sync(standing, each) for each in (first, second)] == ["Filed", "Parked"]

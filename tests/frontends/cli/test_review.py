@@ -20,9 +20,10 @@ from intern.stores.sqlite.knowledge import Knowledge
 from tests import samples
 from tests.endpoint_double import endpoint_double, refuse
 from tests.fakes import HandClock
-from tests.frontends.cli.conftest import Intern, command, environment
+from tests.frontends.cli.conftest import Intern, environment
 from tests.frontends.cli.test_ask_and_index import bot
 from tests.knowing import decide, known
+from tests.programs import program
 
 DATA = Path("data")
 TEAM = DATA / "team-knowledge"
@@ -222,12 +223,12 @@ async def test_the_bot_that_holds_the_folder_does_it_while_the_list_disturbs_nob
     with fail_after(60):
         first, second = await run_sync(waiting, 2)
         async with bot():
-            listed = await anyio.run_process(command("review"), env=environment(), check=False)
+            listed = await anyio.run_process(program("review"), env=environment(), check=False)
             assert (listed.returncode, listed.stderr) == (0, b"")
             assert listed.stdout.count(b"captured 3 hours ago") == 2
-            done = await anyio.run_process(command("review", "approve", first.qa_id), env=environment(), check=False)
+            done = await anyio.run_process(program("review", "approve", first.qa_id), env=environment(), check=False)
             assert (done.returncode, done.stderr) == (0, b"")
             assert b"filed under" in done.stdout
-            again = await anyio.run_process(command("review", "reject", first.qa_id), env=environment(), check=False)
+            again = await anyio.run_process(program("review", "reject", first.qa_id), env=environment(), check=False)
             assert (again.returncode, again.stdout) == (2, b"")
         assert await run_sync(standing, first, second) == ["Filed", "AwaitingReview"]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from docs.terminal import PASTED, drawn, walk
-from tests.frontends.cli.conftest import command, environment
+from tests.frontends.cli.conftest import environment
 from tests.frontends.cli.screen import ENTER, Terminal, pasted, terminal
+from tests.programs import program
 
 pytestmark = pytest.mark.rest
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_newcomer_s_path_shows_whole_words_behind_the_gutter(columns: int) -> None:
-    with terminal(command("try"), environment(), columns=columns, rows=400) as shown:
+    with terminal(program("try"), environment(), columns=columns, rows=400) as shown:
         lines: dict[str, list[str]] = {}
         for moment in walk(shown):
             lines[moment] = shown.lines
@@ -39,7 +40,7 @@ def _said(shown: Terminal, keys: str, said: str) -> None:
 
 
 def test_names_are_introduced_by_typing_and_never_by_a_paste() -> None:
-    with terminal(command("try"), environment(), columns=80, rows=100) as shown:
+    with terminal(program("try"), environment(), columns=80, rows=100) as shown:
         shown.wait("alice ›")
         for keys, said in (
             (pasted("E0432: unresolved import\nhint: use it"), "alice: E0432: unresolved import\n  hint: use it"),
@@ -57,7 +58,7 @@ def test_names_are_introduced_by_typing_and_never_by_a_paste() -> None:
 
 
 def test_notes_that_come_while_a_line_is_typed_stand_above_it() -> None:
-    with terminal(command("try"), environment(), columns=80, rows=100) as shown:
+    with terminal(program("try"), environment(), columns=80, rows=100) as shown:
         shown.wait("alice ›")
         _said(shown, "What is a flux capacitor?", "stays silent")
         _said(shown, "@mira: It stores flux.", "index updated")

@@ -15,7 +15,8 @@ import pytest
 
 from intern.stores.files import FolderLock
 from tests.endpoint_double import endpoint_double, refuse
-from tests.frontends.cli.conftest import Intern, command, environment, process
+from tests.frontends.cli.conftest import Intern, environment, process
+from tests.programs import program
 
 ESCAPE = "\x1b"
 WITH_PAGE = "Add --page to see the status page beside it.\n"
@@ -243,7 +244,7 @@ def test_a_folder_that_somebody_else_holds_is_refused(intern: Intern) -> None:
 def test_colours_are_for_terminals_whose_owner_wants_them(colour: str) -> None:
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
-        command("try", "--play"), stdout=theirs, stderr=theirs, stdin=theirs, env=environment(**{colour: "1"})
+        program("try", "--play"), stdout=theirs, stderr=theirs, stdin=theirs, env=environment(**{colour: "1"})
     )
     os.close(theirs)
     shown = b""
