@@ -14,7 +14,7 @@ import pytest
 from tests.engines import Schemas
 
 MOMENTS = 20
-MORE = int(os.environ.get("INTERN_KILL_MOMENTS", "20"))
+MORE = int(os.environ.get("INTERN_KILL_MOMENTS", "40"))
 SEED = os.environ.get("INTERN_KILL_SEED", "1")
 AT_ONCE = min(os.cpu_count() or 1, 4)
 SECONDS_A_MOMENT = 5.0  # on a busy machine; usually it is a tenth of that
