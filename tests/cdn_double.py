@@ -41,6 +41,7 @@ class CdnDouble:
         self.headers: list[dict[str, str]] = []
         self.sent = 0
         """Bytes of endless bodies."""
+        self.was_asked = threading.Event()
         self.closing = asyncio.Event()
 
     def attachment(
@@ -61,6 +62,7 @@ class CdnDouble:
         """Answer one request."""
         self.asked.append(http.path)
         self.headers.append(dict(http.headers))
+        self.was_asked.set()
         served = self.files.get(http.path, Served(status=404))
         if served.stalls:
             await self.closing.wait()

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Generator
 
 import pytest
-from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import create_task_group, fail_after, to_thread
 
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, LinkExpiredError, UnusableImageError
 from intern.core.messages import Attachment
@@ -176,7 +176,7 @@ async def test_cancelling_leaves_at_once(cdn: CdnDouble) -> None:
     with fail_after(60):
         async with fetching(cdn) as images, create_task_group() as tg:
             tg.start_soon(images.image, cdn.attachment("a.png", Served(stalls=True)))
-            await wait_all_tasks_blocked()
+            await to_thread.run_sync(cdn.was_asked.wait, 50)
             tg.cancel_scope.cancel()
 
 
