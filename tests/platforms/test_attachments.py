@@ -176,7 +176,7 @@ async def test_cancelling_leaves_at_once(cdn: CdnDouble) -> None:
     with fail_after(60):
         async with fetching(cdn) as images, create_task_group() as tg:
             tg.start_soon(images.image, cdn.attachment("a.png", Served(stalls=True)))
-            await to_thread.run_sync(cdn.was_asked.wait, 50)
+            assert await to_thread.run_sync(cdn.was_asked.wait, 50)
             tg.cancel_scope.cancel()
 
 
