@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 MOST = 34  # with intern itself; hikari and aiohttp bring 12 of them, resiliparse 3, prompt-toolkit 1
-MODULES = {"python-dotenv": "dotenv"}
+MODULES = {"PyStemmer": "Stemmer", "python-dotenv": "dotenv"}
 
 
 def required() -> list[Requirement]:

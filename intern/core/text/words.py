@@ -15,9 +15,10 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set as AbstractSet
 from functools import cache, lru_cache
-from importlib import import_module
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar, cast
+
+from Stemmer import Stemmer  # type: ignore[import-not-found]  # pyright: ignore[reportUnknownVariableType]
 
 from intern.core.ids import TopicName
 
@@ -177,22 +178,16 @@ def stems_of(text: str, language: str | None) -> list[str]:
     return [_snowball(name, word) for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold())]
 
 
-@lru_cache(maxsize=65536)
-def _snowball(language: str, word: str) -> str:
-    stemmers = import_module(f"snowballstemmer.{language}_stemmer")  # lazily, as below
-    return cast("str", getattr(stemmers, f"{language.title()}Stemmer")().stemWord(word))
+def _snowball(algorithm: str, word: str) -> str:
+    # A stemmer holds the word that it works on, so threads cannot share one. To make one takes as long as a word. It
+    # remembers no words (0): it would take them along.
+    return cast("str", Stemmer(algorithm, 0).stemWord(word))  # pyright: ignore[reportUnknownMemberType]
 
 
 @lru_cache(maxsize=65536)
 def _stem(word: str) -> str:
-    if not _ENGLISH.fullmatch(word):
-        return word
-    # Lazily: loading the package takes 10 ms, and many commands stem nothing.
-    from snowballstemmer.porter_stemmer import PorterStemmer  # type: ignore[import-untyped]  # noqa: PLC0415
-
-    # Porter's own algorithm, as FTS5 has it. A stemmer holds the word that it works on, so threads cannot share one; to
-    # make one takes 0.2 µs of the 14 µs for a word.
-    return cast("str", PorterStemmer().stemWord(word))  # pyright: ignore[reportUnknownMemberType]
+    # Porter's own algorithm, as FTS5 has it.
+    return _snowball("porter", word) if _ENGLISH.fullmatch(word) else word
 
 
 MAX_LENGTH = 64
