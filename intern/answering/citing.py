@@ -17,12 +17,13 @@ from intern.answering.prompts import ShownSource
 from intern.core.ids import SourceId
 from intern.core.messages import block_lines, citable, is_team
 from intern.core.text.passages import GAP
+from intern.core.text.patterns import regex
 from intern.core.text.words import Rarity, unspaced_runs, word_set
 
 # Bullets, numbers and quote marks at the beginning of a line.
-_LINE_START = re.compile(r"^[ \t]*(?:(?:[-+*]|\d{1,3}[.)])[ \t]+|>[ \t]?)+", re.MULTILINE)
+_LINE_START = regex(r"^[ \t]*(?:(?:[-+*]|\d{1,3}[.)])[ \t]+|>[ \t]?)+", re.MULTILINE)
 _MARKUP = {ord(each): None for each in "*_`~#|>[]\\\"'“”„‘’‚«»"} | dict.fromkeys(map(ord, "‐‑‒–—−"), "-")
-_SPACE = re.compile(r"[\s\u200b-\u200d\u2060\ufeff]+")
+_SPACE = regex(r"[\s\u200b-\u200d\u2060\ufeff]+")
 
 
 def reading(text: str) -> str:
@@ -46,10 +47,10 @@ _AROUND_NOTHING = " \t\r\n\"'`*_~.,:;!?-–—…()[]{}<>|"
 
 # Any scheme, as people and chat programs link it; what may not stand in a URL ends it. Schemes are short: without a
 # bound, each letter of a long word would be tried as the first of one.
-_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"`]+", re.IGNORECASE)
+_URL = regex(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"`]+", re.IGNORECASE)
 # What people type into a browser or write a letter to all the same: an address without its scheme. Endings that files
 # and libraries have, too (`install.sh`, `ASP.NET`, `socket.io`), count with a path or `www.` only.
-_BARE = re.compile(
+_BARE = regex(
     r"(?<![\w@.-])(?P<bare>(?P<mailbox>[\w.+-]{1,64}@)?(?P<www>www\.)?(?:[a-z0-9-]{1,63}\.){1,8}(?P<end>[a-z]{2,24})"
     r"(?::\d{1,5})?(?P<path>/[^\s<>\"`]*)?)(?![\w@-]|\.\w)",
     re.IGNORECASE,
@@ -61,7 +62,7 @@ _SITES_WITH_A_PATH = _SITES | frozenset(
 _PLACEHOLDERS = ("example.com", "example.org", "example.net", ".example", ".test", ".invalid")
 MAX_QUOTE = 200
 # A line, or a sentence in it. The team's turns are indented after their first line.
-_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+_SENTENCE = regex(r"(?<=[.!?。！？])\s+|\n+")
 
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 # Ends a sentence or emphasis rather than an address.
@@ -170,9 +171,9 @@ _LEAST_WORDS = 3
 _LONG_LINE = 200  # characters
 _LEAST_CHARS = 11  # of a quote with fewer words, unless it is a whole line: `listen = 7480` tells, "the" does not
 # What begins a line without being said: quotations, headings, items, the speaker of a turn, dots for what came before.
-_LEAD = re.compile(r"^(?:[ \t>|#*+.…-]|\d{1,3}[.)](?=\s)|(?:Team|User): )+")
-_BREAK = re.compile(r"^(?:[ \t]*(?:[>|#*+-]|\d{1,3}[.)])\s|```|~~~|(?:Team|User): |[=~-]{3,}\s*$)")
-_LINKED = re.compile(r"\]\([^)\s]{0,500}\)")
+_LEAD = regex(r"^(?:[ \t>|#*+.…-]|\d{1,3}[.)](?=\s)|(?:Team|User): )+")
+_BREAK = regex(r"^(?:[ \t]*(?:[>|#*+-]|\d{1,3}[.)])\s|```|~~~|(?:Team|User): |[=~-]{3,}\s*$)")
+_LINKED = regex(r"\]\([^)\s]{0,500}\)")
 _AROUND = ".,;:!?()"
 
 

@@ -26,6 +26,7 @@ from intern.core.log import get_logger
 from intern.core.messages import AIResult
 from intern.core.records import Hit, SourceText
 from intern.core.text.passages import best_passages
+from intern.core.text.patterns import regex
 from intern.core.text.words import words
 
 _log = get_logger(__name__)
@@ -33,8 +34,8 @@ _log = get_logger(__name__)
 _RANKED = 16  # sources that the search proposes; some may be copies, or too long, or cannot be read
 _FEW_WORDS = 6  # of a question that may stand on what was said before
 _SURE = 0.8  # the least share of an answer's words that what it cites and the question hold
-_SPEAKER = re.compile(r"^(?:Team|User): ")
-_OF_BOT = re.compile(r"^bot: ", re.MULTILINE)
+_SPEAKER = regex(r"^(?:Team|User): ")
+_OF_BOT = regex(r"^bot: ", re.MULTILINE)
 _POINTED_AT = 2  # pieces
 _POINTED_CHARS = 160
 _MOST_NAMES = 3

@@ -14,13 +14,15 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from intern.core.text.patterns import regex
+
 # Wherever a chat shows one: ticks open a block within lists, quotations and lines, too, and end it as freely.
-_FENCED = re.compile(
+_FENCED = regex(
     r"(?ms)(?:(?<!`)(?P<fence>`{3,}+)|^[ \t>]*(?:(?:[*+-]|\d{1,3}[.)])[ \t]+)?(?P<tildes>~{3,}+))"
     r"(?:(?P<line>[^\n`]+)(?P=fence)|(?P<info>[^\n`]*)\n(?P<code>.*?)(?:(?(fence)(?P=fence)|(?P=tildes))|\Z))",
 )
-_SPAN = re.compile(r"(?P<ticks>`{1,2})(?!`)(?P<code>(?:[^`\n]|\n(?![ \t]*\n))+)(?P=ticks)")
-_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://\S+", re.IGNORECASE)
+_SPAN = regex(r"(?P<ticks>`{1,2})(?!`)(?P<code>(?:[^`\n]|\n(?![ \t]*\n))+)(?P=ticks)")
+_URL = regex(r"[a-z][a-z0-9+.-]{0,30}://\S+", re.IGNORECASE)
 
 _SHELLS = frozenset("sh bash shell zsh fish ksh csh tcsh nu nushell powershell ps1 pwsh cmd bat batch dos".split())
 # What a model may call a block that is no program of any language.
@@ -30,40 +32,40 @@ _SESSIONS = frozenset(
         " output cli command commandline command-line linux unix ubuntu debian macos mac windows"
     ).split()
 ) | {""}
-_PROMPT = re.compile(r"\A\s*(?:[$>%]|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]{1,40}@[\w.-]{1,40}:[^\s$#]{0,80}[$#])\s+")
+_PROMPT = regex(r"\A\s*(?:[$>%]|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]{1,40}@[\w.-]{1,40}:[^\s$#]{0,80}[$#])\s+")
 # A line that begins with a shell's prompt, also outside of any code.
-_PROMPTED = re.compile(r"(?:\$|PS [^>\n]*>|[A-Z]:\\[^>\n]*>)[ \t]+[A-Za-z./~]")
+_PROMPTED = regex(r"(?:\$|PS [^>\n]*>|[A-Z]:\\[^>\n]*>)[ \t]+[A-Za-z./~]")
 # A program, by itself or by its path, and something after it. What assigns, opens a block or ends a sentence is none.
-_COMMAND = re.compile(
+_COMMAND = regex(
     r"\A(?:[A-Za-z_]\w*=\S*\s+)*"
     r"(?:(?:\./|/|~/|[a-z]|(?i:sudo|doas)(?=\s)|[A-Z][a-z]+-[A-Z](?=\w))[\w./~+-]*(?:\s+(?![=:]|:=)\S.*))\Z"
 )
 # Code that begins like a name or a title: only a flag makes a command of it.
-_CAPITAL = re.compile(r"\A[A-Z][\w./~+-]*(?=\s).*?\s--?[A-Za-z]")
+_CAPITAL = regex(r"\A[A-Z][\w./~+-]*(?=\s).*?\s--?[A-Za-z]")
 # How lines of programs begin, rather than those of a shell.
-_PROGRAM = re.compile(
+_PROGRAM = regex(
     r"(?:import|from|return|let|const|var|def|class|if|elif|else|for|while|async|await|new|public|private|static|void|int"
     r"|function|func|fn|pub|struct|enum|type|interface|package|namespace|using|raise|throw|try|catch|with|yield)\s"
 )
-_SENTENCE = re.compile(r"[\w)\]'\"][.?!,]\Z|\{\Z")
+_SENTENCE = regex(r"[\w)\]'\"][.?!,]\Z|\{\Z")
 # No sentence holds these: a line with one is a command, with any end.
-_UNMISTAKABLE = re.compile(r"(?i:\A(?:sudo|doas)\s)|\s--?[A-Za-z]|[|&;<>]|\$\w")
-_TROUBLE = re.compile(
+_UNMISTAKABLE = regex(r"(?i:\A(?:sudo|doas)\s)|\s--?[A-Za-z]|[|&;<>]|\$\w")
+_TROUBLE = regex(
     r"\b(?:errors?|exceptions?|fail(?:s|ed|ure)?|cannot|can't|could not|couldn't|denied|refused|rejected|not|no such"
     r"|invalid|unknown|unable|missing|time[d-]? ?out|unexpected|warnings?)\b",
     re.IGNORECASE,
 )
 # What marks a line outside of code: a quotation, a heading, an item.
-_MARKS = re.compile(
+_MARKS = regex(
     r"^(?:[ \t>]|(?:[*+\u2022\u2023\u25e6\u2013\u2014-]|\d{1,3}[.)]|-?#{1,6}|\[[ xX]\])(?=[ \t]))*+", re.MULTILINE
 )
-_EMPHASIZED = re.compile(r"^(?P<mark>\*{1,3}|_{1,3}|~~|\|\|)(?=\S)(?P<words>[^\n]+?)(?P=mark)(?!\w)", re.MULTILINE)
+_EMPHASIZED = regex(r"^(?P<mark>\*{1,3}|_{1,3}|~~|\|\|)(?=\S)(?P<words>[^\n]+?)(?P=mark)(?!\w)", re.MULTILINE)
 _LAYERS = 2
-_WORDY = re.compile(r"\s.*[^:\s]\Z")
+_WORDY = regex(r"\s.*[^:\s]\Z")
 # What stands there in the place of a span, which speaks for itself.
 _CUT = "\0"
-_CONTINUED = re.compile(r"[ \t]*\\\r?\n[ \t]*")
-_SUDO_OR_FLAG = re.compile(r"\A(?:[A-Za-z_]\w*=\S*\s+)*(?i:sudo|doas)\s|\s--?[A-Za-z]")
+_CONTINUED = regex(r"[ \t]*\\\r?\n[ \t]*")
+_SUDO_OR_FLAG = regex(r"\A(?:[A-Za-z_]\w*=\S*\s+)*(?i:sudo|doas)\s|\s--?[A-Za-z]")
 # Words of sentences, in the languages that are asked most, that hardly a command has.
 _WORDS = (
     r"(?i:the|an?|is|are|was|be|to|of|for|with|without|and|or|but|if|when|then|it|its|this|that|these|those|which|you|your"
@@ -73,9 +75,9 @@ _WORDS = (
 )
 # What a sentence begins with, while a command may go on so: `docker run`, `git add`.
 _BIDS = r"(?i:use|add|run|try|see|type|pass|give|call|execute|enter|set|append|include|specify)"
-_PROSE = re.compile(rf"(?<!\S){_WORDS}(?=[\s.,:;!?]|\Z)|\A{_BIDS}\s")
+_PROSE = regex(rf"(?<!\S){_WORDS}(?=[\s.,:;!?]|\Z)|\A{_BIDS}\s")
 # The piece of a command within a sentence: a program and its flags, or a long flag by itself, and the paths behind.
-_PIECE = re.compile(
+_PIECE = regex(
     r"(?<![^\s(\"'*_])(?:"
     rf"(?i:sudo|doas)[ \t]+(?!{_WORDS}\b)[\w./~-]\S*"
     rf"|(?!(?:{_WORDS}|{_BIDS})[ \t])[A-Za-z./~][\w./~+-]{{0,60}}[ \t]+-[A-Za-z]\S*"
@@ -83,21 +85,21 @@ _PIECE = re.compile(
     r")(?:[ \t]+(?:--?[A-Za-z]|[/~.])\S*)*"
 )
 # Where it is said of a command what it does, and what comes before it on its line.
-_REMARK = re.compile(r"[ \t]+(?:--?|[\u2013\u2014\u2192])[ \t]|[ \t]+\(|:[ \t]")
-_LABEL = re.compile(r"^(?![^\n:]{0,40}\b(?i:sudo|doas)\s)[^\W\d_](?:[\w ,.()'&/]|(?<=\w)-){0,40}:[ \t]+", re.MULTILINE)
-_STOPS = re.compile(r"(?<=[\w)\]'\"/])[.,;:!?]+\Z")
-_CHAINED = re.compile(r"\s*(?:&&|;)\s*")
+_REMARK = regex(r"[ \t]+(?:--?|[\u2013\u2014\u2192])[ \t]|[ \t]+\(|:[ \t]")
+_LABEL = regex(r"^(?![^\n:]{0,40}\b(?i:sudo|doas)\s)[^\W\d_](?:[\w ,.()'&/]|(?<=\w)-){0,40}:[ \t]+", re.MULTILINE)
+_STOPS = regex(r"(?<=[\w)\]'\"/])[.,;:!?]+\Z")
+_CHAINED = regex(r"\s*(?:&&|;)\s*")
 # To a shell, this and the rest of its line are silent.
-_COMMENT = re.compile(r"\s+#(?:\s|\Z)")
+_COMMENT = regex(r"\s+#(?:\s|\Z)")
 
 # At the start of a line: the ordinal of a list, which is the answer's own.
-_ORDINAL = re.compile(r"^[ \t>]*(?:[*+-][ \t]+)?\d{1,3}[.)](?=[ \t])", re.MULTILINE)
+_ORDINAL = regex(r"^[ \t>]*(?:[*+-][ \t]+)?\d{1,3}[.)](?=[ \t])", re.MULTILINE)
 _UNIT = (  # what follows a quantity rather than a version
     r"(?!\s?(?:%|°|[kmgt]?i?b(?:it|yte)?s?\b|m?s\b|(?:milli)?sec|min|hour|day|week|month|year|px\b|[kmg]?hz\b|x\b|times\b))"
 )
 _PRE = r"[-+.]?(?:alpha|beta|rc|dev|pre|post|snapshot|nightly|b|a)(?![a-z])[.-]?\d*"
 _DATE = r"(?!\d{1,2}\.\d{1,2}\.(?:19|20)\d\d(?!\d|\.\d))"  # as half of the world writes it
-_VERSION = re.compile(
+_VERSION = regex(
     r"(?i)(?=[v0-9])(?:"
     # After a letter, too: `python3.12`, `relay_2.5.0_amd64.deb`.
     rf"(?<![^\W_])(?<!\.)v\d+(?:\.\d+)*(?:{_PRE})?"
@@ -106,8 +108,8 @@ _VERSION = re.compile(
     rf"|(?<![\d.]){_DATE}\d+\.\d+(?:{_PRE})?{_UNIT}"
     r")(?![^\W_]|\.\d)",
 )
-_THOUSANDS = re.compile(r"\d{1,3}(?:\.\d{3})+")
-_NUMBER = re.compile(r"(?<![\w.,])\d++(?:[.,']\d++)*+")
+_THOUSANDS = regex(r"\d{1,3}(?:\.\d{3})+")
+_NUMBER = regex(r"(?<![\w.,])\d++(?:[.,']\d++)*+")
 
 # Of what an invention is shown to the verifier; an answer full of them needs no list to be refused.
 _MOST_SUSPICIONS = 10

@@ -22,6 +22,7 @@ from intern.core.errors import ModelError
 from intern.core.log import get_logger
 from intern.core.messages import is_team
 from intern.core.text.passages import GAP, passages
+from intern.core.text.patterns import regex
 from intern.core.text.words import STOP_WORDS, Rarity, plain_words, word_set, words
 from intern.search.finding import Embedder, Remembered
 from intern.sources.markup import parts_of, without_markup
@@ -36,16 +37,16 @@ _MOST_CODE = 1000
 _MOST_UNITS = 3
 _SECTION = 100_000  # characters: a section is not to be cut
 
-_FENCE = re.compile(r"[ \t]*(?:```|~~~)")
-_ITEM = re.compile(r"[ \t]*(?:[*+-]|\d{1,3}[.)])[ \t]+")
-_BULLET = re.compile(r"[ \t]*[*+-][ \t]+")
-_ROW = re.compile(r"[ \t]*\|.*\|[ \t]*")
-_RULE = re.compile(r"[\s|:=*_~+^#\"'.-]+")
+_FENCE = regex(r"[ \t]*(?:```|~~~)")
+_ITEM = regex(r"[ \t]*(?:[*+-]|\d{1,3}[.)])[ \t]+")
+_BULLET = regex(r"[ \t]*[*+-][ \t]+")
+_ROW = regex(r"[ \t]*\|.*\|[ \t]*")
+_RULE = regex(r"[\s|:=*_~+^#\"'.-]+")
 # The next sentence begins with no small letter and no digit: neither "e.g. a" nor "No. 5" ends one.
-_STOP = re.compile(r"(?<=[.!?…])[\"'”’)_]*\s+(?=[\"'“‘(*_`\[]*[^\W\d_a-z])|(?<=[。！？])(?!$)")
-_TITLED = re.compile(r"\*\*[^*\n]{1,100}\*\*|__[^_\n]{1,100}__")
+_STOP = regex(r"(?<=[.!?…])[\"'”’)_]*\s+(?=[\"'“‘(*_`\[]*[^\W\d_a-z])|(?<=[。！？])(?!$)")
+_TITLED = regex(r"\*\*[^*\n]{1,100}\*\*|__[^_\n]{1,100}__")
 # What begins like this is only understood after what stands before it.
-_LEANING = re.compile(
+_LEANING = regex(
     r"(?:it|its|this|that|these|they|then|so|but|and|or|otherwise|instead|also|both|however|therefore)\b", re.IGNORECASE
 )
 
@@ -168,13 +169,13 @@ _BLAND = word_set(
 )
 _BLAND_WEIGHT = 0.4
 _MOST_SAID = 2500  # characters of a team answer that is quoted
-_TURN = re.compile(r"^(Team|User): (.*?)(?=^(?:User|Team): )", re.MULTILINE | re.DOTALL)
-CONFIDENCE = re.compile(r"\n\(confidence [^\n]*\)\Z")
+_TURN = regex(r"^(Team|User): (.*?)(?=^(?:User|Team): )", re.MULTILINE | re.DOTALL)
+CONFIDENCE = regex(r"\n\(confidence [^\n]*\)\Z")
 """The end of a fact's text, for a model to weigh."""
 # Whom a message calls tells nothing of what it asks.
-_MENTION = re.compile(r"(?<!\w)@\w[\w.-]*")
+_MENTION = regex(r"(?<!\w)@\w[\w.-]*")
 # A word with a capital that does not begin a sentence.
-_NAME = re.compile(r"(?<![.!?:]\s)(?<!^)(?<![¿¡])\b[^\W\d_]\w+")
+_NAME = regex(r"(?<![.!?:]\s)(?<!^)(?<![¿¡])\b[^\W\d_]\w+")
 _REMEMBERED = 2000  # vectors, of 1.5 kB each
 # Pieces whose meaning is compared, the best by words: for all 30 questions in other words than the sample, the
 # nearest of all pieces is among them. With 12, it is for 29.

@@ -30,6 +30,7 @@ from intern.answering.selecting import entry_words
 from intern.core.messages import is_team
 from intern.core.records import Hit
 from intern.core.text.passages import GAP, passages
+from intern.core.text.patterns import regex
 from intern.core.text.words import Rarity, one_line, word_set, words
 from intern.search.finding import Embedder
 from intern.sources.markup import without_markup
@@ -54,7 +55,7 @@ _UNASKED = 0.05
 _STRANGE = 0.15
 _FENCE = "```"
 
-_ASKING = re.compile(
+_ASKING = regex(
     r"""(?imx)[?？؟]
     | (^|[.!,;:]\s)\W{0,5}(how|what|why|where|when|which|who|whose)\b
     | \b(how|what|why|where|when|which|who)\ (to|do|does|did|can|could|should|would|is|are|many|much|long|often)\b
@@ -64,7 +65,7 @@ _ASKING = re.compile(
     | \b(need|want|looking|trying|tried)\ (to|for)\b
     """,
 )
-_THANKS = re.compile(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect|never ?mind|solved)\b", re.IGNORECASE)
+_THANKS = regex(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect|never ?mind|solved)\b", re.IGNORECASE)
 
 
 def gate(given: prompts.GateIn) -> prompts.GateDecision:
@@ -241,13 +242,13 @@ def _without_heading(text: str) -> str:
 
 
 # Thanks in languages whose questions `_ASKS` knows; they may stand behind "ah brilliant,".
-_THANKED = re.compile(
+_THANKED = regex(
     r"\b(?:thanks|thank you|thank u|thx|tysm|ty|cheers|never ?mind|danke|dankeschön|merci|gracias|obrigad[oa]|grazie"
     r"|bedankt|dank je|спасибо|благодарю)\b",
     re.IGNORECASE,
 )
 # Said by itself it asks nothing.
-_ALONE = re.compile(
+_ALONE = regex(
     r"\W*(?:hi|hello|hey|hallo|moin|salut|bonjour|hola|ciao|olá|good (?:morning|evening|night)|gm|gn|morning|evening"
     r"|lol|lmao|rofl|haha\w*|xd|\+1|same|this|nice|cool|wow|great|perfect|awesome|congrats|congratulations|welcome|gg|brb|ok(?:ay)?"
     r"|yes|yep|yeah|no|nope|np|yw|fixed|solved|works now|it works(?: now)?|that (?:worked|did it)|got it"
@@ -256,9 +257,9 @@ _ALONE = re.compile(
     r"(?:\W+(?:all|everyone|everybody|guys|folks|there|team|again|now|man|mate))*\W*",
     re.IGNORECASE,
 )
-_SAID = re.compile(r"\w")
-_MARK = re.compile(r"[?？؟]")
-_ASKS = re.compile(
+_SAID = regex(r"\w")
+_MARK = regex(r"[?？؟]")
+_ASKS = regex(
     r"\b(?:how|what|why|where|when|which|who|but|however|still|error|fail\w*|crash\w*|broken|stuck|problem\w*|issue\w*"
     r"|can(?:'|’)?t|cannot|doesn(?:'|’)?t|don(?:'|’)?t|won(?:'|’)?t|isn(?:'|’)?t|not|unable|need|help|advance|tried|trying"
     r"|(?:can|could|do|should) (?:i|you|we|it|they|this|that)|does|would|is (?:there|it|this)"
@@ -301,8 +302,8 @@ _BEST = 3  # passages whose words count
 # The least number of texts that rarity is counted over: among one or two, each word that is held looks common.
 _AMONG = 4
 
-_URL = re.compile(r"\w+://\S+")
-_TO_A_MEMBER = re.compile(r"^\s*<@!?\d+>.*$", re.MULTILINE)
+_URL = regex(r"\w+://\S+")
+_TO_A_MEMBER = regex(r"^\s*<@!?\d+>.*$", re.MULTILINE)
 
 
 def worth(question: str, query: str, hits: Sequence[Hit]) -> float | None:

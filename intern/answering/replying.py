@@ -32,6 +32,7 @@ from intern.core.ids import MessageId, RoleId, UserId
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason, is_team
 from intern.core.text.language import SPOKEN
+from intern.core.text.patterns import regex
 from intern.models.templates import MISTAKES, shipped
 from intern.stores.sqlite.traces import TraceStore
 
@@ -214,7 +215,7 @@ def _line_of(error: Exception) -> str:
 
 
 _MOST_NAMED = 4
-_QA_DATE = re.compile(r"#qa_(\d{4})(\d\d)(\d\d)_")
+_QA_DATE = regex(r"#qa_(\d{4})(\d\d)(\d\d)_")
 
 
 def why_line(debug: Mapping[str, Any], words: Phrases | None = None) -> str:

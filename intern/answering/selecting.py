@@ -19,6 +19,7 @@ from intern.core.ids import SourceId
 from intern.core.messages import MARKER, block_ids, is_team
 from intern.core.records import Hit, IndexEntry, SourceText
 from intern.core.text.passages import best_passages, even_share
+from intern.core.text.patterns import regex
 from intern.core.text.words import Remembering, one_line, weight_of, word_set, words
 
 # Of a page in two formats (`git-add.txt`, `git-add.html`) three in four share 85% of their words or more; of two
@@ -220,13 +221,13 @@ _LEAST_SHOWN = 3
 
 # Characters at the end of a topic, the newest, where its blocks are not those that were indexed.
 _MOST_SEARCHED = 30_000
-_BLOCK = re.compile(rf"^{MARKER}[ \t]*$", re.MULTILINE)
-_HEADER = re.compile(r"\A\s*(?:[a-z_]+:[^\n]*\n)+\n?")
+_BLOCK = regex(rf"^{MARKER}[ \t]*$", re.MULTILINE)
+_HEADER = regex(r"\A\s*(?:[a-z_]+:[^\n]*\n)+\n?")
 # When it was archived, and behind that when it was answered: an import has years between them.
-_ANSWERED = re.compile(r"^(?:answered_at|timestamp):[ \t]*(\d{4}-\d\d-\d\d)", re.MULTILINE)
-_SPEAKER = re.compile(r"^(?:Team|User): ", re.MULTILINE)
+_ANSWERED = regex(r"^(?:answered_at|timestamp):[ \t]*(\d{4}-\d\d-\d\d)", re.MULTILINE)
+_SPEAKER = regex(r"^(?:Team|User): ", re.MULTILINE)
 # Of the further lines of a message; one that looks like the first line of a turn keeps it.
-_INDENT = re.compile(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECASE)
+_INDENT = regex(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECASE)
 
 
 def near_best(hits: Iterable[Hit]) -> list[Hit]:

@@ -27,12 +27,13 @@ from intern.core.ids import GuildId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import AIResult, Button, Channel, ChatMessage, Citation
 from intern.core.text.language import SPOKEN, language_of
+from intern.core.text.patterns import regex
 from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
 
 _log = get_logger(__name__)
 
 _LANGUAGES = "|".join(sorted(SPOKEN))
-_BUTTON = re.compile(rf"intern:(?P<act>up|down|why|share):(?P<of>[0-9]{{1,20}})(?::(?P<language>{_LANGUAGES}))?")
+_BUTTON = regex(rf"intern:(?P<act>up|down|why|share):(?P<of>[0-9]{{1,20}})(?::(?P<language>{_LANGUAGES}))?")
 ANSWERS_KEPT = 500  # for sharing; a few kilobytes each. Who closes Discord does not see the button again
 
 NOTHING_TO_LEARN = (

@@ -30,6 +30,7 @@ from intern.core.log import Logger, get_logger
 from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
 from intern.core.text.masking import masked_start
+from intern.core.text.patterns import regex
 from intern.models.endpoint import chat_request
 from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OutT, Prompt
@@ -46,8 +47,8 @@ MAX_HISTORY_CHARS = 4000
 _MAX_REMARK_CHARS = 1000
 _CUT = "\n[…]\n"
 
-_URL = re.compile(r"://\S+")
-_QUESTION_MARK = re.compile("[?？؟⁇⁈]")  # Western, Chinese and Japanese, Arabic, and the doubled ones
+_URL = regex(r"://\S+")
+_QUESTION_MARK = regex("[?？؟⁇⁈]")  # Western, Chinese and Japanese, Arabic, and the doubled ones
 
 
 class Asked(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -17,6 +16,7 @@ from intern.core.flow import AnswerRequest, Batch, CaptureRequest
 from intern.core.ids import ConversationId, MessageId, reply_conversation, thread_conversation
 from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext, Role
 from intern.core.records import Capture, Turn
+from intern.core.text.patterns import regex
 from intern.core.text.words import one_line
 
 
@@ -115,7 +115,7 @@ def capture_request(batch: Batch, of: ConversationId | None, messages: Sequence[
     )
 
 
-_LEADING_MENTION = re.compile(r"\A\s*<@[!&]?\d+>[\s,:]*")
+_LEADING_MENTION = regex(r"\A\s*<@[!&]?\d+>[\s,:]*")
 
 
 def answer_request(

@@ -14,6 +14,7 @@ from intern.chat.phrases import ENGLISH, Phrases, phrases
 from intern.chat.platform import Capabilities
 from intern.core.flow import Reply
 from intern.core.messages import Citation
+from intern.core.text.patterns import regex
 
 _LIMITS = Capabilities()
 _TITLE_LIMIT = 80
@@ -22,13 +23,13 @@ _LONGEST_LANGUAGE = 20
 _MOST_TICKS = 8  # of a span of code that we close and reopen
 # A fence as Discord's clients read it: it opens wherever three ticks stand, and ends at the next three, regardless of
 # the text around them. An empty one counts too, though clients do not agree on it.
-_FENCE = re.compile(r"```(?:[\w+#.-]*\n+|(?:(?P<language>[\w+#.-]+)\n)?\n*(?P<code>[^\n][\s\S]*?)\n*)```", re.ASCII)
-_SPAN = re.compile(r"(?P<ticks>`+)(?P<said>[\s\S]*?[^`])(?P=ticks)(?!`)")
+_FENCE = regex(r"```(?:[\w+#.-]*\n+|(?:(?P<language>[\w+#.-]+)\n)?\n*(?P<code>[^\n][\s\S]*?)\n*)```", re.ASCII)
+_SPAN = regex(r"(?P<ticks>`+)(?P<said>[\s\S]*?[^`])(?P=ticks)(?!`)")
 # In their order of reading: an escaped tick opens nothing, and neither do ticks in a span of code.
-_CODES = re.compile(rf"\\[^0-9A-Za-z\s]|(?P<fence>{_FENCE.pattern})|(?P<span>{_SPAN.pattern})|(?P<lone>`+)", re.ASCII)
+_CODES = regex(rf"\\[^0-9A-Za-z\s]|(?P<fence>{_FENCE.pattern})|(?P<span>{_SPAN.pattern})|(?P<lone>`+)", re.ASCII)
 # A model was cut short before it closed the fence. Clients show the ticks; we close it.
-_OPENING = re.compile(r"^[ \t]*```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>[\s\S]*)\Z", re.ASCII | re.MULTILINE)
-_WORD = re.compile(r"(\s*)(\S+)")
+_OPENING = regex(r"^[ \t]*```(?P<language>[\w+#.-]*)[ \t]*\n(?P<code>[\s\S]*)\Z", re.ASCII | re.MULTILINE)
+_WORD = regex(r"(\s*)(\S+)")
 
 
 class _Block(Struct, frozen=True):
@@ -166,7 +167,7 @@ def parts_of(
 _CARDS = r"discord(?:app)?\.(?:gg|new|gift|com/(?:invite|template|gifts?))"
 # What Discord's own parser takes for code, an escape, or something to click, in its order of precedence. What it
 # takes for code is left alone (but see `_code_stays`); elsewhere, no link remains that is not among the allowed ones.
-_TOKENS = re.compile(
+_TOKENS = regex(
     r"(?P<escape>\\[^0-9A-Za-z\s])"
     r"|(?P<code>```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`))"
     r"|(?P<lone>`+)"  # opens no code: neither does a shorter run of the same ticks
@@ -215,7 +216,7 @@ def _masked(token: re.Match[str], allowed: Collection[str]) -> str:
 
 
 # What Discord pairs up, in this order, before it looks for code inside.
-_SPANS = re.compile(
+_SPANS = regex(
     r"\\[^0-9A-Za-z\s]"
     r"|```[\s\S]+?```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`)"
     r"|(?P<pair>\*\*(?:\\.|[^\\])+?\*\*(?!\*)|\*(?!\s)(?:\\.|\*\*|[^*\\])+?(?<!\s) {0,2}\*(?!\*)"
@@ -224,8 +225,8 @@ _SPANS = re.compile(
     re.DOTALL,
 )
 # Each may begin within a quote or a pair.
-_HEADING = re.compile(r"^[ >*_~|]*(?:#{1,3}|-#)\s+[^\n]*\Z", re.MULTILINE)
-_ITEM = re.compile(r"^[ >*_~|]*(?:[*-]|\d+\.) +[^\n]*(?:\n [^\n]*)*\Z", re.MULTILINE)
+_HEADING = regex(r"^[ >*_~|]*(?:#{1,3}|-#)\s+[^\n]*\Z", re.MULTILINE)
+_ITEM = regex(r"^[ >*_~|]*(?:[*-]|\d+\.) +[^\n]*(?:\n [^\n]*)*\Z", re.MULTILINE)
 
 
 def _code_stays(text: str) -> bool:

@@ -21,6 +21,7 @@ import structlog
 from intern.core.errors import LeaseLostError
 from intern.core.progress import LOG_EVERY, Pace
 from intern.core.text.masking import mask_secrets
+from intern.core.text.patterns import regex
 
 Logger = structlog.stdlib.BoundLogger
 LogFormat = Literal["auto", "json", "pretty"]
@@ -144,7 +145,7 @@ class _Scrubbed(structlog.stdlib.ProcessorFormatter):
         # As it is, and as JSON spells it.
         forms = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
         known = sorted(forms, key=len, reverse=True)
-        self._secrets = re.compile("|".join(map(re.escape, known))) if known else None
+        self._secrets = regex("|".join(map(re.escape, known))) if known else None
 
     def format(self, record: logging.LogRecord) -> str:
         return self.without_secrets(super().format(record))

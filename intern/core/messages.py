@@ -16,12 +16,13 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId, position_of
+from intern.core.text.patterns import regex
 
 AuthorType = Literal["bot", "team_member", "community_user"]
 """`bot`: any bot or webhook, intern itself included."""
 
-_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
-_MENTION = re.compile(r"<@!?([0-9]{1,20})>")
+_CODE = regex(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_MENTION = regex(r"<@!?([0-9]{1,20})>")
 
 ChannelKind = Literal["channel", "thread", "post"]
 """`post`: a thread in a forum or media channel, whose first message has the thread's own id."""
@@ -278,8 +279,8 @@ class AIResult(Struct, frozen=True, kw_only=True):
 MARKER = "--- QA ---"
 """The line that a block of a topic begins with."""
 _TEAM = "Team: "
-_ID = re.compile(r"id:[ \t]*(\S+)[ \t]*$")
-_HEADER = re.compile(rf"^{MARKER}[^\S\n]*\n{_ID.pattern}", re.MULTILINE)
+_ID = regex(r"id:[ \t]*(\S+)[ \t]*$")
+_HEADER = regex(rf"^{MARKER}[^\S\n]*\n{_ID.pattern}", re.MULTILINE)
 
 
 def is_team(source_id: str) -> bool:

@@ -6,7 +6,6 @@ A proposal can refer to existing facts only. It replaces at most one, and never 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -18,11 +17,12 @@ from msgspec import Struct, structs
 from intern.core import records
 from intern.core.ids import FactId
 from intern.core.text.masking import mask_secrets
+from intern.core.text.patterns import regex
 from intern.core.text.words import likeness, same_subject, truncated, wording
 from intern.facts.visibility import RULES, FactOptions, of_words, strictest, visibility_of
 
 _LIKE_REFUTED = 0.2  # similarity to a retired fact; low, because the same messages say both
-_NUMBER = re.compile(r"\d+(?:\.\d+)*")
+_NUMBER = regex(r"\d+(?:\.\d+)*")
 
 MAX_SUMMARY = 100
 MAX_SNIPPET = 500

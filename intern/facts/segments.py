@@ -23,6 +23,7 @@ from msgspec import Meta, Struct, structs
 
 from intern.core import records
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, UserId
+from intern.core.text.patterns import regex
 from intern.core.text.words import STOP_WORDS, Look, likeness_key, look_of, one_line
 from intern.stores.blocks import only
 
@@ -34,31 +35,31 @@ if TYPE_CHECKING:  # every command loads this module with the settings; its help
 NAMELESS = "somebody"
 """Stands for a person who is named but is not in the conversation."""
 
-LABEL = re.compile(r"(?<![^\W_])User_[0-9]+(?!_?[^\W_])")
+LABEL = regex(r"(?<![^\W_])User_[0-9]+(?!_?[^\W_])")
 
 _IMPERSONAL: Mapping[records.Speaker | None, str] = {"Team": "a team member", "User": "a member", None: NAMELESS}
 
 # Discord's markup that holds ids (its reference, "Message Formatting"), each with its replacement.
-_MENTION = re.compile(r"<@!?\s?([0-9]{1,20})>")
+_MENTION = regex(r"<@!?\s?([0-9]{1,20})>")
 _MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"<@&\s?[0-9]{1,20}>"), "a role"),
-    (re.compile(r"<#\s?[0-9]{1,20}>"), "a channel"),
-    (re.compile(r"<a?:(\w{1,32}):[0-9]{1,20}>"), r":\1:"),
-    (re.compile(r"</([^:<>\n]{1,100}):[0-9]{1,20}>"), r"/\1"),
-    (re.compile(r"https?://(?:\w{1,20}\.)?discord(?:app)?\.com/(?:channels|users)/[\w@/]{1,100}"), "a link to Discord"),
-    (re.compile(r"@(everyone|here)\b", re.IGNORECASE), r"\1"),
+    (regex(r"<@&\s?[0-9]{1,20}>"), "a role"),
+    (regex(r"<#\s?[0-9]{1,20}>"), "a channel"),
+    (regex(r"<a?:(\w{1,32}):[0-9]{1,20}>"), r":\1:"),
+    (regex(r"</([^:<>\n]{1,100}):[0-9]{1,20}>"), r"/\1"),
+    (regex(r"https?://(?:\w{1,20}\.)?discord(?:app)?\.com/(?:channels|users)/[\w@/]{1,100}"), "a link to Discord"),
+    (regex(r"@(everyone|here)\b", re.IGNORECASE), r"\1"),
     # Any id by itself, as Discord gave them since 2016 and will until 2084.
-    (re.compile(r"(?<![0-9])[0-9]{17,19}(?![0-9])"), "an id"),
+    (regex(r"(?<![0-9])[0-9]{17,19}(?![0-9])"), "an id"),
 )
 
 # `@nick`, but no address (`me@example.org`), package (`@types/node`), or decorator (`@cache(…)`).
 _NICK = r"[^\W_](?:(?:[\w.-]|['’](?!s\b)){0,30}\w)?"
-_AT_NAME = re.compile(rf"(?<![\w@/.`])@(?P<name>{_NICK})(?![\w/(@])")
+_AT_NAME = regex(rf"(?<![\w@/.`])@(?P<name>{_NICK})(?![\w/(@])")
 # In code, the sign before it may be anything that ends a word.
-_AT_IN_CODE = re.compile(rf"(?<![\w@/.])@(?P<name>{_NICK})(?![\w/(@])")
-_CODE = re.compile(r"(```[\s\S]*?(?:```|\Z)|`[^`\n]+`)")
+_AT_IN_CODE = regex(rf"(?<![\w@/.])@(?P<name>{_NICK})(?![\w/(@])")
+_CODE = regex(r"(```[\s\S]*?(?:```|\Z)|`[^`\n]+`)")
 # Characters that IRC allows in a nick and prose does not use, where IRC puts the name of the addressee.
-_ADDRESSED = re.compile(r"^\s{0,3}(?P<name>[\w\[\]\\`^{}|-]{0,30}[_\[\]\\`^{}|])[:,]\s", re.MULTILINE)
+_ADDRESSED = regex(r"^\s{0,3}(?P<name>[\w\[\]\\`^{}|-]{0,30}[_\[\]\\`^{}|])[:,]\s", re.MULTILINE)
 
 _SHORTEST = 2  # a name of one letter is a word of every text
 _SHORTEST_CORE = 4
@@ -68,12 +69,12 @@ _UNSPACED = (
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _LETTER = rf"[^\W_{_UNSPACED}]"
-_UNSPACED_SIGN = re.compile(rf"[{_UNSPACED}]")
+_UNSPACED_SIGN = regex(rf"[{_UNSPACED}]")
 # Discord does not show these characters, so they can split a name.
 _MARKDOWN = "*~|`\\"
 _TELLING_APART = 3  # letters; shorter names are not looked for between such characters
-_INITIAL = re.compile(r"(?<!\w)(\w)\.\s*(?=\w)")
-_TAILS = re.compile(r"(?:[_`^|]+|-M|\[m\]|\|\w*)$")
+_INITIAL = regex(r"(?<!\w)(\w)\.\s*(?=\w)")
+_TAILS = regex(r"(?:[_`^|]+|-M|\[m\]|\|\w*)$")
 
 
 class Pseudonyms:

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from intern.core.records import Visibility
 from intern.core.text.masking import mask_secrets
+from intern.core.text.patterns import regex
 
 
 class VisibilityRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +73,7 @@ _BEFORE_NAME = (
     rf"[ ](?:[\w-]+[ ])?{_NAME}"
 )
 _VALUES = tuple(
-    re.compile(pattern, re.IGNORECASE)
+    regex(pattern, re.IGNORECASE)
     for pattern in (
         rf"{_NAME}[\"'`*]{{0,2}}[ ]*(?P<sign>{_IS_NOW})?{_VALUE}",
         rf"{_NAME}(?=[ ](?:of|for|to|on)[ ])(?:[ ][\w.-]++){{2,6}}?[ ]?(?P<sign>{_IS_NOW}){_VALUE}",
@@ -80,19 +81,19 @@ _VALUES = tuple(
         _BEFORE_NAME,
     )
 )
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = regex(
     r"^[<{\[$%(]|\byour|^[A-Z]+_[A-Z_]+$|^x{3,}$|masked|example|placeholder|://|^User_\d+$|\(\)|^[.*_-]+$"
 )
-_NO_VALUE = re.compile(  # versions, lengths of time, names of formats and methods
+_NO_VALUE = regex(  # versions, lengths of time, names of formats and methods
     r"(?i)^(?:v?\d+(?:\.\d+)*\+?|\d+[a-z]{1,7}|[a-z]+-?\d{1,3}|\d{1,3}-[a-z-]+"
     r"|(?:sha|md|rsa|aes|base|utf|oauth)[-_]?\d{1,4}(?:url)?(?:-(?:[a-z]+|\d{1,4}))*)$",
 )
 _QUOTES = "`'\"“"
-_CLAUSE = re.compile(r"[^.,;:!?()\n]+")
+_CLAUSE = regex(r"[^.,;:!?()\n]+")
 
 
 def _any_of(words: str) -> re.Pattern[str]:
-    return re.compile("|".join(words.split()), re.IGNORECASE)
+    return regex("|".join(words.split()), re.IGNORECASE)
 
 
 # Plain words may be a password, too. These words show that they are not.
@@ -113,57 +114,57 @@ _DONE = _any_of(  # After "is", a sentence in the passive begins.
     """kept lost (?:re)?set sent held built gone hashed shown hidden given taken written chosen read put stolen found
     made told \\w{3,}(?:ed|ing)"""
 )
-_KIND_OF = re.compile(  # "password manager", "token: renewal": a use of the credential, or its container
+_KIND_OF = regex(  # "password manager", "token: renewal": a use of the credential, or its container
     r"\w{3,}(?:tion|sion|ment|ing|ed|able|ible|ory|ary|ive|ful|less|ly|-\w+|wal)|auth|managers?|fields?|forms?|prompts?"
     r"|dialogs?|logins?|resets?|polic(?:y|ies)|hash(?:es)?|files?|hints?|recovery|changes?|page|box|inputs?|strength"
     r"|rules?|length|storage|setup|format|types?|values?|limits?|errors?|and|or|\w*(?:pass(?:word|wd)?|pwd|token|key)s?",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
-_ILLNESS = re.compile(
+_SENTENCE_END = regex(r"(?<=[.!?;])\s+|\n+")
+_ILLNESS = regex(
     r"""(?ix)\b(?: diagnos(?:is|ed) | cancer | tumou?r | depression | bipolar | adhd | autis(?:m|tic) | hiv
     | epileps?y | diabet(?:es|ic) | pregnan(?:t|cy) | miscarriage | chemotherapy | biopsy | surgery | burnout
     | antidepressants? | medications? | psychiatrist | therapist | (?:medical|sick)[ ]leave
     | medical[ ](?:record|history|condition)s? )\b"""
 )
-_SUFFERS = re.compile(r"\b(?:was|were|is|been|got|being)[ ]diagnosed[ ]with\b", re.IGNORECASE)
-_SOMEBODY = re.compile(
+_SUFFERS = regex(r"\b(?:was|were|is|been|got|being)[ ]diagnosed[ ]with\b", re.IGNORECASE)
+_SOMEBODY = regex(
     r"""(?ix)\b(?: User_\d+ | some(?:body|one) | he | she | his | her | hers | him | my | i | wife | husband | partner
     | son | daughter | mother | father | brother | sister | child | colleague
     | (?:a|the|one|this|that|another)[ ](?:\w+[ ])?(?:member|moderator|person|user|developer|employee) )\b"""
 )
-_PAY = re.compile(r"\b(?:salar(?:y|ies)|wages?|earns|is[ ]paid|owes|in[ ]debt)\b", re.IGNORECASE)
+_PAY = regex(r"\b(?:salar(?:y|ies)|wages?|earns|is[ ]paid|owes|in[ ]debt)\b", re.IGNORECASE)
 # By name: `Nadia got a diagnosis`, `Nadia's salary`.
 _ILLS = r"diagnosis|cancer|tumou?r|depression|adhd|hiv|diabetes|epilepsy|medication|antidepressants|burnout|surgery"
-_HAS = re.compile(
+_HAS = regex(
     r"\b(?P<name>[A-Z]\w+)[ ](?:got|has|had|takes?|took|needs?|needed|suffers[ ]from|suffered[ ]from|is[ ]on|was[ ]on"
     r"|is[ ]taking|was[ ]given)[ ](?:(?:an?|the|his|her|their|with|from)[ ])?(?:\w+[ ])?"
     rf"(?:{_ILLS})\b(?![ ](?:\w+[ ])?(?:scans?|data|command|mode|file|log|report|page|field|tool|model)\b)"
 )
-_OWN_MONEY = re.compile(
+_OWN_MONEY = regex(
     r"\b(?P<name>[A-Z]\w+)(?:['’]s|s['’])[ ](?:\w+[ ])?(?:salary|wages?|debts?|bank[ ]account|pension|income)\b"
 )
 _NO_NAMES = frozenset({"The", "This", "That", "It", "A", "An", "Our", "Your", "Its", "Each", "Every", "Which", "What"})
-_ACCOUNT_NUMBER = re.compile(
+_ACCOUNT_NUMBER = regex(
     r"""(?ix)\b(?: bank[ ]accounts? | account[ ]numbers? | (?:credit|debit)[ ]cards? | iban | cvv | social[ ]security
     | ssn | tax[ ](?:id|number) | passport )\b
     (?:[ ](?:numbers?|no|id))? (?:[^.\w]{1,4}(?:is|was|are|ends?|ending|in|with)\b){0,3}
     [^.\w]{0,6} (?: [A-Z]{2}\d{2}[\dA-Z ]{8,} | [A-Z]{0,2}\d[\d -]{2,})"""
 )
-_NOT_PUBLIC = re.compile(
+_NOT_PUBLIC = regex(
     r"""(?ix)\b(?: between[ ]us | off[ ]the[ ]record | not[ ]for[ ]the[ ]public | for[ ]internal[ ]use[ ]only
     | keep[ ](?:this|it)[ ](?:confidential|private|secret)
     | (?:is|are|was|stays?|remains?)[ ](?:strictly[ ]|still[ ])?confidential
     | (?:home[ ]address|phone[ ]number)[^.]{0,30}(?:\bis\b|:)[^.]{0,10}\d )"""
 )
-_PRIVATE_WORDS = re.compile(
+_PRIVATE_WORDS = regex(
     r"""(?ix)\b(?: workflows? | operational(?:ly)? | runbooks? | on[- ]call | internal[ ](?:only|use) | confidential
     | not[ ]public | off[ ]the[ ]record | between[ ]us | home[ ]address(?:es)? | phone[ ]numbers? )\b"""
 )
 
 
-_STRING = re.compile(r"(?<![\w/.:+=-])[A-Za-z0-9+/_-]{20,200}={0,2}(?![\w/-]|\.\w)")
-_CHANGE = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[0-9])|[0-9](?=[A-Za-z])")
+_STRING = regex(r"(?<![\w/.:+=-])[A-Za-z0-9+/_-]{20,200}={0,2}(?![\w/-]|\.\w)")
+_CHANGE = regex(r"[a-z](?=[A-Z0-9])|[A-Z](?=[0-9])|[0-9](?=[A-Za-z])")
 _MOST_ALIKE = 12  # different characters, of 20
 
 

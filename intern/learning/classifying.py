@@ -10,7 +10,6 @@ understanding, a needless block costs less than a lost one.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
@@ -24,6 +23,7 @@ from intern.core.flow import Failed, Skip, Topic
 from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair, IndexEntry, PairDecision, TopicBlock, question_of
+from intern.core.text.patterns import regex
 from intern.core.text.words import MAX_LENGTH, key_terms, one_line, topic_name, truncated, word_set, words
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.learning import prompts
@@ -205,13 +205,13 @@ _ANALYSIS_CHARS = 4000
 _KEYWORDS = 8
 _MOST_DECISIONS = 3
 
-_MESSAGE = re.compile(r"(?P<id>\w+) \w+ \((?P<role>\w+)\): (?P<text>.*)")
-_EXISTING = re.compile(r"(?P<id>\w+) \S+ \S+ (?P<text>.*)")
-_DECIDED = re.compile(
+_MESSAGE = regex(r"(?P<id>\w+) \w+ \((?P<role>\w+)\): (?P<text>.*)")
+_EXISTING = regex(r"(?P<id>\w+) \S+ \S+ (?P<text>.*)")
+_DECIDED = regex(
     r"(?i)\b(?:we(?:'ve| have)? (?:decided|agreed|settled on|will no longer|no longer|are dropping|dropped)|from now on"
     r"|as of (?:now|today|version)|(?:is|are|was|were) (?:now )?(?:deprecated|discontinued))\b",
 )
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_SENTENCE_END = regex(r"(?<=[.!?])\s+|\n+")
 _DECISION_CHARS = range(20, 300)
 
 

@@ -16,14 +16,15 @@ from msgspec import Struct
 from intern.core.errors import ConfigError
 from intern.core.ids import MessageId, QAId, TopicName, UserId
 from intern.core.records import CapturedPair, Decision, Filed, Forgotten, Moved, Turn
+from intern.core.text.patterns import regex
 from intern.facts.segments import IsWithdrawn, without_withdrawn
 from intern.stores.archive import Archive, Erased
 from intern.stores.blocks import bare, time_of
 from intern.stores.sqlite.knowledge import Knowledge
 
-_MEMBER = re.compile(r"[0-9]{1,20}")
+_MEMBER = regex(r"[0-9]{1,20}")
 # Other programs may put text before or after the number.
-_MESSAGE = re.compile(r"(?=.*[0-9])[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_MESSAGE = regex(r"(?=.*[0-9])[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 # A line this long identifies its message.
 _TELLING = 12

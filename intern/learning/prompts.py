@@ -15,6 +15,7 @@ from msgspec import Meta, Struct, structs
 
 from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn, question_of
 from intern.core.text.passages import even_share
+from intern.core.text.patterns import regex
 from intern.core.text.words import Remembering, likeness, weight_of, word_set
 from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
 from intern.models.prompt import Choices, Prompt
@@ -26,8 +27,8 @@ _Id = Annotated[str, Meta(max_length=64)]
 _Ids = tuple[_Id, ...]
 _Reason = Annotated[str, Meta(max_length=300)]
 """Comes before the verdict, because small models then decide better. For the log only."""
-_CONCLUDED = re.compile(r"\bso (keep|add|skip)\W*\Z", re.IGNORECASE)
-_SHOWN_ID = re.compile(r"^id:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
+_CONCLUDED = regex(r"\bso (keep|add|skip)\W*\Z", re.IGNORECASE)
+_SHOWN_ID = regex(r"^id:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
 
 
 class LearningOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

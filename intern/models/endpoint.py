@@ -5,7 +5,6 @@ The model learns from refusals which parts of a request an endpoint accepts, and
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import structlog
 from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError, ModelSchemaError
 from intern.core.log import get_logger
 from intern.core.messages import Image
+from intern.core.text.patterns import regex
 from intern.models.http import Call, Endpoint, FieldRefusedError, Line
 from intern.models.limits import Limits
 from intern.models.options import LlmOptions, StructuredOutput
@@ -30,7 +30,7 @@ from intern.models.usage import Usage, estimated_tokens
 _log = get_logger(__name__)
 
 _IMAGE_TOKENS = 1000  # what a picture costs at most endpoints, roughly
-_IMAGE_TYPE = re.compile(r"image/[a-z0-9.+-]{1,40}")
+_IMAGE_TYPE = regex(r"image/[a-z0-9.+-]{1,40}")
 
 
 _COUNTED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}

@@ -10,7 +10,6 @@ the endpoint and the setting to look at; they never hold the key, and little of 
 from __future__ import annotations
 
 import random
-import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -28,6 +27,7 @@ import httpx
 
 from intern.core import errors
 from intern.core.log import get_logger
+from intern.core.text.patterns import regex
 from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, turns_of
 from intern.models.options import LlmOptions
 from intern.models.replies import TooLong, excerpt, has_ended, is_stream, joined, refusal_of
@@ -50,9 +50,9 @@ _PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARL
 _BUSY = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 # These refuse this one request; any other status would meet the next request, too.
 _OF_ONE_REQUEST = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_HOST = re.compile(rb"[A-Za-z0-9._:-]+")
-_KEY = re.compile(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
+_SECONDS = regex(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_HOST = regex(rb"[A-Za-z0-9._:-]+")
+_KEY = regex(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
 
 
 def may_pass(status: int) -> bool:

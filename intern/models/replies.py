@@ -17,13 +17,14 @@ from msgspec import Struct
 
 from intern.core.errors import ModelRefusedError, ModelReplyCutError, ModelReplyError
 from intern.core.text.masking import mask_secrets
+from intern.core.text.patterns import regex
 from intern.models.options import LlmOptions
 from intern.models.prompt import OutT, Prompt
 from intern.models.usage import estimated_tokens
 
 _THOUGHT = r"think|thinking|thought|reasoning"
-_OPENED = re.compile(rf"<(?:{_THOUGHT})>|\[THINK\]|◁think▷", re.IGNORECASE)
-_CLOSED = re.compile(rf"</(?:{_THOUGHT})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
+_OPENED = regex(rf"<(?:{_THOUGHT})>|\[THINK\]|◁think▷", re.IGNORECASE)
+_CLOSED = regex(rf"</(?:{_THOUGHT})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
 _MOST_TRIED = 200  # braces at which an object may begin; a hostile reply has millions, and each is read to its end
 _decoder = json.JSONDecoder()
 
@@ -70,9 +71,9 @@ def _objects(text: str) -> Iterator[tuple[int, int]]:
 
 _EXCERPT = 200  # characters of an endpoint's text that an error may quote
 _MOST_TOKENS = 10_000_000  # of one call; a larger count is a mistake, and would eat up any budget
-_PLACE = re.compile(r" - (?:at|from) `((?:key in )?\$[\w.\[\]]{0,200})`\Z")
+_PLACE = regex(r" - (?:at|from) `((?:key in )?\$[\w.\[\]]{0,200})`\Z")
 # What msgspec says before it quotes a reply; the types and bounds are ours.
-_FAULTS = re.compile(
+_FAULTS = regex(
     r"Invalid enum value|Invalid value|Object contains unknown field|Object missing required field `\w{1,60}`"
     r"|Expected `[^`]{1,60}`(?: of length [<>]= \d+| [<>]=? [\d.-]+)?(?:, got `[^`]{1,60}`)?"
     r"|JSON is malformed: [a-z ]{1,60}(?:\(byte \d+\))?|Input data was truncated|Invalid [A-Za-z0-9-]{1,20}"
@@ -260,10 +261,10 @@ def excerpt(text: str) -> str:
     return line if len(line) <= _EXCERPT else line[: _EXCERPT - 1] + "…"
 
 
-_EVENTS = re.compile(rb"[\s\xef\xbb\xbf]*(?:data|event|id|retry)?:")
-_LINE_END = re.compile(rb"\r\n|\r|\n")
+_EVENTS = regex(rb"[\s\xef\xbb\xbf]*(?:data|event|id|retry)?:")
+_LINE_END = regex(rb"\r\n|\r|\n")
 _DONE = b"[DONE]"
-_LAST = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+_LAST = regex(rb"(?:^|[\r\n])data: ?\[DONE\]")
 
 
 class Joined(NamedTuple):
@@ -381,18 +382,18 @@ def _status(error: msgspec.Raw) -> int:
 
 _MOST = 4000  # characters of an endpoint's text that are searched
 _LARGEST_COUNT = 100_000_000  # tokens; no prompt has more
-_TOO_LONG = re.compile(
+_TOO_LONG = regex(
     r"exceed_context_size|context_length_exceeded|(?:maximum|available|model'?s) context|context (?:length|window|size)"
     r"|prompt is too long|input is too long|too many (?:input )?tokens"
     r"|token count .{0,60}exceeds|exceeds? .{0,40}(?:token limit|number of (?:input )?tokens)",
     re.IGNORECASE,
 )
-_FORM = re.compile(
+_FORM = regex(
     r"\b(?:max|min)(?:Length|Items)\b|json.?schema|response_?format|\bschema\b|grammar|tool_choice|\btools?\b|\bfunctions?\b|structured.output",
     re.IGNORECASE,
 )
-_TEMPERATURE = re.compile(r"\btemperature\b", re.IGNORECASE)
-_STREAM = re.compile(r"\bstream(?:ing|_options)?\b", re.IGNORECASE)
+_TEMPERATURE = regex(r"\btemperature\b", re.IGNORECASE)
+_STREAM = regex(r"\bstream(?:ing|_options)?\b", re.IGNORECASE)
 
 _Object = dict[str, Any]
 

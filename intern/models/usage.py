@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +15,7 @@ from anyio import CancelScope
 from intern.core.clock import Clock, SystemClock
 from intern.core.errors import KnowledgeError
 from intern.core.log import get_logger, level_of
+from intern.core.text.patterns import regex
 
 _log = get_logger(__name__)
 
@@ -24,7 +24,7 @@ _STORED_EVERY = timedelta(seconds=5)
 # Two looks at a few rows, in a thread: a question makes several calls within so long, and pays for them once.
 _READ_EVERY = timedelta(seconds=5)
 # Up to the extended Latin letters: of other scripts a sign is about a token, be it a Chinese or a Greek one.
-_LATIN = re.compile("[\0-\u024f]+")
+_LATIN = regex("[\0-\u024f]+")
 
 
 def estimated_tokens(text: str) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from re import compile as pattern
 from typing import Literal, TypeVar
 
 import anyio
@@ -32,6 +31,7 @@ from intern.core.messages import (
     Page,
     index_of,
 )
+from intern.core.text.patterns import regex
 
 _T = TypeVar("_T")
 
@@ -147,7 +147,7 @@ class Sandbox(MemoryHistory):
         """Where the bot was seen typing, in order."""
         self.guild_id = GuildId(self._next_id())
         self.bot = Author(id=UserId(self._next_id()), name="intern", type="bot", is_self=True)
-        self._mention = pattern(rf"@intern\b|<@!?{self.bot.id}>")
+        self._mention = regex(rf"@intern\b|<@!?{self.bot.id}>")
         self.general = self.add_channel("general")
 
     # What people do.

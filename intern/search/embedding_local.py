@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -27,15 +26,16 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 from intern.core.errors import ConfigError, ModelAccessError
 from intern.core.log import get_logger
 from intern.core.memory import give_back
+from intern.core.text.patterns import regex
 
 _log = get_logger(__name__)
 
 
 _UNKNOWN, _START, _END = "[UNK]", "[CLS]", "[SEP]"
 _LONGEST_WORD = 100  # characters; the model was never shown longer ones
-_ASCII = re.compile(r"[a-z0-9]+|[^\sa-z0-9]")  # all else in ASCII counts as punctuation, `$` and `+` too
+_ASCII = regex(r"[a-z0-9]+|[^\sa-z0-9]")  # all else in ASCII counts as punctuation, `$` and `+` too
 # Ideographs stand for themselves; kana, Hangul and Thai are written in words to the model.
-_IDEOGRAPH = re.compile(
+_IDEOGRAPH = regex(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\U0002f800-\U0002fa1f]"
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import SequenceMatcher
@@ -17,6 +16,7 @@ from msgspec.structs import replace
 from intern.core import records
 from intern.core.errors import ConfigError
 from intern.core.ids import FactId, NuggetId, QAId, TopicName
+from intern.core.text.patterns import regex
 from intern.core.text.words import one_line, truncated
 from intern.search.finding import Embedder, Finder, best_found
 from intern.service.reading import TopicLine, left_in, named_topic, topic_line
@@ -43,7 +43,7 @@ _LONGEST = 1_200  # characters of what was added or removed
 _AROUND = 200  # characters of an equal part that are kept at each end
 _VERSIONS = 0.4  # lines that share less are no versions of each other
 _COMPARED = 1_500  # lines, or words, of two texts: the time grows with their square
-_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+_WORDS = regex(r"\s+|\w+|[^\w\s]")
 
 Kind = Literal["topic", "document", "page", "fact", "nugget", "file"]
 PieceKind = Literal["same", "added", "removed"]

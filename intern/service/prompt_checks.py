@@ -24,6 +24,7 @@ from intern.answering.replying import Wording, template_name, worded, wording_fi
 from intern.chat.phrases import ENGLISH
 from intern.core.errors import ConfigError
 from intern.core.text.language import SPOKEN
+from intern.core.text.patterns import regex
 from intern.models.prompt import InT, Prompt
 from intern.models.templates import Rendered, Templates
 from intern.models.usage import estimated_tokens
@@ -92,7 +93,7 @@ _ITEMS: Mapping[str, str] = MappingProxyType(
 )
 """The item of a list of texts, by the name of the list."""
 
-_MARK = re.compile(r"<the text of (\w+)>")
+_MARK = regex(r"<the text of (\w+)>")
 
 
 def full_example(prompt: Prompt[InT, Any]) -> InT:
@@ -167,8 +168,8 @@ _BY_STEPS = {"fused": (DECIDE, CONFIRM), "separate": (GATE, SELECT, ANSWER, VERI
 """The prompts that are asked with one value of `ai.steps` only."""
 _MESSAGES = "messages"
 # All other texts come from strangers, or are made from what strangers wrote.
-_OURS = re.compile(r"_(ids?|type)$")
-_FENCED = re.compile(r"^=== (?P<label>.+?) ===\n.*?\n=== end of (?P=label) ===$", re.DOTALL | re.MULTILINE)
+_OURS = regex(r"_(ids?|type)$")
+_FENCED = regex(r"^=== (?P<label>.+?) ===\n.*?\n=== end of (?P=label) ===$", re.DOTALL | re.MULTILINE)
 
 
 class PromptLine(Struct, frozen=True, kw_only=True):

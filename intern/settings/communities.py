@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -13,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
+from intern.core.text.patterns import regex
 from intern.models.options import LlmOptions
 from intern.settings.loading import DataSection, KbSection, Settings, problems, shape, with_ids_as_text
 from intern.settings.reading import PREFIX, explained, lay_variable
@@ -20,7 +20,7 @@ from intern.settings.reading import PREFIX, explained, lay_variable
 Chosen: TypeAlias = Mapping[str, Mapping[str, Any]]
 """A part of the settings, in the shape of the file."""
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_NAME = regex(r"[a-z0-9][a-z0-9-]{0,63}")
 _PATHS = {name: "" for name in KbSection.__struct_fields__ if name.endswith(("_dir", "_path"))}
 # What a community may choose. All else costs the process something, reads its disk, or holds its secrets.
 _THEIRS: Mapping[str, frozenset[str]] = {

@@ -6,7 +6,6 @@ Only the command line and the app see them; each room takes its own option struc
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from ipaddress import ip_address
@@ -22,6 +21,7 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
 from intern.core.log import LogFormat, LogLevel
 from intern.core.text.masking import Secret, address_secrets
+from intern.core.text.patterns import regex
 from intern.facts.segments import ExtractionOptions
 from intern.facts.visibility import FactOptions
 from intern.learning.prompts import LearningOptions
@@ -474,8 +474,8 @@ def _decode_special(kind: type, value: Any) -> Any:
 
 
 _PORTS = {"qdrant": 6333, "chroma": 8000}
-_USER = re.compile(r"//[^/?#]*@")
-_VISIBLE = re.compile(r"[!-~]*")
+_USER = regex(r"//[^/?#]*@")
+_VISIBLE = regex(r"[!-~]*")
 
 
 def _is_id(qa_id: str) -> bool:

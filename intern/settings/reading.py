@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from intern.core.errors import ConfigError
 from intern.core.text.masking import Secret
+from intern.core.text.patterns import regex
 
 CONFIG_FILE = "intern.toml"
 _DOTENV = ".env"
@@ -133,8 +134,8 @@ class Shape:
         return f"there is no setting {shown}; there are {', '.join(beside or self._tables)}"
 
 
-_ERROR = re.compile(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
-_TYPE = re.compile(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")
+_ERROR = regex(r"(?P<what>.*?)( - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+_TYPE = regex(r"[Ee]xpected `(?P<wanted>\w+)`(?:, got `(?P<got>\w+)`| (?P<bound>>=|<=|>|<) (?P<number>\S+))?")
 _PLAIN = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false"}
 _TYPES = {**_PLAIN, "array": 'a list like ["1", "2"]', "object": "a table"}
 _TIMES = dict.fromkeys(("datetime", "date", "time"), "a date or time")

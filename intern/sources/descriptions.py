@@ -8,7 +8,6 @@ about: an entry is found by its words, so it has as many significant ones as fit
 from __future__ import annotations
 
 import ast
-import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from msgspec import Meta, Struct
 
 from intern.core.records import TopicBlock, Turn
 from intern.core.text.passages import GAP, passages
+from intern.core.text.patterns import regex
 from intern.core.text.words import key_terms, word_set, words
 from intern.models.prompt import Prompt
 
@@ -226,16 +226,16 @@ def _with_terms(parts: Iterable[str], text: str) -> str:
 MOST_CHARS = 600
 
 
-_HEADING = re.compile(r"#{1,6}[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*$")
+_HEADING = regex(r"#{1,6}[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*$")
 
 
-_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
+_FENCE = regex(r"[ \t]*(`{3,}|~{3,})")
 
 
-_YAML_KEY = re.compile(r"""(?P<quote>["']?)(?P<key>[\w.$/][\w.$/ -]{0,100})(?P=quote)[ \t]*:(?:[ \t]|$)""")
+_YAML_KEY = regex(r"""(?P<quote>["']?)(?P<key>[\w.$/][\w.$/ -]{0,100})(?P=quote)[ \t]*:(?:[ \t]|$)""")
 
 
-_SECTION = re.compile(r"\[([^\[\]\n]{1,100})\]\s*$")
+_SECTION = regex(r"\[([^\[\]\n]{1,100})\]\s*$")
 
 
 _WARNINGS = threading.Lock()

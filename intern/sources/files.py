@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import sys
 import unicodedata
@@ -28,13 +27,14 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.errors import SourceError
+from intern.core.text.patterns import regex
 from intern.sources.html import decoded, encodable, fence_for, read_html
 from intern.sources.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
 
 # Invisible: control characters but for tab and line break.
-_UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_HALVES = re.compile(r"[\ud800-\udfff]")
-_GAPS = re.compile(r"\n{3,}")
+_UNWANTED = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HALVES = regex(r"[\ud800-\udfff]")
+_GAPS = regex(r"\n{3,}")
 
 
 def headed(title: str, text: str) -> str:
@@ -72,7 +72,7 @@ _ENDINGS = frozenset(f".{ending}" for ending in _NO_DOCUMENTS.split())
 # Bytes that text has no use for; a few do no harm, as in the output of a terminal.
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b") + b"\x7f"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_LANGUAGE = re.compile(r"[A-Za-z][\w+#-]{0,30}")
+_LANGUAGE = regex(r"[A-Za-z][\w+#-]{0,30}")
 
 # Characters of an output: enough for a message, too few for a table of thousands of rows.
 _MOST_OUTPUT = 1000
@@ -251,7 +251,7 @@ _TEMPORARY = ("~", ".tmp", ".temp", ".swp", ".swo", ".swx")
 _UNFINISHED = (".part", ".partial", ".filepart", ".crdownload", ".download")
 # Names that editors, patch, merges and packages give to other states of a file: an older one would win over its
 # correction. "Copy of …" is left alone: people call documents so, and mean them.
-_COPY = re.compile(r"\.(bak|backup|old|orig|rej|save|dpkg-(old|dist|new)|rpm(save|orig|new))[-.]?[0-9]*$")
+_COPY = regex(r"\.(bak|backup|old|orig|rej|save|dpkg-(old|dist|new)|rpm(save|orig|new))[-.]?[0-9]*$")
 
 # Characters that could forge a line of the index, or that UTF-8 cannot carry.
 _UNPRINTABLE = {"Cc", "Cs", "Zl", "Zp"}

@@ -18,9 +18,10 @@ from urllib.parse import urljoin
 
 import msgspec
 
+from intern.core.text.patterns import regex
 from intern.sources.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
 
-_TAG = re.compile(r"<(/?)([a-z][a-z0-9]*)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
+_TAG = regex(r"<(/?)([a-z][a-z0-9]*)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 # Elements that end by themselves where the next one begins, or that hold none.
 _FLAT = frozenset(
     {"area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "head", "hr", "html", "img", "input", "li"}
@@ -88,19 +89,19 @@ _DECLARED_WITHIN = 1024  # bytes, in which a page must have named its encoding
 _MAIN = "main, [role=main], article"
 _HIDDEN = "[hidden], [aria-hidden], [style], dialog"
 # In CSS, letters may be written as numbers.
-_ESCAPE = re.compile(r"\\([0-9a-fA-F]{1,6})\s?")
-_UNSEEN = re.compile(
+_ESCAPE = regex(r"\\([0-9a-fA-F]{1,6})\s?")
+_UNSEEN = regex(
     r"(?i)(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:opacity|font-size)\s*:\s*0(?:\.0*)?(?![.\d]))",
 )
-_TAG_HTML = re.compile(r"</?[a-z]", re.IGNORECASE)
-_META_CHARSET = re.compile(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
+_TAG_HTML = regex(r"</?[a-z]", re.IGNORECASE)
+_META_CHARSET = regex(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
 # What resiliparse's minimal HTML holds.
-_MARKUP = re.compile(r"<(/?)(h[1-6]|pre|p|ul|ol|li|br|a)\b([^>\"]*(?:\"[^\"]*\"[^>\"]*)*)>")
+_MARKUP = regex(r"<(/?)(h[1-6]|pre|p|ul|ol|li|br|a)\b([^>\"]*(?:\"[^\"]*\"[^>\"]*)*)>")
 # Before and after what they hold; the rest of the layout is in the minimal HTML already.
 _MARKS = {"li": ("- ", ""), "ul": ("\n", "\n"), "ol": ("\n", "\n")}
-_HREF = re.compile(r"href=\"([^\"]*)\"")
+_HREF = regex(r"href=\"([^\"]*)\"")
 _PERMALINKS = frozenset("¶#§🔗⚓︎")
-_BLANK_LINES = re.compile(r"\n[ \t\n]*\n")
+_BLANK_LINES = regex(r"\n[ \t\n]*\n")
 
 
 class PageText(NamedTuple):

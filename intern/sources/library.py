@@ -7,7 +7,6 @@ are read from copies: the file of a copy is named by a hash of the address. Lost
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +23,7 @@ from intern.core.ids import MessageId, QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.messages import is_team
 from intern.core.records import CapturedPair, Hit, IndexEntry, Learned, SourceText
+from intern.core.text.patterns import regex
 from intern.sources.catalogue import Catalogue
 from intern.sources.files import SourceFolder
 from intern.stores.archive import Archive
@@ -52,8 +52,8 @@ def page_state(page: CachedPage) -> PageState:
     return "pending" if page.summary_pending else "fresh"
 
 
-_COPY = re.compile(r"\.?[0-9a-f]{64}\.json(\.tmp)?")
-_COMMENT = re.compile(r"(?:^|\s)#.*")
+_COPY = regex(r"\.?[0-9a-f]{64}\.json(\.tmp)?")
+_COMMENT = regex(r"(?:^|\s)#.*")
 
 
 class Rendering(Struct, frozen=True, kw_only=True):
@@ -140,9 +140,9 @@ class PageCopies:
         return self._folder / f"{hashlib.sha256(url.encode('utf-8', 'replace')).hexdigest()}.json"
 
 
-_HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>.*?)(?:[ \t]+#+)?[ \t]*")
-_UNDERLINE = re.compile(r"={3,}[ \t]*")
-_FENCE = re.compile(r" {0,3}(```|~~~)")
+_HEADING = regex(r"#{1,6}[ \t]+(?P<title>.*?)(?:[ \t]+#+)?[ \t]*")
+_UNDERLINE = regex(r"={3,}[ \t]*")
+_FENCE = regex(r" {0,3}(```|~~~)")
 
 # A title stands in a list of sources below an answer.
 _LONGEST_TITLE = 120

@@ -9,59 +9,60 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from intern.core.text.passages import GAP
+from intern.core.text.patterns import regex
 
 _FENCE = "```"
 _GAP = GAP.strip()  # where a text was cut to fit a prompt
-_OPENS_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
-_INLINE_CODE = re.compile(r"(?<!`)(`{1,2})(?!`)[^`\n]{1,300}\1(?!`)")
-_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n(?:(?!\1)[^\n]*\n){0,60}?\1[ \t]*(?:\n|\Z)")
+_OPENS_FENCE = regex(r"[ \t]*(`{3,}|~{3,})")
+_INLINE_CODE = regex(r"(?<!`)(`{1,2})(?!`)[^`\n]{1,300}\1(?!`)")
+_FRONT_MATTER = regex(r"\A(---|\+\+\+)[ \t]*\n(?:(?!\1)[^\n]*\n){0,60}?\1[ \t]*(?:\n|\Z)")
 
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_COMMENT = regex(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TAGS = (
     "a|abbr|article|aside|b|big|blockquote|body|br|button|center|code|dd|del|details|dfn|div|dl|dt|em|figcaption"
     "|figure|font|footer|h[1-6]|head|header|hr|html|i|iframe|img|input|ins|kbd|label|li|link|main|mark|meta|nav|ol|p"
     "|picture|pre|q|s|samp|script|section|small|source|span|strike|strong|style|sub|summary|sup|table|tbody|td|tfoot"
     "|th|thead|tr|tt|u|ul|var|video|wbr"
 )
-_TAG = re.compile(rf"</?(?:{_TAGS})(?:\s[^<>]{{0,1000}})?/?>", re.IGNORECASE)
-_BLANKS = re.compile(r"(?<![ \t])[ \t]+\n")
-_ENTITY = re.compile(r"&(nbsp|amp|lt|gt|quot|#39);")
+_TAG = regex(rf"</?(?:{_TAGS})(?:\s[^<>]{{0,1000}})?/?>", re.IGNORECASE)
+_BLANKS = regex(r"(?<![ \t])[ \t]+\n")
+_ENTITY = regex(r"&(nbsp|amp|lt|gt|quot|#39);")
 _ENTITIES = {"nbsp": " ", "amp": "&", "lt": "<", "gt": ">", "quot": '"', "#39": "'"}
-_IMAGE = re.compile(r"!\[([^\]\n]{0,200})\](?:\([^()\n]{0,1000}\)|\[[^\]\n]{0,200}\])")
-_LOCAL_LINK = re.compile(r"(?<!!)\[([^\[\]\n]{1,300})\]\((?![a-z][a-z0-9+.-]{1,20}:)[^()\n]{0,500}\)", re.IGNORECASE)
+_IMAGE = regex(r"!\[([^\]\n]{0,200})\](?:\([^()\n]{0,1000}\)|\[[^\]\n]{0,200}\])")
+_LOCAL_LINK = regex(r"(?<!!)\[([^\[\]\n]{1,300})\]\((?![a-z][a-z0-9+.-]{1,20}:)[^()\n]{0,500}\)", re.IGNORECASE)
 # Of site builders: `{% tabs %}`, `:::note`, `> [!WARNING]`.
-_BUILDER_LINE = re.compile(r"[ \t]*(?:\{%[^\n]*%\}|:{3,}[^\n]*|>[ \t]*\[!\w+\])[ \t]*")
+_BUILDER_LINE = regex(r"[ \t]*(?:\{%[^\n]*%\}|:{3,}[^\n]*|>[ \t]*\[!\w+\])[ \t]*")
 
-_ASCIIDOC = re.compile(
+_ASCIIDOC = regex(
     r"(?m)^(?:(?:ifdef|ifndef|endif|ifeval|include|image)::\S*\[[^\n]*\]|\[(?:verse|source|listing|quote|\[)[^\n]*\]"
     r"|={1,6}[ \t]+[^=\s][^\n]*|\|===)[ \t]*$|\b(?:linkgit|xref|link):[^\s\[]{1,200}\["
     r"|^[^\n|]{1,200}\S::[ \t]*$\n[ \t]+(?!::)",
 )
-_ADOC_LEFT_OUT = re.compile(
+_ADOC_LEFT_OUT = regex(
     r"(?:ifdef|ifndef|endif|ifeval|include|image|toc|video|audio)::\S*\[(?P<held>[^\n]*)\][ \t]*"
     r"|\[\[[^\]\n]+\]\][ \t]*|\[[A-Za-z#.%][^\]\n]{0,200}\][ \t]*|:!?[\w-]{1,60}!?:(?:[ \t][^\n]*)?|//(?!/)[^\n]*"
     r"|\*{4,}[ \t]*|_{4,}[ \t]*|={4,}[ \t]*|--[ \t]*|\|===[ \t]*|<<<[ \t]*"
 )
-_ADOC_CODE = re.compile(r"(?P<mark>-{4,}|\.{4,})[ \t]*")
-_ADOC_HEADING = re.compile(r"(={1,6})[ \t]+(\S.*)")
-_ADOC_TITLE = re.compile(r"\.([A-Z][^\n]*)")
-_ADOC_ITEM = re.compile(r"([ \t]*)(?:\.{1,5}|\*{2,5})([ \t]+\S.*)")
-_ADOC_TERM = re.compile(r"([ \t]*\S.{0,300}?):{2,4}(?=[ \t]|\Z)")
-_ADOC_MACRO = re.compile(
+_ADOC_CODE = regex(r"(?P<mark>-{4,}|\.{4,})[ \t]*")
+_ADOC_HEADING = regex(r"(={1,6})[ \t]+(\S.*)")
+_ADOC_TITLE = regex(r"\.([A-Z][^\n]*)")
+_ADOC_ITEM = regex(r"([ \t]*)(?:\.{1,5}|\*{2,5})([ \t]+\S.*)")
+_ADOC_TERM = regex(r"([ \t]*\S.{0,300}?):{2,4}(?=[ \t]|\Z)")
+_ADOC_MACRO = regex(
     r"\b(?P<name>linkgit|link|xref|mailto|kbd|btn|menu|image|https?|ftp):(?P<target>[^\s\[\]]{1,500})"
     r"\[(?P<label>[^\[\]\n]{0,300})\]"
 )
-_ADOC_REFERENCE = re.compile(r"<<([^<>,\n]{1,200})(?:,[ \t]*([^<>\n]{1,200}))?>>")
-_ADOC_PASSED = re.compile(r"(?<!\w)(?:`\+(.{1,300}?)\+`|\+\+\+(.{1,300}?)\+\+\+|\$\$(.{1,300}?)\$\$)(?!\w)")
+_ADOC_REFERENCE = regex(r"<<([^<>,\n]{1,200})(?:,[ \t]*([^<>\n]{1,200}))?>>")
+_ADOC_PASSED = regex(r"(?<!\w)(?:`\+(.{1,300}?)\+`|\+\+\+(.{1,300}?)\+\+\+|\$\$(.{1,300}?)\$\$)(?!\w)")
 _ADOC_SIGNS = {"nbsp": " ", "plus": "+", "caret": "^", "tilde": "~", "litdd": "--", "asterisk": "*", "apostrophe": "'"}
-_ADOC_SIGN = re.compile(rf"\{{({'|'.join(_ADOC_SIGNS)})\}}")
+_ADOC_SIGN = regex(rf"\{{({'|'.join(_ADOC_SIGNS)})\}}")
 
-_RST = re.compile(
+_RST = regex(
     r"(?m)^[ \t]*\.\.[ \t]+(?:[\w:-]{1,60}::|_[^\n]{1,200}:|\|[^\n|]{1,100}\|[ \t]+\w+::)"
     r"|(?<![`\w]):[\w:+-]{1,40}:`[^`\n]|(?<![`\w])`[^`\n]{1,300}[^`\s]`_{1,2}(?![\w`])",
 )
-_RST_MARK = re.compile(r"(?P<indent>[ \t]*)\.\.(?:[ \t]+(?:(?P<name>[\w:+-]{1,60})::)?[ \t]*(?P<said>[^\n]*))?")
-_RST_OPTION = re.compile(r"[ \t]+:[\w-]{1,60}:(?:[ \t][^\n]*)?")
+_RST_MARK = regex(r"(?P<indent>[ \t]*)\.\.(?:[ \t]+(?:(?P<name>[\w:+-]{1,60})::)?[ \t]*(?P<said>[^\n]*))?")
+_RST_OPTION = regex(r"[ \t]+:[\w-]{1,60}:(?:[ \t][^\n]*)?")
 _RST_CODE = frozenset({"code-block", "code", "sourcecode", "parsed-literal", "prompt"})
 _RST_REMARKS = {
     name: "" if name in {"admonition", "rubric", "topic"} else f"{name.capitalize()}:"
@@ -78,14 +79,14 @@ _RST_LEFT_OUT = frozenset(
         " currentmodule sectionauthor moduleauthor testsetup testcleanup tabularcolumns centered"
     ).split()
 )
-_RST_SIGNATURE = re.compile(r"[\w.]{1,80}\(|--?\w|[\w.-]{1,80}\Z")
-_RST_ROLE = re.compile(r"(?<![`\w]):(?:[\w+-]{1,40}:)?(?P<role>[\w+-]{1,40}):`(?P<text>[^`\n]{1,300})`")
+_RST_SIGNATURE = regex(r"[\w.]{1,80}\(|--?\w|[\w.-]{1,80}\Z")
+_RST_ROLE = regex(r"(?<![`\w]):(?:[\w+-]{1,40}:)?(?P<role>[\w+-]{1,40}):`(?P<text>[^`\n]{1,300})`")
 _RST_WORDS = frozenset({"ref", "doc", "term", "numref", "any", "abbr", "title", "emphasis", "strong", "sub", "sup"})
-_RST_LINK = re.compile(
+_RST_LINK = regex(
     r"(?<![`\w])`(?P<label>[^`<>\s](?:[^`<>\n]{0,300}?[^`<>\s])?)(?:[ \t]*<(?P<target>[^<>\s]{1,500})>)?`__?(?![\w`])"
 )
-_RST_LITERAL = re.compile(r"(?<!`)``(?!`)([^`\n]{1,300})``(?!`)")
-_UNDERLINE = re.compile(r"([=\-~^\"'*+#.:])\1{2,}[ \t]*")
+_RST_LITERAL = regex(r"(?<!`)``(?!`)([^`\n]{1,300})``(?!`)")
+_UNDERLINE = regex(r"([=\-~^\"'*+#.:])\1{2,}[ \t]*")
 
 
 def without_markup(text: str) -> str:

@@ -11,7 +11,6 @@ and `intern restore` read it.
 
 from __future__ import annotations
 
-import re
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
@@ -35,12 +34,13 @@ from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.records import Capture, CapturedPair, Decision, Forgotten, Turn, Withdrawn
 from intern.core.text.masking import whole
+from intern.core.text.patterns import regex
 from intern.stores import blocks
 from intern.stores.files import FileLayer, unreadable
 
 _log = get_logger(__name__)
 
-_WEEK_FILE = re.compile(r"[0-9]{4}-W[0-9]{2}\.txt")
+_WEEK_FILE = regex(r"[0-9]{4}-W[0-9]{2}\.txt")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 _BEFORE_ALL = -(1 << 63)

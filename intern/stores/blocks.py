@@ -33,6 +33,7 @@ from msgspec.structs import replace
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId
 from intern.core.messages import MARKER
 from intern.core.records import Capture, CapturedPair, Speaker, TopicBlock, Turn
+from intern.core.text.patterns import regex
 
 _INDENT = "  "
 _SPEAKERS: dict[str, Speaker] = {"User:": "User", "Team:": "Team"}
@@ -41,9 +42,9 @@ _RAW_HEADERS = _TOPIC_HEADERS | {"message_ids", "author_ids", "guild_id", "chann
 _UNKNOWN = "-"  # an unknown author, so that the list keeps its places
 
 _KEY = r"[^\s:](?:[^:\n]*[^\s:])?"
-_HEADER = re.compile(rf"({_KEY}):(?: (.*))?", re.DOTALL)
-_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
-_QA_ID = re.compile(r"qa_([0-9]{8})_([0-9]{6}(?:\.[0-9]{1,6})?)")
+_HEADER = regex(rf"({_KEY}):(?: (.*))?", re.DOTALL)
+_TIMESTAMP = regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
+_QA_ID = regex(r"qa_([0-9]{8})_([0-9]{6}(?:\.[0-9]{1,6})?)")
 
 C = TypeVar("C", bound=Capture)
 

@@ -6,7 +6,6 @@ Statements are the SQL that SQLite and PostgreSQL share; `intern/stores/postgres
 from __future__ import annotations
 
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from typing import Self, TypeAlias, TypeVar, cast
 from anyio import CancelScope, to_thread
 
 from intern.core.errors import KnowledgeError
+from intern.core.text.patterns import regex
 
 T = TypeVar("T")
 Value: TypeAlias = str | int | float | bytes | None
@@ -32,7 +32,7 @@ PROCESS = f"process {os.getpid()} on {gethostname()}"[:63]
 SCHEMA_VERSION = 1
 """Another one for each change of `schema.sql` that a database made before does not have."""
 
-_PLACEHOLDER = re.compile(r"'[^']*'|\?|:community\b")
+_PLACEHOLDER = regex(r"'[^']*'|\?|:community\b")
 
 
 @lru_cache(maxsize=2048)

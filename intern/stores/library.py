@@ -7,7 +7,6 @@ file name can forge an entry.
 from __future__ import annotations
 
 import hashlib
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -20,12 +19,13 @@ from msgspec import Struct
 from intern.core.ids import SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import IndexEntry
+from intern.core.text.patterns import regex
 from intern.stores.files import FileLayer
 
 _log = get_logger(__name__)
 
 # What `intern.core.text.words.topic_name` makes.
-_SLUG = re.compile(r"[a-z0-9-]{1,64}")
+_SLUG = regex(r"[a-z0-9-]{1,64}")
 
 
 def is_slug(name: str) -> bool:

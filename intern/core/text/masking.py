@@ -15,6 +15,8 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Struct
 
+from intern.core.text.patterns import regex
+
 _Match = re.Match[str]
 
 
@@ -125,20 +127,20 @@ def _seed_phrase(found: str) -> str:
     return found[: words[best - 1].end()]
 
 
-_RUN = re.compile(r"[A-Za-z0-9]+")
-_CAPITALS = re.compile(r"[A-Z]{2}")
+_RUN = regex(r"[A-Za-z0-9]+")
+_CAPITALS = regex(r"[A-Z]{2}")
 _SHORTEST_MIXED = 8
 _LEAST_RANDOM = 12
-_NAMED = re.compile(r"[A-Z]+(?:_[A-Z]+)*_?|(?i:(?:your|my|the)(?:[_-][a-z]+)+)|\w*token|auth|credentials|required")
-_PLACEHOLDER = re.compile(
+_NAMED = regex(r"[A-Z]+(?:_[A-Z]+)*_?|(?i:(?:your|my|the)(?:[_-][a-z]+)+)|\w*token|auth|credentials|required")
+_PLACEHOLDER = regex(
     r"[<{$%*(].*|[x.*]+|(?:your|my|the)?[_-]?(?:pass(?:word|wd|phrase)?|pwd|secret|token|key)(?:[_-]?here)?",
     re.IGNORECASE,
 )
-_KEY_LINE = re.compile(
+_KEY_LINE = regex(
     r"(?<![^\s\\-])(?:\\[nr])?(?:[A-Za-z0-9+/=]{40,}"
     r"|(?=\S{0,200}?(?:\d|[a-z][A-Z]))[A-Za-z0-9+/=]{16,}(?=\Z|[\s\\-]))"
 )
-_WORD = re.compile(r"[a-z]{3,8}\b")
+_WORD = regex(r"[a-z]{3,8}\b")
 _SEED_LENGTHS = (12, 15, 18, 21, 24)  # BIP39
 
 # Common English words that are not in BIP39's list: a run of words that holds one is prose, not a seed phrase.
@@ -187,12 +189,12 @@ def _plain(text: str) -> str:
 
 # Not `git@github.com:owner/repo`, which names a repository, nor what a package manager writes (`left-pad@1.3.0`).
 # A local part is looked for only where one begins, or each of a hundred thousand letters would begin a search.
-_EMAIL = re.compile(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])")
+_EMAIL = regex(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])")
 _EMAILS: _Rules = (("email", ("@",), _EMAIL, _whole),)
 
 # Earlier rules see the text first: what a name gives away goes before what only looks like a key.
 _RULES: _Rules = tuple(
-    (kind, clues, re.compile(pattern), secret_of)
+    (kind, clues, regex(pattern), secret_of)
     for kind, clues, pattern, secret_of in (
         (
             "private_key",
@@ -261,8 +263,8 @@ _RULES: _Rules = tuple(
 
 
 # A password may hold `?` and `#`; figures and one of these are a port with what follows it.
-_USER = re.compile(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
-_QUERY = re.compile(r"(?<=[?#])\S+")
+_USER = regex(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
+_QUERY = regex(r"(?<=[?#])\S+")
 
 
 class Secret:
@@ -309,9 +311,9 @@ def _shown(name: str, value: object) -> object:
     return _QUERY.sub("***", _USER.sub("***", value))
 
 
-_HALF: Final = re.compile("[\ud800-\udfff]")
+_HALF: Final = regex("[\ud800-\udfff]")
 # One escape of a JSON text: a whole pair first, so that its halves are not met alone.
-_ESCAPE: Final = re.compile(
+_ESCAPE: Final = regex(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
@@ -349,7 +351,7 @@ def _mended(value: Any) -> Any:
     return value
 
 
-_NOT_IN_A_LABEL = re.compile(r"[^\w.:/-]+")
+_NOT_IN_A_LABEL = regex(r"[^\w.:/-]+")
 _LONGEST_LABEL = 80  # characters; a marker is no place for a second text
 
 

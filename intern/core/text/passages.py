@@ -5,12 +5,12 @@ A passage is always a slice of its text, so a quote of a passage is a quote of i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
 
+from intern.core.text.patterns import regex
 from intern.core.text.words import Rarity, word_set, words
 
 GAP = "\n\n[…]\n\n"
@@ -20,10 +20,10 @@ GAP = "\n\n[…]\n\n"
 _FINE = 1000
 _REMEMBERED = 20_000  # characters
 _QA = "--- QA ---"
-_HEADING = re.compile(r"(#{1,6})[ \t]+(\S.*)")
-_UNDERLINE = re.compile(r"([=\-~^\"'*+#])\1{2,}[ \t]*$")
-_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
-_QA_ID = re.compile(r"id:[ \t]*(\S+)")
+_HEADING = regex(r"(#{1,6})[ \t]+(\S.*)")
+_UNDERLINE = regex(r"([=\-~^\"'*+#])\1{2,}[ \t]*$")
+_FENCE = regex(r"[ \t]*(`{3,}|~{3,})")
+_QA_ID = regex(r"id:[ \t]*(\S+)")
 
 
 class Passage(Struct, frozen=True):

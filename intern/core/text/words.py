@@ -21,6 +21,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 from Stemmer import Stemmer  # type: ignore[import-not-found]  # pyright: ignore[reportUnknownVariableType]
 
 from intern.core.ids import TopicName
+from intern.core.text.patterns import regex
 
 _SMALL_TALK = """
 a about after again all also am an and any anybody anyone anything are as at be because been before being both but
@@ -39,12 +40,12 @@ STOP_WORDS: frozenset[str] = frozenset(_SMALL_TALK.split())
 """English words that say nothing about what a text is about, and the small talk of questions in a chat."""
 
 # An underscore joins words ("max_in_flight"); people ask for them one by one. What apostrophes cut off are stop words.
-_WORD = re.compile(r"[^\W_]+")
+_WORD = regex(r"[^\W_]+")
 # What it finds in ASCII, by a table: four times as fast.
 _ONLY_WORDS = bytes(code if code < 128 and chr(code).isalnum() else ord(" ") for code in range(256))
 # Han, kana, Hangul and Thai are written without spaces (or with few): a run of them is no word.
-_UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
-_ENGLISH = re.compile(r"[a-z]{3,}")
+_UNSPACED = regex("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+")
+_ENGLISH = regex(r"[a-z]{3,}")
 
 
 def words(text: str) -> list[str]:
@@ -360,7 +361,7 @@ people are similar sooner: 17% of 353 such reach it with the most similar other,
 """
 
 # Whose server an address names says nothing about the subject: half of a channel's answers point to the same wiki.
-_HOST = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)[^\s/]+", re.IGNORECASE)
+_HOST = regex(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)[^\s/]+", re.IGNORECASE)
 
 
 def likeness(one: str, other: str) -> float:

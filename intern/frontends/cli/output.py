@@ -8,7 +8,6 @@ bug is an event of the log.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ import click
 
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.progress import LOG_EVERY, Pace
+from intern.core.text.patterns import regex
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ def make_way() -> None:
 
 
 # Characters that a terminal acts on or that UTF-8 cannot carry. Line breaks and tabs may stay.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNPRINTABLE = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 _SILENCES = {

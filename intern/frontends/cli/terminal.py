@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import click
 from anyio.to_thread import run_sync
 
+from intern.core.text.patterns import regex
 from intern.frontends.cli.output import columns_of, say
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent
 
 _NARROWEST = 20  # columns of text; in a narrower window, the terminal wraps
-_ITEM = re.compile(r"\s*(?:[-*•] |\d+[.)] )?")
+_ITEM = regex(r"\s*(?:[-*•] |\d+[.)] )?")
 
 
 def tell(text: str) -> None:

@@ -25,6 +25,7 @@ from intern.core.log import configure
 from intern.core.messages import AIResult, ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
+from intern.core.text.patterns import regex
 from intern.frontends.cli.options import in_folder, run_work, settings_of
 from intern.frontends.cli.output import INTERRUPTED, ProgressLine, in_words, printable, say
 from intern.frontends.cli.terminal import Keyboard, Typed, tell, write
@@ -220,7 +221,7 @@ How do I …?          the member whose name the prompt shows (on a terminal)
 /quit                end; Ctrl-D and Ctrl-C do that, too
 On a terminal, ↑ and ↓ recall what you typed. A pasted block is one message."""
 _COMMANDS = ("/help", "/topics", "/why", "/quit")
-_NAMED = re.compile(r"(@?[^\W\d][\w.-]{0,31}):(?:\s+|$)")
+_NAMED = regex(r"(@?[^\W\d][\w.-]{0,31}):(?:\s+|$)")
 # They begin lines of logs and compilers, and addresses.
 _NO_NAMES = (
     *("caused", "critical", "debug", "error", "failed", "fatal", "file", "help", "hint", "http", "https", "info"),

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from intern.core.text.patterns import regex
+
 _TYPES = {"integer": "bigint", "real": "double precision", "blob": "bytea", "text": 'text collate "C"'}
 
 
@@ -18,9 +20,9 @@ def _elements(found: re.Match[str]) -> str:
     return f"{array} with ordinality as {found[2] or 'json_each'} (value, key)"
 
 
-_QUOTED = re.compile(r"('(?:[^']|'')*')")
+_QUOTED = regex(r"('(?:[^']|'')*')")
 _WORDS = [
-    (re.compile(pattern, re.IGNORECASE), said)
+    (regex(pattern, re.IGNORECASE), said)
     for pattern, said in (
         ("%", "%%"),
         (r"\?", "%s"),
@@ -39,7 +41,7 @@ _WORDS = [
 ]
 
 
-_PLACES = re.compile(r"%s(::text\[\])?")
+_PLACES = regex(r"%s(::text\[\])?")
 
 
 @lru_cache(maxsize=2048)

@@ -6,7 +6,6 @@ neither the team has answered since nor an operator has dismissed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Literal
@@ -20,6 +19,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, GuildId, MessageId, UserId
 from intern.core.messages import Channel, ChatMessage
 from intern.core.text.masking import mask_secrets
+from intern.core.text.patterns import regex
 from intern.stores.blocks import bare
 from intern.stores.database import Database, Transaction, Value
 from intern.stores.sqlite.store import IN, Store, Table, conditions, keep_newest, listed, reads, writes
@@ -34,7 +34,7 @@ _MOST_WAITING = 1_000  # that the disk has not taken yet
 NOT_ASKED = "not_a_question"
 """The reason of a message that turned out to ask nothing: it is no gap."""
 
-_MENTION = re.compile(r"<(?:@[!&]?|#)\d{1,20}>")
+_MENTION = regex(r"<(?:@[!&]?|#)\d{1,20}>")
 
 Settled = Literal["", "answered", "dismissed"]
 """`answered`: by the team, since. Empty: not settled."""

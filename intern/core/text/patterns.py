@@ -1,0 +1,30 @@
+"""Regular expressions that are compiled at their first use.
+
+There are some 280. To compile them all took a fifth of the CPU of a command, and most commands use a few of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import AnyStr, Generic, cast
+
+
+def regex(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """Return what has the methods of a compiled pattern, and is compiled when one is first asked for.
+
+    A wrong pattern raises re.error there. The functions of `re` do not take it: call its own methods.
+    """
+    return cast("re.Pattern[AnyStr]", _Deferred(pattern, flags))
+
+
+class _Deferred(Generic[AnyStr]):
+    def __init__(self, pattern: AnyStr, flags: int) -> None:
+        self.pattern: AnyStr = pattern
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("_"):  # what copying and pickling look for
+            raise AttributeError(name)
+        found = getattr(re.compile(self.pattern, self._flags), name)  # noqa: TID251
+        setattr(self, name, found)  # the next time it is found without this method
+        return found
