@@ -5,6 +5,7 @@ The environment variable INTERN_BINARY names that binary; `make test-binary` set
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from tests.process.running import API_KEY, Installed, InstalledWheel
 from tests.programs import PLAIN
 
 SOURCE_TREE = Path(__file__).parents[2]
+PACKAGES = "lib/python*/site-packages"
+SHARED = "shared.pth"
 BINARY = os.environ.get("INTERN_BINARY", "")
 
 
@@ -39,19 +42,32 @@ def installed(request: pytest.FixtureRequest) -> Installed:
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
-    """A virtual environment with intern's wheel in it; what intern depends on is shared with the one we run in."""
-    folder = tmp_path_factory.mktemp("installed")
+def wheel(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> InstalledWheel:
+    """A virtual environment with intern's wheel in it, the same for all workers of a run.
+
+    What intern depends on is shared with the one we run in.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "installed"
+    folder.mkdir(exist_ok=True)
+    home = folder / "venv"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (shared,) = [*home.glob(f"{PACKAGES}/{SHARED}")] or [_installed(folder, home)]
+    return InstalledWheel(python=home / "bin" / "python", program=home / "bin" / "intern", packages=shared.parent)
+
+
+def _installed(folder: Path, home: Path) -> Path:
+    """Install the wheel; return the .pth file, which shows that it is whole."""
     _succeed("-m", "build", "--wheel", "--no-isolation", "--outdir", folder, SOURCE_TREE)
     (wheel,) = folder.glob("*.whl")
-    home = folder / "venv"
     _succeed("-m", "venv", "--without-pip", home)
     python = home / "bin" / "python"
     _succeed("-m", "pip", "--isolated", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel)
-    (packages,) = (home / "lib").glob("python*/site-packages")
+    (packages,) = home.glob(PACKAGES)
     # A .pth line only lengthens the path: behind our wheel, and without the .pth files that lie over there.
-    (packages / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n{PLAIN}\n", encoding="utf-8")
-    return InstalledWheel(python=python, program=home / "bin" / "intern", packages=packages)
+    (shared := packages / SHARED).write_text(f"{sysconfig.get_path('purelib')}\n{PLAIN}\n", encoding="utf-8")
+    return shared
 
 
 def _succeed(*arguments: str | Path) -> None:
