@@ -1,6 +1,7 @@
-"""The port to a chat platform. `intern.platforms` holds one adapter for each; `tests/contracts` says what they promise.
+"""The port to a chat platform; `intern.platforms` holds one adapter for each.
 
-All calls raise the ChatError family. `Gateway`, `History`, `Pages` and `Outlet` are views of `ChatPlatform` for callers
+`tests/contracts/chat_platform.py` says what a `ChatPlatform` promises, `tests/platforms` what `Interactions` do. All
+calls raise the ChatError family. `Gateway`, `History`, `Pages` and `Outlet` are views of `ChatPlatform` for callers
 that need no more; an export of a chat, for one, is a `History`.
 """
 
