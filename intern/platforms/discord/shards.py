@@ -21,7 +21,7 @@ from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.platforms.discord.options import ShardChoice, shard_of
 from intern.platforms.discord.payloads import RawGateway, decoded
-from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, tls
 from intern.platforms.discord.sessions import LONGEST_PAUSE, SessionStarts, Turn, Turns, no_turn, retrieved
 
 _log = get_logger(__name__)
@@ -78,7 +78,7 @@ class Shard(GatewayShardImpl):
         super().__init__(
             event_factory=events,
             event_manager=events,
-            http_settings=HTTPSettings(),
+            http_settings=HTTPSettings(ssl=tls()),
             intents=intents,
             loads=decoded,
             proxy_settings=ProxySettings(),
