@@ -1,6 +1,6 @@
 """Resident memory of `intern run`, connected and idle: the process against the Discord double, on real sockets.
 
-As a plain installation has it: libraries load rich and trio wherever these are, and only development has them (8 MB).
+As a plain installation has it: libraries load rich, trio and h2 wherever they are, and only development has them.
 """
 
 from __future__ import annotations
