@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -209,6 +210,6 @@ def _installed(folder: Path) -> Path:
     """Where `intern` stands, as after an installation."""
     binary = folder / ".venv" / "bin" / "intern"
     binary.parent.mkdir(parents=True)
-    binary.write_text(f"#!/bin/sh\nPYTHONPATH='{TREE}' exec '{sys.executable}' -c '{MAIN}' \"$@\"\n")
+    binary.write_text(f"#!/bin/sh\nPYTHONPATH='{TREE}' exec '{sys.executable}' -c {shlex.quote(MAIN)} \"$@\"\n")
     binary.chmod(0o755)
     return binary.parent
