@@ -1,6 +1,6 @@
 """Regular expressions that are compiled at their first use.
 
-There are some 280. To compile them all took a fifth of the CPU of a command, and most commands use a few of them.
+There are some 280. To compile them all took .13 of the .57 seconds of CPU of `intern topics`, which uses a few of them.
 """
 
 from __future__ import annotations

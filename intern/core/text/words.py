@@ -180,8 +180,8 @@ def stems_of(text: str, language: str | None) -> list[str]:
 
 
 def _snowball(algorithm: str, word: str) -> str:
-    # A stemmer holds the word that it works on, so threads cannot share one. To make one takes as long as a word. It
-    # remembers no words (0): it would take them along.
+    # A stemmer holds the word that it works on, so threads cannot share one. To make one takes as long as a word. Its
+    # cache is off (0), for it would end with the stemmer.
     return cast("str", Stemmer(algorithm, 0).stemWord(word))  # pyright: ignore[reportUnknownMemberType]
 
 

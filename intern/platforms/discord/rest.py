@@ -102,7 +102,7 @@ def to(route: routes.Route, **snowflakes: str) -> routes.CompiledRoute:
 
 @cache
 def tls() -> ssl.SSLContext:
-    """Load the certificates once; hikari would for REST and again for each shard: 50 ms of CPU each."""
+    """Load the certificates once; hikari would for REST and again for each shard: 43 ms of CPU and .8 MB each."""
     return ssl.create_default_context()
 
 
