@@ -23,12 +23,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from anyio import BrokenResourceError, EndOfStream, WouldBlock, create_task_group, move_on_after, sleep
+from anyio import BrokenResourceError, EndOfStream, WouldBlock, move_on_after, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.chat.platform import Deliver, Gateway
 from intern.core.errors import InternError
 from intern.core.log import Logger, get_logger, level_of
+from intern.core.tasks import open_task_group
 
 T = TypeVar("T")
 
@@ -183,7 +184,7 @@ def tell_delay(
 async def listen_beside(gateway: Gateway, hear: Deliver, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Listen until cancelled or the gateway ends, and run the task meanwhile. An InternError comes out unwrapped."""
     failure: InternError | None = None
-    async with create_task_group() as tg:
+    async with open_task_group() as tg:
         tg.start_soon(task)
         try:
             await gateway.listen(hear)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
-from anyio import Event, create_memory_object_stream, create_task_group, current_time
+from anyio import Event, create_memory_object_stream, current_time
 from anyio.abc import TaskGroup
 from anyio.streams.memory import (
     MemoryObjectReceiveStream as Receiver,
@@ -26,6 +26,7 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.log import get_logger
+from intern.core.tasks import open_task_group
 from intern.stores.sqlite.chat import StoredCheckpoints
 
 _log = get_logger(__name__)
@@ -216,13 +217,13 @@ async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> Non
             if actor.leaves == leaves and name in actors:
                 tg.start_soon(actors[name], *(ends[name, each.name] for each in actor.streams), name=name)
 
-    async with create_task_group() as books:
+    async with open_task_group() as books:
         books.start_soon(partial(checkpointer, parts.keep_checkpoints, checkpoints=parts.checkpoints))
-        async with create_task_group() as followers:
+        async with open_task_group() as followers:
             start(followers, "last")
-            async with create_task_group() as at_work:
+            async with open_task_group() as at_work:
                 start(at_work, "when done")
-                async with create_task_group() as takers:
+                async with open_task_group() as takers:
                     start(takers, "first")
                     await stop.wait()
                     _log.info("shutdown_started")

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
-from anyio import CancelScope, Semaphore, create_task_group, sleep
+from anyio import CancelScope, Semaphore, sleep
 from anyio.lowlevel import checkpoint_if_cancelled
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from msgspec import structs
@@ -27,6 +27,7 @@ from intern.core.flow import AnswerRequest, Reply, Withdrawal
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.log import get_logger, traced
 from intern.core.messages import AIResult
+from intern.core.tasks import open_task_group
 from intern.stores.sqlite.traces import TraceStore
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
@@ -64,7 +65,7 @@ class Responder:
 
     async def run(self, inbox: Receiver[AnswerRequest | Withdrawal], replies: Sender[Reply]) -> None:
         """Answer each question until the inbox ends and the last one in work is done."""
-        async with inbox, replies, create_task_group() as self._tg:
+        async with inbox, replies, open_task_group() as self._tg:
             self._replies = replies
             self._lines: dict[_Place, deque[_Job]] = {}
             self._room = Semaphore(ROOM)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from anyio import Event, Semaphore, WouldBlock, create_task_group, move_on_after
+from anyio import Event, Semaphore, WouldBlock, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, C
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
 from intern.core.messages import ChatMessage
+from intern.core.tasks import open_task_group
 from intern.learning.message_changes import Meanwhile, MessageChanges
 
 Requests = Sequence[flow.AnswerRequest | flow.CaptureRequest | flow.Declined]
@@ -183,7 +184,7 @@ class Router:
         self._answers, self._captures, self._words = answers, captures, words
         self._turns = _Turns()
         self._reader = _Reader(dispatch=self.dispatch, late=self.late, backoff=self.backoff)
-        async with inbox, answers, captures, withdrawals, words, create_task_group() as self._tg:
+        async with inbox, answers, captures, withdrawals, words, open_task_group() as self._tg:
             async for item in inbox:
                 if isinstance(item, flow.MessagesDeleted):
                     gone = self.late.deleted(item)

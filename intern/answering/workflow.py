@@ -38,6 +38,7 @@ from intern.core.messages import (
     is_team,
 )
 from intern.core.records import SourceText
+from intern.core.tasks import open_task_group
 from intern.learning.archiving import Images
 from intern.models.prompt import Model
 from intern.stores.sqlite.judgements import Calibration, JudgementStore
@@ -272,7 +273,7 @@ async def _side_by_side(work: working.Work) -> tuple[prompts.GateDecision, Chose
     async def guess() -> None:
         found.append(await _held(select(work, "")))
 
-    async with anyio.create_task_group() as tg:
+    async with open_task_group() as tg:
         tg.start_soon(guess)
         decided.append(await _held(gate(work)))
         if isinstance(decided[0], Exception) or refusal(decided[0]):
@@ -347,7 +348,7 @@ class Seeing:
                 images[n] = error
 
         with anyio.move_on_after(_SECONDS):
-            async with anyio.create_task_group() as tg:
+            async with open_task_group() as tg:
                 for n, (_, attachment) in enumerate(wanted):
                     tg.start_soon(fetch, n, attachment)
         messages = list(conversation.messages)

@@ -33,6 +33,7 @@ from intern.core.ids import MessageId
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Image
 from intern.core.records import Capture
+from intern.core.tasks import open_task_group
 from intern.core.text.masking import mask_secrets
 from intern.lab.outcomes import (
     NOTES,
@@ -336,7 +337,7 @@ class Replay:
                 self._settle(outcome)
 
         async def go(those: Sequence[Asked]) -> None:
-            async with anyio.create_task_group() as tg:
+            async with open_task_group() as tg:
                 for each in those:
                     tg.start_soon(answer, each)
 

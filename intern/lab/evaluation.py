@@ -12,13 +12,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-import anyio
 import msgspec
 from msgspec import Struct
 
 from intern.core.errors import ConfigError
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext, SilenceReason
 from intern.core.records import IndexEntry
+from intern.core.tasks import open_task_group
 from intern.service.intern import steps_of, tokens_by_prompt
 
 Verdict = Literal[
@@ -233,7 +233,7 @@ async def outcomes_of(
             outcomes[question.id] = outcome_of(question, result)
             tell(outcomes[question.id])
 
-    async with anyio.create_task_group() as tg:
+    async with open_task_group() as tg:
         for _ in range(min(concurrency, len(questions))):
             tg.start_soon(ask)
     return tuple(outcomes[question.id] for question in questions)

@@ -19,7 +19,6 @@ from itertools import chain
 from typing import NoReturn, TypeVar
 
 import msgspec
-from anyio import create_task_group
 from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +29,7 @@ from intern.core.flow import Filing, Skip, Topic
 from intern.core.ids import QAId, TopicName
 from intern.core.log import get_logger
 from intern.core.messages import Image
+from intern.core.tasks import open_task_group
 from intern.core.text.masking import whole
 from intern.learning.classifying import Choice, choose_topic
 from intern.learning.draft import EPOCH, Chosen, Classified, Finished, Journal, in_order, is_held_back, opened, planned
@@ -381,7 +381,7 @@ async def _side_by_side(work: Callable[[T], Awaitable[None]], items: Iterable[T]
             failed.append(error)
             tg.cancel_scope.cancel()
 
-    async with create_task_group() as tg:
+    async with open_task_group() as tg:
         for _ in range(at_once):
             tg.start_soon(do_next)
     if failed:

@@ -21,11 +21,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
-from anyio import CapacityLimiter, create_task_group, to_thread
+from anyio import CapacityLimiter, to_thread
 
 from intern.core.errors import ConfigError, ModelAccessError
 from intern.core.log import get_logger
 from intern.core.memory import give_back
+from intern.core.tasks import open_task_group
 from intern.core.text.patterns import regex
 
 _log = get_logger(__name__)
@@ -199,7 +200,7 @@ class LocalEmbedder:
                 encoded = await to_thread.run_sync(self._ready().encode, batch, asked, limiter=limiter)
                 vectors.update(zip(batch, encoded, strict=True))
 
-        async with create_task_group() as tasks:
+        async with open_task_group() as tasks:
             for _ in range(min(threads, len(batches))):
                 tasks.start_soon(work)
         await to_thread.run_sync(give_back, limiter=limiter)

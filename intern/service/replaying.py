@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, cast
 
 import msgspec
-from anyio import CapacityLimiter, create_task_group
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
@@ -19,6 +19,7 @@ from intern.core.ids import MessageId, SourceId
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Citation
 from intern.core.progress import tell
 from intern.core.records import Hit
+from intern.core.tasks import open_task_group
 from intern.core.text.masking import encoded
 from intern.models.prompt import Model
 from intern.models.recording import Call
@@ -269,7 +270,7 @@ async def _each(found: Sequence[Recorded], again: Callable[[Recorded], Awaitable
             done[n] = await again(recorded)
             tell("Replaying {total} recordings", len(done), len(found))
 
-    async with create_task_group() as tg:
+    async with open_task_group() as tg:
         for n, each in enumerate(found):
             tg.start_soon(work, n, each)
     return tuple(done[n] for n in range(len(found)))

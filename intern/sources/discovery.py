@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from anyio import CapacityLimiter, create_task_group, to_thread
+from anyio import CapacityLimiter, to_thread
 from msgspec import Struct, structs
 
 from intern.core.clock import Clock
@@ -22,6 +22,7 @@ from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.records import Scalar, SearchDocument
+from intern.core.tasks import open_task_group
 from intern.core.text.passages import GAP
 from intern.core.text.words import one_line, truncated
 from intern.models.prompt import Model
@@ -219,7 +220,7 @@ class Discovery:
 
         if questions:
             tell("Summarising {total} files", 0, len(questions))
-        async with create_task_group() as tg:
+        async with open_task_group() as tg:
             for question in questions:
                 tg.start_soon(answer, question)
         gone = [path for path, document in made.items() if document is None]

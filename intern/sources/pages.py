@@ -26,6 +26,7 @@ from intern.core.clock import Clock
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
+from intern.core.tasks import open_task_group
 from intern.core.text.masking import masked_start
 from intern.models.prompt import Model
 from intern.sources.addresses import Policy
@@ -236,7 +237,7 @@ class _Round:
                 for page in pages:
                     found[page.source_id] = await self._look(page)
 
-        async with anyio.create_task_group() as tg:
+        async with open_task_group() as tg:
             for pages in sites.values():
                 tg.start_soon(visit, pages)
         return [found[page.source_id] for page in due]

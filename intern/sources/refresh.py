@@ -20,6 +20,7 @@ from intern.core.errors import KnowledgeError, ModelError, ModelReplyError, Sour
 from intern.core.ids import SourceId, TopicName
 from intern.core.log import get_logger, level_of
 from intern.core.progress import tell
+from intern.core.tasks import open_task_group
 from intern.models.prompt import Model, Prompt
 from intern.sources.catalogue import Catalogue, described, not_described, rests
 from intern.sources.descriptions import (
@@ -261,7 +262,7 @@ class Refresh:
                     unwritten[source.source_id] = entry
                 tell(f"Describing {{total}} {self.kind}", next(done), len(due))
 
-        async with anyio.create_task_group() as tg:
+        async with open_task_group() as tg:
             for _ in range(min(self.options.concurrency, len(due))):
                 tg.start_soon(work)
         await self.catalogue.change(unwritten)

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import hikari
 import msgspec
-from anyio import create_task_group, move_on_after
+from anyio import move_on_after
 
 from intern.chat.platform import Deliver, Requested
 from intern.core.errors import ConfigError
 from intern.core.flow import GatewayEvent, GuildLeft
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
+from intern.core.tasks import open_task_group
 from intern.platforms.discord.audience import Audience, own_roles, session_of
 from intern.platforms.discord.commands import interaction_of
 from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, event_of
@@ -87,7 +88,7 @@ class HikariDiscord(HikariRest):
     async def __aexit__(self, *_: object) -> None:
         self._deliver = None
         with move_on_after(GOODBYE_SECONDS, shield=True) as scope:
-            async with create_task_group() as tg:
+            async with open_task_group() as tg:
                 tg.start_soon(super().__aexit__)
                 tg.start_soon(self.shards.close)
         if scope.cancelled_caught:
