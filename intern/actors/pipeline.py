@@ -110,9 +110,7 @@ APPROVED = Stream[flow.Approval](flow.Approval, ("listener",), "reviewer", 1)
 """A wakeup: `Approvals` holds what was approved."""
 BATCHES = Stream[flow.Batch | flow.LateChange](flow.Batch | flow.LateChange, ("batcher",), "router", 16)
 """The router works on several at once; batches here would otherwise wait in a quiet window."""
-ANSWERS = Stream[flow.AnswerRequest | flow.Withdrawal](
-    flow.AnswerRequest | flow.Withdrawal, ("router",), "responder", 16
-)
+ANSWERS = Stream[flow.AnswerRequest | flow.Revision](flow.AnswerRequest | flow.Revision, ("router",), "responder", 16)
 """A late answer is useless: questions beyond this are shed, named and counted."""
 CAPTURES = Stream[flow.CaptureRequest](flow.CaptureRequest, ("router", "interactions"), "capturer", 16)
 """An append takes a millisecond; the router waits when the disk is slower."""

@@ -8,7 +8,7 @@ is a flood of such notices.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -171,7 +171,7 @@ class Router:
     async def run(
         self,
         inbox: Receiver[flow.Batch | flow.MessageEdited | flow.MessagesDeleted],
-        answers: Sender[flow.AnswerRequest | flow.Withdrawal],
+        answers: Sender[flow.AnswerRequest | flow.Revision],
         captures: Sender[flow.CaptureRequest],
         withdrawals: Sender[flow.Withdrawal],
         words: Sender[flow.Reply],
@@ -182,16 +182,20 @@ class Router:
         unsettled. `words` is the poster's, too: why there is no answer. At most half of its room is taken for that.
         """
         self._answers, self._captures, self._words = answers, captures, words
+        self._owed: dict[MessageId, ChatMessage | None] = {}
         self._turns = _Turns()
         self._reader = _Reader(dispatch=self.dispatch, late=self.late, backoff=self.backoff)
         async with inbox, answers, captures, withdrawals, words, open_task_group() as self._tg:
             async for item in inbox:
                 if isinstance(item, flow.MessagesDeleted):
                     gone = self.late.deleted(item)
-                    self._unask(gone.asked)
+                    self._revise(dict.fromkeys(gone.asked))
                     if gone.taught:
                         await withdrawals.send(flow.Withdrawal(message_ids=gone.taught))
-                elif isinstance(item, flow.Batch) or self.late.edited(item):
+                    continue
+                if isinstance(item, flow.MessageEdited) and self.late.is_asked(item.message.id):
+                    self._revise({item.message.id: item.message})
+                if isinstance(item, flow.Batch) or self.late.edited(item):
                     turn = await self._turns.begin(_message_of(item).channel_id)
                     # From here on, not from when the task gets to run: nothing may change unnoticed.
                     self._tg.start_soon(self._work, item, turn, self.late.begin())
@@ -236,15 +240,17 @@ class Router:
         for request in taught:
             await self._captures.send(request)
 
-    def _unask(self, message_ids: tuple[MessageId, ...]) -> None:
-        """Tell the responder that a question is gone."""
-        if not message_ids:
-            return
-        try:
-            self._answers.send_nowait(flow.Withdrawal(message_ids=message_ids))
-        except WouldBlock:
-            # The router must not wait until the model gets to it. There are at most as many of these as questions.
-            self._tg.start_soon(self._answers.send, flow.Withdrawal(message_ids=message_ids))
+    def _revise(self, versions: Mapping[MessageId, ChatMessage | None]) -> None:
+        """Tell the responder that questions were edited, or are gone."""
+        if versions and not self._owed:
+            # The router must not wait until the model gets to it.
+            self._tg.start_soon(self._send_revisions)
+        self._owed |= versions
+
+    async def _send_revisions(self) -> None:
+        while versions := dict(self._owed):
+            await self._answers.send(flow.Revision(versions=versions))
+            self._owed = {each: now for each, now in self._owed.items() if versions.get(each, each) is not now}
 
     def _settle_rest(
         self, batch: flow.Batch, questions: Sequence[flow.AnswerRequest], taught: list[flow.CaptureRequest]
@@ -293,9 +299,9 @@ class Router:
         return True
 
     def _asked(self, question: flow.AnswerRequest, meanwhile: Meanwhile) -> None:
-        """Note that the responder or poster has the question, so that a deletion reaches it."""
+        """Note that the responder or poster has the question, so that a change reaches it."""
         self.late.asks(question)
-        self._unask(meanwhile.deleted_of(question.batch.messages))
+        self._revise(meanwhile.versions_of(question.batch.messages))
 
 
 def _message_of(item: _Item) -> ChatMessage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -145,11 +145,10 @@ def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOpti
     """
     again = {message.id for message in newer.batch.messages}
     messages = (*(m for m in older.batch.messages if m.id not in again), *newer.batch.messages)
-    said = {_key(m): m for m in (*older.conversation.messages, *newer.conversation.messages)}
-    asked = [_key(_said(m)) for m in messages]
-    known = {*asked, *(_key(_said(m)) for m in older.batch.messages)}
-    context = sorted((m for key, m in said.items() if key not in known), key=lambda m: m.at or _LONG_AGO)
-    question = [said[key] for key in dict.fromkeys(asked) if key in said]
+    said = {m.id: m for m in (*older.conversation.messages, *newer.conversation.messages)}
+    asked = [m.id for m in messages]
+    context = sorted((m for key, m in said.items() if key not in asked), key=lambda m: m.at or _LONG_AGO)
+    question = [said[key] for key in asked if key in said]
     return structs.replace(
         newer,
         batch=structs.replace(newer.batch, messages=messages),
@@ -159,15 +158,18 @@ def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOpti
     )
 
 
-def without(request: AnswerRequest, ids: Collection[MessageId], options: ConversationOptions) -> AnswerRequest | None:
-    """Take deleted messages out of a question; None where none is left."""
-    left = tuple(each for each in request.batch.messages if each.id not in ids)
-    if not left:
-        return None
-    gone = {_key(_said(each)) for each in request.batch.messages if each.id in ids}
-    asked = [_said(each) for each in left]
-    known = {_key(each) for each in asked} | gone
-    context = [each for each in request.conversation.messages if _key(each) not in known]
+def revise(
+    request: AnswerRequest, versions: Mapping[MessageId, ChatMessage | None], options: ConversationOptions
+) -> AnswerRequest | None:
+    """Put newer versions of its messages into a question, and take deleted ones (None) out; None where none is left."""
+    before = request.batch.messages
+    now = ((each, versions.get(each.id, each)) for each in before)
+    # An edit's payload may lack the roles that identify a team member.
+    left = tuple(structs.replace(newest, author=each.author) for each, newest in now if newest is not None)
+    if not left or left == before:
+        return request if left else None
+    asked, known = [_said(each) for each in left], {each.id for each in before}
+    context = [each for each in request.conversation.messages if each.id not in known]
     batch = structs.replace(request.batch, messages=left)
     return structs.replace(request, batch=batch, conversation=_bounded(context, asked, options))
 
@@ -202,11 +204,6 @@ def calls(batch: Batch, gathered: Gathered) -> bool:
 
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
-
-def _key(message: Message) -> tuple[str, str | None, datetime | None, str]:
-    """Which message it is, in this version of its text."""
-    return message.role, message.author_id, message.at, message.text
 
 
 def _counts(message: ChatMessage) -> bool:

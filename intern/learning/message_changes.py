@@ -101,9 +101,9 @@ class Meanwhile:
         is_whole = {each.author.type for each in messages} == {each.author.type for each in request.messages}
         return structs.replace(request, messages=messages) if is_whole else None
 
-    def deleted_of(self, messages: Sequence[ChatMessage]) -> tuple[MessageId, ...]:
-        """Return the deleted ones of these messages."""
-        return tuple(message.id for message in messages if self._changes.get(message.id, message) is None)
+    def versions_of(self, messages: Sequence[ChatMessage]) -> Mapping[MessageId, ChatMessage | None]:
+        """Return the newest versions of those of these messages that changed; None for deleted ones."""
+        return {message.id: self._changes[message.id] for message in messages if message.id in self._changes}
 
 
 class _Place(Struct, frozen=True):
@@ -164,6 +164,10 @@ class MessageChanges:
             asked=tuple(each for each in ids if each in self._asked),
             taught=tuple(each for each in ids if self._holds(each) or self._was_read(place, each)),
         )
+
+    def is_asked(self, message_id: MessageId) -> bool:
+        """Return whether a message is of a question that may be in work."""
+        return message_id in self._asked
 
     def edited(self, change: MessageEdited) -> bool:
         """Whether an edit changes a captured message, so that `captured_anew` is worth its calls."""

@@ -24,6 +24,7 @@ from intern.core.flow import (
     MessageEdited,
     MessagesDeleted,
     Reply,
+    Revision,
     Withdrawal,
 )
 from intern.core.ids import ChannelId, ConversationId, MessageId
@@ -132,7 +133,7 @@ class Desk:
 
     def __init__(self, *, answers: int = 10, captures: int = 10, words: int = 10) -> None:
         self.to_route, self.inbox = create_memory_object_stream[Batch | MessageEdited | MessagesDeleted](1000)
-        self.answers, self.asked = create_memory_object_stream[AnswerRequest | Withdrawal](answers)
+        self.answers, self.asked = create_memory_object_stream[AnswerRequest | Revision](answers)
         self.captures, self.taught = create_memory_object_stream[CaptureRequest](captures)
         self.withdrawals, self.withdrawn = create_memory_object_stream[Withdrawal](10)
         self.words, self.said = create_memory_object_stream[Reply](words)
@@ -182,7 +183,7 @@ class Desk:
         with self.asked, self.taught, self.withdrawn, self.said:
             captures = [request.messages[-1].text async for request in self.taught]
             asked = [
-                f"-{','.join(each.message_ids)}" if isinstance(each, Withdrawal) else each.batch.last.text
+                f"-{','.join(each.versions)}" if isinstance(each, Revision) else each.batch.last.text
                 async for each in self.asked
             ]
             return asked, captures, [",".join(each.message_ids) async for each in self.withdrawn]

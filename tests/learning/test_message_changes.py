@@ -203,7 +203,7 @@ async def test_what_changes_while_a_batch_is_read_concerns_what_follows_from_it(
     now = meanwhile.captured_now(capture_request(ASKED, TAUGHT, CHATTER))
     assert now is not None
     assert now.messages == (ASKED, replace(TAUGHT, text="So, but slowly."))
-    assert meanwhile.deleted_of([ASKED, CHATTER]) == (CHATTER.id,)
+    assert dict(meanwhile.versions_of([ASKED, CHATTER])) == {CHATTER.id: None}
     assert meanwhile.now([CHATTER]) == ()
 
     changes.deleted(deleted(ASKED))
