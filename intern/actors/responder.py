@@ -155,6 +155,7 @@ class Responder:
         reply = self.replying.reply_of(request, result)
         outcome = "silent" if reply is None else "notice" if reply.notice else "answer"
         await self._keep(request, outcome, result)
+        await self.outgoing.make_way(request)
         await checkpoint_if_cancelled()
         job.over = True
         self.events.answered(request, result)

@@ -37,12 +37,13 @@ class _Entry:
     gone: bool = False
     taken: TakenBack | None = None
     told: Event = field(default_factory=Event)
+    over: Event = field(default_factory=Event)
 
 
 class Outgoing:
     """The replies that may still be taken back. Posting or taking back, the first wins: no reply gets both.
 
-    For one event loop: no method but `hold` and `resumed` waits, so nothing comes between a look and what follows.
+    For one event loop: no method that does not wait lets anything come between a look and what follows.
     """
 
     def __init__(self) -> None:
@@ -97,7 +98,15 @@ class Outgoing:
 
     def done(self, question_id: MessageId) -> None:
         """Forget the reply."""
-        self._entries.pop(question_id, None)
+        if entry := self._entries.pop(question_id, None):
+            entry.over.set()
+
+    async def make_way(self, request: AnswerRequest) -> None:
+        """Wait until the replies to parts of a question that were taken back are out of the way of the one to all."""
+        asked = {message.id for message in request.batch.messages}
+        for entry in tuple(self._entries.values()):
+            if entry.taken and any(message.id in asked for message in entry.request.batch.messages):
+                await entry.over.wait()
 
     def close(self) -> None:
         """Stop holding replies: nothing is taken back from now on."""
@@ -170,29 +179,10 @@ class Posting:
         KnowledgeError where the ledger cannot be used.
         """
         question = reply.question
-        known = await self._room_for(question.id)
+        known = await self.outbox.get(question.id)
         parts = reply_parts(reply, self.capabilities.message_limit)
         begun = known or await self.outbox.begin(reply, parts)
-        delivery = _Delivery(self, begun, reply.language, fresh=known is None)
-        if begun.question_id != question.id and self.outgoing.taken_back(question.id):
-            return await delivery.recall(question.id)  # the reply that took its place is on its way by itself
-        return await delivery.run(reply, waited_for)
-
-    async def _room_for(self, question_id: MessageId) -> Post | None:
-        """Find the ledger's post for a question, if it has one that still counts.
-
-        A reply to several messages may have been taken back because one of them was deleted. Until the poster comes to
-        it, its row would stand in the way of the reply to what is left.
-        """
-        known = await self.outbox.get(question_id)
-        if known is None or known.question_id == question_id or known.state != "open":
-            return known
-        if self.outgoing.taken_back(known.question_id) != "withdrawn":
-            return known
-        if await _Delivery(self, known, ENGLISH).stands():
-            return known
-        await self.outbox.recalled(known.question_id)
-        return None
+        return await _Delivery(self, begun, reply.language, fresh=known is None).run(reply, waited_for)
 
     async def resume(self, ended: Ended) -> int:
         """Finish all replies that the ledger holds half posted, tell what became of each, and say how many there were.

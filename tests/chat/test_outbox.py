@@ -615,23 +615,6 @@ class TestPosting:
             [stands] = w.discord.posts()
             assert await w.ledger.holds(stands.id)
 
-    async def test_what_is_left_of_a_question_is_answered_before_the_reply_to_all_of_it_is_recalled(
-        self, tmp_path: Path
-    ) -> None:
-        async with world(tmp_path) as w:
-            left, withdrawn = w.ask(), w.ask()
-            both = structs.replace(reply(withdrawn, "Both."), settles=(left.id, withdrawn.id))
-            w.outgoing.hand_over(request(withdrawn))
-            w.discord.fail("after", DOWN)
-            with pytest.raises(ChatUnavailableError):
-                await w.post(both)
-            w.outgoing.take_back("withdrawn", lambda _: True)
-            w.discord.delete(w.discord.general, withdrawn.id)
-            w.outgoing.hand_over(request(left))
-            assert (await w.post(reply(left))).status == "posted"
-            assert (await w.post(both)).status == "recalled"
-            assert w.said() == [ANSWER]
-
     async def test_what_is_taken_back_during_the_last_look_is_not_posted(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()
@@ -664,25 +647,6 @@ class TestPosting:
             assert await w.resume() == 1
             assert len(w.said()) == 1
             assert "For both." in w.said()[0]
-
-    async def test_a_held_reply_that_was_taken_back_does_not_post_the_one_that_took_its_place(
-        self, tmp_path: Path
-    ) -> None:
-        async with world(tmp_path) as w:
-            first, second = w.ask(), w.ask("On Windows, that is.")
-            w.outgoing.hand_over(request(first))
-            assert (await w.post(reply(first))).status == "held"
-            w.outgoing.take_back("superseded", lambda _: True)
-            w.outgoing.hand_over(request(second))
-            both = structs.replace(reply(second, "For both."), settles=(first.id, second.id))
-            w.discord.fail("start_thread", DOWN)
-            with pytest.raises(ChatUnavailableError):
-                await w.post(both)
-            # It is looked at once more, now that it need not be held any longer.
-            assert await w.post(reply(first)) == PostOutcome(status="recalled", reason="superseded")
-            assert w.said() == []
-            assert (await w.post(both)).status == "posted"
-            assert len(w.said()) == 1
 
     async def test_once_it_has_left_a_reply_cannot_be_taken_back(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:

@@ -26,7 +26,7 @@ from intern.platforms.memory import Call
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
 from tests.sandbox import Sandbox
-from tests.simulation.machine import SimulatedTime
+from tests.simulation.machine import PAUSES, SimulatedTime
 from tests.simulation.people import MEMBERS, TEAM, Act, Change, People, Said, write_documents
 from tests.simulation.shaky import LATENCY, ShakyModels, ShakyResponses
 
@@ -93,6 +93,8 @@ class Community(People):
     """One run."""
 
     handoff = HANDOFF
+    pauses: Sequence[float] = PAUSES
+    """Seconds that work in a thread may take."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ writer thread is waited for after each step that gave it something to do. So no 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
@@ -109,13 +109,14 @@ class _WriterOfTrio(Writer, trio.abc.Instrument):
 class _Threads:
     """What was meant for a thread is done in the loop, a moment later."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, pauses: Sequence[float]) -> None:
         self._rng = rng
+        self._pauses = pauses
 
     def start(self, work: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], object], name: str = "") -> None:
         """As trio's `start_thread_soon`."""
         del name
-        pause = self._rng.choice((0.0, 0.0, 0.001, 0.02, 0.2))
+        pause = self._rng.choice(self._pauses)
 
         async def later() -> None:
             await trio.sleep(pause)
@@ -125,17 +126,26 @@ class _Threads:
 
 
 @contextmanager
-def _one_order(seed: int, writer: Writer) -> Generator[None]:
+def _one_order(seed: int, writer: Writer, pauses: Sequence[float]) -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("intern.stores.sqlite.database.SimpleQueue", writer.queue)
-        patch.setattr(_threads, "start_thread_soon", _Threads(Random(seed)).start)
+        patch.setattr(_threads, "start_thread_soon", _Threads(Random(seed), pauses).start)
         # Tasks that are ready at one time still run in any order, but the seed chooses it.
         patch.setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)
         patch.setattr(_run, "_r", Random(seed))
         yield
 
 
-def run_seed(seed: int, main: Callable[[SimulatedTime], Awaitable[T]], *instruments: trio.abc.Instrument) -> T:
+PAUSES = (0.0, 0.0, 0.001, 0.02, 0.2)
+"""Seconds that work in a thread may take."""
+
+
+def run_seed(
+    seed: int,
+    main: Callable[[SimulatedTime], Awaitable[T]],
+    *instruments: trio.abc.Instrument,
+    pauses: Sequence[float] = PAUSES,
+) -> T:
     """Run `main` as this seed has it, always in the same way."""
     clock = MockClock(autojump_threshold=0)
 
@@ -143,5 +153,5 @@ def run_seed(seed: int, main: Callable[[SimulatedTime], Awaitable[T]], *instrume
         return await main(SimulatedTime(clock))
 
     writer = _WriterOfTrio()
-    with _one_order(seed, writer):
+    with _one_order(seed, writer, pauses):
         return trio.run(begin, clock=clock, instruments=[writer, *instruments])

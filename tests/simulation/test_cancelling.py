@@ -153,14 +153,11 @@ class Way(Community):
 
     def edit(self) -> None:
         self.changed_at = self.seconds()
-        self.first.texts.append(self.other)
-        self.first.changes.append(self._changed())
-        self.first.message = self.world.edit(self.first.place, self.first.id, self.other)
+        self.rewrite(self.first, self.other)
 
     def delete(self) -> None:
-        self.changed_at = self.first.deleted = self.seconds()
-        self.first.changes.append(self._changed())
-        self.world.delete(self.first.place, self.first.id)
+        self.changed_at = self.seconds()
+        self.remove(self.first)
 
     def add(self) -> None:
         self.changed_at = self.seconds()
