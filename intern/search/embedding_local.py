@@ -26,7 +26,7 @@ from anyio import CapacityLimiter, to_thread
 from intern.core.errors import ConfigError, ModelAccessError
 from intern.core.log import get_logger
 from intern.core.memory import give_back
-from intern.core.tasks import open_task_group
+from intern.core.tasks import run_each
 from intern.core.text.patterns import regex
 
 _log = get_logger(__name__)
@@ -193,16 +193,12 @@ class LocalEmbedder:
             return await to_thread.run_sync(self._alone, texts[0], asked, limiter=self._threads)
         limiter, vectors = self._threads, dict[Tokens, bytes]()
         tokens, batches = await to_thread.run_sync(self._batches, texts, asked, limiter=limiter)
-        waiting = iter(batches)
 
-        async def work() -> None:
-            for batch in waiting:
-                encoded = await to_thread.run_sync(self._ready().encode, batch, asked, limiter=limiter)
-                vectors.update(zip(batch, encoded, strict=True))
+        async def work(batch: list[Tokens]) -> None:
+            encoded = await to_thread.run_sync(self._ready().encode, batch, asked, limiter=limiter)
+            vectors.update(zip(batch, encoded, strict=True))
 
-        async with open_task_group() as tasks:
-            for _ in range(min(threads, len(batches))):
-                tasks.start_soon(work)
+        await run_each(work, batches, threads)
         await to_thread.run_sync(give_back, limiter=limiter)
         return [vectors[each] for each in tokens]
 

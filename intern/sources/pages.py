@@ -26,7 +26,7 @@ from intern.core.clock import Clock
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.tasks import open_task_group
+from intern.core.tasks import run_each
 from intern.core.text.masking import masked_start
 from intern.models.prompt import Model
 from intern.sources.addresses import Policy
@@ -230,16 +230,12 @@ class _Round:
         for page in due:
             sites.setdefault(page.site, []).append(page)
         found: dict[SourceId, Looked] = {}
-        limiter = anyio.CapacityLimiter(_SITES)
 
         async def visit(pages: Sequence[_Listed]) -> None:
-            async with limiter:
-                for page in pages:
-                    found[page.source_id] = await self._look(page)
+            for page in pages:
+                found[page.source_id] = await self._look(page)
 
-        async with open_task_group() as tg:
-            for pages in sites.values():
-                tg.start_soon(visit, pages)
+        await run_each(visit, [*sites.values()], _SITES)
         return [found[page.source_id] for page in due]
 
     async def _look(self, page: _Listed) -> Looked:
