@@ -31,6 +31,7 @@ from tests.simulation.laws import Books, books_of, violations
 from tests.simulation.machine import SimulatedTime
 from tests.simulation.people import Looking, Said, write_documents
 from tests.simulation.seeds import chosen
+from tests.simulation.shaky import LATENCY
 from tests.simulation.stepping import Backend, Steps, run_stepping
 
 Change = Literal["edit", "delete", "add", "restart"]
@@ -184,7 +185,9 @@ class Question(Way):
         await self.world.posted(within=_QUIET)
 
     def wrong(self, books: Books) -> Iterator[str]:
-        came_late = self.world.left.get(self.first.id, float("inf")) <= self.changed_at
+        # What is added after the last look at the channel is seen when that has travelled back.
+        seen_at = self.changed_at + (LATENCY if self.more else 0)
+        came_late = self.world.left.get(self.first.id, float("inf")) <= seen_at
         said = [post.text for post in self.world.posts() if str(post.channel_id) == self.first.id]
         if self.first.deleted is not None:
             if len(said) > came_late:
