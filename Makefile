@@ -71,7 +71,7 @@ soak-hosting: .venv/installed-dev ## three processes with 12 shards and 200 comm
 	nice $(BIN)/python -m tests.hosting
 
 soak-simulation: .venv/installed-dev ## simulated communities for SOAK_MINUTES (10)
-	SOAK_MINUTES=$${SOAK_MINUTES:-10} $(BIN)/pytest -m long tests/simulation -k "not leases"
+	SOAK_MINUTES=$${SOAK_MINUTES:-10} $(BIN)/pytest -m long tests/simulation -k longer_lives
 
 soak-leases: .venv/installed-dev ## 300 simulated lives of processes that share a community by leases
 	$(BIN)/pytest -m long -n 2 tests/simulation -k leases
