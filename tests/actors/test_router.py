@@ -608,6 +608,46 @@ async def test_words_leave_half_of_the_poster_s_room_to_answers_and_the_rest_is_
 
 
 @pytest.mark.anyio
+async def test_the_newest_version_of_a_question_reaches_the_responder_once_it_has_room() -> None:
+    desk = Desk(answers=1)
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            [line, chatter] = desk.put("ask", "chatter")
+            await wait_all_tasks_blocked()
+            for text in ("edited", "edited again"):
+                desk.edit(line, text)
+                desk.edit(chatter, text)
+                await wait_all_tasks_blocked()
+            taken = [await desk.asked.receive() for _ in range(3)]
+            assert [each.versions for each in taken if isinstance(each, Revision)][-1] == {
+                line.id: replace(line, text="edited again")
+            }
+            desk.to_route.close()
+            assert await desk.taken() == ([], [], [])
+
+
+@pytest.mark.anyio
+async def test_a_question_that_is_edited_while_it_is_read_is_asked_as_it_reads_now() -> None:
+    desk = Desk()
+    gate = desk.dispatch.gates["ask"] = Event()
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            [line] = desk.put("ask")
+            await wait_all_tasks_blocked()
+            desk.edit(line, "edited")
+            await wait_all_tasks_blocked()
+            gate.set()
+            await wait_all_tasks_blocked()
+            asked, revision = desk.asked.receive_nowait(), desk.asked.receive_nowait()
+            assert isinstance(asked, AnswerRequest)
+            assert revision == Revision(versions={line.id: replace(line, text="edited")})
+            desk.to_route.close()
+            assert await desk.taken() == ([], [], [])
+
+
+@pytest.mark.anyio
 async def test_a_declined_question_that_is_deleted_is_withdrawn_like_any_other() -> None:
     desk = Desk()
     desk.refusing.gate = Event()

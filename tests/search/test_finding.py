@@ -123,8 +123,8 @@ async def test_a_search_that_is_cancelled_while_a_thread_looks_for_words_ends_th
     looking, looked = threading.Event(), threading.Event()
 
     class Slow(SqliteSearchStore):
-        async def by_words(self, *asked: Any) -> Any:
-            found = await super().by_words(*asked)
+        async def by_words(self, *args: Any, **kwargs: Any) -> Any:
+            found = await super().by_words(*args, **kwargs)
             looking.set()
             await to_thread.run_sync(looked.wait)
             return found

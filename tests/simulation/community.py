@@ -93,7 +93,7 @@ class Community(People):
     """One run."""
 
     handoff = HANDOFF
-    pauses: Sequence[float] = PAUSES
+    thread_pauses: Sequence[float] = PAUSES
     """Seconds that work in a thread may take."""
 
     def __init__(

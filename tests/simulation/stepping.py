@@ -108,7 +108,7 @@ async def _in_loop(func: Callable[..., T], args: Sequence[Any], *, abandon_on_ca
     async with limiter or backend.current_default_thread_limiter():
         with anyio.CancelScope(shield=not abandon_on_cancel):
             await asyncio.sleep(_A_MOMENT)
-            return copy_context().run(func, *args)
+        return copy_context().run(func, *args)
 
 
 def run_stepping(backend: Backend, main: Callable[[SimulatedTime], Awaitable[T]], steps: Steps, *, seed: int = 1) -> T:

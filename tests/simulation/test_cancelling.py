@@ -10,6 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -30,7 +31,6 @@ from tests.simulation.community import Community, World
 from tests.simulation.laws import Books, books_of, violations
 from tests.simulation.machine import SimulatedTime
 from tests.simulation.people import Looking, Said, write_documents
-from tests.simulation.seeds import chosen
 from tests.simulation.shaky import LATENCY
 from tests.simulation.stepping import Backend, Steps, run_stepping
 
@@ -88,14 +88,15 @@ class Way(Community):
     """A message, what follows from it, and what happens meanwhile. Afterwards the bot still answers."""
 
     world: _Discord
+    ai_steps = "fused"
     other: str
     """What the message is edited to."""
     further: str
     """What its author adds."""
 
-    def __init__(self, folder: Path, time: SimulatedTime, steps: Steps, ai_steps: str = "fused") -> None:
+    def __init__(self, folder: Path, time: SimulatedTime, steps: Steps) -> None:
         super().__init__(1, folder, time, length=0, world=_Discord)
-        self.steps, self.ai_steps = steps, ai_steps
+        self.steps = steps
         self.looking = self.watching = _Watching()
         self.models = _models
         self.first: Said
@@ -193,10 +194,10 @@ class Question(Way):
             if len(said) > came_late:
                 yield f"{len(said)} replies to a question that was deleted, which was seen {came_late=}"
             return
-        covers = Counter(each for question, settles in self.looking.replied.items() for each in {question, *settles})
+        threads = Counter(str(post.channel_id) for post in self.world.posts())
         for asked in filter(None, (self.first, self.more)):
-            if covers[asked.id] != 1:
-                yield f"{asked.message.text!r} got {covers[asked.id]} replies"
+            if (replies := threads[books.covered.get(asked.id, "")]) != 1:
+                yield f"{asked.message.text!r} got {replies} replies"
         if self.more is not None:
             if came_late:
                 yield from () if said else ["the reply that had left is not there"]
@@ -239,8 +240,14 @@ class Capture(Way):
             yield "the question without an answer was answered"
 
 
+class StepwiseQuestion(Question):
+    """Answered by four calls."""
+
+    ai_steps = "separate"
+
+
 def play(kind: type[Way], backend: Backend, folder: Path, change: Change, at: int | None) -> int:
-    """Return the number of steps on the way, without the change."""
+    """Return the number of steps on the way, where nothing comes between."""
 
     async def main(time: SimulatedTime) -> int:
         way = kind(life, time, steps)
@@ -262,11 +269,25 @@ def play(kind: type[Way], backend: Backend, folder: Path, change: Change, at: in
     return points
 
 
-def indexed(folder: Path) -> Path:
-    """A folder that the bot knows already."""
+def play_all(kind: type[Way], backend: Backend, known: Path, folder: Path, *, most: int | None = None) -> None:
+    """Let each change come before each step, or before `most` of them, other ones for each change."""
+    shutil.copytree(known, folder / "known")
+    points = play(kind, backend, folder / "known", "edit", None)
+    assert points > 100, "hardly any step is seen"
+    print(f"{kind.__name__} on {backend}: {points} steps")
+    count = most or points
+    for n, change in product(range(count), CHANGES):
+        shift = CHANGES.index(change) / len(CHANGES) if most else 0
+        play(kind, backend, folder / "known", change, int((n + shift) * points / count))
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the bot has indexed."""
+    folder = tmp_path_factory.mktemp("known") / "data"
 
     async def main(time: SimulatedTime) -> None:
-        way = Way(folder, time, Steps("asyncio"))
+        way = Question(folder, time, Steps("asyncio"))
         async with open_sandbox(way.settings, way.world, events=way.looking, clock=time, models=_models):
             await sleep(_QUIET)
 
@@ -275,45 +296,28 @@ def indexed(folder: Path) -> Path:
     return folder
 
 
-def each(kind: type[Way], backend: Backend, change: Change, folder: Path, *, most: int) -> None:
-    """Play a way with a change before each of its steps, or before `most` of them."""
-    known = indexed(folder / "known")
-    points = play(kind, backend, known, change, None)
-    assert points > 100, "hardly any step is seen"
-    named = chosen("CANCEL_STEPS", range(points))
-    print(f"{kind.__name__} on {backend}: {points} steps")
-    for at in named if len(named) <= most else [named[n * len(named) // most] for n in range(most)]:
-        play(kind, backend, known, change, at)
-
-
-_EACH_TIME, _MORE = 3, 15
-WAYS = pytest.mark.parametrize("kind", [Question, Capture])
 ON = pytest.mark.parametrize("backend", BACKENDS)
-WITH = pytest.mark.parametrize("change", CHANGES)
 
 
-@WAYS
 @ON
-@WITH
+@pytest.mark.parametrize("kind", [Question, Capture])
 def test_cancelled_before_some_steps_one_reply_leaves_and_one_capture_is_filed(
-    kind: type[Way], backend: Backend, change: Change, tmp_path: Path
+    kind: type[Way], backend: Backend, known: Path, tmp_path: Path
 ) -> None:
-    each(kind, backend, change, tmp_path, most=_EACH_TIME)
+    play_all(kind, backend, known, tmp_path, most=2)
 
 
 @pytest.mark.rest
 @pytest.mark.timeout(600)
-@WAYS
 @ON
-@WITH
-def test_cancelled_before_more_steps_too(kind: type[Way], backend: Backend, change: Change, tmp_path: Path) -> None:
-    each(kind, backend, change, tmp_path, most=_MORE)
+@pytest.mark.parametrize("kind", [Question, StepwiseQuestion, Capture])
+def test_cancelled_before_more_steps_too(kind: type[Way], backend: Backend, known: Path, tmp_path: Path) -> None:
+    play_all(kind, backend, known, tmp_path, most=10)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
-@WAYS
 @ON
-@WITH
-def test_cancelled_before_any_step_too(kind: type[Way], backend: Backend, change: Change, tmp_path: Path) -> None:
-    each(kind, backend, change, tmp_path, most=10_000)
+@pytest.mark.parametrize("kind", [Question, StepwiseQuestion, Capture])
+def test_cancelled_before_any_step_too(kind: type[Way], backend: Backend, known: Path, tmp_path: Path) -> None:
+    play_all(kind, backend, known, tmp_path)

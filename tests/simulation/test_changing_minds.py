@@ -29,7 +29,7 @@ _changes = 0
 class Wavering(Community):
     """Threads are slow, and members change their minds all the time."""
 
-    pauses = (0.0, 0.0, 0.02, 0.2, 1.0, 4.0)
+    thread_pauses = (0.0, 0.0, 0.02, 0.2, 1.0, 4.0)
 
     @property
     def acts(self) -> Mapping[Act, int]:
