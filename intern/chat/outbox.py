@@ -43,7 +43,7 @@ class _Entry:
 class Outgoing:
     """The replies that may still be taken back. Posting or taking back, the first wins: no reply gets both.
 
-    For one event loop: no method that does not wait lets anything come between a look and what follows.
+    For one event loop: only `hold`, `resumed` and `make_way` wait, so nothing comes between a look and what follows.
     """
 
     def __init__(self) -> None:
