@@ -145,7 +145,7 @@ async def register_commands(register: Callable[[], Awaitable[None]], backoff: Ba
         _log.error(
             "commands_refused",
             reason=str(refusal),
-            hint="invite the bot with the scope applications.commands; `intern doctor` prints the link",
+            hint="if access is missing (code 50001), invite the bot with the link that `intern doctor` prints",
         )
 
 

@@ -77,14 +77,15 @@ class Responder:
 
     async def _take(self, request: AnswerRequest) -> None:
         """Begin with a question, or put it in line; waits while there is no room."""
-        place, asker = _place_of(request), request.batch.author.id
+        place = _place_of(request)
+        # History brings at once what its asker wrote minutes apart: that adds to no other question.
+        same = None if request.batch.from_history else (place, request.batch.author.id)
         for job in self._lines.get(place, ()):
-            if job.request.batch.author.id == asker and not (job.over or job.withdrawn):
+            if (place, job.request.batch.author.id) == same and not (job.over or job.withdrawn):
                 self._change(job, request)
                 return
         await self._room.acquire()
         # Only now: its reply may have left while we waited.
-        same = (place, asker)
         for older in self.outgoing.take_back("superseded", lambda it: (_place_of(it), it.batch.author.id) == same):
             request = joined(older, request, self.replying.options)
         line = self._lines.setdefault(place, deque())

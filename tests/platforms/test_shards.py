@@ -152,7 +152,7 @@ async def test_a_shard_is_held_and_let_go_while_others_go_on() -> None:
             hikari.shards.hold(0)
             await ears.until(begun=2)
             assert hikari.is_open
-            assert await hikari.release(1)
+            assert await hikari.shards.release(1)
             await two.say(1, "unheard")
             await two.say(0, "heard")
             await ears.until(texts=1)
@@ -160,7 +160,7 @@ async def test_a_shard_is_held_and_let_go_while_others_go_on() -> None:
             await two.discord.until(lambda: len(two.discord.gateway.sessions) == 1)
             # It may come back, with a session of its own.
             hikari.shards.hold(1)
-            assert not await hikari.release(1), "it was not welcomed yet"
+            assert not await hikari.shards.release(1), "it was not welcomed yet"
             hikari.shards.hold(1)
             await ears.until(begun=3)
             await two.say(1, "heard again")

@@ -193,12 +193,12 @@ class HikariCommands:
         try:
             await self.rest.ask(what, route, body=body)
         except ChatError as error:
-            code = _code(error)
+            # hikari's errors hold the address, and that the token.
+            code, told = _code(error), str(error).replace(_token(ticket), "***")
             if code in _TOKEN_EXPIRED:
-                raise ChatRefusedError(f"could not {what}: its 15 minutes are over (code {code})") from None
+                raise ChatRefusedError(f"{told}: Discord forgets it after 15 minutes, or 3 s without a sign") from None
             if not code or code != done:
-                # hikari's errors hold the address, and that the token.
-                raise type(error)(str(error).replace(_token(ticket), "***")) from None
+                raise type(error)(told) from None
 
 
 class HostedCommands(HikariCommands):
