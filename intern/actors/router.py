@@ -32,7 +32,7 @@ Requests = Sequence[flow.AnswerRequest | flow.CaptureRequest | flow.Declined]
 
 AT_ONCE = 8  # Discord allows 50 requests a second over all; a batch waits for a handful, one after the other
 ASIDE = 500  # batches that Discord refuses to show, or that wait for the responder; some KB each
-_ROOM_EVERY = 0.1  # seconds; no stream tells when it has room for two
+_ROOM_EVERY = 0.15  # seconds; no stream tells when half of it is free
 
 _log = get_logger(__name__)
 
