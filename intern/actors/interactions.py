@@ -142,11 +142,7 @@ async def register_commands(register: Callable[[], Awaitable[None]], backoff: Ba
     try:
         await _persistently(register, backoff(), "commands_not_registered")
     except ChatRefusedError as refusal:
-        _log.error(
-            "commands_refused",
-            reason=str(refusal),
-            hint="if access is missing (code 50001), invite the bot with the link that `intern doctor` prints",
-        )
+        _log.error("commands_refused", reason=str(refusal))
 
 
 async def _persistently(act: Callable[[], Awaitable[None]], pauses: Iterator[float], event: str) -> None:

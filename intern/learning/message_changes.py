@@ -298,13 +298,13 @@ class MissedChanges:
             if message is None:
                 gone = (position.id,)
                 asking.tell(MessagesDeleted(guild_id=pair.guild_id, channel_id=channel_id, message_ids=gone))
-            elif isinstance(message, ChatMessage) and message.edited_at and not self._is_kept(message, pair):
+            elif isinstance(message, ChatMessage) and message.edited_at and self._is_news(message, pair):
                 asking.tell(MessageEdited(message=message))
         return bool(left)
 
-    def _is_kept(self, message: ChatMessage, pair: CapturedPair) -> bool:
-        turns = dict(zip(pair.message_ids, pair.turns, strict=False))
-        return message.id in turns and turns[message.id].text == self.mask(text_of(message))
+    def _is_news(self, message: ChatMessage, pair: CapturedPair) -> bool:
+        kept = {each: turn.text for each, turn in zip(pair.message_ids, pair.turns, strict=False)}
+        return kept.get(message.id) != self.mask(text_of(message))
 
     async def _read(
         self, channel_id: ChannelId, newest: Position, asking: _Asking
