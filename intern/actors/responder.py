@@ -1,7 +1,8 @@
 """The responder waits on the model, for many questions at once; in a thread one after the other.
 
 A member who adds to an unanswered question asks one question: the older part is taken back and asked again with the
-newer one, even if its reply is on its way to Discord. A withdrawn question is not answered.
+newer one, even if its reply is on its way to Discord. What history brings is not joined: it comes all at once. A
+withdrawn question is not answered.
 """
 
 from __future__ import annotations

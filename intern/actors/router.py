@@ -2,8 +2,8 @@
 
 It settles a batch that concerns no actor; the others settle theirs. It retries a batch whose context Discord cannot
 show now, which stays unsettled until then. A batch whose context Discord refuses to show steps aside meanwhile, so that
-no other waits for it. A member who called the bot and gets no answer gets the reason by way of the poster, unless there
-is a flood of such notices.
+no other waits for it, and so does a missed question while the responder has no room. A member who called the bot and
+gets no answer gets the reason by way of the poster, unless there is a flood of such notices.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class Router:
         return True
 
     async def _ask_later(self, question: flow.AnswerRequest, meanwhile: Meanwhile) -> None:
-        """Wait for room, of which live questions need half. At the end, it stays unsettled, and is read again."""
+        """Wait for room; live questions need half of it. At the end, it stays unsettled, and is read again."""
         async with self._in_line:
             while (ahead := self._answers.statistics()).current_buffer_used >= ahead.max_buffer_size / 2:
                 with move_on_after(_ROOM_EVERY):

@@ -49,7 +49,7 @@ class Gateway(Protocol):
 
 
 class History(Protocol):
-    """Reading messages. While a gateway's session is lost, they wait: nobody knows then who may read them."""
+    """Reading messages. While the gateway has lost its session, they wait, for it is unknown who may read them."""
 
     async def channel(self, channel_id: ChannelId, /) -> Channel:
         """Return a channel or thread."""
@@ -147,7 +147,7 @@ class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
     async def told(self, guild_id: GuildId | None, /) -> None:
         """Wait until an open session has told who may read on a server; before that, `admits` means nothing.
 
-        Raises ChatUnavailableError once nobody listens any more.
+        Raises ChatUnavailableError once `listen` has ended, unless a session is open.
         """
 
     def noted_roles(self) -> Collection[MemberRoles]:

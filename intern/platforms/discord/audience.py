@@ -101,7 +101,7 @@ class Audience:
         self._listed = frozenset(listed)
         self._guilds: dict[GuildId, _Everyone] = {}
         self.sessions: dict[GuildId, int] = {}
-        """The servers of which the newest session of their shard, open or lost, has told, with the shard."""
+        """The servers that their shard's newest session, open or lost, has reported; with the shard."""
         self._lost: set[int] = set()
         self._waiting: dict[GuildId, Event] = {}
         self._is_closed = False
@@ -119,7 +119,7 @@ class Audience:
     async def told(self, guild_id: GuildId | None) -> None:
         """Wait until an open session has told who may read on the server, and all that was missed.
 
-        Raises ChatUnavailableError where nobody listens for that any more.
+        Raises ChatUnavailableError once it is closed, unless such a session is open.
         """
         while guild_id is not None and (guild_id not in self.sessions or self.sessions[guild_id] in self._lost):
             if self._is_closed:
@@ -127,7 +127,7 @@ class Audience:
             await self._waiting.setdefault(guild_id, Event()).wait()
 
     def attend(self, shard: int, name: str) -> None:
-        """Note whether a session is open: a dispatch of this name came, or LOST."""
+        """Learn from the name of a dispatch, or from LOST, whether the shard's session is open."""
         if name == LOST:
             self._lost.add(shard)
         elif name == "READY":  # a new session, which has still to tell of each server
@@ -139,7 +139,7 @@ class Audience:
                 self._waiting.pop(guild_id).set()
 
     def close(self) -> None:
-        """Let nobody wait any more."""
+        """End all waiting, because no further dispatches are heard."""
         self._is_closed = True
         for waiting in self._waiting.values():
             waiting.set()
