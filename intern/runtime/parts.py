@@ -173,9 +173,8 @@ async def parts_of(
         first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
         marks = await CheckpointStore(db).open(platform.chat.guild_ids, first)
         audience = _Audience(platform.chat, settings.conversations)
-        stores, mask = writer.stores, writer.extraction.answered.mask
-        archive, gone = stores.archive, stores.knowledge.is_withdrawn
-        missed = MissedChanges(archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id, mask=mask)
+        stores, gone, mask = writer.stores, writer.stores.knowledge.is_withdrawn, writer.extraction.answered.mask
+        missed = MissedChanges(stores.archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id, mask=mask)
         here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
         attended = min(here, default=clock.now())
         gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)

@@ -617,7 +617,10 @@ async def test_what_rest_reads_while_the_session_is_lost_waits_until_it_is_known
             answer = await discord.say(discord.tess, "in private", reply_to=question)
 
             help_ = ChannelId(discord.help.id)
-            page, found = await bot.page(help_, MessageId(question.id), 10), await bot.look_up(help_, answer.id)
+            page, found = (
+                await bot.page(help_, MessageId(question.id), 10),
+                await bot.look_up(help_, MessageId(answer.id)),
+            )
             assert [message.text for message in page.messages] == ["in private"]
             assert found == page.messages[0]
             assert not bot.admits(place(discord.help))

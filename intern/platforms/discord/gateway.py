@@ -130,8 +130,7 @@ class HikariDiscord(HikariRest):
     async def _messages(self, place: ChannelId, page: list[Any], lookups: Lookups | None = None) -> list[ChatMessage]:
         """Read a page, once an open session has told who may read it, also if it was lost meanwhile."""
         guild_id = (await self.channel(place)).guild_id
-        if self._hosts or guild_id in self.servers:
-            await self.told(guild_id)
+        await self.told(guild_id if self._hosts or guild_id in self.servers else None)
         return await super()._messages(place, page, lookups)
 
     def _take(self, shard: int, name: str, payload: Mapping[str, Any]) -> None:
