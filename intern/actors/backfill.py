@@ -148,9 +148,8 @@ class Backfill:
         except ChatRefusedError as refusal:
             _log.info("archived_threads_refused", channel_id=listing.channel_id, reason=str(refusal))
         except ChatError as error:
-            pause = next(backoff)
-            place, event = listing.channel_id, "archived_threads_delayed"
-            _log.warning(event, channel_id=place, reason=str(error), again_in_seconds=pause)
+            place, pause = listing.channel_id, next(backoff)
+            _log.warning("archived_threads_delayed", channel_id=place, reason=str(error), again_in_seconds=pause)
             self._tg.start_soon(self._take_after, pause, partial(self._list, listing, backoff))
             return
         self.checkpoints.listed(listing, threads)

@@ -143,11 +143,7 @@ async def register_commands(register: Callable[[], Awaitable[None]], backoff: Ba
     try:
         await _persistently(register, backoff(), "commands_not_registered")
     except ChatRefusedError as refusal:
-        _log.error(
-            "commands_refused",
-            reason=str(refusal),
-            hint="invite the bot with the scope applications.commands; `intern doctor` prints the link",
-        )
+        _log.error("commands_refused", reason=str(refusal))
 
 
 async def _persistently(act: Callable[[], Awaitable[None]], pauses: Iterator[float], event: str) -> None:

@@ -1,8 +1,8 @@
 """The responder waits on the model, for many questions at once; in a thread one after the other.
 
 A member who adds to an unanswered question asks one question: the older part is taken back and asked again with the
-newer one, even if its reply is on its way to Discord. An edited question is asked again in the same way. A withdrawn
-one is not answered.
+newer one, even if its reply is on its way to Discord. An edited question is asked again in the same way. What history
+brings is not joined: it comes all at once. A withdrawn question is not answered.
 """
 
 from __future__ import annotations
@@ -86,12 +86,13 @@ class Responder:
 
     def _take(self, request: AnswerRequest) -> None:
         """Begin with a question, or put it in line, at once: what comes next must find it there."""
-        place, asker = _place_of(request), request.batch.author.id
+        place = _place_of(request)
+        # History brings at once what its asker wrote minutes apart: that adds to no other question.
+        same = None if request.batch.from_history else (place, request.batch.author.id)
         for job in self._lines.get(place, ()):
-            if job.request.batch.author.id == asker and not (job.over or job.withdrawn):
+            if (place, job.request.batch.author.id) == same and not (job.over or job.withdrawn):
                 self._change(job, joined(job.request, request, self.replying.options))
                 return
-        same = (place, asker)
         for older in self.outgoing.take_back("superseded", lambda it: (_place_of(it), it.batch.author.id) == same):
             request = joined(older, request, self.replying.options)
         line = self._lines.setdefault(place, deque())

@@ -2,8 +2,8 @@
 
 It settles a batch that concerns no actor; the others settle theirs. It retries a batch whose context Discord cannot
 show now, which stays unsettled until then. A batch whose context Discord refuses to show steps aside meanwhile, so that
-no other waits for it. A member who called the bot and gets no answer gets the reason by way of the poster, unless there
-is a flood of such notices.
+no other waits for it, and so does a missed question while the responder has no room. A member who called the bot and
+gets no answer gets the reason by way of the poster, unless there is a flood of such notices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from anyio import Event, Semaphore, WouldBlock, move_on_after
+from anyio import Event, Lock, Semaphore, WouldBlock, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from msgspec.structs import replace
 
@@ -32,7 +32,8 @@ from intern.learning.message_changes import Meanwhile, MessageChanges
 Requests = Sequence[flow.AnswerRequest | flow.CaptureRequest | flow.Declined]
 
 AT_ONCE = 8  # Discord allows 50 requests a second over all; a batch waits for a handful, one after the other
-ASIDE = 500  # batches that Discord refuses to show; some KB each
+ASIDE = 500  # batches that Discord refuses to show, or that wait for the responder; some KB each
+_ROOM_EVERY = 0.15  # seconds; no stream tells when half of it is free
 
 _log = get_logger(__name__)
 
@@ -178,12 +179,13 @@ class Router:
     ) -> None:
         """Route each batch, and what follows from late changes, until the inbox ends.
 
-        A capture waits for room; a question that finds none is shed. At the end, batches that Discord cannot show stay
-        unsettled. `words` is the poster's, too: why there is no answer. At most half of its room is taken for that.
+        A capture waits for room, and so does a question that was missed; a live one that finds none is shed. At the
+        end, batches that Discord cannot show stay unsettled. `words` is the poster's, too: why there is no answer. At
+        most half of its room is taken for that.
         """
         self._answers, self._captures, self._words = answers, captures, words
         self._owed: dict[MessageId, ChatMessage | None] = {}
-        self._turns = _Turns()
+        self._turns, self._in_line = _Turns(), Lock()
         self._reader = _Reader(dispatch=self.dispatch, late=self.late, backoff=self.backoff)
         async with inbox, answers, captures, withdrawals, words, open_task_group() as self._tg:
             async for item in inbox:
@@ -202,27 +204,24 @@ class Router:
             self._reader.closing.set()
 
     async def _work(self, item: _Item, turn: _Turn, meanwhile: Meanwhile) -> None:
-        with traced(_message_of(item).id):
-            if isinstance(item, flow.Batch):
-                _log.debug("batch_taken", message_ids=[message.id for message in item.messages])
-            await self._route(item, turn, meanwhile)
-
-    async def _route(self, item: _Item, turn: _Turn, meanwhile: Meanwhile) -> None:
         message = _message_of(item)
         found: list[Requests] = []
         step_aside = partial(self._turns.step_aside, turn)
         try:
-            with surviving("router", channel_id=message.channel_id, message_id=message.id):
-                found.append(await self._reader.read(item, meanwhile, step_aside=step_aside))
-            await turn.come()
-            # A batch that could not be read stays unsettled: after a restart it is read again.
-            for requests in found:
-                await self._hand_on(item, requests, meanwhile)
+            with traced(message.id):
+                if isinstance(item, flow.Batch):
+                    _log.debug("batch_taken", message_ids=[message.id for message in item.messages])
+                with surviving("router", channel_id=message.channel_id, message_id=message.id):
+                    found.append(await self._reader.read(item, meanwhile, step_aside=step_aside))
+                await turn.come()
+                # A batch that could not be read stays unsettled: after a restart it is read again.
+                for requests in found:
+                    await self._hand_on(item, requests, turn, meanwhile)
         finally:
             self.late.end(meanwhile)
             self._turns.end(turn)
 
-    async def _hand_on(self, item: _Item, requests: Requests, meanwhile: Meanwhile) -> None:
+    async def _hand_on(self, item: _Item, requests: Requests, turn: _Turn, meanwhile: Meanwhile) -> None:
         questions = [request for request in requests if isinstance(request, flow.AnswerRequest)]
         declined = [request for request in requests if isinstance(request, flow.Declined)]
         current = (meanwhile.captured_now(request) for request in requests if isinstance(request, flow.CaptureRequest))
@@ -234,11 +233,16 @@ class Router:
         for request in taught:
             # All of them before the first is sent: what changes while we wait for room concerns each.
             self.late.teaches(request)
-        shed = [question for question in questions if not self._ask(question, meanwhile)]
+        waits = any(each.batch.from_history for each in questions) and self._in_line.statistics().tasks_waiting < ASIDE
+        shed = [] if waits else [question for question in questions if not self._ask(question, meanwhile)]
         for each in (*declined, *(flow.Declined(request=question, reason="shed") for question in shed)):
             await self._decline(each, meanwhile)
         for request in taught:
             await self._captures.send(request)
+        if waits:
+            self._turns.end(turn)
+            for question in questions:
+                await self._ask_later(question, meanwhile)
 
     def _revise(self, versions: Mapping[MessageId, ChatMessage | None]) -> None:
         """Tell the responder that questions were edited, or are gone."""
@@ -275,6 +279,15 @@ class Router:
             return False
         self._asked(question, meanwhile)
         return True
+
+    async def _ask_later(self, question: flow.AnswerRequest, meanwhile: Meanwhile) -> None:
+        """Wait for room; live questions need half of it. At the end, it stays unsettled, and is read again."""
+        async with self._in_line:
+            while (ahead := self._answers.statistics()).current_buffer_used >= ahead.max_buffer_size / 2:
+                with move_on_after(_ROOM_EVERY):
+                    await self._reader.closing.wait()
+                    return
+            self._ask(question, meanwhile)
 
     async def _decline(self, declined: flow.Declined, meanwhile: Meanwhile) -> None:
         await self.declines.account_for(declined)

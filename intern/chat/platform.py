@@ -49,7 +49,7 @@ class Gateway(Protocol):
 
 
 class History(Protocol):
-    """Reading messages."""
+    """Reading messages. While the gateway has lost its session, they wait, for it is unknown who may read them."""
 
     async def channel(self, channel_id: ChannelId, /) -> Channel:
         """Return a channel or thread."""
@@ -145,7 +145,10 @@ class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
         ...
 
     async def told(self, guild_id: GuildId | None, /) -> None:
-        """Wait until the platform has told who may read on a server; before that, `admits` means nothing."""
+        """Wait until an open session has told who may read on a server; before that, `admits` means nothing.
+
+        Raises ChatUnavailableError once `listen` has ended, unless a session is open.
+        """
 
     def noted_roles(self) -> Collection[MemberRoles]:
         """Take the members' roles that were learned since the last call."""

@@ -212,6 +212,8 @@ class Batch(_Flow, frozen=True, kw_only=True):
     channel_id: ChannelId
     author: Author
     messages: tuple[ChatMessage, ...]
+    from_history: bool = False
+    """Some of it was read over REST, maybe long after it was written, and together with later batches."""
 
     @property
     def last(self) -> ChatMessage:

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple, TypeVar
 from anyio import sleep, to_thread
 from msgspec import Struct, structs
 
+from intern.chat.conversations import text_of
 from intern.chat.platform import PAGE, ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
 from intern.core.flow import AnswerRequest, CaptureRequest, LateChange, MessageEdited, MessagesDeleted
@@ -251,6 +252,8 @@ class MissedChanges:
     is_withdrawn: Callable[[MessageId], bool]
     admits: Callable[[ChannelId], Awaitable[bool]]
     """Whether we may still read a channel; may raise the ChatError family."""
+    mask: Callable[[str], str] = lambda text: text
+    """Does what is done to a text before it is archived."""
     requests: int = REQUESTS
 
     async def look(self, outage: datetime, tell: Callable[[LateChange], object]) -> int:
@@ -299,10 +302,13 @@ class MissedChanges:
             if message is None:
                 gone = (position.id,)
                 asking.tell(MessagesDeleted(guild_id=pair.guild_id, channel_id=channel_id, message_ids=gone))
-            elif isinstance(message, ChatMessage) and message.edited_at:
-                # Also if it was reported before: the archive ignores a text that it has already.
+            elif isinstance(message, ChatMessage) and message.edited_at and self._is_news(message, pair):
                 asking.tell(MessageEdited(message=message))
         return bool(left)
+
+    def _is_news(self, message: ChatMessage, pair: CapturedPair) -> bool:
+        kept = {each: turn.text for each, turn in zip(pair.message_ids, pair.turns, strict=False)}
+        return kept.get(message.id) != self.mask(text_of(message))
 
     async def _read(
         self, channel_id: ChannelId, newest: Position, asking: _Asking

@@ -8,7 +8,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
-from anyio import move_on_after
 from anyio.to_thread import run_sync
 
 from intern.actors.backfill import Backfill, Rereading
@@ -39,7 +38,7 @@ from intern.chat.options import ConversationOptions
 from intern.chat.outbox import Outgoing, Posting
 from intern.chat.platform import ChatPlatform, Interactions
 from intern.core.clock import Clock, Wakeup
-from intern.core.errors import ChatRefusedError, ChatUnavailableError
+from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, RoleId, position_at, position_of
 from intern.core.messages import Channel, ChatMessage
@@ -174,12 +173,11 @@ async def parts_of(
         first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
         marks = await CheckpointStore(db).open(platform.chat.guild_ids, first)
         audience = _Audience(platform.chat, settings.conversations)
-        archive, gone = writer.stores.archive, writer.stores.knowledge.is_withdrawn
-        missed = MissedChanges(archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id)
+        stores, gone, mask = writer.stores, writer.stores.knowledge.is_withdrawn, writer.extraction.answered.mask
+        missed = MissedChanges(stores.archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id, mask=mask)
         here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
         attended = min(here, default=clock.now())
         gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
-        stores = writer.stores
         drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.deleted)
         overheard = monitoring.Overheard(gateway, clock=clock, drops=drops)
         checkpoints = Checkpoints(marks, baseline=first)
@@ -388,7 +386,6 @@ async def _replayed(room: _Room, answerer: Answerer, name: str) -> Sequence[Agai
     return await recordings.replay(name, answerer=answerer, learning=learning, templates=templates, offline=False)
 
 
-_TOLD_WITHIN = 5.0  # seconds
 _TOGETHER = 0.9  # seconds; several changes are written together
 
 
@@ -403,11 +400,7 @@ class _Audience:
 
     async def admits_id(self, channel_id: ChannelId) -> bool:
         channel = await self._chat.channel(channel_id)
-        # At a start, Discord tells of its servers right after it says hello.
-        with move_on_after(_TOLD_WITHIN) as waiting:
-            await self._chat.told(channel.guild_id)
-        if waiting.cancelled_caught:
-            raise ChatUnavailableError(f"Discord has not told yet who may read channel {channel_id}")
+        await self._chat.told(channel.guild_id)
         return self.admits(channel)
 
 

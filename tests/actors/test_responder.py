@@ -159,6 +159,11 @@ def request(text: str, n: int = 0, by: str = "alice", *, thread: bool = False) -
     return asked
 
 
+def missed(asked: AnswerRequest) -> AnswerRequest:
+    """The same, read from history."""
+    return structs.replace(asked, batch=structs.replace(asked.batch, from_history=True))
+
+
 def ids(*requests: AnswerRequest) -> list[str]:
     return [each.id for request in requests for each in request.batch.messages]
 
@@ -301,6 +306,28 @@ class TestSuperseding:
             )
             desk.answers.gate.set()
             assert await desk.replied() == ["echo: slow", "echo: how on Windows", "echo: why"]
+
+    # Finding I5.
+    @pytest.mark.parametrize("thread", [True, False])
+    async def test_what_history_brings_at_once_and_was_asked_apart_is_answered_apart(self, *, thread: bool) -> None:
+        desk = Desk()
+        asked = [missed(request(text, n, thread=thread)) for n, text in enumerate(("slow: how", "why", "where"))]
+        async with desk.at_work():
+            await desk.ask(*asked)
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow: how", "echo: why", "echo: where"]
+            # Nor are replies that have not left taken back.
+            await desk.ask(missed(request("when", 3, thread=thread)))
+            assert await desk.replied() == ["echo: when"]
+        assert [desk.outgoing.taken_back(each.batch.last.id) for each in asked] == [None] * 3
+
+    # Finding I5.
+    async def test_what_the_asker_adds_now_joins_the_question_that_history_brought(self) -> None:
+        desk = Desk()
+        async with desk.at_work():
+            await desk.ask(missed(request("slow: how", 1)), request("on Windows", 2))
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow: how on Windows"]
 
     async def test_other_askers_and_other_places_take_nothing_over(self) -> None:
         desk = Desk()

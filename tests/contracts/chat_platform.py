@@ -296,3 +296,17 @@ class ChatPlatformContract:
         await community.say("alice", "open")
         await community.until(lambda: len(community.told(MessageCreated)) == 2)
         assert platform.admits(place)
+
+    # Finding A1.
+    async def test_what_is_read_after_a_lost_session_waits_until_it_is_known_who_may_read_it(
+        self, community: Community
+    ) -> None:
+        platform, question = community.platform, await community.say("alice", "in public")
+        await community.until(lambda: community.told(MessageCreated))
+        place = await platform.channel(community.channel)
+        async with community.away():
+            await community.set_private(True)
+            hidden = await community.say("tess", "in private")
+        page = await platform.page(community.channel, question.id, limit=100)
+        assert [message.id for message in page.messages] == [hidden.id]
+        assert not platform.admits(place)

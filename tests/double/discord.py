@@ -327,17 +327,21 @@ class DiscordDouble:
         status: int = 502,
         code: int = 0,
         message: str = "as the test asked",
+        errors: Json | None = None,
         when: When = "before",
         drop: bool = False,
         times: int = 1,
     ) -> None:
-        """Let the next requests to a route fail, before or after the work is done; `drop` gives no answer at all."""
+        """Let the next requests to a route fail, before or after the work is done; `drop` gives no answer at all.
+
+        `errors` says what is wrong with single fields.
+        """
         self._faults.failures.append(
             Failure(
                 aim=Aim(method=method, matches=route_matcher(route), times=times),
                 when=when,
                 status=status,
-                body={"message": message, "code": code},
+                body={"message": message, "code": code, **({"errors": errors} if errors else {})},
                 drop=drop,
             )
         )

@@ -84,6 +84,7 @@ class Down:
             self.discord,
             is_withdrawn=self.withdrawn.__contains__,
             admits=self.admits,
+            mask=lambda text: text.replace("hunter2", "[secret]"),
             requests=requests,
         )
         self.told.clear()
@@ -114,6 +115,21 @@ async def test_what_was_edited_or_deleted_is_told_and_nothing_else(down: Down) -
     down.discord.delete(place, answer.id)
     assert await down.look() == 3, "and one for what is not on it"
     assert (down.edited, down.deleted) == (["How exactly?"], [answer.id])
+
+
+# Finding I7.
+async def test_an_edit_that_was_captured_is_no_news_and_a_later_one_is(down: Down) -> None:
+    place, (question, answer) = down.discord.general, down.answered()
+    before = down.archive.latest_of(down.archive.conversations_of(answer.id)[0])
+    edited = down.discord.edit(place, answer.id, "So, with hunter2.")
+    await down.look()
+    assert down.edited == ["So, with hunter2."]
+    down.capture(question, replace(edited, text="So, with [secret]."), replaces=before)
+    await down.look()
+    assert down.told == []
+    down.discord.edit(place, answer.id, "So, without it.")
+    await down.look()
+    assert down.edited == ["So, without it."]
 
 
 async def test_what_is_withdrawn_already_is_not_looked_at(down: Down) -> None:

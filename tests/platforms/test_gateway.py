@@ -12,7 +12,7 @@ import pytest
 from anyio import create_task_group, fail_after, sleep_forever
 
 from intern.chat.platform import ChatPlatform
-from intern.core.errors import ConfigError
+from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.flow import (
     Approval,
     ButtonPressed,
@@ -596,6 +596,72 @@ async def test_a_channel_that_turns_private_stops_at_once() -> None:
                 await discord.say(discord.alice, "closed to all")
                 await ears.heard(3)
                 assert not bot.admits(help_)
+
+
+async def lose_session(discord: DiscordDouble, how: str) -> None:
+    """Break the connection, so that the session is resumed, or a new one begins."""
+    await discord.close_gateway(4000 if how == "resumed" else 4009)
+    await discord.until(lambda: not discord.gateway.ready)
+
+
+# Finding A1.
+@pytest.mark.parametrize("how", ["resumed", "anew"])
+async def test_what_rest_reads_while_the_session_is_lost_waits_until_it_is_known_who_may_read_it(how: str) -> None:
+    ears = Ears()
+    with fail_after(10):  # hikari waits a second or two before it comes back
+        async with DiscordDouble() as discord, listening(discord, ears) as bot:
+            question = await discord.say(discord.alice, "in public")
+            await ears.heard(1)
+            await lose_session(discord, how)
+            await discord.make_private(discord.help)
+            answer = await discord.say(discord.tess, "in private", reply_to=question)
+
+            help_ = ChannelId(discord.help.id)
+            page, found = (
+                await bot.page(help_, MessageId(question.id), 10),
+                await bot.look_up(help_, MessageId(answer.id)),
+            )
+            assert [message.text for message in page.messages] == ["in private"]
+            assert found == page.messages[0]
+            assert not bot.admits(place(discord.help))
+
+
+# Finding A1.
+async def test_a_role_that_was_taken_away_while_the_session_was_lost_counts_no_more() -> None:
+    ears = Ears()
+    with fail_after(10):
+        async with DiscordDouble() as discord, listening(discord, ears) as bot:
+            first = await discord.say(discord.tess, "of the team")
+            await ears.heard(1)
+            await lose_session(discord, "anew")
+            discord.guild.members[discord.tess.id].roles.clear()
+            await discord.say(discord.tess, "a member now")
+            page = await bot.page(ChannelId(discord.help.id), MessageId(first.id), 10)
+            await bot.page(ChannelId(discord.help.id), MessageId(first.id), 10)
+            lookups = discord.requests_to("GET", f"/guilds/{discord.guild.id}/members/{discord.tess.id}")
+    assert [message.author.type for message in page.messages] == ["community_user"]
+    assert len(lookups) == 1, "it is known for the rest of the session"
+
+
+# Finding A1.
+async def test_who_reads_while_the_session_is_lost_gives_up_once_nobody_listens() -> None:
+    ended: list[str] = []
+    with fail_after(10):
+        async with DiscordDouble() as discord, HikariDiscord(options(discord), first_pause=0.05) as bot:
+
+            async def read() -> None:
+                with pytest.raises(ChatUnavailableError, match="who may read"):
+                    await bot.page(ChannelId(discord.help.id), MessageId("1"), 10)
+                ended.append("the reading")
+
+            async with create_task_group() as reading, create_task_group() as listening:
+                listening.start_soon(bot.listen, Ears())
+                await bot.told(GuildId(discord.guild.id))
+                await lose_session(discord, "anew")
+                reading.start_soon(read)
+                await discord.until(lambda: discord.requests_to("GET", f"/channels/{discord.help.id}/messages"))
+                listening.cancel_scope.cancel()
+    assert ended == ["the reading"]
 
 
 async def test_private_messages_are_heard() -> None:

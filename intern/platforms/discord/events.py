@@ -6,7 +6,7 @@ by itself. A payload that cannot be read raises `msgspec.ValidationError`, which
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import chain
@@ -92,7 +92,9 @@ class Cache:
         self._channels: _Latest[ChannelId, payloads.RawChannel] = _Latest(limit)
         self._of_server: defaultdict[GuildId | None, set[ChannelId]] = defaultdict(set)
         self._archived: _Latest[ChannelId, payloads.RawChannel] = _Latest(archived)
-        self._roles: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
+        # With the number of the server's session that told them.
+        self._roles: _Latest[tuple[GuildId, UserId], tuple[tuple[RoleId, ...], int]] = _Latest(limit)
+        self._sessions: Counter[GuildId] = Counter()
         self._noted: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
         self._edits: _Latest[MessageId, object] = _Latest(limit)
 
@@ -139,13 +141,18 @@ class Cache:
         raw = self._channels.get(channel_id)
         return raw.holds_threads if raw else None
 
-    def roles(self, guild_id: GuildId, user_id: UserId) -> tuple[RoleId, ...] | None:
-        """Return a member's roles as last seen; None where they are unknown."""
-        return self._roles.get((guild_id, user_id))
+    def begin_session(self, guild_id: GuildId) -> None:
+        """Doubt the roles of the server's members: they may have changed unnoticed."""
+        self._sessions[guild_id] += 1
+
+    def roles(self, guild_id: GuildId, user_id: UserId, *, undoubted: bool = False) -> tuple[RoleId, ...] | None:
+        """Return a member's roles as last seen, if `undoubted` in this session; None where they are unknown."""
+        roles, session = self._roles.get((guild_id, user_id)) or (None, 0)
+        return None if undoubted and session != self._sessions[guild_id] else roles
 
     def note_roles(self, guild_id: GuildId, user_id: UserId, roles: Collection[RoleId]) -> None:
         """Learn a member's roles."""
-        self._roles.put((guild_id, user_id), tuple(roles))
+        self._roles.put((guild_id, user_id), (tuple(roles), self._sessions[guild_id]))
         self._noted.put((guild_id, user_id), tuple(roles))
 
     def noted_roles(self) -> tuple[MemberRoles, ...]:
@@ -153,9 +160,9 @@ class Cache:
         return tuple(MemberRoles(guild_id, user_id, roles) for (guild_id, user_id), roles in self._noted.taken())
 
     def recall_roles(self, known: Iterable[MemberRoles]) -> None:
-        """Learn what an earlier start had learned; it is not noted anew."""
+        """Learn what an earlier start had learned; it is doubted, and not noted anew."""
         for each in known:
-            self._roles.put((each.guild_id, each.user_id), each.roles)
+            self._roles.put((each.guild_id, each.user_id), (each.roles, -1))
 
     def is_new_edit(self, message_id: MessageId, edited_at: object) -> bool:
         """Return False where this edit was told before: then only an embed or a thread came to the message."""

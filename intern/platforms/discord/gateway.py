@@ -15,8 +15,9 @@ from anyio import move_on_after
 from intern.chat.platform import Deliver, Requested
 from intern.core.errors import ConfigError
 from intern.core.flow import GatewayEvent, GuildLeft
-from intern.core.ids import GuildId
+from intern.core.ids import ChannelId, GuildId
 from intern.core.log import get_logger
+from intern.core.messages import ChatMessage, Lookups
 from intern.core.tasks import open_task_group
 from intern.platforms.discord.audience import Audience, own_roles, session_of
 from intern.platforms.discord.commands import interaction_of
@@ -69,9 +70,7 @@ class HikariDiscord(HikariRest):
         self._audience = Audience(options.listed_channel_ids)
         self.admits, self.told = self._audience.admits, self._audience.told
         self.noted_roles, self.recall_roles = self._cache.noted_roles, self._cache.recall_roles
-        # The shard of each server whose GUILD_CREATE was heard in this session, and of each that the bot is on.
-        self._told: dict[GuildId, int] = {}
-        self._there: dict[GuildId, int] = {}
+        self._there: dict[GuildId, int] = {}  # the shard of each server that the bot is on
         self._deliver: Deliver | None = None
         self._leased = leased
         self.shards = Shards(
@@ -104,11 +103,6 @@ class HikariDiscord(HikariRest):
         """What the operator should change about the shards; empty where nothing."""
         return more_shards(self.shards.count, self.shards.recommended)
 
-    async def release(self, shard: int) -> bool:
-        """End the connection of a shard; from now on nothing of it is delivered. Return whether it was welcomed."""
-        self._forget_sessions(shard)
-        return await self.shards.release(shard)
-
     def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
         """Tell each request that ended, with what it raises, and each connection after the first, however it came back.
 
@@ -132,8 +126,16 @@ class HikariDiscord(HikariRest):
             await self.shards.wait_for_the_end()
         finally:
             self._deliver = None
+            self._audience.close()
+
+    async def _messages(self, place: ChannelId, page: list[Any], lookups: Lookups | None = None) -> list[ChatMessage]:
+        """Read a page, once an open session has told who may read it, also if it was lost meanwhile."""
+        guild_id = (await self.channel(place)).guild_id
+        await self.told(guild_id if self._hosts or guild_id in self.servers else None)
+        return await super()._messages(place, page, lookups)
 
     def _take(self, shard: int, name: str, payload: Mapping[str, Any]) -> None:
+        self._audience.attend(shard, name)
         try:
             if name == "READY":
                 self._welcome(shard, fitted(payload, _Ready))
@@ -157,7 +159,6 @@ class HikariDiscord(HikariRest):
 
     def _welcome(self, shard: int, ready: _Ready) -> None:
         self.servers.met(ready.user.id)
-        self._forget_sessions(shard)
         _log.info("discord_ready", bot_id=ready.user.id, shard=shard)
         if self._hosts and ready.guilds is not None:
             there = {each.id for each in readable(ready.guilds, RawPlace)}
@@ -167,11 +168,8 @@ class HikariDiscord(HikariRest):
                 if self.shards.of(guild_id) == shard:
                     self._hand_on(GuildLeft(guild_id=guild_id))
 
-    def _forget_sessions(self, shard: int) -> None:
-        self._told = {server: at for server, at in self._told.items() if at != shard}
-
     def _tell(self, shard: int, server: GuildId | None, name: str, payload: Mapping[str, Any]) -> None:
-        self._audience.hear(name, payload)
+        self._audience.hear(name, payload, shard)
         bot_id = self.servers.bot_id
         if server is not None and name == "GUILD_CREATE":
             self.servers.note_own_roles(server, own_roles(payload, bot_id))
@@ -180,12 +178,12 @@ class HikariDiscord(HikariRest):
         event = event_of(name, payload, self.servers.of(server), self._cache)
         if isinstance(event, ChannelsSeen | ChannelGone):
             self._cache.take(event)
-        elif event is not None and (server is None or server in self._told):
+        elif event is not None and (server is None or server in self._audience.sessions):
             # What comes before its server is history by the time that the server comes.
             self._hand_on(event)
         if name == "GUILD_CREATE" and (started := session_of(payload, bot_id)):
             _log.info("discord_session_started", guild_id=started.guild_id, channels=len(started.channels))
-            self._told[started.guild_id] = shard
+            self._cache.begin_session(started.guild_id)
             self._hand_on(started)
 
     def _move(self, shard: int, server: GuildId, name: str, told: RawGuild) -> None:

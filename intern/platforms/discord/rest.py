@@ -349,13 +349,13 @@ class HikariRest:
         return sorted(messages, key=lambda message: position_of(message.id))
 
     async def _roles(self, raw: payloads.RawMessage, lookups: Lookups | None = None) -> Collection[RoleId]:
-        """Return the author's roles, looked up only where they decide something."""
+        """Return the author's roles, looked up only where they decide something, and anew in each session."""
         author, team = raw.author.id, self.servers.of(raw.guild_id)
         if raw.guild_id is None or raw.is_bots or not raw.is_written or not team.role_ids:
             return ()
         if author in team.member_ids or author == team.bot_id:
             return ()
-        known = self._cache.roles(raw.guild_id, author)
+        known = self._cache.roles(raw.guild_id, author, undoubted=lookups is None)
         if known is None:
             if lookups is not None and not lookups.take():
                 return ()
@@ -471,7 +471,7 @@ def _failure(what: str, error: Exception, otherwise: type[errors.ChatError]) -> 
 def _refusal(what: str, error: hikari.HTTPResponseError) -> errors.ChatError | None:
     """Return the error of a call that Discord did not do; None where that is unknown."""
     if error.status == _UNAUTHORIZED:
-        return errors.ChatUnauthorizedError(f"could not {what}: {LOGIN_REFUSED}")
+        return errors.ChatUnauthorizedError(f"{_said(what, error)}. If it says so to all calls: {LOGIN_REFUSED}")
     if error.status == _TOO_MANY_REQUESTS:
         return errors.ChatUnavailableError(_said(what, error))
     if isinstance(error, hikari.NotFoundError):
@@ -482,7 +482,8 @@ def _refusal(what: str, error: hikari.HTTPResponseError) -> errors.ChatError | N
 
 
 def _said(what: str, error: hikari.HTTPResponseError) -> str:
-    return f"could not {what}: Discord says {int(error.status)} {error.message} (code {error.code})".rstrip()
+    fields = str(getattr(error, "errors", None) or "")[:300]  # what is wrong with each field of a request
+    return f"could not {what}: Discord says {int(error.status)} {error.message} (code {error.code}) {fields}".rstrip()
 
 
 def _log_late(what: str, call: asyncio.Task[Any]) -> None:
