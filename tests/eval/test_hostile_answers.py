@@ -154,7 +154,7 @@ async def answered_in_steps(
     model = Reader()
     model.always(GATE, gate or GateDecision(kind="question"))
     model.always(SELECT, Selection(selected_source_ids=tuple(select)))
-    model.always(ANSWER, Draft(answer=GOOD, citations=tuple(citations)))
+    model.always(ANSWER, Draft(quotes=(KEYS_LINE.line,), answer=GOOD, citations=tuple(citations)))
     model.always(VERIFY, Verification(is_good_enough=True))
     return await _answered(model, Watched(PORT), AnsweringOptions(steps="separate"), ())
 
