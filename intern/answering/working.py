@@ -52,7 +52,7 @@ _MAX_REMARK_CHARS = 1000
 _CUT = "\n[…]\n"
 
 _URL = regex(r"://\S+")
-# A title vouches for no address: whoever may name a page may often do no more.
+# A title vouches for no address: some people may name a page, and no more.
 _HEADING = regex(r"^#{1,6}[ \t][^\n]*|^[^\n]+\n(?=(?:={3,}|-{3,}|~{3,})[ \t]*$)", re.MULTILINE)
 _QUESTION_MARK = regex("[?？؟⁇⁈]")  # Western, Chinese and Japanese, Arabic, and the doubled ones
 
@@ -333,7 +333,7 @@ async def citation(work: Work, source_id: SourceId, source: ShownSource, quote: 
     """Cite a source, or one team answer of it. A link that cannot be found is logged, and harms no answer."""
     url, title = source.url, source.title
     if gives_orders(title) or strange_urls(title, (), ()) or grounding(title, (), ()).strange_commands:
-        title = ""  # whoever may name a page must not speak through the bot
+        title = ""  # a page's name is no place to speak through the bot
     if is_team(source_id) and "#" in source_id:  # the address of a page may hold one, too
         try:
             url = await work.knowledge.citation_link(source_id)

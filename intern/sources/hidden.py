@@ -1,7 +1,7 @@
 """Text that a document holds and its readers never see: comments, hidden elements, unused link definitions.
 
-Nobody would notice what a stranger wrote there, so no model is shown it, and no answer quotes it. In files that are no
-documents, such as settings, comments are what there is to read.
+No reader would notice what a stranger wrote there, so no model is shown it, and no answer quotes it. In other files
+than documents, such as settings, comments are what there is to read.
 """
 
 from __future__ import annotations

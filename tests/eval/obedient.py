@@ -19,6 +19,7 @@ from intern.answering.prompts import (
     GATE,
     SELECT,
     VERIFY,
+    Alias,
     AnswerIn,
     AnsweringOptions,
     Claim,
@@ -167,7 +168,7 @@ class Obedient:
 
     def _decision(self, given: Any) -> Decision:
         assert isinstance(given, DecideIn)
-        aliases = tuple(each.alias for each in given.passages)
+        aliases: tuple[Alias, ...] = tuple([each.alias for each in given.passages])
         lines = (*self._lines(), HONEST) if self.has_seen else (HONEST,)
         quotes = tuple(Quote(source=aliases[0], line=line) for line in lines)
         return Decision(quotes=quotes, kind="answer", answer=self._answer, citations=aliases)

@@ -1,4 +1,4 @@
-"""Orders to a model: text that bids whoever reads it to change its reply, its role or its instructions.
+"""Orders to a model: text that bids its reader to change a reply, a role or instructions.
 
 No ordinary document speaks of the reader's reply. The patterns were fitted on half of the categories of 118 known
 injections, and on half of 27,000 passages of manuals, FAQs and chats; `tests/eval/test_poison.py` holds the figures.
@@ -30,7 +30,7 @@ _ORDER = regex(
     # To say what stands there.
     r"(?:just|instead) (?:say|print|output|repeat|reply|respond) (?:\w+ ){0,3}?[\"“:]\w|"
     rf"{_SAY} (?:this|the(?: following)?) (?:sentence|text|words?|phrase)s?(?: as\b|:)|"
-    # To be somebody else, or who is meant.
+    # To take another role; and texts that say for which programs they are.
     r"you(?:'re| are) (?:now )?(?:an?|the|my|now) (?:[\w-]+ ){0,2}?(?:ai|model|assistant|bot|character|prompt)\b|"
     rf"{_SAY}\b[^.?!\n]{{0,30}} without (?:any )?(?:restriction|filter|limit)|"
     r"(?:note|message|instructions?) (?:to|for) (?:\w+ ){0,3}(?:ai|llms?|models?|assistants?|chatbots?|software)\b|"
