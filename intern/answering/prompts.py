@@ -213,7 +213,7 @@ class Draft(Struct, frozen=True, kw_only=True):
         tuple[_Short, ...],
         Meta(max_length=5, description="Lines of the sources that answer the question, word for word; empty if none."),
     ] = ()
-    """Nothing is made of them: a model that has to look for them first answers less from what is beside the point."""
+    """A source that holds one vouches for links, commands and numbers. Who looks for them first strays less, too."""
     answer: Annotated[
         Annotated[str, Meta(max_length=20_000)] | None,
         Meta(description="The answer in Markdown; null if the sources do not answer the question."),

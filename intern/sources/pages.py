@@ -34,6 +34,7 @@ from intern.sources.catalogue import Catalogue, rests
 from intern.sources.descriptions import describe_source, source_material
 from intern.sources.fetching import FetchedPage, PageFetcher
 from intern.sources.files import SkippedFile
+from intern.sources.hidden import without_hidden
 from intern.sources.html import PageText, decoded, read_html
 from intern.sources.library import MOST_MISSING, PageCopies, PageCopy, Rendering, read_links, title_of
 from intern.sources.options import IndexingOptions
@@ -362,6 +363,7 @@ def _grown(first: timedelta, failures: int, longest: timedelta) -> timedelta:
 def _read(fetched: FetchedPage, body: bytes) -> PageText:
     text = decoded(body, fetched.charset)
     if not fetched.is_html:
+        text = without_hidden(text, httpx.URL(fetched.url).path)
         return PageText(title_of(httpx.URL(fetched.url).path.rpartition("/")[2] or "page.md", text), text, False)
     try:
         return read_html(text, fetched.url)

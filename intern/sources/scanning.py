@@ -29,6 +29,7 @@ from msgspec import Struct
 from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.text.masking import mask_secrets
+from intern.sources.hidden import without_hidden
 from intern.sources.options import DiscoveryOptions
 
 _log = get_logger(__name__)
@@ -338,7 +339,7 @@ def read_file(path: str, secrets: Collection[str] = ()) -> FileText:
     """
     try:
         data, status = _read(path)
-        text = _decoded(data)
+        text = without_hidden(_decoded(data), path)
     except OSError as error:
         raise _unread(error) from error
     # Before it is cut, or half a key could stay.

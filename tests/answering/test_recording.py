@@ -98,7 +98,14 @@ def separate() -> ScriptedModel:
     model = ScriptedModel()
     model.always(GATE, GateDecision(kind="question"))
     model.always(SELECT, Selection(selected_source_ids=("kb:keys.md",)))
-    model.always(ANSWER, Draft(answer="Rotate with `relay keys rotate`.", citations=("kb:keys.md",)))
+    model.always(
+        ANSWER,
+        Draft(
+            quotes=("Rotate with `relay keys rotate`.",),
+            answer="Rotate with `relay keys rotate`.",
+            citations=("kb:keys.md",),
+        ),
+    )
     model.always(VERIFY, Verification(is_good_enough=True))
     return model
 

@@ -353,28 +353,33 @@ def _mended(value: Any) -> Any:
 
 _NOT_IN_A_LABEL = regex(r"[^\w.:/-]+")
 _LONGEST_LABEL = 80  # characters; a marker is no place for a second text
+# As markers have them, and signs that look the same.
+_EQUALS = "=\uff1d\u2550\u2a75"
+# What begins a turn in a model's own format: servers read it even in a member's text.
+_TURN = regex(r"<(?=[|\uff5c]|/?s>|<?/?SYS>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
+_INVISIBLE = regex(
+    "[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0d\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
+)
+
+
+def without_invisible(text: str) -> str:
+    """Remove characters that no reader sees and a model does: of no width, tags, and turns of the line."""
+    return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
 def fenced(text: str, label: str) -> str:
-    """`text`, untouched, between two marker lines that name `label`.
+    """Put a text between two marker lines that name `label`.
 
-    The markers are the plain ones wherever the text allows it, so a prompt's prefix stays the same from call to call;
-    a text that holds them, in any case, gets numbered ones that it does not hold.
+    Nothing in the text looks like a marker or a model's own mark of a turn, nor is it invisible. The markers are always
+    the same, so a prompt's prefix stays the same from call to call.
     """
     name = _NOT_IN_A_LABEL.sub(" ", label)[:_LONGEST_LABEL].strip() or "text"
-    number = _first_free_number(text, name)
-    suffix = f" #{number}" if number > 1 else ""
-    return f"=== {name}{suffix} ===\n{text}\n=== end of {name}{suffix} ==="
+    lines = _TURN.sub(r"\g<0> ", without_invisible(text)).splitlines(keepends=True)
+    return f"=== {name} ===\n{''.join(map(_unmarked, lines))}\n=== end of {name} ==="
 
 
-def _first_free_number(text: str, name: str) -> int:
-    if "==" not in text:  # as in almost all
-        return 1
-    # Wider than the markers themselves: "==End of x==" would fool a reader as well.
-    words = rf"(?:end of\s{{1,3}})?{re.escape(name.casefold())}"
-    lookalike = rf"==\s{{0,3}}{words}\s{{0,3}}(?:#\s{{0,3}}([0-9]{{1,9}})\s{{0,3}})?=="
-    taken = {int(number or 1) for number in re.findall(lookalike, text.casefold())}
-    number = 1
-    while number in taken:
-        number += 1
-    return number
+def _unmarked(line: str) -> str:
+    """Return a line that looks like a marker without its equals signs."""
+    bare = line.strip()
+    said = bare.strip(f"{_EQUALS} \t")
+    return line.replace(bare, said) if said and bare[0] in _EQUALS and bare[-1] in _EQUALS else line
