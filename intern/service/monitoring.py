@@ -31,7 +31,7 @@ from intern.models.usage import Usage
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedder
 from intern.service.calibration import look
 from intern.service.models import PROMPTS
-from intern.service.status import sources_of
+from intern.service.sources import sources_of
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.stores.database import Database
@@ -463,7 +463,7 @@ class Standing:
 
     def _sources(self) -> Iterable[Gauge]:
         try:
-            known = sources_of(self.settings, clock=self.clock)
+            known = sources_of(self.settings, self.stores.knowledge, clock=self.clock)
         except errors.KnowledgeError as error:
             _log.warning("metrics_not_read", what="sources", reason=str(error))
             return

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import islice
+from functools import cached_property
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.core import records
 from intern.core.clock import Clock
@@ -158,8 +159,12 @@ class Reading:
         """With `stores`, those of the process that holds the folder: nothing is read anew."""
         # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
         self._knowledge = stores.knowledge if stores else Knowledge(at_rest(settings))
-        self._archive = stores.archive if stores else archive_of(settings, at_rest(settings))
+        self._settings, self._stores = settings, stores
         self._index = Catalogue(self._knowledge, "team").entries()
+
+    @cached_property
+    def _archive(self) -> Archive:
+        return self._stores.archive if self._stores else archive_of(self._settings, at_rest(self._settings))
 
     def topics(self) -> tuple[TopicLine, ...]:
         """All topics, by name."""
@@ -188,8 +193,10 @@ class Reading:
 
     def pairs(self, *, newest: int | None = None) -> tuple[PairLine, ...]:
         """List archived pairs, oldest first; of many, the `newest` ones."""
-        skip = 0 if newest is None else max(len(self._archive) - newest, 0)
-        return tuple(map(self._pair_line, islice(self._archive.after(None), skip, None)))
+        pairs = self._archive.after(None) if newest is None else self._archive.last(newest)
+        lines = [self._pair_line(pair) for pair in pairs]
+        topics = {time_of(qa_id): topic for topic, qa_id in self._knowledge.places(line.qa_id for line in lines)}
+        return tuple(replace(line, topic=topics.get(time_of(line.qa_id))) for line in lines)
 
     def pair(self, qa_id: str) -> PairText:
         """One archived pair. Raises ConfigError where there is none of that id."""
@@ -221,7 +228,7 @@ class Reading:
             answered_at=pair.answered_at,
             conversation_id=pair.conversation_id,
             decision="waiting" if decision is None else str(decision.__struct_config__.tag),
-            topic=self._knowledge.topic_of(pair.qa_id),
+            topic=None,
             question=" ".join(pair.question.split()),
         )
 

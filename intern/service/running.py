@@ -38,7 +38,8 @@ from intern.service.questions import AskedQuestions
 from intern.service.reading import named_topic
 from intern.service.replaying import Again, Recordings
 from intern.service.reviewing import Reviewing
-from intern.service.status import SHED, SourceStatus, sources_of
+from intern.service.sources import SourceStatus, sources_of
+from intern.service.status import SHED
 from intern.service.stores import link_to
 from intern.service.writer import given_by
 from intern.stores.sqlite.outbox import OutdatedAnswer
@@ -241,7 +242,7 @@ class Running(Standing):
         return "waiting"
 
     async def _known_sources(self) -> tuple[SourceStatus, ...]:
-        return await run_sync(lambda: sources_of(self.settings, clock=self.clock, knowledge=self.stores.knowledge))
+        return await run_sync(lambda: sources_of(self.settings, self.stores.knowledge, clock=self.clock))
 
     # From here on: worker threads.
 
