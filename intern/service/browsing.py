@@ -21,7 +21,7 @@ from intern.core.text.words import one_line, truncated
 from intern.search.finding import Embedder, Finder, best_found
 from intern.service.reading import TopicLine, left_in, named_topic, topic_line
 from intern.service.searching import Outdated, SearchResult, result_of
-from intern.service.sources import SourceStatus, sources_of
+from intern.service.status import SourceStatus, sources_of
 from intern.service.stores import Stores
 from intern.sources.catalogue import Catalogue
 from intern.stores.blocks import time_of

@@ -31,7 +31,7 @@ from intern.models.usage import Usage
 from intern.search.embedding_endpoint import USAGE as EMBEDDINGS, EndpointEmbedder
 from intern.service.calibration import look
 from intern.service.models import PROMPTS
-from intern.service.sources import sources_of
+from intern.service.status import sources_of
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.stores.database import Database

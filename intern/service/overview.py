@@ -22,7 +22,7 @@ from intern.chat.checkpoints import Unhandled
 from intern.core.ids import QAId, SourceId
 from intern.service.calibration import Calibrated
 from intern.service.monitoring import Health
-from intern.service.sources import SourceStatus
+from intern.service.status import SourceStatus
 from intern.service.stores import Stores
 from intern.stores.sqlite.figures import FigureStore
 from intern.stores.sqlite.traces import Counts, Votes

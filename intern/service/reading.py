@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import TypeVar
 
 from msgspec import Struct
@@ -159,12 +158,8 @@ class Reading:
         """With `stores`, those of the process that holds the folder: nothing is read anew."""
         # The decisions first: what is archived meanwhile waits, but no decision is about a pair that we do not see.
         self._knowledge = stores.knowledge if stores else Knowledge(at_rest(settings))
-        self._settings, self._stores = settings, stores
+        self._archive = stores.archive if stores else archive_of(settings, at_rest(settings))
         self._index = Catalogue(self._knowledge, "team").entries()
-
-    @cached_property
-    def _archive(self) -> Archive:
-        return self._stores.archive if self._stores else archive_of(self._settings, at_rest(self._settings))
 
     def topics(self) -> tuple[TopicLine, ...]:
         """All topics, by name."""

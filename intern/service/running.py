@@ -38,8 +38,7 @@ from intern.service.questions import AskedQuestions
 from intern.service.reading import named_topic
 from intern.service.replaying import Again, Recordings
 from intern.service.reviewing import Reviewing
-from intern.service.sources import SourceStatus, sources_of
-from intern.service.status import SHED
+from intern.service.status import SHED, SourceStatus, sources_of
 from intern.service.stores import link_to
 from intern.service.writer import given_by
 from intern.stores.sqlite.outbox import OutdatedAnswer

@@ -17,8 +17,7 @@ from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.core.text.language import SPOKEN
 from intern.service.communities import Registry
-from intern.service.sources import sources_at_rest
-from intern.service.status import Status, status_of
+from intern.service.status import Status, sources_at_rest, status_of
 from intern.settings.communities import Chosen
 from intern.settings.loading import Settings
 

@@ -37,8 +37,7 @@ from intern.service.models import Models, open_models
 from intern.service.questions import QuestionFilter
 from intern.service.running import Running
 from intern.service.server_setup import ServerSetup
-from intern.service.sources import sources_at_rest
-from intern.service.status import status_of
+from intern.service.status import sources_at_rest, status_of
 from intern.settings.loading import load_settings
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.communities import CommunityStore

@@ -23,8 +23,7 @@ from intern.service.communities import open_registry
 from intern.service.databases import move_database
 from intern.service.intern import open_intern
 from intern.service.local_checks import folder_findings
-from intern.service.sources import sources_at_rest
-from intern.service.status import status_of
+from intern.service.status import sources_at_rest, status_of
 from intern.service.stores import back_up
 from intern.settings.loading import Paths, Settings
 from tests import samples

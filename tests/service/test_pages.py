@@ -12,7 +12,7 @@ from anyio.to_thread import run_sync
 from intern.core.ids import SourceId
 from intern.models.prompt import OfflineModel
 from intern.service.models import offline_rules
-from intern.service.sources import sources_at_rest
+from intern.service.status import sources_at_rest
 from intern.service.writer import Writer
 from intern.settings.loading import DataSection, KbSection, Settings
 from intern.sources.catalogue import Catalogue

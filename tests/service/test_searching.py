@@ -26,7 +26,7 @@ from intern.search.finding import LEAST_LIKENESS, Finder
 from intern.service.intern import open_intern
 from intern.service.models import offline_rules
 from intern.service.searching import Ranking, SearchResult
-from intern.service.sources import sources_at_rest
+from intern.service.status import sources_at_rest
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources import catalogue

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from intern.service.hosted import Hosted
     from intern.service.restoring import Restored
     from intern.service.running import Running
-    from intern.service.sources import SourceStatus
-    from intern.service.status import Attended, ParkedPair, Status
+    from intern.service.status import Attended, ParkedPair, SourceStatus, Status
     from intern.service.stores import BackedUp
 
 
@@ -248,13 +247,11 @@ def status(*, as_json: bool, sources: bool) -> None:
     Reads only, and works beside a running bot. Exit code 0; 3 where something cannot be read.
     """
     settings = settings_of_folder()
-    if sources:
-        from intern.service.sources import sources_at_rest
+    from intern.service.status import sources_at_rest, status_of
 
+    if sources:
         show_result(sources_at_rest(settings, clock=SystemClock()), _show_sources, as_json=as_json)
     else:
-        from intern.service.status import status_of
-
         found = status_of(settings, clock=SystemClock())
         show_result(found, lambda found: show("\n".join(_lines(found))), as_json=as_json)
 
