@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,7 +32,7 @@ sys.addaudithook(_note)
 
 
 @contextmanager
-def openings_of_the_week() -> Iterator[list[str]]:
+def openings_of_the_week() -> Generator[list[str]]:
     """How often the week's file is opened."""
     _opened.clear()
     _watches[0] = True
