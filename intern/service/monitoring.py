@@ -463,7 +463,7 @@ class Standing:
 
     def _sources(self) -> Iterable[Gauge]:
         try:
-            known = sources_of(self.settings, clock=self.clock)
+            known = sources_of(self.settings, self.stores.knowledge, clock=self.clock)
         except errors.KnowledgeError as error:
             _log.warning("metrics_not_read", what="sources", reason=str(error))
             return

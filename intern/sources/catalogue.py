@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -189,14 +189,15 @@ async def keep_searchable(store: SqliteSearchStore, listed: Mapping[SourceId, Ca
     gone, stale = await to_thread.run_sync(compare)
     await store.drop(gone)
     changed = len(gone)
-    for start in range(0, len(stale), _CHUNK):
-        tell("Indexing the words of {total} sources", start, len(stale))
-        some = stale[start : start + _CHUNK]
-        made = [await _documents(each, listed[each], read, known.get(each)) for each in some]
-        changed += sum(map(bool, made))
-        await store.put(list(chain.from_iterable(made)))
-    if changed > max(_CHUNK, len(listed) * _MANY):
-        await store.optimize()
+    async with store.widen_cache() if len(stale) > _CHUNK else nullcontext():
+        for start in range(0, len(stale), _CHUNK):
+            tell("Indexing the words of {total} sources", start, len(stale))
+            some = stale[start : start + _CHUNK]
+            made = [await _documents(each, listed[each], read, known.get(each)) for each in some]
+            changed += sum(map(bool, made))
+            await store.put(list(chain.from_iterable(made)))
+        if changed > max(_CHUNK, len(listed) * _MANY):
+            await store.optimize()
     return changed
 
 

@@ -23,7 +23,7 @@ from intern.service.communities import open_registry
 from intern.service.databases import move_database
 from intern.service.intern import open_intern
 from intern.service.local_checks import folder_findings
-from intern.service.status import sources_of, status_of
+from intern.service.status import sources_at_rest, status_of
 from intern.service.stores import back_up
 from intern.settings.loading import Paths, Settings
 from tests import samples
@@ -64,7 +64,7 @@ async def test_a_bot_learns_answers_regenerates_and_forgets(settings: Settings, 
             assert (await intern.regenerate()).pairs == 1
             status = await run_sync(partial(status_of, settings, clock=SystemClock()))
             assert (status.archived, status.topics, status.running) == (1, 1, True)
-            assert [each.state for each in await run_sync(partial(sources_of, settings, clock=SystemClock()))] == [
+            assert [each.state for each in await run_sync(partial(sources_at_rest, settings, clock=SystemClock()))] == [
                 "ok"
             ] * 2
         assert not settings.paths.database.exists()

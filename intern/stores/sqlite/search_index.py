@@ -7,14 +7,15 @@ another database, it is made anew, without asking a model. Text of others reache
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
-from anyio import Lock
+from anyio import CancelScope, Lock
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
@@ -62,6 +63,7 @@ _PUT_VECTOR = (
 
 _TELLING = 500  # characters of a text, which tell its language
 _FEW = 8  # words, which do not: a heading like "Disk partition configuration" is French as well
+_FILLING, _USUAL = 16_000, 2_000  # kB of the file in memory; two hundred communities may share a process
 _PAGES = 64  # of 4 kB, merged in one go: some ms
 _CHANGES = "select total_changes()"
 
@@ -251,6 +253,19 @@ class SqliteSearchStore(Documents):
             ) from error
         self.vectors = self.vectors or Vectors(self._room)
         return self.vectors, Asked(model, vector)
+
+    @asynccontextmanager
+    async def widen_cache(self) -> AsyncGenerator[None]:
+        """Hold more of the file in memory while much is put: each merge reads what earlier ones have written."""
+        await self._hold(_FILLING)
+        try:
+            yield
+        finally:
+            with CancelScope(shield=True):
+                await self._hold(_USUAL)
+
+    async def _hold(self, kilobytes: int) -> None:
+        await (await self.current()).run(f"pragma cache_size = -{kilobytes}")
 
     async def optimize(self) -> None:
         """Make one piece of the many that the full-text tables are in after many puts: a search looks into each.
