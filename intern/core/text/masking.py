@@ -6,9 +6,12 @@ UTF-8 cannot hold, are replaced. Fences around untrusted text are markers that t
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import product
 from typing import Any, Final, cast
 
@@ -97,8 +100,39 @@ def _token(found: str) -> str:
     return "" if _PLACEHOLDER.fullmatch(found) or _NAMED.fullmatch(token) else token
 
 
-def _password(found: str) -> str:
-    return "" if _PLACEHOLDER.fullmatch(found) else found
+def _assigned(found: str) -> str:
+    """Return a value, unless it is a switch, a small number, a path or a placeholder."""
+    return "" if any(each.fullmatch(found) for each in (_SWITCH, _PLACEHOLDER, _NAMED)) else found
+
+
+def _chosen(found: str) -> str:
+    """Return a password: it is mixed as no word is, and is no version, size or name of a method."""
+    value = found.rstrip(".,;:!?)")
+    return "" if not _MIXED.search(value) or _NO_VALUE.fullmatch(value) else _assigned(value)
+
+
+def _generated(found: str) -> str:
+    """Return a key; words and numbers (`step2`, `2024`) are none."""
+    value = _chosen(found)
+    return "" if _COUNTED.fullmatch(value) else value
+
+
+def _basic(found: str) -> str:
+    """Return the credentials of HTTP's basic scheme: a user and a password in base64."""
+    try:
+        return found if ":" in b64decode(found, validate=True).decode() else ""
+    except ValueError:
+        return ""
+
+
+def _iban(found: str) -> str:
+    """Return an IBAN without the words behind it, by its check digits (ISO 7064)."""
+    ends = (end for end in range(len(found), 0, -1) if found[end : end + 1] in {"", " "})
+    return next((found[:end] for end in ends if _is_checked(found[:end].replace(" ", ""))), "")
+
+
+def _is_checked(iban: str) -> bool:
+    return len(iban) >= _SHORTEST_IBAN and int("".join(str(int(sign, 36)) for sign in iban[4:] + iban[:4])) % 97 == 1
 
 
 def _key_block(found: str) -> str:
@@ -133,19 +167,27 @@ _SHORTEST_MIXED = 8
 _LEAST_RANDOM = 12
 _NAMED = regex(r"[A-Z]+(?:_[A-Z]+)*_?|(?i:(?:your|my|the)(?:[_-][a-z]+)+)|\w*token|auth|credentials|required")
 _PLACEHOLDER = regex(
-    r"[<{$%*(].*|[x.*]+|(?:your|my|the)?[_-]?(?:pass(?:word|wd|phrase)?|pwd|secret|token|key)(?:[_-]?here)?",
+    r"[\[<{$%*(].*|[x.*]+|(?:your|my|the)?[_-]?(?:pass(?:word|wd|phrase)?|pwd|secret|token|key)(?:[_-]?here)?"
+    r"|change[_-]?me|(?:.*[_-])?(?:example|placeholder)(?:[_-].*)?|.*(?:masked|://|\().*",
     re.IGNORECASE,
+)
+_SWITCH = regex(r"(?i)true|false|yes|no|on|off|none|null|auto|\d{1,3}|[~./]+[\w./~-]*")
+_MIXED = regex(r"(?i)\d.*[^\W\d_]|[^\W\d_].*\d|\w[!$%^&#@]+\w|[!$^&#@]\Z|\A\d{4,12}\Z")
+_COUNTED = regex(r"\d*|[A-Za-z]+[-_]?\d{1,4}")
+_NO_VALUE = regex(
+    r"(?i)v\d+|v?\d+(?:\.\w+)+\+?|\d+[a-z]{1,7}|\d{1,3}-[a-z-]+"
+    r"|(?:sha|md|rsa|aes|base|utf|oauth|argon|bcrypt|ed)[-_]?\d{1,5}(?:url|id|[-_][a-z0-9-]+)*"
 )
 _KEY_LINE = regex(
     r"(?<![^\s\\-])(?:\\[nr])?(?:[A-Za-z0-9+/=]{40,}"
     r"|(?=\S{0,200}?(?:\d|[a-z][A-Z]))[A-Za-z0-9+/=]{16,}(?=\Z|[\s\\-]))"
 )
-_WORD = regex(r"[a-z]{3,8}\b")
+_WORD = regex(r"[A-Za-z]{3,8}\b")
 _SEED_LENGTHS = (12, 15, 18, 21, 24)  # BIP39
 
 # Common English words that are not in BIP39's list: a run of words that holds one is prose, not a seed phrase.
 _PROSE = "the|and|not|does|with|for|your|are|was|has|from|but|how|which|its|them|our|out|wallet"
-_SEED_WORD = rf"(?!(?:{_PROSE})\b)\b[a-z]{{3,8}}\b"  # BIP39's words have 3 to 8 letters
+_SEED_WORD = rf"(?!(?i:{_PROSE})\b)\b[A-Za-z]{{3,8}}\b"  # BIP39's words have 3 to 8 letters
 _BETWEEN_SEED_WORDS = r"(?:[\s,;]|\d{1,2}[.):]?){1,8}+"  # possessive: a hostile text must not make it backtrack
 _ANNOUNCED = r"\b(?i:seed|mnemonic|(?:recovery|secret|backup)[ -](?:phrase|words?))\b(?:(?!\[masked)[\s\S]){0,60}?"
 
@@ -170,7 +212,13 @@ _CARD = (
     r"|3[47]\d\d[ -]?\d{6}[ -]?\d{5}|3[068]\d\d[ -]?\d{6}[ -]?\d{4}"
 )
 
-_KEYS = ("key", "token", "secret")
+# A variable of the environment, as a line of a `.env` sets it.
+_VARIABLE = (
+    r"(?<![\w${])(?:[A-Z0-9]{1,40}_){0,8}(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?<=_)(?:PWD|KEY))"
+)
+_IN_WORDS = r"[ ]{1,3}(?i:is|was|ist|lautet|est|es|é)[ ]{1,3}[\"'`*]{0,3}"
+_BY_HEART = r"pass(?:word|phrase|code|wd)s?|pwd|passwort|kennwort|mot de passe|contraseña|senha|пароль"
+_SHORTEST_IBAN = 15
 
 _Rules = tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[str], str]], ...]
 """The kind; what stands, in small letters, in each text that the pattern finds something in; the pattern; the secret.
@@ -224,6 +272,12 @@ _RULES: _Rules = tuple(
             _whole,
         ),
         ("gitlab_token", ("glpat-",), r"(?P<secret>\bglpat-[\w-]{20,})", _whole),
+        (
+            "aws_key",
+            ("akia", "asia"),
+            r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b[\s\S]{1,80}?(?<![\w/+-])(?P<secret>[A-Za-z0-9/+]{40})(?![\w/+=-])",
+            _of_letters_and_digits,
+        ),
         ("aws_key", ("akia", "asia"), r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{16}\b)", _whole),
         (
             "aws_key",
@@ -250,17 +304,40 @@ _RULES: _Rules = tuple(
             _of_letters_and_digits,
         ),
         ("bearer_token", ("bearer",), r"\b(?i:bearer)\s{1,5}(?P<secret>[\w.~+/=-]{12,})", _with_digits),
-        ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _password),
+        ("bearer_token", ("basic",), r"\b(?i:basic)\s{1,5}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})", _basic),
+        ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _assigned),
+        (
+            "password",
+            ("=",),
+            rf"{_VARIABLE}=[\"']?(?P<secret>(?<=[\"'])[^\"'\n]{{4,200}}|[^\s\"'`,;]{{4,200}})",
+            _assigned,
+        ),
+        (
+            "password",
+            ("pass", "pwd", "kennwort", "contrase", "senha", "пароль"),
+            rf"(?i:{_BY_HEART})\b(?:{_IS}|{_IN_WORDS})(?P<secret>[^\s\"'`<>{{}}\[\],;*]{{4,200}})",
+            _chosen,
+        ),
         (
             "api_key",
-            tuple(map("".join, product(("api", "access", "secret", "auth", "client"), ("", "_", "-"), _KEYS))),
-            rf"(?i:\b\w{{0,30}}(?:api|access|secret|auth|client)[_-]?(?:key|token|secret)\b){_IS}(?P<secret>[\w.~+/=-]{{16,}})",
-            _of_letters_and_digits,
+            ("key", "token", "secret"),
+            rf"(?i:key|token|secret)\b{_IS}(?P<secret>[\w.~+/=-]{{8,200}})",
+            _generated,
+        ),
+        (
+            "iban",
+            (),
+            r"(?P<secret>(?<![\w-])[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![\w-]))",
+            _iban,
         ),
         ("card_number", (), rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _card),
     )
 )
 
+
+_LEAST_DIFFERENT = 7
+_LONG = 24
+_ODD = regex(r"(?i)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w")
 
 # A password may hold `?` and `#`; figures and one of these are a port with what follows it.
 _USER = regex(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
@@ -292,6 +369,18 @@ class Secret:
         return "Secret('***')" if self._value else "Secret('')"
 
     __str__ = __repr__
+
+
+def make_hider(secrets: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that replaces each of these secrets by `[secret]`, also where JSON spells it otherwise.
+
+    Only what is long and random enough is sought: a user called `intern` or a key `ollama` would hide words of our own.
+    """
+    known = {
+        each for each in secrets if len(set(each)) >= _LEAST_DIFFERENT and (_ODD.search(each) or len(each) > _LONG)
+    }
+    forms = sorted({*known, *(json.dumps(each)[1:-1] for each in known)}, key=len, reverse=True)
+    return lambda text: reduce(lambda left, form: left.replace(form, "[secret]"), forms, text)
 
 
 def address_secrets(url: str) -> tuple[str, ...]:
