@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from intern.answering.nearest import Nearest
 from intern.answering.prompts import MOST_SHOWN
 from intern.answering.workflow import Answerer
-from intern.answering.working import Knowledge
+from intern.answering.working import Knowledge, asked
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError
 from intern.core.ids import MessageId, SourceId
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Image, RequestContext
@@ -72,7 +72,7 @@ class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     at: datetime
     conversation: Conversation
-    """Without pictures."""
+    """Without pictures; without the words of others than the asker and the bot, unless they are to be kept."""
     context: RequestContext
     addressed: bool
     entries: int
@@ -149,8 +149,13 @@ class Tape:
             return "it read the whole index, which is too long to be kept"
         return ""
 
-    def answered(self, templates: Templates, keep: Keep) -> Answered:
-        """Return all of it, without pictures. Raises ConfigError for a broken template."""
+    def answered(self, templates: Templates, keep: Keep, *, context: bool = True) -> Answered:
+        """Return all of it, without pictures. Raises ConfigError for a broken template.
+
+        Without `context`, other members' messages are empty, and the prompts are those that a replay makes of that.
+        """
+        conversation = self.conversation if context else without_others(self.conversation)
+        given = {} if context else {"history": asked(conversation, addressed=self.addressed).history}
 
         def shelved(source: SourceText) -> SourceText:
             return structs.replace(source, text=keep(source.text), said=source.said and keep(source.said))
@@ -158,7 +163,7 @@ class Tape:
         def kept(hit: Hit) -> KeptHit:
             return msgspec.convert(structs.replace(hit, text=keep(hit.text)), KeptHit, from_attributes=True)
 
-        said = (structs.replace(each, images=()) if each.images else each for each in self.conversation.messages)
+        said = (structs.replace(each, images=()) if each.images else each for each in conversation.messages)
         return Answered(
             at=self.at,
             conversation=Conversation(tuple(said)),
@@ -178,7 +183,7 @@ class Tape:
             unreadable={name: str(each) for name, each in self.read.items() if isinstance(each, KnowledgeError)},
             links=self.links,
             likes=tuple(self.likes),
-            calls=tuple(made.call(templates, keep) for made in self.made),
+            calls=tuple(made.call(templates, keep, **given) for made in self.made),
             result=self.result,
         )
 
@@ -195,6 +200,19 @@ class Tape:
     @property
     def _index_fits(self) -> bool:
         return sum(len(entry.source_id) + len(entry.description) for entry in self.index) <= _MOST_INDEX
+
+
+def without_others(conversation: Conversation) -> Conversation:
+    """Return the conversation with the words of its asker and of the bot alone."""
+    asker = {each.author_id for each in conversation.messages[conversation.asked]}
+    return Conversation(
+        tuple(
+            each
+            if each.role == "assistant" or each.author_id in asker
+            else structs.replace(each, text="", attachments=())
+            for each in conversation.messages
+        )
+    )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from intern.chat.phrases import ENGLISH, Phrases, phrases
 from intern.chat.platform import Capabilities
 from intern.core.flow import Reply
 from intern.core.messages import Citation
+from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
 
 _LIMITS = Capabilities()
@@ -133,9 +134,13 @@ def _sliced(text: str, limit: int) -> list[str]:
 
 
 def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
-    """Name a thread after a question: one line of at most `limit` UTF-16 units, without mentions and markup."""
-    # What is invisible goes first: it may part a mention.
-    text = re.sub(r"<a?:(\w+):\d+>", r":\1:", "".join(filter(_shows, question[:1000])))  # a custom emoji
+    """Name a thread after a question: one line of at most `limit` UTF-16 units, without secrets, mentions and markup.
+
+    The name stays where the question is deleted.
+    """
+    # What is invisible goes first: it may part a mention, or a key.
+    text = mask_secrets("".join(filter(_shows, question[:4000]))).text[:1000]
+    text = re.sub(r"<a?:(\w+):\d+>", r":\1:", text)  # a custom emoji
     text = re.sub(r"<[@#/][^>\n]{1,100}>|<t:-?\d+(?::\w)?>|<id:\w+>", " ", text)
     text = re.sub(r"@+(?=everyone|here)", "", text)
     text = re.sub(r"(?<=\w)[`*~|\\]+(?=\w)|^\s*(?:>|#{1,3}\s|-#\s)+", " ", text, flags=re.MULTILINE)

@@ -55,6 +55,11 @@ def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> Ma
     return Masked(text, dict(kinds))
 
 
+def masks_in(text: str) -> Counter[str]:
+    """Count the masks in a text, by the kinds of what they hide."""
+    return Counter(kind for kind in _MASK.findall(text) if kind in _KINDS)
+
+
 def masked_start(text: str, most: int) -> str:
     """Return the beginning of a text, without its secrets: at most `most` characters, the last a `…` where more follow.
 
@@ -338,6 +343,9 @@ _RULES: _Rules = tuple(
 _LEAST_DIFFERENT = 7
 _LONG = 24
 _ODD = regex(r"(?i)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w")
+
+_MASK = regex(r"\[masked (\w+)\]")
+_KINDS = {kind for kind, *_ in (*_RULES, *_EMAILS)}
 
 # A password may hold `?` and `#`; figures and one of these are a port with what follows it.
 _USER = regex(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
