@@ -1,4 +1,6 @@
-"""Add captures to the archive, joined with the earlier versions of their conversations, and with secrets masked.
+"""Add captures to the archive, joined with the earlier versions of their conversations.
+
+Secrets are masked, and mentions of people become their roles: what is learned from an archive names nobody by an id.
 
 Deleted and forgotten messages are not archived again. Images are described in words before, once. A description is
 untrusted: it becomes one masked line of bounded length. For an unusable image, the line says why.
@@ -27,7 +29,7 @@ from intern.core.messages import Attachment, ChatMessage, Image
 from intern.core.progress import tell
 from intern.core.records import Capture, CapturedPair, Turn
 from intern.core.text.masking import mask_secrets, masks_in
-from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
+from intern.facts.segments import IsWithdrawn, is_whole, without_ids, without_withdrawn
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagePlace, ImagesIn
 from intern.models.prompt import Model
 from intern.stores.archive import Archive
@@ -80,10 +82,12 @@ class Archivist:
                 raise errors.ConfigError(f"{what} cannot be archived: {error}") from error
 
     def _keep(self, capture: Capture, imported: bool) -> CapturedPair | None:  # noqa: FBT001 - run in a thread
-        capture = self._without_secrets(structs.replace(capture, author_names=()))
+        capture = structs.replace(capture, turns=self._masked(capture.turns), author_names=())
         home = capture.conversation_id if imported else self.home_of(capture)
         before = self.archive.latest_of(home)
         joined = structs.replace(capture, conversation_id=home) if before is None else _union(before, capture, imported)
+        # Only now: an edited message comes by itself, and may name whoever said the rest.
+        joined = structs.replace(joined, turns=without_ids(joined.turns, joined.author_ids))
         joined, held = self._left_of(joined), before and self._left_of(before)
         if not is_whole(joined.turns):
             return None
@@ -99,10 +103,9 @@ class Archivist:
         gone = {message_id for message_id, author in written if author and self.is_forgotten(author, message_id)}
         return without_withdrawn(capture, lambda message_id: message_id in gone or self.is_withdrawn(message_id))
 
-    def _without_secrets(self, capture: Capture) -> Capture:
-        said = (mask_secrets(turn.text, secrets=self.mask, emails=self.mask_emails).text for turn in capture.turns)
-        turns = tuple(Turn(turn.speaker, text) for turn, text in zip(capture.turns, said, strict=True))
-        return structs.replace(capture, turns=turns)
+    def _masked(self, turns: Iterable[Turn]) -> tuple[Turn, ...]:
+        said = ((turn, mask_secrets(turn.text, secrets=self.mask, emails=self.mask_emails)) for turn in turns)
+        return tuple(Turn(turn.speaker, masked.text) for turn, masked in said)
 
     def _tell(self, pair: CapturedPair, before: CapturedPair | None) -> None:
         """Report masked secrets, except those of messages that were archived before."""

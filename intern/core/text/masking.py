@@ -82,23 +82,6 @@ def _of_letters_and_digits(found: str) -> str:
     return found if any(map(str.isdigit, found)) and any(map(str.isalpha, found)) else ""
 
 
-def _random(found: str) -> str:
-    """Names made of words (`sk-fading-circle-container2`) have few characters beside them."""
-    return found if sum(len(run) for run in _RUN.findall(found) if _is_mixed(run)) >= _LEAST_RANDOM else ""
-
-
-def _with_digits(found: str) -> str:
-    """Words joined by hyphens (`token-based-authentication-2`) have their digits apart."""
-    return found if any(map(_is_mixed, _RUN.findall(found))) else ""
-
-
-def _is_mixed(run: str) -> bool:
-    """Whether letters and digits stand together, or small letters and capitals as no word has them."""
-    if any(map(str.isdigit, run)):
-        return any(map(str.isalpha, run))
-    return len(run) >= _SHORTEST_MIXED and bool(_CAPITALS.search(run)) and not run.isupper()
-
-
 def _token(found: str) -> str:
     """Anything in a header but placeholders, without the sentence's end."""
     token = found.rstrip(".,:)!?")
@@ -117,7 +100,7 @@ def _chosen(found: str) -> str:
 
 
 def _generated(found: str) -> str:
-    """Return a key; words and numbers (`step2`, `2024`) are none."""
+    """Return a key; words and numbers (`step2`, `sk-fading-circle-container2`, `2024`) are none."""
     value = _chosen(found)
     return "" if _COUNTED.fullmatch(value) else value
 
@@ -166,10 +149,6 @@ def _seed_phrase(found: str) -> str:
     return found[: words[best - 1].end()]
 
 
-_RUN = regex(r"[A-Za-z0-9]+")
-_CAPITALS = regex(r"[A-Z]{2}")
-_SHORTEST_MIXED = 8
-_LEAST_RANDOM = 12
 _NAMED = regex(r"[A-Z]+(?:_[A-Z]+)*_?|(?i:(?:your|my|the)(?:[_-][a-z]+)+)|\w*token|auth|credentials|required")
 _PLACEHOLDER = regex(
     r"[\[<{$%*(].*|[x.*]+|(?:your|my|the)?[_-]?(?:pass(?:word|wd|phrase)?|pwd|secret|token|key)(?:[_-]?here)?"
@@ -178,7 +157,7 @@ _PLACEHOLDER = regex(
 )
 _SWITCH = regex(r"(?i)true|false|yes|no|on|off|none|null|auto|\d{1,3}|[~./]+[\w./~-]*")
 _MIXED = regex(r"(?i)\d.*[^\W\d_]|[^\W\d_].*\d|\w[!$%^&#@]+\w|[!$^&#@]\Z|\A\d{4,12}\Z")
-_COUNTED = regex(r"\d*|[A-Za-z]+[-_]?\d{1,4}")
+_COUNTED = regex(r"(?:[A-Za-z]+\d{0,4}[-_.])*[A-Za-z]*\d{0,4}|\d+")
 _NO_VALUE = regex(
     r"(?i)v\d+|v?\d+(?:\.\w+)+\+?|\d+[a-z]{1,7}|\d{1,3}-[a-z-]+"
     r"|(?:sha|md|rsa|aes|base|utf|oauth|argon|bcrypt|ed)[-_]?\d{1,5}(?:url|id|[-_][a-z0-9-]+)*"
@@ -201,6 +180,8 @@ _PEM = r"[A-Z0-9 ]{0,30} PRIVATE KEY(?: BLOCK)?-----"
 _CUT_OFF_PEM = r"(?:(?:\\[nr]|\s)*+(?:[A-Za-z0-9+/=]{40,}+|[A-Za-z0-9+/=]{16,}+(?=\s*(?:\n|\Z)|\\|[\"'`])))+"
 _IS = r"[\"']?\s{0,5}[=:]\s{0,5}[\"']?"
 
+# Words joined by hyphens (`token-based-authentication-2`) have their digits apart.
+_MIX = r"[\w.~+/=-]{0,400}?(?:[A-Za-z]\d|\d[A-Za-z]|[a-z]{2}[A-Z]{2})"
 _HEADER_VALUE = r"[^\s\"'`,;<>\[\]{}\\]{3,}"
 # A word that others follow is prose: "authorization: token expired yesterday".
 _SCHEME = rf"(?i:\bauthorization{_IS}(?:bearer|basic|token|bot|apikey)\s{{1,5}})(?![A-Za-z]?[a-z]{{0,30}}[ ]+[a-z])"
@@ -217,12 +198,19 @@ _CARD = (
     r"|3[47]\d\d[ -]?\d{6}[ -]?\d{5}|3[068]\d\d[ -]?\d{6}[ -]?\d{4}"
 )
 
-# A variable of the environment, as a line of a `.env` sets it.
+# Beside its name, or beside the other half of the pair.
+_BESIDE_AWS = rf"(?:(?i:aws_?secret_?access_?key){_IS}|\b(?:AKIA|ASIA)[A-Z0-9]{{16}}\b[\s\S]{{1,80}}?(?<![\w/+-]))"
+# A line of a `.env`.
 _VARIABLE = (
-    r"(?<![\w${])(?:[A-Z0-9]{1,40}_){0,8}(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?<=_)(?:PWD|KEY))"
+    r"(?<![\w${])(?:[A-Z0-9]{1,40}_){0,8}(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?<=_)(?:PWD|KEY))=[\"']?"
 )
-_IN_WORDS = r"[ ]{1,3}(?i:is|was|ist|lautet|est|es|é)[ ]{1,3}[\"'`*]{0,3}"
-_BY_HEART = r"pass(?:word|phrase|code|wd)s?|pwd|passwort|kennwort|mot de passe|contraseña|senha|пароль"
+_PASSWORDS = ("pass", "pwd", "kennwort", "contrase", "senha", "пароль")
+_PASSWORD_IS = (
+    r"(?i:pass(?:word|phrase|code|wd)s?|pwd|passwort|kennwort|mot de passe|contraseña|senha|пароль)\b"
+    rf"(?:{_IS}|[ ]{{1,3}}(?i:is|was|ist|lautet|est|es|é)[ ]{{1,3}}[\"'`*]{{0,3}})"
+)
+_KEYS = ("key", "token", "secret")
+_IBAN = r"(?<![\w-])[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![\w-])"
 _SHORTEST_IBAN = 15
 
 _Rules = tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[str], str]], ...]
@@ -270,36 +258,21 @@ _RULES: _Rules = tuple(
             r"discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/(?P<secret>[\w-]{50,})",
             _whole,
         ),
-        (
-            "github_token",
-            ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-            r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))",
-            _whole,
-        ),
+        ("github_token", ("gh",), r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))", _whole),
         ("gitlab_token", ("glpat-",), r"(?P<secret>\bglpat-[\w-]{20,})", _whole),
         (
             "aws_key",
-            ("akia", "asia"),
-            r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b[\s\S]{1,80}?(?<![\w/+-])(?P<secret>[A-Za-z0-9/+]{40})(?![\w/+=-])",
+            ("aws", "akia", "asia"),
+            rf"{_BESIDE_AWS}(?P<secret>[A-Za-z0-9/+]{{40}})(?![\w/+=-])",
             _of_letters_and_digits,
         ),
         ("aws_key", ("akia", "asia"), r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{16}\b)", _whole),
-        (
-            "aws_key",
-            ("aws",),
-            rf"(?i:aws_?secret_?access_?key){_IS}(?P<secret>[A-Za-z0-9/+]{{40}}(?![A-Za-z0-9/+]))",
-            _whole,
-        ),
         ("slack_token", ("xox", "xapp-"), r"(?P<secret>\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,})", _whole),
         ("slack_webhook", ("hooks.slack",), r"hooks\.slack\.com/services/(?P<secret>[\w/-]{20,})", _whole),
-        ("api_key", ("sk-",), r"(?P<secret>\bsk-[\w-]{20,})", _random),
+        ("api_key", ("sk-",), r"(?P<secret>\bsk-[\w-]{20,})", _generated),
         ("api_key", ("k_live_", "k_test_"), r"(?P<secret>\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,})", _whole),
-        (
-            "api_key",
-            ("aiza", "hf_", "npm_", "pypi-"),
-            r"(?P<secret>\b(?:AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))",
-            _whole,
-        ),
+        ("api_key", ("aiza", "hf_"), r"(?P<secret>\b(?:AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}))", _whole),
+        ("api_key", ("npm_", "pypi-"), r"(?P<secret>\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))", _whole),
         ("jwt", ("eyj",), r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _whole),
         ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _token),
         (
@@ -308,33 +281,13 @@ _RULES: _Rules = tuple(
             rf"(?i:\bauthorization){_IS}(?P<secret>{_HEADER_VALUE})",
             _of_letters_and_digits,
         ),
-        ("bearer_token", ("bearer",), r"\b(?i:bearer)\s{1,5}(?P<secret>[\w.~+/=-]{12,})", _with_digits),
+        ("bearer_token", ("bearer",), rf"\b(?i:bearer)\s{{1,5}}(?={_MIX})(?P<secret>[\w.~+/=-]{{12,}})", _whole),
         ("bearer_token", ("basic",), r"\b(?i:basic)\s{1,5}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})", _basic),
         ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _assigned),
-        (
-            "password",
-            ("=",),
-            rf"{_VARIABLE}=[\"']?(?P<secret>(?<=[\"'])[^\"'\n]{{4,200}}|[^\s\"'`,;]{{4,200}})",
-            _assigned,
-        ),
-        (
-            "password",
-            ("pass", "pwd", "kennwort", "contrase", "senha", "пароль"),
-            rf"(?i:{_BY_HEART})\b(?:{_IS}|{_IN_WORDS})(?P<secret>[^\s\"'`<>{{}}\[\],;*]{{4,200}})",
-            _chosen,
-        ),
-        (
-            "api_key",
-            ("key", "token", "secret"),
-            rf"(?i:key|token|secret)\b{_IS}(?P<secret>[\w.~+/=-]{{8,200}})",
-            _generated,
-        ),
-        (
-            "iban",
-            (),
-            r"(?P<secret>(?<![\w-])[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![\w-]))",
-            _iban,
-        ),
+        ("password", ("=",), rf"{_VARIABLE}(?P<secret>(?<=[\"'])[^\"'\n]{{4,200}}|[^\s\"'`,;]{{4,200}})", _assigned),
+        ("password", _PASSWORDS, rf"{_PASSWORD_IS}(?P<secret>[^\s\"'`<>{{}}\[\],;*]{{4,200}})", _chosen),
+        ("api_key", _KEYS, rf"(?i:key|token|secret)\b{_IS}(?P<secret>[\w.~+/=-]{{8,200}})", _generated),
+        ("iban", (), rf"(?P<secret>{_IBAN})", _iban),
         ("card_number", (), rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _card),
     )
 )
