@@ -18,6 +18,7 @@ from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
 
 _LIMITS = Capabilities()
+_MENTION = regex(r"<@!?\d{1,20}>")
 _TITLE_LIMIT = 80
 _SMALLEST_LIMIT = 64  # room for a fence with the longest language that we reopen, and some code in it
 _LONGEST_LANGUAGE = 20
@@ -161,9 +162,10 @@ def reply_parts(reply: Reply, limit: int = _LIMITS.message_limit) -> list[str]:
 def parts_of(
     text: str, citations: Sequence[Citation] = (), limit: int = _LIMITS.message_limit, language: str = ENGLISH
 ) -> list[str]:
-    """Return the messages that hold a text, and then its sources. Only cited links can be clicked."""
+    """Return the messages that hold a text, and then its sources. Only cited links can be clicked; no id names anybody."""
     links = {url for citation in citations if (url := _url_of(citation))}
-    whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations, language))))
+    text = unlinked(_MENTION.sub("the member", text), links)
+    whole = "\n\n".join(filter(str.strip, (text, _sources(citations, language))))
     # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
     return [piece for part in split_message(whole, limit) for piece in split_message(unlinked(part, links), limit)]
 

@@ -121,21 +121,18 @@ _KIND_OF = regex(  # "password manager", "token: renewal": a use of the credenti
     re.IGNORECASE,
 )
 _SENTENCE_END = regex(r"(?<=[.!?;])\s+|\n+")
-# What people suffer from; then words that are used of machines, too.
+# What people suffer from, and words of care that are said of machines, too.
 _AILMENTS = (
     r"diabet(?:es|ic)|cancer|leuk[ae]+mia|lymphoma|melanoma|tumou?rs?|hiv|epilep(?:sy|tic)|asthma(?:tic)?|autis(?:m|tic)"
     r"|adhd|bipolar|schizophreni[ac]|dementia|alzheimer\w*|parkinson\w*|sclerosis|hepatitis|pneumonia|tuberculosis"
     r"|arthritis|chemotherapy|dialysis|miscarriage|pregnan(?:t|cy)|abortion|infertil\w+|migraines?|anorexi[ac]|bulimi[ac]"
     r"|ptsd|psychosis|panic[ ]attacks?|eating[ ]disorder|addict(?:ed|ion)|alcoholi(?:c|sm)|suicid\w+|antidepressants?"
-    r"|insulin|penicillin|allerg(?:y|ies|ic)|transplant|rehab|burnout|depress(?:ion|ed)|stroke|heart[ ](?:attack|disease)"
-    r"|(?:medical|sick)[ ]leave|medical[ ](?:record|history|condition)s?|hospitali[sz]ed|in[ ]hospital|psychiatrist"
+    r"|insulin|penicillin|allerg(?:y|ies|ic)|transplant|rehab|burnout|depress(?:ion|ed)|stroke|hospitali[sz]ed|psychiatrist"
+    r"|heart[ ](?:attack|disease)|(?:medical|sick)[ ]leave|medical[ ](?:record|history|condition)s?|in[ ]hospital"
 )
-_CARE = (
-    r"diagnos(?:is|ed)|surgery|biopsy|treat(?:ed|ment)|therap(?:y|ist)|medications?|illness|ill|sick|disabled|disability"
-    r"|hospital|clinic"
-)
-_AILMENT = regex(rf"(?i)\b(?:{_AILMENTS}|diagnos(?:is|ed)|surgery|biopsy|medications?|therapist)\b")
-_SUFFERS = regex(r"\b(?:was|were|is|been|got|being)[ ]diagnosed[ ]with\b", re.IGNORECASE)
+_CARE = r"diagnos(?:is|ed)|surgery|biopsy|medications?|therapist"
+_AILMENT = regex(rf"(?i)\b(?:{_AILMENTS}|{_CARE})\b")
+_ILL = rf"(?i:{_AILMENTS}|{_CARE}|treat(?:ed|ment)|therapy|ill(?:ness)?|sick|disab(?:led|ility)|clinic)"
 _SOMEBODY = regex(
     r"""(?ix)\b(?: User_\d+ | some(?:body|one) | he | she | his | her | hers | him | my | i | wife | husband | partner
     | son | daughter | mother | father | brother | sister | child | colleague
@@ -149,19 +146,25 @@ _NO_PERSON = (
     "|If|In|On|At|By|For|From|With|After|Before|Because|Since|There|They|We|You|Mon|Tues|Wednes|Thurs|Fri|Satur|Sun"
     "|Docker|Kubernetes|Linux|Windows|Ubuntu|Debian|Postgres|Redis|Kafka|Grafana|Prometheus|Python|Discord|Kaggle|Sentry"
 )
-_NAME = rf"\b(?!(?:{_NO_PERSON})(?:day)?\b)[A-Z][a-zà-ÿ]+(?![\w-])"
-_NO_DATA = (
-    r"(?![ ](?:\w+[ ])?(?:scans?|data\w*|commands?|modes?|files?|logs?|reports?|pages?|fields?|tools?|models?|sets?|images?"
-    r"|panels?|alerts?|apps?|tests?|tables?|modules?|codes?|plans?|bots?|widths?|registry|transistors?)\b)"
+_PERSON = rf"\b(?!(?:{_NO_PERSON})(?:day)?\b)[A-Z][a-zà-ÿ]+(?![\w-])"
+_LIVES = (
+    r"(?:is|was|has|had|gets?|got|takes?|took|needs?|needed|suffer(?:s|ed)|underwent|survived|lives|spent|sees|went)"
 )
-_IS = r"(?:is|was|has|had|gets?|got|takes?|took|needs?|needed|suffer(?:s|ed)|underwent|survived|lives|struggles|spent|sees|went)"
+_NO_DATA = (
+    r"(?![ ](?:\w+[ ])?(?:scans?|data\w*|commands?|modes?|files?|logs?|reports?|pages?|fields?|tools?|models?|sets?"
+    r"|images?|panels?|alerts?|apps?|tests?|tables?|modules?|codes?|plans?|bots?|widths?|registry|transistors?)\b)"
+)
 _PERSONAL = regex(
-    rf"{_NAME}(?:[ ]{_IS}|['’]s?)[ ](?:[\w'’-]+[ ]){{0,6}}?(?i:{_AILMENTS}|{_CARE})\b{_NO_DATA}"
-    rf"|\b(?i:{_AILMENTS}|{_CARE})[ ](?:of|for)[ ]{_NAME}(?=[ ](?:is|was|has|had|will|went|came|may|means)\b|['’]s|[.,;]|$)"
-    rf"|\b(?i:\w+ologist|doctor|therapist|psychiatrist|surgeon)[ ]of[ ]{_NAME}"
-    rf"|\b(?i:{_AILMENTS})[ ](?:[a-z]+[ ]){{1,4}}?{_NAME}"
-    rf"|\b(?i:{_AILMENTS}),[ ]{_NAME}"
-    rf"|{_NAME}(?:['’]s?)[ ](?:\w+[ ])?(?:{_MONEY})\b|\b(?:{_MONEY})[ ]of[ ]{_NAME}|{_NAME}[ ](?:earns|owes|is[ ]paid)\b.*\d"
+    "|".join(
+        (
+            rf"{_PERSON}(?:[ ]{_LIVES}|['’]s?)[ ](?:[\w'’-]+[ ]){{0,6}}?{_ILL}\b{_NO_DATA}",
+            rf"\b{_ILL}[ ](?:of|for)[ ]{_PERSON}(?=[ ](?:{_LIVES}|will|came|may)\b|['’]s|[.,;]|$)",
+            rf"\b(?i:\w+ologist|doctor|therapist|psychiatrist|surgeon)[ ]of[ ]{_PERSON}",
+            rf"\b(?i:{_AILMENTS})(?:,|[ ](?:[a-z]+[ ]){{0,3}}?[a-z]+)[ ]{_PERSON}",
+            rf"{_PERSON}['’]s?[ ](?:\w+[ ])?(?:{_MONEY})\b|\b(?:{_MONEY})[ ]of[ ]{_PERSON}",
+            rf"{_PERSON}[ ](?:earns|owes|is[ ]paid)\b.*\d",
+        )
+    )
 )
 _ACCOUNT_NUMBER = regex(
     r"""(?ix)\b(?: bank[ ]accounts? | account[ ]numbers? | (?:credit|debit)[ ]cards? | iban | cvv | social[ ]security
@@ -229,10 +232,9 @@ def of_account(text: str) -> Visibility:
 def _of_sentence(sentence: str) -> Visibility:
     if any(_is_value(found) for pattern in _VALUES for found in pattern.finditer(sentence)):
         return "secret"
-    if _ACCOUNT_NUMBER.search(sentence) or _SUFFERS.search(sentence):
-        return "secret"
     pays = _PAY.search(sentence) and re.search(r"\d", sentence)
-    if ((_AILMENT.search(sentence) or pays) and _SOMEBODY.search(sentence)) or _PERSONAL.search(sentence):
+    of_somebody = (_AILMENT.search(sentence) or pays) and _SOMEBODY.search(sentence)
+    if of_somebody or _PERSONAL.search(sentence) or _ACCOUNT_NUMBER.search(sentence):
         return "secret"
     return "private" if _NOT_PUBLIC.search(sentence) else "shared"
 

@@ -1,7 +1,7 @@
 """Sentences about the health, the money and the credentials of people, and sentences that only sound like that.
 
-The rules of `intern.facts.visibility` were fitted on the first set. The other was written before them, by itself, and
-only measures them.
+The rules of `intern.facts.visibility` were fitted on the first set. The other one was written afterwards, and only
+measures them: do not mend a rule for one of its sentences, move the sentence and write another.
 """
 
 from __future__ import annotations
@@ -31,36 +31,6 @@ FITTED_SECRET = (
     "Anna's PIN is 4711.",
     "The password of Tom is hunter2.",
     "Diabetes keeps Nadia away from night shifts.",
-)
-
-FITTED_SHARED = (
-    "The diagnosis of a failing disk is in the SMART log.",
-    "The diagnosis of Postgres errors begins in the log.",
-    "The diagnosis page shows why the relay stopped.",
-    "The data set holds cancer scans.",
-    "The Diabetes data set has 442 rows.",
-    "Kaggle hosts the HIV dataset.",
-    "A depression in the curve shows packet loss.",
-    "Heart rate sensors send one value a second.",
-    "The relay suffers from packet loss on Mondays.",
-    "Docker needs a treatment of its own on Windows.",
-    "Lantern-5 is sick of its old fuse.",
-    "Open-heart surgery on the database is not needed.",
-    "Grafana has a health check.",
-    "The medication module of the app is experimental.",
-    "The patient table has an index on the admission date.",
-    "The watchdog diagnoses stuck workers.",
-    "Prometheus has a burnout alert.",
-    "Salary fields are encrypted since v2.",
-    "The bank account form needs an IBAN.",
-    "Nadia reset the password of the relay on Monday.",
-    "Tom wrote the diagnosis command.",
-    "Ben is on call in week 12.",
-    "The health endpoint answers 200.",
-    "Blind spots of the radar are drawn in grey.",
-)
-
-HELD_OUT_SECRET = (
     "The results of Carla show leukaemia.",
     "Henrik has Parkinson's and types slowly.",
     "Aisha had a miscarriage in spring.",
@@ -87,7 +57,31 @@ HELD_OUT_SECRET = (
     "Amir has panic attacks before releases.",
 )
 
-HELD_OUT_SHARED = (
+FITTED_SHARED = (
+    "The diagnosis of a failing disk is in the SMART log.",
+    "The diagnosis of Postgres errors begins in the log.",
+    "The diagnosis page shows why the relay stopped.",
+    "The data set holds cancer scans.",
+    "The Diabetes data set has 442 rows.",
+    "Kaggle hosts the HIV dataset.",
+    "A depression in the curve shows packet loss.",
+    "Heart rate sensors send one value a second.",
+    "The relay suffers from packet loss on Mondays.",
+    "Docker needs a treatment of its own on Windows.",
+    "Lantern-5 is sick of its old fuse.",
+    "Open-heart surgery on the database is not needed.",
+    "Grafana has a health check.",
+    "The medication module of the app is experimental.",
+    "The patient table has an index on the admission date.",
+    "The watchdog diagnoses stuck workers.",
+    "Prometheus has a burnout alert.",
+    "Salary fields are encrypted since v2.",
+    "The bank account form needs an IBAN.",
+    "Nadia reset the password of the relay on Monday.",
+    "Tom wrote the diagnosis command.",
+    "Ben answers mails in week 12.",
+    "The health endpoint answers 200.",
+    "Blind spots of the radar are drawn in grey.",
     "The diagnosis of slow queries takes a minute with explain.",
     "Sentry groups crashes by diagnosis.",
     "The asthma app uses our relay for its sensors.",
@@ -112,4 +106,58 @@ HELD_OUT_SHARED = (
     "Allergies of the parser: tabs and trailing spaces.",
     "The pain threshold of the alert is 90 percent.",
     "Carla fixed the health probe in March.",
+)
+
+HELD_OUT_SECRET = (
+    "Diego is going blind because of diabetes.",
+    "The treatment of Amelie ends in August.",
+    "Lars was operated on and got new medication.",
+    "Zoe's psychologist wrote a letter to the team.",
+    "Moritz had a heart attack at the last meetup.",
+    "A member has been hospitalised with pneumonia.",
+    "Nina is recovering from surgery.",
+    "He is HIV positive and wants nobody to know.",
+    "Arthritis makes typing hard for Olga.",
+    "Felix has a severe nut allergy.",
+    "The illness of Clara is genetic.",
+    "Rosa takes medication for epilepsy.",
+    "User_2 told User_1 about her eating disorder.",
+    "Tariq was in rehab for six weeks.",
+    "Ida suffers from depression since the fork.",
+    "Jan's disability pass expires in May.",
+    "The income of Petra fell to 18,000.",
+    "Hugo owes Lea 250 euros.",
+    "Nora's pension starts in 2031.",
+    "The password of Sven is Kaktus99.",
+    "Elif's door code is 5512.",
+    "Bruno lost a leg in an accident.",
+    "Mei is on the spectrum.",
+    "Her blood pressure is too high.",
+)
+
+HELD_OUT_SHARED = (
+    "The diagnosis of a broken fuse takes two minutes.",
+    "Diagnosis of Linux boot problems needs the serial console.",
+    "The treatment of empty lines changed in 2.0.",
+    "Nginx is sick of half-open connections and drops them.",
+    "The clinic role may read the inbox channel.",
+    "Firefox has a stroke width bug.",
+    "Lars wrote the migraine tracker's importer.",
+    "The insulin pump driver speaks Bluetooth.",
+    "Cancer is the sample data of the tutorial.",
+    "Memory pressure is too high on small machines.",
+    "A disabled account keeps its files for a month.",
+    "The addiction to global state is what makes it slow.",
+    "Scheduler starvation is a chronic illness of that version.",
+    "Petra merged the income chart.",
+    "The bank account field is optional.",
+    "Passwords of members are never stored.",
+    "Jan explained how a token is renewed.",
+    "The epilepsy warning can be turned off in the theme.",
+    "Rosa maintains the hospital map layer.",
+    "Blood type is an enum with eight values.",
+    "The depression angle of the antenna is four degrees.",
+    "Hugo and Lea split the release work.",
+    "The wheel is hospitalized in quarantine until it is signed.",
+    "Elif documented the code of conduct.",
 )
