@@ -162,7 +162,10 @@ def reply_parts(reply: Reply, limit: int = _LIMITS.message_limit) -> list[str]:
 def parts_of(
     text: str, citations: Sequence[Citation] = (), limit: int = _LIMITS.message_limit, language: str = ENGLISH
 ) -> list[str]:
-    """Return the messages that hold a text, and then its sources. Only cited links can be clicked; no id names anybody."""
+    """Return the messages that hold a text, and then its sources.
+
+    Only cited links can be clicked, and no id names a member.
+    """
     links = {url for citation in citations if (url := _url_of(citation))}
     text = unlinked(_MENTION.sub("the member", text), links)
     whole = "\n\n".join(filter(str.strip, (text, _sources(citations, language))))
