@@ -298,4 +298,4 @@ def test_each_secret_that_people_paste_is_masked(kind: str) -> None:
 @pytest.mark.parametrize("text", LOOKALIKES)
 def test_what_people_paste_every_day_stays(text: str) -> None:
     assert mask_secrets(text).text == text
-    assert mask_secrets(f"Why does it say\n{text}\n?").text == f"Why does it say\n{text}\n?"
+    assert mask_secrets(f"Why does it say\n{text}.\nIs it bad?").text == f"Why does it say\n{text}.\nIs it bad?"

@@ -90,7 +90,8 @@ def _token(found: str) -> str:
 
 def _assigned(found: str) -> str:
     """Return a value, unless it is a switch, a small number, a path or a placeholder."""
-    return "" if any(each.fullmatch(found) for each in (_SWITCH, _PLACEHOLDER, _NAMED)) else found
+    value = found.rstrip(".,;:!?)")
+    return "" if any(each.fullmatch(value) for each in (_SWITCH, _PLACEHOLDER, _NAMED)) else found
 
 
 def _chosen(found: str) -> str:
