@@ -21,7 +21,7 @@ from intern.answering.workflow import Answerer
 from intern.answering.working import Knowledge, asked
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError
 from intern.core.ids import MessageId, SourceId
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Image, RequestContext
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Image, Message, RequestContext
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
 from intern.core.text.masking import encoded
 from intern.models.prompt import InT, Model, OutT, Prompt
@@ -205,14 +205,12 @@ class Tape:
 def without_others(conversation: Conversation) -> Conversation:
     """Return the conversation with the words of its asker and of the bot alone."""
     asker = {each.author_id for each in conversation.messages[conversation.asked]}
-    return Conversation(
-        tuple(
-            each
-            if each.role == "assistant" or each.author_id in asker
-            else structs.replace(each, text="", attachments=())
-            for each in conversation.messages
-        )
-    )
+
+    def kept(said: Message) -> Message:
+        is_own = said.role == "assistant" or said.author_id in asker
+        return said if is_own else structs.replace(said, text="", attachments=())
+
+    return Conversation(tuple(map(kept, conversation.messages)))
 
 
 @dataclass(frozen=True)

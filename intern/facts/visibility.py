@@ -147,24 +147,17 @@ _NO_PERSON = (
     "|Docker|Kubernetes|Linux|Windows|Ubuntu|Debian|Postgres|Redis|Kafka|Grafana|Prometheus|Python|Discord|Kaggle|Sentry"
 )
 _PERSON = rf"\b(?!(?:{_NO_PERSON})(?:day)?\b)[A-Z][a-zà-ÿ]+(?![\w-])"
-_LIVES = (
-    r"(?:is|was|has|had|gets?|got|takes?|took|needs?|needed|suffer(?:s|ed)|underwent|survived|lives|spent|sees|went)"
-)
+_LIVES = r"(?:is|was|has|had|gets?|got|takes?|took|needs?|needed|suffer(?:s|ed)|underwent|survived|lives|spent|sees)"
 _NO_DATA = (
     r"(?![ ](?:\w+[ ])?(?:scans?|data\w*|commands?|modes?|files?|logs?|reports?|pages?|fields?|tools?|models?|sets?"
     r"|images?|panels?|alerts?|apps?|tests?|tables?|modules?|codes?|plans?|bots?|widths?|registry|transistors?)\b)"
 )
 _PERSONAL = regex(
-    "|".join(
-        (
-            rf"{_PERSON}(?:[ ]{_LIVES}|['’]s?)[ ](?:[\w'’-]+[ ]){{0,6}}?{_ILL}\b{_NO_DATA}",
-            rf"\b{_ILL}[ ](?:of|for)[ ]{_PERSON}(?=[ ](?:{_LIVES}|will|came|may)\b|['’]s|[.,;]|$)",
-            rf"\b(?i:\w+ologist|doctor|therapist|psychiatrist|surgeon)[ ]of[ ]{_PERSON}",
-            rf"\b(?i:{_AILMENTS})(?:,|[ ](?:[a-z]+[ ]){{0,3}}?[a-z]+)[ ]{_PERSON}",
-            rf"{_PERSON}['’]s?[ ](?:\w+[ ])?(?:{_MONEY})\b|\b(?:{_MONEY})[ ]of[ ]{_PERSON}",
-            rf"{_PERSON}[ ](?:earns|owes|is[ ]paid)\b.*\d",
-        )
-    )
+    rf"{_PERSON}(?:[ ]{_LIVES}|['’]s?)[ ](?:[\w'’-]+[ ]){{0,6}}?{_ILL}\b{_NO_DATA}"
+    rf"|\b{_ILL}[ ](?:of|for)[ ]{_PERSON}(?=[ ](?:{_LIVES}|went|will|came|may)\b|['’]s|[.,;]|$)"
+    rf"|\b(?:(?i:\w+ologist|doctor|therapist|psychiatrist|surgeon)|{_MONEY})[ ]of[ ]{_PERSON}"
+    rf"|\b(?i:{_AILMENTS})(?:,|[ ](?:[a-z]+[ ]){{0,3}}?[a-z]+)[ ]{_PERSON}"
+    rf"|{_PERSON}(?:['’]s?[ ](?:\w+[ ])?(?:{_MONEY})\b|[ ](?:earns|owes|is[ ]paid)\b.*\d)"
 )
 _ACCOUNT_NUMBER = regex(
     r"""(?ix)\b(?: bank[ ]accounts? | account[ ]numbers? | (?:credit|debit)[ ]cards? | iban | cvv | social[ ]security

@@ -110,10 +110,8 @@ class Archivist:
     def _tell(self, pair: CapturedPair, before: CapturedPair | None) -> None:
         """Report masked secrets, except those of messages that were archived before."""
         known = {} if before is None else _turns_of(before)
-        new = (
-            turn for message_id, turn in zip(pair.message_ids, pair.turns, strict=True) if known.get(message_id) != turn
-        )
-        kinds = sum((masks_in(turn.text) for turn in new), Counter[str]())
+        said = zip(pair.message_ids, pair.turns, strict=True)
+        kinds = sum((masks_in(turn.text) for each, turn in said if known.get(each) != turn), Counter[str]())
         if kinds:
             _log.warning("secrets_masked", conversation_id=pair.conversation_id, kinds=dict(kinds))
             self.masked(kinds)

@@ -57,7 +57,7 @@ def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> Ma
 
 def masks_in(text: str) -> Counter[str]:
     """Count the masks in a text, by the kinds of what they hide."""
-    return Counter(kind for kind in _MASK.findall(text) if kind in _KINDS)
+    return Counter(_MASK.findall(text))
 
 
 def masked_start(text: str, most: int) -> str:
@@ -77,27 +77,16 @@ def _whole(found: str) -> str:
     return found
 
 
-def _of_letters_and_digits(found: str) -> str:
-    """Placeholders (`YOUR_API_KEY_HERE`) and plain words have no digits, plain numbers no letters."""
-    return found if any(map(str.isdigit, found)) and any(map(str.isalpha, found)) else ""
-
-
-def _token(found: str) -> str:
-    """Anything in a header but placeholders, without the sentence's end."""
-    token = found.rstrip(".,:)!?")
-    return "" if _PLACEHOLDER.fullmatch(found) or _NAMED.fullmatch(token) else token
-
-
 def _assigned(found: str) -> str:
-    """Return a value, unless it is a switch, a small number, a path or a placeholder."""
+    """Return a value without the sentence's end, unless it is a switch, a small number, a path or a placeholder."""
     value = found.rstrip(".,;:!?)")
-    return "" if any(each.fullmatch(value) for each in (_SWITCH, _PLACEHOLDER, _NAMED)) else found
+    return "" if any(each.fullmatch(value) for each in (_SWITCH, _PLACEHOLDER, _NAMED)) else value
 
 
 def _chosen(found: str) -> str:
     """Return a password: it is mixed as no word is, and is no version, size or name of a method."""
-    value = found.rstrip(".,;:!?)")
-    return "" if not _MIXED.search(value) or _NO_VALUE.fullmatch(value) else _assigned(value)
+    value = _assigned(found)
+    return value if _MIXED.search(value) and not _NO_VALUE.fullmatch(value) else ""
 
 
 def _generated(found: str) -> str:
@@ -261,12 +250,7 @@ _RULES: _Rules = tuple(
         ),
         ("github_token", ("gh",), r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))", _whole),
         ("gitlab_token", ("glpat-",), r"(?P<secret>\bglpat-[\w-]{20,})", _whole),
-        (
-            "aws_key",
-            ("aws", "akia", "asia"),
-            rf"{_BESIDE_AWS}(?P<secret>[A-Za-z0-9/+]{{40}})(?![\w/+=-])",
-            _of_letters_and_digits,
-        ),
+        ("aws_key", ("aws", "akia", "asia"), rf"{_BESIDE_AWS}(?P<secret>[A-Za-z0-9/+]{{40}})(?![\w/+=-])", _generated),
         ("aws_key", ("akia", "asia"), r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{16}\b)", _whole),
         ("slack_token", ("xox", "xapp-"), r"(?P<secret>\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,})", _whole),
         ("slack_webhook", ("hooks.slack",), r"hooks\.slack\.com/services/(?P<secret>[\w/-]{20,})", _whole),
@@ -275,12 +259,12 @@ _RULES: _Rules = tuple(
         ("api_key", ("aiza", "hf_"), r"(?P<secret>\b(?:AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}))", _whole),
         ("api_key", ("npm_", "pypi-"), r"(?P<secret>\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))", _whole),
         ("jwt", ("eyj",), r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _whole),
-        ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _token),
+        ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _assigned),
         (
             "bearer_token",
             ("authorization",),
-            rf"(?i:\bauthorization){_IS}(?P<secret>{_HEADER_VALUE})",
-            _of_letters_and_digits,
+            rf"(?i:\bauthorization){_IS}(?={_MIX})(?P<secret>{_HEADER_VALUE})",
+            _whole,
         ),
         ("bearer_token", ("bearer",), rf"\b(?i:bearer)\s{{1,5}}(?={_MIX})(?P<secret>[\w.~+/=-]{{12,}})", _whole),
         ("bearer_token", ("basic",), r"\b(?i:basic)\s{1,5}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})", _basic),
@@ -295,11 +279,8 @@ _RULES: _Rules = tuple(
 
 
 _LEAST_DIFFERENT = 7
-_LONG = 24
-_ODD = regex(r"(?i)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w")
-
-_MASK = regex(r"\[masked (\w+)\]")
-_KINDS = {kind for kind, *_ in (*_RULES, *_EMAILS)}
+_ODD = regex(r"(?is)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w|.{25}")
+_MASK = regex(rf"\[masked ({'|'.join(sorted({kind for kind, *_ in (*_RULES, *_EMAILS)}))})\]")
 
 # A password may hold `?` and `#`; figures and one of these are a port with what follows it.
 _USER = regex(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
@@ -338,9 +319,7 @@ def make_hider(secrets: Iterable[str]) -> Callable[[str], str]:
 
     Only what is long and random enough is sought: a user called `intern` or a key `ollama` would hide words of our own.
     """
-    known = {
-        each for each in secrets if len(set(each)) >= _LEAST_DIFFERENT and (_ODD.search(each) or len(each) > _LONG)
-    }
+    known = {each for each in secrets if len(set(each)) >= _LEAST_DIFFERENT and _ODD.search(each)}
     forms = sorted({*known, *(json.dumps(each)[1:-1] for each in known)}, key=len, reverse=True)
     return lambda text: reduce(lambda left, form: left.replace(form, "[secret]"), forms, text)
 
