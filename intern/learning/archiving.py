@@ -1,6 +1,6 @@
 """Add captures to the archive, joined with the earlier versions of their conversations.
 
-Secrets are masked, and mentions of people become their roles: what is learned from an archive names nobody by an id.
+Secrets are masked, and mentions of people become their roles: so nothing that is learned from the archive holds the id of a member.
 
 Deleted and forgotten messages are not archived again. Images are described in words before, once. A description is
 untrusted: it becomes one masked line of bounded length. For an unusable image, the line says why.
@@ -86,7 +86,7 @@ class Archivist:
         home = capture.conversation_id if imported else self.home_of(capture)
         before = self.archive.latest_of(home)
         joined = structs.replace(capture, conversation_id=home) if before is None else _union(before, capture, imported)
-        # Only now: an edited message comes by itself, and may name whoever said the rest.
+        # Only now: an edited message comes by itself, and may mention the author of another one.
         joined = structs.replace(joined, turns=without_ids(joined.turns, joined.author_ids))
         joined, held = self._left_of(joined), before and self._left_of(before)
         if not is_whole(joined.turns):
