@@ -295,12 +295,11 @@ def test_an_answer_is_compared_without_the_figures_of_its_making() -> None:
 
 def in_company() -> Conversation:
     """A question after words of the bot, of its asker, and of somebody else."""
-    said = (
-        ("user", "5", "we run relay 2"),
-        ("user", "6", "mine speaks zanzibork"),
-        ("assistant", None, "Which relay?"),
+    before = (
+        Message(role="user", text="we run relay 2", author_id=UserId("5")),
+        Message(role="user", text="mine speaks zanzibork", author_id=UserId("6")),
+        Message(role="assistant", text="Which relay?"),
     )
-    before = (Message(role=role, text=text, author_id=author and UserId(author)) for role, author, text in said)
     return Conversation((*before, *asked(QUESTION).messages))
 
 
