@@ -152,10 +152,10 @@ class Tape:
     def answered(self, templates: Templates, keep: Keep, *, context: bool = True) -> Answered:
         """Return all of it, without pictures. Raises ConfigError for a broken template.
 
-        Without `context`, other members' messages are empty, and the prompts are those that a replay makes of that.
+        Without `context`, only what the asker and the bot said is in it, and the prompts are made from that.
         """
-        conversation = self.conversation if context else without_others(self.conversation)
-        given = {} if context else {"history": asked(conversation, addressed=self.addressed).history}
+        if not context:
+            return self.without_others().answered(templates, keep)
 
         def shelved(source: SourceText) -> SourceText:
             return structs.replace(source, text=keep(source.text), said=source.said and keep(source.said))
@@ -163,7 +163,7 @@ class Tape:
         def kept(hit: Hit) -> KeptHit:
             return msgspec.convert(structs.replace(hit, text=keep(hit.text)), KeptHit, from_attributes=True)
 
-        said = (structs.replace(each, images=()) if each.images else each for each in conversation.messages)
+        said = (structs.replace(each, images=()) if each.images else each for each in self.conversation.messages)
         return Answered(
             at=self.at,
             conversation=Conversation(tuple(said)),
@@ -183,9 +183,25 @@ class Tape:
             unreadable={name: str(each) for name, each in self.read.items() if isinstance(each, KnowledgeError)},
             links=self.links,
             likes=tuple(self.likes),
-            calls=tuple(made.call(templates, keep, **given) for made in self.made),
+            calls=tuple(made.call(templates, keep) for made in self.made),
             result=self.result,
         )
+
+    def without_others(self) -> Tape:
+        """Return it with empty messages of other members; of what asked nothing, by itself, no words are left."""
+        is_chatter = self.result.reason == "not_a_question" and not self.addressed
+        own = {each.author_id for each in self.conversation.messages[self.conversation.asked] if not is_chatter}
+
+        def kept(said: Message) -> Message:
+            is_own = said.role == "assistant" or said.author_id in own
+            return said if is_own else structs.replace(said, text="", attachments=())
+
+        conversation = Conversation(tuple(map(kept, self.conversation.messages)))
+        if is_chatter:
+            return replace(self, conversation=conversation, searched=[], recalled=[], made=[])
+        history = asked(conversation, addressed=self.addressed).history
+        made = [replace(each, given=structs.replace(each.given, history=history), sent=None) for each in self.made]
+        return replace(self, conversation=conversation, made=made)
 
     @property
     def _index_matters(self) -> bool:
@@ -200,17 +216,6 @@ class Tape:
     @property
     def _index_fits(self) -> bool:
         return sum(len(entry.source_id) + len(entry.description) for entry in self.index) <= _MOST_INDEX
-
-
-def without_others(conversation: Conversation) -> Conversation:
-    """Return the conversation with the words of its asker and of the bot alone."""
-    asker = {each.author_id for each in conversation.messages[conversation.asked]}
-
-    def kept(said: Message) -> Message:
-        is_own = said.role == "assistant" or said.author_id in asker
-        return said if is_own else structs.replace(said, text="", attachments=())
-
-    return Conversation(tuple(map(kept, conversation.messages)))
 
 
 @dataclass(frozen=True)

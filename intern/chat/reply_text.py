@@ -18,7 +18,6 @@ from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
 
 _LIMITS = Capabilities()
-_MENTION = regex(r"<@!?\d{1,20}>")
 _TITLE_LIMIT = 80
 _SMALLEST_LIMIT = 64  # room for a fence with the longest language that we reopen, and some code in it
 _LONGEST_LANGUAGE = 20
@@ -167,7 +166,7 @@ def parts_of(
     Only cited links can be clicked, and no id names a member.
     """
     links = {url for citation in citations if (url := _url_of(citation))}
-    text = unlinked(_MENTION.sub("the member", text), links)
+    text = unlinked(re.sub(r"<@!?\d{1,20}>", "the member", text), links)
     whole = "\n\n".join(filter(str.strip, (text, _sources(citations, language))))
     # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
     return [piece for part in split_message(whole, limit) for piece in split_message(unlinked(part, links), limit)]

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import anyio
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from intern.core.errors import ModelError
 from intern.core.messages import Image
@@ -73,11 +73,10 @@ class Made:
     sent: Rendered | None
     """None where no model was asked: by rules, or where the reply to the same request is known."""
 
-    def call(self, templates: Templates, keep: Keep, **instead: str) -> Call:
-        """Return the call, with its prompt in words, and another input `instead`. Raises ConfigError for a template."""
-        given = structs.replace(self.given, **instead)
+    def call(self, templates: Templates, keep: Keep) -> Call:
+        """Return the call, with its prompt in words. Raises ConfigError for a broken template."""
         # Rendered here, off the path of an answer.
-        rendered = (self.sent if given == self.given else None) or templates.render(self.prompt, given)
+        rendered = self.sent or templates.render(self.prompt, self.given)
         shared, user = parts_of(self.prompt, rendered)
         return Call(
             prompt=self.prompt.name,

@@ -110,7 +110,7 @@ def _iban(found: str) -> str:
 
 
 def _is_checked(iban: str) -> bool:
-    return len(iban) >= _SHORTEST_IBAN and int("".join(str(int(sign, 36)) for sign in iban[4:] + iban[:4])) % 97 == 1
+    return int("".join(str(int(sign, 36)) for sign in iban[4:] + iban[:4])) % 97 == 1
 
 
 def _key_block(found: str) -> str:
@@ -194,14 +194,12 @@ _BESIDE_AWS = rf"(?:(?i:aws_?secret_?access_?key){_IS}|\b(?:AKIA|ASIA)[A-Z0-9]{{
 _VARIABLE = (
     r"(?<![\w${])(?:[A-Z0-9]{1,40}_){0,8}(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?<=_)(?:PWD|KEY))=[\"']?"
 )
-_PASSWORDS = ("pass", "pwd", "kennwort", "contrase", "senha", "пароль")
+_KEYS, _PASSWORDS = ("key", "token", "secret"), ("pass", "pwd", "kennwort", "contrase", "senha", "пароль")
 _PASSWORD_IS = (
     r"(?i:pass(?:word|phrase|code|wd)s?|pwd|passwort|kennwort|mot de passe|contraseña|senha|пароль)\b"
     rf"(?:{_IS}|[ ]{{1,3}}(?i:is|was|ist|lautet|est|es|é)[ ]{{1,3}}[\"'`*]{{0,3}})"
 )
-_KEYS = ("key", "token", "secret")
-_IBAN = r"(?<![\w-])[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![\w-])"
-_SHORTEST_IBAN = 15
+_IBAN = r"(?<![\w-])(?=(?:[ ]?[A-Z0-9]){15})[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![\w-])"
 
 _Rules = tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[str], str]], ...]
 """The kind; what stands, in small letters, in each text that the pattern finds something in; the pattern; the secret.
