@@ -12,7 +12,6 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from itertools import product
 from typing import Any, Final, cast
 
 import msgspec
@@ -163,7 +162,8 @@ _SEED_LENGTHS = (12, 15, 18, 21, 24)  # BIP39
 _PROSE = "the|and|not|does|with|for|your|are|was|has|from|but|how|which|its|them|our|out|wallet"
 _SEED_WORD = rf"(?!(?i:{_PROSE})\b)\b[A-Za-z]{{3,8}}\b"  # BIP39's words have 3 to 8 letters
 _BETWEEN_SEED_WORDS = r"(?:[\s,;]|\d{1,2}[.):]?){1,8}+"  # possessive: a hostile text must not make it backtrack
-_ANNOUNCED = r"\b(?i:seed|mnemonic|(?:recovery|secret|backup)[ -](?:phrase|words?))\b(?:(?!\[masked)[\s\S]){0,60}?"
+_WORDS = r"(?:recovery|secret|backup)[ -](?:phrase|words?)|(?:12|24|twelve|twenty[ -]?four)[ -]words?"
+_ANNOUNCED = rf"\b(?i:seed|mnemonic|{_WORDS})\b(?:(?!\[masked)[\s\S]){{0,60}}?"
 
 _PEM = r"[A-Z0-9 ]{0,30} PRIVATE KEY(?: BLOCK)?-----"
 # Its end is missing: the lines that are there.
@@ -234,7 +234,7 @@ _RULES: _Rules = tuple(
         ("private_key", ("private",), r"(?i:private[ _-]?key)\b\W{0,20}(?P<secret>\b(?:0x)?[0-9a-fA-F]{64}\b)", _whole),
         (
             "seed_phrase",
-            ("seed", "mnemonic", *map("".join, product(("recovery", "secret", "backup"), " -", ("phrase", "word")))),
+            ("seed", "mnemonic", "phrase", "word"),
             rf"{_ANNOUNCED}(?P<secret>(?:{_SEED_WORD}{_BETWEEN_SEED_WORDS}){{11,23}}{_SEED_WORD})",
             _seed_phrase,
         ),
