@@ -30,7 +30,7 @@ from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
 from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
-from intern.core.text.masking import masked_start
+from intern.core.text.masking import mask_secrets, masked_start
 from intern.core.text.orders import gives_orders, without_orders
 from intern.core.text.patterns import regex
 from intern.models.endpoint import chat_request
@@ -86,7 +86,7 @@ def asked(conversation: Conversation, *, addressed: bool) -> Asked:
 
 
 def _said(message: Message) -> str:
-    names = [f"[attached: {' '.join(file.filename.split())}]" for file in message.attachments]
+    names = [f"[attached: {mask_secrets(' '.join(file.filename.split())).text}]" for file in message.attachments]
     if message.images and not names:
         names = ["[attached: image]"] * len(message.images)
     return "\n".join(filter(None, [message.text.strip(), *names]))

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId, position_of
+from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
 
 AuthorType = Literal["bot", "team_member", "community_user"]
@@ -210,7 +211,7 @@ class Image(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One message of a conversation as the answering room sees it."""
+    """One message of a conversation as the answering room sees it: without secrets, however it came."""
 
     role: Role
     text: str
@@ -220,6 +221,9 @@ class Message(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     id: MessageId | None = None
     """On the chat platform."""
+
+    def __post_init__(self) -> None:
+        structs.force_setattr(self, "text", mask_secrets(self.text).text)
 
 
 class Conversation(Struct, frozen=True):

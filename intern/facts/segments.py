@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from operator import methodcaller
@@ -39,6 +39,8 @@ LABEL = regex(r"(?<![^\W_])User_[0-9]+(?!_?[^\W_])")
 
 _IMPERSONAL: Mapping[records.Speaker | None, str] = {"Team": "a team member", "User": "a member", None: NAMELESS}
 
+_OPENING = regex(r"\A(?:\s*<@[!&]?\s?[0-9]{1,20}>[\s,:]*)+")
+_PERSON = regex(r"<@!?\s?(?P<mentioned>[0-9]{1,20})>|(?<![\w/])@?(?P<id>[0-9]{15,20})(?!\w)")
 # Discord's markup that holds ids (its reference, "Message Formatting"), each with its replacement.
 _MENTION = regex(r"<@!?\s?([0-9]{1,20})>")
 _MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -360,6 +362,19 @@ class Segment(Struct, frozen=True, kw_only=True):
             last_message_at=self.last_message_at,
             content_hash=self.content_hash,
         )
+
+
+def without_ids(turns: Sequence[records.Turn], author_ids: Sequence[UserId]) -> tuple[records.Turn, ...]:
+    """Return the turns without ids of people: the mention that opens one goes, and others become roles."""
+    speakers: dict[str, records.Speaker] = {each: turn.speaker for each, turn in zip(author_ids, turns, strict=False)}
+
+    def role(match: re.Match[str]) -> str:
+        if match["id"] and match["id"] not in speakers:
+            return match[0]
+        return "a team member" if speakers.get(match["mentioned"] or match["id"]) == "Team" else "the member"
+
+    texts = (_PERSON.sub(role, _OPENING.sub("", turn.text) or turn.text) for turn in turns)
+    return tuple(records.Turn(turn.speaker, text) for turn, text in zip(turns, texts, strict=True))
 
 
 def standing_segment(conversation_id: ConversationId, archive: Archive, decisions: Knowledge) -> Segment | None:

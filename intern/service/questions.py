@@ -189,7 +189,7 @@ class AskedQuestions:
         said = [pair for pair in zip(asked.message_ids, asked.texts, strict=True) if pair[1]]
         capture = Capture(
             conversation_id=reply_conversation(asked.message_ids[0]),
-            turns=(*(Turn("User", words) for _, words in said), Turn("Team", text)),
+            turns=(*(Turn("User", words) for _, words in said), Turn("Team", self._settings.kb.masked(text))),
             message_ids=(*(each for each, _ in said), MessageId(f"{_ANSWERED_HERE}{position_at(now)}")),
             author_ids=(*[asked.author_id] * len(said), by),
             answered_at=now,

@@ -313,7 +313,7 @@ def _lines(answered: Answered) -> Iterable[Line]:
     for message in messages:
         speaker = "bot" if message.role == "assistant" else "asker" if message.author_id == asker else "member"
         files = (f"[attached: {file.filename}]" for file in message.attachments)
-        yield Line(speaker, "\n".join(filter(None, (message.text, *files))))
+        yield Line(speaker, "\n".join(filter(None, (message.text, *files))) or "(not kept: recorder.context is off)")
 
 
 def _said(call: Call, texts: Mapping[str, str]) -> Said:

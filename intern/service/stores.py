@@ -136,7 +136,9 @@ class Stores:
         self.cited, self.replies = CitedStore(db, clock=clock), ReplyStore(db, clock=clock)
         self.jobs = Jobs(db)
         self.attempts = Attempts(db)
-        self.pending = PendingCaptures(db, clock=clock, conversations_of=self.archive.conversations_of)
+        self.pending = PendingCaptures(
+            db, clock=clock, conversations_of=self.archive.conversations_of, mask=settings.kb.masked
+        )
         self.counts = Counts(db, clock=clock)
         self.judgements = JudgementStore(db, clock=clock)
         self.remains = Remains(db)

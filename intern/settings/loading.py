@@ -20,7 +20,7 @@ from intern.chat.options import ConversationOptions
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
 from intern.core.log import LogFormat, LogLevel
-from intern.core.text.masking import Secret, address_secrets
+from intern.core.text.masking import Secret, address_secrets, mask_secrets
 from intern.core.text.patterns import regex
 from intern.facts.segments import ExtractionOptions
 from intern.facts.visibility import FactOptions
@@ -122,6 +122,10 @@ class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     settle_seconds: Annotated[float, Meta(ge=0)] = 2.0
     scan_interval_seconds: Annotated[float, Meta(ge=1)] = 600.0
     """Each scan walks through the whole folder."""
+
+    def masked(self, text: str) -> str:
+        """Return what may be kept of a text."""
+        return mask_secrets(text, secrets=self.mask_secrets, emails=self.mask_emails).text
 
 
 class PromptsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
