@@ -248,7 +248,7 @@ async def _around(room: _Room) -> _Around:
         admits=audience.admits_id,
         max_age=timedelta(seconds=settings.discord.max_question_age),
         late={language: wording.late for language, wording in wordings.items()},
-        no_thread={language: wording.no_thread for language, wording in wordings.items()},
+        unposted={language: wording.unposted for language, wording in wordings.items()},
         retracted={language: wording.retracted for language, wording in wordings.items()},
     )
     # Rules cannot look at pictures, even if the setting is on.
