@@ -280,7 +280,7 @@ async def _around(room: _Room) -> _Around:
     )
     retractions = Retractions(stores.cited, posts.retract, traces, clock)
     calibration = monitoring.CalibrationWatch(db, settings)
-    posted_work = (posted.check, *((retractions.retract,) if settings.ai.retract else ()), calibration.look)
+    check = partial(retractions.check_and_retract, posted.check) if settings.ai.retract else posted.check
     notes = PrivateNotes(chat, Greeted(db, clock=clock))
     dispatcher = Dispatcher(
         chat, ledger, options, guild_ids=chat.guild_ids, admits=chat.admits, clock=clock, refuses=refuses, private=notes
@@ -352,7 +352,7 @@ async def _around(room: _Room) -> _Around:
         "backfill": Backfill(checkpoints=checkpoints, pages=chat).run,
         "scout": partial(scout, interval_seconds=scans),
         "fetcher": partial(regularly, "fetcher", fetches, interval_seconds=scans),
-        "checker": partial(regularly, "checker", *posted_work, recorder.trim, interval_seconds=scans),
+        "checker": partial(regularly, "checker", check, calibration.look, recorder.trim, interval_seconds=scans),
         "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.do, came=jobs_came),
     }
     if embedding := indexing.embedding:
