@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError
-from intern.core.flow import AnswerRequest, Batch, Reply
+from intern.core.flow import AnswerRequest, Batch, Declined, Reply
 from intern.core.ids import MessageId
 from intern.core.log import configure
 from intern.core.messages import AIResult, ChatMessage
@@ -146,7 +146,15 @@ class _Scene(Events):
         self.why = in_words(result.reason) or "answered"
         if not result.should_reply:
             _margin(f"stays silent: {self.why}")
-            self._now("done")
+
+    def declined(self, declined: Declined) -> None:
+        super().declined(declined)
+        self.why = in_words(declined.reason)
+        _margin(f"declined: {self.why}")
+
+    def unsaid(self, request: AnswerRequest) -> None:
+        super().unsaid(request)
+        self._now("done")
 
     def posted(self, reply: Reply, outcome: str) -> None:
         super().posted(reply, outcome)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from intern.answering.replying import load_wordings
 from intern.stores.files import FolderLock
 from tests.endpoint_double import endpoint_double, refuse
 from tests.frontends.cli.conftest import Intern, environment, process
@@ -167,6 +168,21 @@ def test_people_talk_and_the_bot_learns(intern: Intern) -> None:
     assert silent < captured < topics < learned
     assert "`team:" in out[learned:]
     assert "Never asked" not in out + err
+
+
+# Finding B5.
+def test_the_word_that_is_owed_to_who_calls_the_bot_is_always_shown(
+    intern: Intern, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERN__DISCORD__MAX_QUESTIONS_PER_USER_PER_HOUR", "2")
+    calls = "".join(f"alice: @intern Does the relay run on a toaster oven, model {n}?\n" for n in range(4))
+    code, out, err = intern("try", typed=f"{calls}alice: Does it?\nbob: @intern How hot is it on Mars?\n")
+    assert (code, "nothing came of it" in err) == (0, False)
+    words = [line.partition("│ ")[2].strip() for line in out.splitlines() if "intern │" in line]
+    unknown, limit = load_wordings()["en"].unknown, load_wordings()["en"].limit
+    owed = [unknown] * 2 + [limit] + [unknown]  # and once an hour, that she asked too much
+    assert len(words) == len(owed)
+    assert all(said.startswith(word) for said, word in zip(owed, words, strict=True))
 
 
 def test_a_line_that_nobody_says_is_told_how_to_write_one(intern: Intern) -> None:
