@@ -77,10 +77,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-NO_PRICE = "[[llm.prices]] does not name the model of [{}]: its calls are counted as free"
-"""The warning for each table of `Settings.without_price`."""
-
-
 def is_server(place: str) -> bool:
     """Return whether this is the address of a database server, and not the name of a file."""
     return place.startswith(("postgresql://", "postgres://"))
@@ -206,13 +202,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.llm_kb or self.llm
 
     @property
-    def without_price(self) -> tuple[str, ...]:
-        """The tables whose model has no price, though prices are set: most likely a name is misspelt."""
+    def warnings(self) -> tuple[str, ...]:
+        """Settings that do not do what they seem to do, such as prices that name no model in use."""
         found: dict[str, str] = {}
         for key, options in _models(self).items():
             if options.prices and options.unknown_price:
                 found.setdefault(options.model, key)
-        return tuple(found.values())
+        steps, free = self.ai.steps, "its calls are counted as free"
+        return (
+            *(f"[[llm.prices]] does not name the model of [{table}]: {free}" for table in found.values()),
+            *(f'ai.{name} has no effect with ai.steps = "{steps}"' for name in self.ai.without_effect),
+        )
 
     @property
     def priced(self) -> bool:
