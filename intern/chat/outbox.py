@@ -118,8 +118,8 @@ class PostOutcome(Struct, frozen=True, kw_only=True):
     status: Literal["posted", "already_posted", "dropped", "recalled", "held"]
     """`held`: not now, its asker is adding something. `recalled`: the question is asked anew, or was withdrawn."""
     reason: str = ""
-    """Why it was dropped (`question_deleted`, `team_answered`, `not_public`, `refused`, `no_thread`, `too_old`,
-    `empty`) or recalled, or why a word was posted in place of the answer (`refused`, `no_thread`, `too_old`)."""
+    """Why it was dropped (`question_deleted`, `team_answered`, `not_public`, `refused`, `too_old`, `empty`)
+    or recalled, or why a word was posted in place of the answer (`refused`, `too_old`)."""
     notice: bool = False
     """What was posted says why there is no answer."""
     thread_id: ChannelId | None = None
@@ -263,8 +263,6 @@ class _Delivery:
     _: KW_ONLY
     fresh: bool = False
     """No part of it can have been posted before."""
-    opens: bool = False
-    """Right now, it opens its thread."""
     sent: set[MessageId] = field(default_factory=set[MessageId])
 
     async def run(self, reply: Reply | None, waited_for: MessageId | None) -> PostOutcome:
@@ -282,13 +280,11 @@ class _Delivery:
 
     async def _decline(self, refusal: errors.ChatRefusedError) -> PostOutcome:
         """Tell who called the bot, in place, that the platform refused the reply; else drop it."""
-        gone = isinstance(refusal, errors.ChatNotFoundError)
-        reason = "no_thread" if self.opens and not gone else "refused"
-        self.opens = self.fresh = False
+        self.fresh, hopeless = False, isinstance(refusal, errors.ChatNotFoundError) or bool(self.sent)
         with suppress(errors.ChatRefusedError):  # not even to be read
-            if not (gone or self.sent) and await self._say_instead(self.to.unposted, reason, in_place=True):
+            if not hopeless and await self._say_instead(self.to.unposted, "refused", in_place=True):
                 return await self.run(None, NO_LONGER)
-        return await self.drop(self.begun.reason or reason)
+        return await self.drop(self.begun.reason or "refused")
 
     async def stands(self) -> bool:
         """Whether a part of it stands on Discord already."""
@@ -315,9 +311,7 @@ class _Delivery:
     async def _deliver(self, reply: Reply | None) -> PostOutcome:
         if self.begun.reason == "refused":
             await self._remove_thread()
-        self.opens = True
         thread = self.begun.thread_id or await self._thread(reply.question.text if reply else None)
-        self.opens = False
         if not await self._send_all(thread):
             return await self.drop("not_public")
         begun = self.begun

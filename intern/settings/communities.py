@@ -87,7 +87,7 @@ def settings_of(community: Community, defaults: Settings) -> Settings:
             if key not in _THEIRS.get(section, ()):
                 raise ConfigError(f"community {name}: {section}.{key} can be set for the whole process only")
         sections[section] = {**asdict(sections[section]), **values}
-    own = {"guild_ids": community.guild_ids, **OF_ONE_SERVER, **community.chosen.get("discord", {})}
+    own = {**OF_ONE_SERVER, "guild_ids": community.guild_ids, **community.chosen.get("discord", {})}
     sections["discord"] = {**asdict(defaults.discord), **own}
     sections["data"] = DataSection(dir=defaults.data.dir / "communities" / name, url=defaults.data.url)
     if defaults.llm_kb is not None:

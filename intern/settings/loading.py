@@ -384,20 +384,19 @@ def problems(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 OF_ONE_SERVER: Mapping[str, Any] = {
-    **dict.fromkeys(("team_role_ids", "team_member_ids", "listed_channel_ids", "channels"), ()),
+    **dict.fromkeys(("guild_ids", "team_role_ids", "team_member_ids", "listed_channel_ids", "channels"), ()),
     "handoff_role_id": "",
 }
 """The settings of `[discord]` that mean something on one server only, or give rights there; each is empty."""
 
 
 def _of_hosting(settings: Settings) -> Iterator[tuple[str, str]]:
-    if settings.hosting.enabled:
-        if settings.discord.guild_ids:
-            yield "discord.guild_ids", "must be empty with hosting.enabled: each server that invites the bot is served"
-        for name in OF_ONE_SERVER:
-            if getattr(settings.discord, name):
-                what = "must be empty with hosting.enabled, as it belongs to one server; set it for each"
-                yield f"discord.{name}", f"{what}: intern community set NAME discord.{name} VALUE"
+    for name in OF_ONE_SERVER if settings.hosting.enabled else ():
+        if getattr(settings.discord, name):
+            what = (
+                "must be empty with hosting.enabled: each server that invites the bot is served, with its own settings"
+            )
+            yield f"discord.{name}", f"{what} (`intern community set`, or `/intern setup` on the server)"
     if settings.hosting.cost_per_day and not settings.priced:
         yield "hosting.cost_per_day", "counts only what has a price: set [[llm.prices]] for each model that writes"
 

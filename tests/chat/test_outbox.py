@@ -321,9 +321,7 @@ class TestPosting:
             with pytest.raises(ChatUnavailableError):
                 await w.post(called)
             outcome = await w.post(called)
-            assert outcome == PostOutcome(
-                status="posted", reason="no_thread", notice=True, thread_id=question.channel_id
-            )
+            assert outcome == PostOutcome(status="posted", reason="refused", notice=True, thread_id=question.channel_id)
             [word] = w.discord.posts()
             assert (word.text, word.channel_id) == ("Not here.", question.channel_id)
             assert w.discord.sent[word.id] == Sent()
@@ -334,7 +332,7 @@ class TestPosting:
         async with world(tmp_path) as w:
             german = structs.replace(reply(w.ask(), text="Starte das Relay neu."), called=True, language="de")
             w.discord.fail("start_thread", NO_THREAD)
-            assert (await w.post(german)).reason == "no_thread"
+            assert (await w.post(german)).reason == "refused"
             w.discord.fail("start_thread", DOWN)
             german = structs.replace(german, question=w.ask())
             with pytest.raises(ChatUnavailableError):
@@ -355,7 +353,7 @@ class TestPosting:
     async def test_who_did_not_call_the_bot_is_told_nothing_where_no_thread_can_be_opened(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             w.discord.fail("start_thread", NO_THREAD)
-            assert await w.post(reply(w.ask())) == PostOutcome(status="dropped", reason="no_thread")
+            assert await w.post(reply(w.ask())) == PostOutcome(status="dropped", reason="refused")
             assert w.said() == []
 
     async def test_where_no_word_may_be_said_either_it_is_dropped(self, tmp_path: Path) -> None:
@@ -363,7 +361,7 @@ class TestPosting:
             w.discord.fail("start_thread", NO_THREAD)
             w.discord.fail("send", ChatRefusedError("no permission"))
             called = structs.replace(reply(w.ask()), called=True)
-            assert await w.post(called) == PostOutcome(status="dropped", reason="no_thread")
+            assert await w.post(called) == PostOutcome(status="dropped", reason="refused")
 
     async def test_no_thread_on_what_is_gone_is_nothing_to_tell_anybody(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:

@@ -474,10 +474,10 @@ async def test_who_calls_the_bot_where_no_thread_can_be_opened_is_told_so_in_pla
             )
             question = await stage.say(discord.bob, text)
             outcome = await stage.over(question)
-            assert outcome == "no_thread"
+            assert outcome == "refused"
         asked = await double.why(discord, discord.tess, question.id)
         await discord.until(lambda: double.shown(asked))
-        assert "open no thread" in double.shown(asked)[0]
+        assert "refused the reply, or a thread" in double.shown(asked)[0]
     assert [(said.content, said.channel_id) for said in discord.said_by_bot()] == [(WORDING.unposted, discord.help.id)]
     assert discord.threads() == []
 
