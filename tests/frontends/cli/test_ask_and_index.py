@@ -129,14 +129,14 @@ def test_the_trace_tells_the_time_and_the_tokens_of_each_step(intern: Intern, so
 @pytest.mark.parametrize(
     ("instead", "ends", "reason", "told"),
     [
-        ({"decide": {"answer": "See http://x.test/"}}, 1, "stands in no source that it cites", "http://x.test/"),
+        ({"decide": {"answer": "See http://x.test/"}}, 1, "stands in no cited source", "http://x.test/"),
         (
             {"decide": {"kind": "not_covered", "answer": None}},
             1,
             "the sources do not answer it",
             '"The relay listens on port 7480',
         ),
-        ({"confirm": {"verdict": "unsupported", "asked": "it is wrong"}}, 1, "the check by the model", "it is wrong"),
+        ({"confirm": {"verdict": "unsupported", "asked": "it is wrong"}}, 1, "failed its check", "it is wrong"),
         ({"decide": refuse(401)}, 3, "llm.api_key", "check llm.api_key"),
     ],
 )
