@@ -149,7 +149,7 @@ async def test_who_calls_the_bot_beyond_the_limit_is_told_so_once_and_why_says_i
         asked = await double.why(discord, discord.tess, third.id)
         await discord.until(lambda: double.shown(asked))
         assert "**passed over**" in double.shown(asked)[0]
-        assert "as one member may within an hour" in double.shown(asked)[0]
+        assert "over the hourly limit" in double.shown(asked)[0]
         told = await double.why(discord, discord.tess, second.id)
         await discord.until(lambda: double.shown(told))
         assert "**notice posted**" in double.shown(told)[0]
@@ -174,7 +174,7 @@ async def test_who_calls_the_bot_when_it_has_no_room_is_told_so_and_status_count
             await stage.seen.one_of(Declined, where=lambda each: each.request.batch.last.id == again.id)
             asked = await double.why(discord, discord.tess, again.id)
             await discord.until(lambda: double.shown(asked))
-            assert "**shed**. Too many questions waited already." in double.shown(asked)[0]
+            assert "**shed**. Too many questions waited." in double.shown(asked)[0]
             shed = len(stage.seen.all_of(Declined))
     assert [message.content for message in discord.said_by_bot()] == [WORDING.busy]
     assert stage.status().shed == shed
