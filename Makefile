@@ -119,7 +119,7 @@ docker: ## an image from packaging/Dockerfile
 	docker build -f packaging/Dockerfile -t intern .
 
 constraints: .venv/installed-dev .venv/installed-model .venv/installed-binary ## pin what is installed now
-	$(PIP) freeze --all --exclude-editable | grep -v '^intern' > constraints.txt
+	$(PIP) freeze --all --exclude-editable | grep -v '^discord-intern' > constraints.txt
 
 clean: ## forget the virtual environment and caches
 	rm -rf .venv .model dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -130,7 +130,9 @@ clean: ## forget the virtual environment and caches
 	$(PIP) install -c constraints.txt uv
 	$(call install,pip hatchling editables)
 
+# Once it was named `intern`: both would own the program's files.
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	@$(BIN)/uv pip uninstall -q --python $(BIN)/python intern 2>/dev/null || true
 	$(call install,--no-build-isolation -e .[embeddings])
 	@touch $@
 

@@ -172,7 +172,7 @@ def _new_name() -> str:
 @contextmanager
 def serving() -> Generator[Server]:
     """Run a server from the wheel. Skips the test where that is not installed."""
-    pytest.importorskip("psycopg", reason="intern[postgres] is not installed")
+    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     # Root's server runs as another user, for whom pytest's own folders are closed.
     with TemporaryDirectory(prefix="intern-postgres-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

@@ -38,8 +38,6 @@ DISK_TRIES = 12  # twenty minutes, if the outbox cannot be written: then the age
 RESUME_TRIES = 6  # half a minute, and new replies wait meanwhile
 HOLDS = 2  # an asker who keeps writing gets an answer to the beginning
 
-_ANSWERED = frozenset({"refused", "no_thread"})  # reasons of dropped replies: Discord refused these
-
 _log = get_logger(__name__)
 
 
@@ -189,7 +187,7 @@ class Poster:
         with self.waiting.one():
             async with self._turn(_thread_of(reply)):
                 outcome = await self._persistently(act, TRIES, message_id=reply.question.id)
-            if outcome.status == "posted" or outcome.reason in _ANSWERED:
+            if outcome.status == "posted" or outcome.reason == "refused":
                 self.waiting.through()
         return outcome
 

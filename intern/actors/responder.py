@@ -162,6 +162,7 @@ class Responder:
         self.events.answered(request, result)
         if reply is None:
             self._settle_gone(request, None)
+            self.events.unsaid(request)
             return
         self.outgoing.hand_over(request)
         await self._replies.send(reply)

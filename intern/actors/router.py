@@ -297,6 +297,7 @@ class Router:
             self._asked(question, meanwhile)
         else:
             self.settle(question.batch.channel_id, [message.id for message in question.batch.messages])
+            self.events.unsaid(question)
 
     def _say(self, declined: flow.Declined) -> bool:
         """Tell the asker why there is no answer; return False where there is nothing to say, or no room. Never wait."""

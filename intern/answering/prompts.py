@@ -7,6 +7,7 @@ wild; the workflow enforces what the operator has set.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Meta, Struct
@@ -301,3 +302,15 @@ class AnsweringOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     project_introduction: str = ""
     answer_scope: str = ""
     refusal_policy: str = ""
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The settings that were changed, and that the other `steps` read alone."""
+        others, usual = _OF_OTHERS[self.steps], AnsweringOptions()
+        return tuple(name for name in others if getattr(self, name) != getattr(usual, name))
+
+
+_OF_OTHERS: Mapping[str, tuple[str, ...]] = {
+    "fused": ("max_sources", "require_citations", "max_index_chars", "max_source_chars"),
+    "separate": ("verify", "max_passage_chars"),
+}

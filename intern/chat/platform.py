@@ -88,8 +88,11 @@ class Outlet(Protocol):
     """Writing messages."""
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
-        """Start the thread on a message, unless there is one; return it."""
+        """Start the thread on a message, unless there is one; return it. It has the message's id."""
         ...
+
+    async def remove_thread(self, thread_id: ChannelId, /) -> None:
+        """Remove a thread that we started, unless there is a message in it; where we may not, archive it."""
 
     async def send(
         self,

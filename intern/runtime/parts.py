@@ -246,7 +246,7 @@ async def _around(room: _Room) -> _Around:
         admits=audience.admits_id,
         max_age=timedelta(seconds=settings.discord.max_question_age),
         late={language: wording.late for language, wording in wordings.items()},
-        no_thread={language: wording.no_thread for language, wording in wordings.items()},
+        unposted={language: wording.unposted for language, wording in wordings.items()},
         retracted={language: wording.retracted for language, wording in wordings.items()},
     )
     # Rules cannot look at pictures, even if the setting is on.
@@ -278,7 +278,7 @@ async def _around(room: _Room) -> _Around:
     )
     retractions = Retractions(stores.cited, posts.retract, traces, clock)
     calibration = monitoring.CalibrationWatch(db, settings)
-    posted_work = (posted.check, *((retractions.retract,) if settings.ai.retract else ()), calibration.look)
+    check = partial(retractions.check_and_retract, posted.check) if settings.ai.retract else posted.check
     notes = PrivateNotes(chat, Greeted(db, clock=clock))
     dispatcher = Dispatcher(
         chat, ledger, options, guild_ids=chat.guild_ids, admits=chat.admits, clock=clock, refuses=refuses, private=notes
@@ -350,7 +350,7 @@ async def _around(room: _Room) -> _Around:
         "backfill": Backfill(checkpoints=checkpoints, pages=chat).run,
         "scout": partial(scout, interval_seconds=scans),
         "fetcher": partial(regularly, "fetcher", fetches, interval_seconds=scans),
-        "checker": partial(regularly, "checker", *posted_work, recorder.trim, interval_seconds=scans),
+        "checker": partial(regularly, "checker", check, calibration.look, recorder.trim, interval_seconds=scans),
         "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.do, came=jobs_came),
     }
     if embedding := indexing.embedding:

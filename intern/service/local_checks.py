@@ -13,6 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from intern.core import errors
+from intern.core.installing import how_to_add
 from intern.core.text.language import any_language_of
 from intern.search.embedding_local import ENGLISH
 from intern.service.databases import Server, archive_of, at_rest, examined, is_made
@@ -67,7 +68,7 @@ def _embeddings(settings: Settings) -> Iterator[Finding]:
     if model is None and settings.embeddings.provider == "none":
         yield good("search uses words alone, as embeddings.provider says")
     elif model is None:
-        yield note('search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]')
+        yield note(f"search uses words alone; for paraphrases, see [embeddings], or {how_to_add('embeddings')}")
     else:
         vectors = f"{documents - lacking if lacking else 'all'} of {documents} documents have a vector"
         yield good(f"embeddings: {model}; {vectors if documents else 'no document is indexed yet'}")
@@ -98,9 +99,7 @@ def _languages(settings: Settings) -> Iterator[Finding]:
         foreign = [language for language, _ in found.most_common() if language != "en"]
         if sum(found[each] for each in foreign) > found["en"]:
             told = f"most {what} whose language can be told are not in English ({', '.join(foreign)}), which the model"
-            yield note(
-                f'{told} knows best; set embeddings.model = "multilingual" and pip install "intern[multilingual]"'
-            )
+            yield note(f'{told} knows best; set embeddings.model = "multilingual", and {how_to_add("multilingual")}')
 
 
 def folder_findings(settings: Settings) -> list[Finding]:

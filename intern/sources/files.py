@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.errors import SourceError
+from intern.core.installing import how_to_add
 from intern.core.text.masking import without_invisible
 from intern.core.text.patterns import regex
 from intern.sources.hidden import without_hidden
@@ -196,7 +197,7 @@ _LONGEST_TITLE = 120
 def pdf_text(data: bytes, max_chars: int) -> str:
     """Return the text of a PDF, page by page up to `max_chars`, below its own title. Raises UnfitError."""
     if find_spec("pypdf") is None:
-        raise UnfitError("it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')")
+        raise UnfitError(f"it is a PDF; to have those read, {how_to_add('pdf')}")
     try:
         said = msgspec.json.decode(run_sandboxed(__name__, data, str(max_chars)), type=_PdfText)
     except TooLongError:

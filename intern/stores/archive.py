@@ -40,7 +40,7 @@ from intern.stores.files import FileLayer, unreadable
 
 _log = get_logger(__name__)
 
-_WEEK_FILE = regex(r"[0-9]{4}-W[0-9]{2}\.txt")
+WEEK_FILE = regex(r"[0-9]{4}-W[0-9]{2}\.txt")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 _BEFORE_ALL = -(1 << 63)
@@ -275,7 +275,7 @@ class Archive:
         try:
             entries = list(self._dir.iterdir()) if self._dir.exists() else []
             # By name is by time: ISO year, then week.
-            weeks = (entry for entry in entries if _WEEK_FILE.fullmatch(entry.name))
+            weeks = (entry for entry in entries if WEEK_FILE.fullmatch(entry.name))
             # A link that leads nowhere is a week that cannot be read, and no week that is not there.
             return sorted(entry.name for entry in weeks if entry.is_symlink() or entry.is_file())
         except OSError as error:

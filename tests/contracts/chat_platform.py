@@ -75,6 +75,10 @@ class Community(ABC):
         """Delete messages."""
 
     @abstractmethod
+    async def open_thread(self, said: Said) -> ChannelId:
+        """Open a thread on a message."""
+
+    @abstractmethod
     async def archive(self, thread: ChannelId) -> None:
         """Archive a thread."""
 
@@ -204,6 +208,21 @@ class ChatPlatformContract:
         assert (place.kind, place.parent_id, place.name) == ("thread", community.channel, "how")
         sent = await community.platform.send(threads[0], "so", "n-1")
         assert [message.id for message in await community.platform.before(threads[0], None, 10)] == [sent]
+
+    # Finding A9.
+    async def test_only_an_empty_thread_of_ours_is_removed(self, community: Community) -> None:
+        platform, place = community.platform, community.channel
+        ours, used, theirs = [await community.say("alice", f"how {n}?") for n in range(3)]
+        threads = [await platform.start_thread(place, each.id, "how") for each in (ours, used)]
+        await community.say("alice", "more", place=threads[1])
+        threads.append(await community.open_thread(theirs))
+        for thread in threads:
+            await platform.remove_thread(thread)
+        with pytest.raises(ChatNotFoundError):
+            await platform.remove_thread(threads[0])
+        for thread in threads[1:]:
+            assert (await platform.channel(thread)).id == thread
+        assert await platform.start_thread(place, ours.id, "again") == threads[0]
 
     async def test_a_nonce_posts_once_while_it_is_remembered(self, community: Community) -> None:
         platform, place = community.platform, community.channel

@@ -15,7 +15,7 @@ import anyio
 import pytest
 from hypothesis import given, strategies as st
 
-pytest.importorskip("psycopg", reason="intern[postgres] is not installed")
+pytest.importorskip("psycopg", reason="the extra postgres is not installed")
 
 import psycopg
 

@@ -24,6 +24,7 @@ _THREADS: Final = frozenset({10, 11, _PRIVATE_THREAD})
 # Types of messages that people and bots write; all others are Discord's notices (its reference, "Message Types").
 _DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND = 0, 19, 20, 23
 _WRITTEN: Final = frozenset({_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND})
+THREAD_STARTER: Final = 21
 _FORWARD = 1  # a message reference of this type is no reply
 
 _SNOWFLAKE = Meta(pattern=r"\A[0-9]{1,20}\Z")
@@ -240,10 +241,17 @@ class RawPlace(Struct, frozen=True):
     id: ChannelField
 
 
+class RawOwned(Struct, frozen=True):
+    """A thread, by who opened it."""
+
+    owner_id: UserField | None = None
+
+
 class RawSent(Struct, frozen=True):
     """A message, by its id."""
 
     id: MessageField
+    type: int | None = None
 
 
 class _Referenced(Struct, frozen=True):

@@ -414,7 +414,8 @@ create table jobs (
 create index jobs_by_state on jobs (community, state, id);
 create index jobs_waiting on jobs (community) where state = 'waiting';
 
--- Members: who has seen the notice about private messages; names, with the form that is searched; roles.
+-- Members: who has seen the notice about private messages; names, with the form that is searched, and whose answers of
+-- the team were captured; roles.
 create table greeted (
     community text not null,
     user_id text not null,
@@ -427,6 +428,7 @@ create table member_names (
     author_id text not null,
     name text not null,
     look text not null,
+    is_team integer not null default 0,
     unique (community, author_id, name),
     unique (community, rid)
 ) strict;

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
+from intern.core.installing import how_to_add
 from intern.core.log import get_logger
 from intern.core.memory import Room
 from intern.core.records import Match, Scored, SearchDocument, SearchFilter, SearchPart
@@ -248,8 +249,8 @@ class SqliteSearchStore(Documents):
             from intern.stores.sqlite.vectors import Asked, Vectors  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise KnowledgeError(
-                f'vectors cannot be compared without {error.name}; pip install "intern[embeddings]", or set '
-                'embeddings.provider = "none"'
+                f'vectors cannot be compared without {error.name}; set embeddings.provider = "none", or'
+                f" {how_to_add('embeddings')}"
             ) from error
         self.vectors = self.vectors or Vectors(self._room)
         return self.vectors, Asked(model, vector)
