@@ -314,7 +314,7 @@ async def test_a_missed_question_that_is_deleted_while_it_waits_is_withdrawn() -
         desk.delete(second)
         await wait_all_tasks_blocked()
         assert [await desk.next_question() for _ in range(2)] == ["ask 1", "ask 2"]
-        assert await desk.asked.receive() == Withdrawal(message_ids=(second.id,))
+        assert await desk.asked.receive() == Revision(versions={second.id: None})
 
 
 # Finding I6.
