@@ -26,6 +26,8 @@ from tests.sandbox import Sandbox
 from tests.simulation.machine import SimulatedTime, run_seed
 
 WAIT = 60.0  # the batch wait; what is captured settles in five of them
+STEPS = "stop the relay, copy the folder and set spool.path."
+"""The answer as it is archived: without the mention that opens it."""
 FILES = frozenset({"classify", "integrate"})
 
 
@@ -94,16 +96,16 @@ def test_closing_words_join_the_capture_before_any_model_is_asked(tmp_path: Path
         async with town.life():
             question = town.say("alice", "How do I move the spool to another disk?")
             await sleep(2 * WAIT)
-            answer = town.say("mira", "@alice stop the relay, copy the folder and set spool.path.")
+            town.say("mira", f"@alice {STEPS}")
             await sleep(3 * WAIT)
-            assert town.archived() == [[question.text, answer.text]]
+            assert town.archived() == [[question.text, STEPS]]
             assert town.model.filing == 0
             town.say("alice", "that worked, thank you")
             await sleep(2 * WAIT)
-            assert town.archived()[1:] == [[question.text, answer.text, "that worked, thank you"]]
+            assert town.archived()[1:] == [[question.text, STEPS, "that worked, thank you"]]
             assert town.model.filing == 0
             await sleep(5 * WAIT)
-            assert town.filed() == [[question.text, answer.text, "that worked, thank you"]]
+            assert town.filed() == [[question.text, STEPS, "that worked, thank you"]]
             assert town.model.calls["classify"] == 1
             assert town.model.calls["integrate"] <= 1
 
@@ -117,7 +119,7 @@ def test_what_was_said_around_a_crash_comes_to_the_same(tmp_path: Path) -> None:
         async with town.life(killed=True):
             question = town.say("alice", "How do I move the spool to another disk?")
             await sleep(2 * WAIT)
-            answer = town.say("mira", "@alice stop the relay, copy the folder and set spool.path.")
+            town.say("mira", f"@alice {STEPS}")
             await sleep(2 * WAIT)
             assert len(town.archived()) == 1
         town.say("alice", "that worked, thank you")
@@ -126,7 +128,7 @@ def test_what_was_said_around_a_crash_comes_to_the_same(tmp_path: Path) -> None:
         assert town.model.filing == 0
         async with town.life():
             await sleep(6 * WAIT)
-            assert town.filed() == [[question.text, answer.text, "that worked, thank you"]]
+            assert town.filed() == [[question.text, STEPS, "that worked, thank you"]]
             assert town.model.calls["classify"] == 1
 
     run_seed(2, main)
@@ -140,13 +142,13 @@ def test_everything_is_caught_up_with_as_it_would_have_been_captured_live(tmp_pa
             await sleep(WAIT)
         question = town.say("alice", "How do I move the spool to another disk?")
         await sleep(2 * WAIT)
-        answer = town.say("mira", "@alice stop the relay, copy the folder and set spool.path.")
+        town.say("mira", f"@alice {STEPS}")
         await sleep(2 * WAIT)
         town.say("alice", "that worked, thank you")
         await sleep(120 * WAIT)
         async with town.life():
             await sleep(8 * WAIT)
-            assert town.filed() == [[question.text, answer.text, "that worked, thank you"]]
+            assert town.filed() == [[question.text, STEPS, "that worked, thank you"]]
             assert town.model.calls["classify"] == 1
 
     # Under three of ten schedules the pair, old by then, is filed before its last words are archived: one call more.
