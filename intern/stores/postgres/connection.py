@@ -16,6 +16,7 @@ from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
 
 from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.text.patterns import regex
 from intern.stores.database import PROCESS, SCHEMA_VERSION
 from intern.stores.postgres.dialect import tables
 from intern.stores.postgres.leases import TABLES
@@ -115,9 +116,10 @@ def quoted(text: str) -> str:
 
 
 def connected(url: str) -> Connection:
-    """Connect. Raises OperationalError."""
+    """Connect. Raises OperationalError, and KnowledgeError where a pooler changes the session between statements."""
     db = Connection.connect(url, autocommit=True, application_name=PROCESS, **_NETWORK)
     try:
+        _check_session(db, url)
         db.adapters.register_dumper(str, _TextDumper)
         db.adapters.register_loader("text", _TextLoader)
         db.adapters.register_dumper(int, Int8Dumper)
@@ -133,6 +135,31 @@ def connected(url: str) -> Connection:
         db.close()
         raise
     return db
+
+
+_ROUNDS = 8  # other clients of a pooler may take a server's connection between two statements of ours
+
+
+def _check_session(db: Connection, url: str) -> None:
+    """Raise KnowledgeError where a pooler lends a server's connection for less than a session.
+
+    Locks and settings would stay behind on it then, for other clients. A pooler answers with a process number of its
+    own. Each of two connections asks twice in a row: a pooler takes the one that was used last, or the one least used.
+    """
+    if _server_process(db) == db.info.backend_pid:
+        return
+    with psycopg.connect(url, autocommit=True, **_NETWORK) as other:
+        asked = [(each, _server_process(each)) for each in (db, db, other, other) * _ROUNDS]
+    if len({*asked}) > len({db, other}) or len({pid for _, pid in asked}) < len({db, other}):
+        raise KnowledgeError(
+            f"{place(url)} is a pooler that changes the connection between statements, such as PgBouncer with"
+            " pool_mode = transaction; set pool_mode = session, or let data.url name the server itself"
+        )
+
+
+def _server_process(db: psycopg.Connection[tuple[Any, ...]]) -> int:
+    # A prepared statement would stay behind.
+    return int(db.execute("select pg_backend_pid()", prepare=False).fetchall()[0][0])
 
 
 def opened(url: str, schema: str | None = None) -> Connection:
@@ -247,6 +274,10 @@ def place(url: str) -> str:
     return f"PostgreSQL at {host}:{parts.get('port') or 5432}/{parts.get('dbname') or parts.get('user') or ''}"
 
 
+# A server that refuses a connection sends words, and psycopg gives no code.
+_NOT_READY = regex(r"starting up|shutting down|in recovery mode|not accepting|not yet accepting")
+
+
 def explained(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
     """Return the error that says what to do. An error that only wrong SQL can cause is a bug and stays as it is."""
     match error:
@@ -277,10 +308,9 @@ def explained(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
         ):
             return KnowledgeError(f"{where} failed ({_first_line(error)}); read the server's log")
         case psycopg.OperationalError() if (said := _first_line(error).partition("FATAL:"))[1]:
-            return KnowledgeError(
-                f"{where} refuses the connection ({said[2].strip()}); check user, password and database in data.url, "
-                "and the server's log"
-            )
+            check = "check user, password and database in data.url, and the server's log"
+            todo = "wait until it takes connections, then try again" if _NOT_READY.search(said[2]) else check
+            return KnowledgeError(f"{where} refuses the connection ({said[2].strip()}); {todo}")
         case psycopg.OperationalError():
             return KnowledgeError(
                 f"{where} cannot be reached ({_first_line(error)}); check that the server runs, the address and the "
