@@ -108,7 +108,7 @@ class Qdrant(VectorEngine):
 
 
 def _filter(conditions: Conditions) -> dict[str, list[Any]]:
-    match = {"is": "value", "not": "value", "in": "any"}
+    match = {"is": "value", "not": "value", "in": "any", "holds": "value"}
     bound = {"from": "gte", "before": "lt"}
     found: dict[str, list[Any]] = {"must": [], "must_not": []}
     for field, how, value in conditions:
