@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -157,6 +158,31 @@ class Server(Schemas):
         rest = postmaster.children(recursive=True)
         postmaster.kill()
         psutil.wait_procs([postmaster, *rest], timeout=10)
+
+    def take_away(self, how: str) -> Callable[[], object]:
+        """Kill, stop or pause the server; return what brings it back."""
+        import psutil  # noqa: PLC0415 comes with the wheel
+
+        if how == "killed":
+            self.kill()
+            return self.start
+        [pid, *_] = (self.running.pgdata / "postmaster.pid").read_text().split()
+        postmaster = psutil.Process(int(pid))
+        if how == "stopped":
+            postmaster.send_signal(signal.SIGINT)
+            psutil.wait_procs([postmaster], timeout=10)
+            return self.start
+        paused = [postmaster, *postmaster.children(recursive=True)]
+        for each in paused:
+            with suppress(psutil.NoSuchProcess):
+                each.suspend()
+
+        def go_on() -> None:
+            for each in paused:
+                with suppress(psutil.NoSuchProcess):
+                    each.resume()
+
+        return go_on
 
     def start(self) -> None:
         """Start the server again at the same address."""

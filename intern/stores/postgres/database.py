@@ -244,7 +244,8 @@ class Database(database.Database):
         away = explained(self.place, error)
         if self._stop is None or self._stop.is_set() or self._closing.is_set():
             raise away from error
-        _log.warning("database_away", seconds=round(waited), reason=str(away))
+        if waited <= self.patience + _LONG_PAUSE_SECONDS:
+            _log.warning("database_away", seconds=round(waited), reason=str(away))
         return _LONG_PAUSE_SECONDS
 
     def _take(self) -> None:
