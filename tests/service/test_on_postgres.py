@@ -60,7 +60,7 @@ def settings(postgres: Server, schema: str, tmp_path: Path) -> Settings:
 
 
 def on_server(postgres: Server, schema: str, folder: Path) -> Settings:
-    batches = {"message_batch_wait_seconds": 0}
+    batches: dict[str, object] = {"message_batch_wait_seconds": 0}
     return settings_in(folder, data={"dir": str(folder), "url": postgres.url(schema)}, discord=batches)
 
 

@@ -21,9 +21,8 @@ import psycopg
 
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.stores.database import SCHEMA_VERSION, Transaction
-from intern.stores.postgres.connection import explained, with_zero, without_zero
+from intern.stores.postgres.connection import PostgresTransaction, explained, with_zero, without_zero
 from intern.stores.postgres.database import Database
-from intern.stores.postgres.transaction import PostgresTransaction
 from intern.stores.sqlite.store import as_json
 from tests.contracts.database import INSERT, SHARED, Gate
 from tests.engines import ROLE, Opening, Server, serving

@@ -26,8 +26,11 @@ from intern.stores.postgres.connection import (
     CONFLICTS,
     HOLDING,
     MAKING,
+    AwayError,
     Connection,
     Examined,
+    NoLeaseError,
+    PostgresTransaction,
     connected,
     examined,
     explained,
@@ -38,7 +41,6 @@ from intern.stores.postgres.connection import (
     sql,
 )
 from intern.stores.postgres.leases import HELD, HOLDER, Lease
-from intern.stores.postgres.transaction import NoLeaseError, PostgresTransaction
 from intern.stores.sqlite.database import empty
 
 T = TypeVar("T")
@@ -152,8 +154,8 @@ class Database(database.Database):
         while True:
             try:
                 return self._look(work, steady=steady)
-            except _AwayError as away:
-                time.sleep(self._pause(began, away.error))
+            except AwayError as away:
+                time.sleep(self._pause(began, away))
 
     def _look(self, work: Callable[[Transaction], T], *, steady: bool) -> T:
         with self._looks:
@@ -189,8 +191,8 @@ class Database(database.Database):
                 raise RuntimeError(f"{self.place} is closed")
             try:
                 return await to_thread.run_sync(call, limiter=limiter)
-            except _AwayError as away:
-                pause = self._pause(began, away.error)
+            except AwayError as away:
+                pause = self._pause(began, away)
             await anyio.sleep(pause)
 
     # From here on: worker threads.
@@ -201,7 +203,7 @@ class Database(database.Database):
         while True:
             try:
                 return self._with_connection(call, writes=writes)
-            except _AwayError:
+            except AwayError:
                 raise
             except _LostError as lost:
                 error: psycopg.Error = lost.error
@@ -218,7 +220,7 @@ class Database(database.Database):
         if held is not None:
             connection = self._taken(held.pid) if held.connection.closed else held.connection
         else:
-            connection = self._idle_connection() or self._connected()
+            connection = self._idle_connection() or connected(self._url)
         try:
             return call(connection)
         except psycopg.Error as error:
@@ -229,12 +231,6 @@ class Database(database.Database):
         finally:
             if held is None:
                 self._release(connection)
-
-    def _connected(self) -> Connection:
-        try:
-            return connected(self._url)
-        except psycopg.OperationalError as error:
-            raise _AwayError(error) from error
 
     def _pause(self, began: float, error: psycopg.Error) -> float:
         """Return in how many seconds to try again to connect. Raises KnowledgeError where it has waited enough."""
@@ -260,7 +256,7 @@ class Database(database.Database):
         So nothing is written once another process holds it: raises FolderBusyError then. `lost`: the server's process
         for our own connection before.
         """
-        db = self._connected()
+        db = connected(self._url)
         try:
             db.check_writable()
             name = "another process"
@@ -330,19 +326,17 @@ class Database(database.Database):
         After a crash its yes is not believed: the server gives the numbers of lost transactions away again.
         """
         began, status = time.monotonic(), "in progress"
-        with suppress(KnowledgeError):  # which says that it has waited enough
+        # It has waited enough; or the server never knew the number, and may be another one.
+        with suppress(KnowledgeError, psycopg.DataError):
             while status == "in progress":
-                error: psycopg.Error = psycopg.OperationalError("it did not end the transaction")
                 try:
                     with connected(self._url) as db:  # None for what the server has forgotten
                         status = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchall()[0][0]
+                        if status == "in progress":
+                            raise psycopg.OperationalError("its transaction goes on")  # noqa: TRY301 tried again below
                         if status == "committed" and db.recovered != recovered:
                             status = "unknown"
-                except psycopg.DataError:  # it never knew the number: it may be another server
-                    status = "unknown"
-                except psycopg.OperationalError as lost:
-                    error = lost
-                if status == "in progress":
+                except psycopg.OperationalError as error:
                     time.sleep(self._pause(began, error))
         if status in {"committed", "aborted"}:
             return bool(status == "committed")
@@ -413,10 +407,6 @@ class _LostError(Exception):
     def __init__(self, error: psycopg.Error) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-class _AwayError(_LostError):
-    """No connection can be had, and nothing was done."""
 
 
 def _looked(db: Connection, work: Callable[[Transaction], T], community: str, *, steady: bool) -> T:

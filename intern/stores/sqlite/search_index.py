@@ -236,9 +236,8 @@ class SqliteSearchStore(Documents):
             where, values = _conditions(wanted)
             among = proposed
             if among is None and wanted.keyword is not None:
-                among = msgspec.convert(
-                    db.texts(f"select rid from search_documents where {where}", values), list[int], strict=False
-                )
+                rids = db.rows(f"select rid from search_documents where {where}", values)
+                among = [cast("int", rid) for (rid,) in rids]
             alike = vectors.like(db, asked, wanted, limit, also, among=among)
             statement = f"select rid, id, source_id, 0.0, {_WRITTEN} from search_documents where rid {IN} and {where}"
             rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
