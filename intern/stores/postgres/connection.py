@@ -41,7 +41,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class AwayError(psycopg.OperationalError):
-    """No connection can be had."""
+    """The server accepts no connection now."""
 
 
 _SETTINGS = """

@@ -77,7 +77,7 @@ class Database(database.Database):
 
     patience = 10.0
     """Seconds for a server that restarts, until it takes connections again, and knows what was committed. A bot at work
-    waits on, for what it gave up nobody would do again."""
+    waits on: work that it gave up would wait for the next start."""
 
     def __init__(self, url: str, first: Connection | None = None) -> None:
         super().__init__(place(url))
