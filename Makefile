@@ -64,7 +64,7 @@ test-model: .venv/installed-model ## the model client against a real server; INT
 	$(BIN)/python -m tests.model.weights
 	INTERN_TEST_STEPS=$(STEPS) $(BIN)/pytest -m model tests/model
 
-soak: .venv/installed-dev ## the process at 20 messages a second, with faults and SIGKILL, for SOAK_MINUTES (10); SOAK_KILLS=0: does it leak (100 minutes)?
+soak: .venv/installed-dev ## the process at 20 messages a second, with faults and SIGKILL, for SOAK_MINUTES (10); SOAK_DATABASE=postgres: on a server that goes away; SOAK_KILLS=0: does it leak (100 minutes)?
 	nice $(BIN)/python -m tests.soak
 
 soak-hosting: .venv/installed-dev ## three processes with 12 shards and 200 communities, for HOSTING_MINUTES (30)

@@ -190,6 +190,8 @@ class Parts:
     """Counts the jobs that are not done yet."""
     jobs_came: Wakeup | None = None
     """Has the job worker look for jobs; None where it looks by itself."""
+    wait_for_database: Callable[[Event], object] = lambda _: None
+    """Lets work wait for a database that is away, until the event is set."""
     fill: Fill = field(default_factory=Fill)
 
 
@@ -202,6 +204,7 @@ async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> Non
     batches are flushed, and followers read to the end.
     """
     ends = _opened(parts.fill)
+    parts.wait_for_database(stop)
 
     async def listener(*streams: object) -> None:
         await parts.actors["listener"](*streams)

@@ -375,6 +375,7 @@ async def _around(room: _Room) -> _Around:
         keep_checkpoints=keep,
         count_jobs=stores.jobs.count_open,
         jobs_came=jobs_came,
+        wait_for_database=db.wait_until,
     )
     return parts, posted, answers, poster.waiting, calibration, partial(_replayed, room, answerer)
 

@@ -439,4 +439,4 @@ def _worth(found: Found, asked: frozenset[str], now: datetime) -> float:
 
 def _keywords(found: Found) -> Sequence[str]:
     said = found.document.meta.get("keywords")
-    return [keyword.strip() for keyword in said.split(",")] if isinstance(said, str) else ()
+    return said if isinstance(said, tuple) else ()

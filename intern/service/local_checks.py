@@ -104,7 +104,7 @@ def _languages(settings: Settings) -> Iterator[Finding]:
 
 def folder_findings(settings: Settings) -> list[Finding]:
     """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
-    return [
+    found = [
         *_writable(settings.paths),
         *_stored(settings),
         *_left_out(settings),
@@ -112,6 +112,8 @@ def folder_findings(settings: Settings) -> list[Finding]:
         *_texts(settings),
         *_scan_paths(settings),
     ]
+    # A database that is away fails several looks.
+    return [each for n, each in enumerate(found) if not each.do or each.do not in (before.do for before in found[:n])]
 
 
 def _writable(paths: Paths) -> Iterator[Finding]:

@@ -215,9 +215,10 @@ async def _documents(
         _log.debug("source_searchable_by_description", source_id=source_id, reason=str(error))
         covered, stamp = Covered("", ()), stamp + _UNREAD
     path = source_id.partition(":")[2]
-    mtime = source.mtime_ns / 1e9 if isinstance(source, CachedFile) else None
+    is_topic = source_id.startswith("team:")
+    mtime = source.mtime_ns / 1e9 if isinstance(source, CachedFile) and not is_topic else None
     at = covered.at or (source.last_indexed_at if mtime is None else datetime.fromtimestamp(mtime, UTC))
-    kind: SourceType = "topic" if source_id.startswith("team:") else "page" if mtime is None else "document"
+    kind: SourceType = "topic" if is_topic else "page" if mtime is None else "document"
 
     def document(n: int, title: str, text: str) -> SearchDocument:
         return SearchDocument(
@@ -234,6 +235,7 @@ async def _documents(
                 "summary": source.summary_text,
                 "title": covered.title,
                 "indexed_mtime": mtime,
+                "version": source.mtime_ns if isinstance(source, CachedFile) and is_topic else None,
                 "indexed_at": source.last_indexed_at.isoformat(),
             },
             stamp=stamp,

@@ -77,8 +77,8 @@ def due(questions: Iterable[Question], max_items: int) -> tuple[Question, ...]:
 
 
 def is_stale(document: SearchDocument, mtime: float) -> bool:
-    """Return whether the file was written to since."""
-    return document.meta.get("indexed_mtime") != mtime
+    """Return whether the file was written to since; `mtime` is the version of a topic."""
+    return document.meta.get("version" if document.type == "topic" else "indexed_mtime") != mtime
 
 
 def _why(file: scanning.FoundFile, known: SearchDocument | None) -> Why | None:

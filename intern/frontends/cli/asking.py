@@ -83,6 +83,7 @@ _UP_TO_1000 = click.IntRange(1, 1000)
     type=click.Choice([*get_args(SourceType), *get_args(FileType), *get_args(FactCategory)]),
     help="Of a source of answers, of a discovered file, or a fact's category.",
 )
+@click.option("--keyword", metavar="WORD", help="Only lessons with this keyword.")
 @click.option("--status", type=click.Choice(get_args(SearchStatus)))
 @click.option("--guild", "guild_id", metavar="ID", help="Only from this server.")
 @click.option("--after", type=UtcTime(), help="Written at or after this time (UTC).")

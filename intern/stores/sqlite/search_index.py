@@ -233,8 +233,12 @@ class SqliteSearchStore(Documents):
 
         def work(db: Transaction) -> tuple[Scored, ...]:
             vectors, asked = self._asked(model, vector)
-            alike = vectors.like(db, asked, wanted, limit, also, among=proposed)
             where, values = _conditions(wanted)
+            among = proposed
+            if among is None and wanted.keyword is not None:
+                rids = db.rows(f"select rid from search_documents where {where}", values)
+                among = [cast("int", rid) for (rid,) in rids]
+            alike = vectors.like(db, asked, wanted, limit, also, among=among)
             statement = f"select rid, id, source_id, 0.0, {_WRITTEN} from search_documents where rid {IN} and {where}"
             rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
             of = {cast("int", rid): _scored(row) for rid, *row in rows}
@@ -475,6 +479,7 @@ def _conditions(wanted: SearchFilter) -> tuple[str, tuple[Value, ...]]:
         (f"kind {IN}", as_json(wanted.kinds) if wanted.kinds else None),
         ("part = ?", wanted.part),
         ("type = ?", wanted.type),
+        ("exists (select 1 from json_each(meta, '$.keywords') where value = ?)", wanted.keyword),
         ("status = ?", wanted.status),
         ("visibility = ?", wanted.visibility),
         ("guild_id = ?", wanted.guild_id),
