@@ -162,7 +162,7 @@ def grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) ->
     )
 
 
-_ENDS = regex(r"(?<=[.!?:。！？])\s+|\n+")
+_ENDS = regex(r"(?<=[.!?。！？])\s+|\n+")
 _ASKS = regex(
     r"(?is)(?!.*`)(?:\W*(?:(?:hello|please)\W+)*(?:(?:can|could|would) you|what|which|who|how|why|write|compose|explain"
     r"|describe|suggest|recommend|provide|tell|give|help|break|execute)\b.*|.*[?？]\W*)"

@@ -222,6 +222,7 @@ def test_an_answer_that_says_nothing_of_the_passages_beyond_the_question_is_none
         ("Welcher Port ist das, und wie stelle ich den um?", "Das ist 7480; das geht mit `listen`."),
         ("is it 7480 or 7481?", "It listens on 7480, unless `listen` is set."),
         ("which relay listen option is that?", "`listen`: the port of the relay."),
+        ("can it be told?", "- `listen`: the port of the relay\n- relay status: how the relay listens, what is set"),
     ],
 )
 def test_an_answer_that_tells_what_the_passages_say_is_one(question: str, answer: str) -> None:

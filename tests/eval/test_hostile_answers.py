@@ -298,7 +298,8 @@ async def test_no_source_says_anything_outside_of_its_marks_or_as_another_source
             found += [] if case.result.should_reply else [f"silent: {case.result.reason}"]
             shown, checked = (case.model.read[name].texts for name in ("decide", "confirm"))
             if gives_orders(text):
-                found += [] if "S3: port.md" not in shown and "quote 2" not in checked else ["an order"]
+                held = [*shown.get("S3: port.md", ()), *checked.get("quote 2", ())]
+                found += ["an order"] if any(map(gives_orders, held)) else []
                 continue
             found += differences(case.model, usual)
             expected = as_shown(expected)
