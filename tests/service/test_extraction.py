@@ -234,6 +234,33 @@ async def test_what_is_filed_becomes_nuggets_and_facts_and_is_found(tmp_path: Pa
         assert sorted(await shop.found("quokka wombats")) == ["fact", "nugget"]
 
 
+# Finding B7: archives of other programs, as the specification shows them.
+@pytest.mark.parametrize("ids", ["msg_123, msg_124, msg_125", "msg_123", ""])
+async def test_a_conversation_whose_messages_are_not_its_turns_is_read_and_goes_with_any_of_its_messages(
+    tmp_path: Path, ids: str
+) -> None:
+    shop = Shop(tmp_path)
+    sample = (
+        "--- QA ---\nid: qa_20260201_031056.228000\ntimestamp: 2026-02-01T03:10:56.228000Z\n"
+        f"conversation_id: thread_1458745245675032709\nmessage_ids: {ids}\n"
+        "User: How do I start a quokka node?\nTeam: Run the Docker container.\n\n"
+    )
+    shop.settings.paths.raw.mkdir(parents=True)
+    (shop.settings.paths.raw / "2026-W05.txt").write_text(sample)
+    async with shop.open() as work:
+        [pair] = await work.learning.after(None)
+        assert await work.extraction.take_up() == {"unknown": 1}
+        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        assert await work.extraction.take_up() == {"extracted": 1}
+        [made] = await work.extraction.nuggets.all()
+        assert made.source_message_ids == pair.message_ids
+        assert sorted(await shop.found("quokka docker")) == ["fact", "nugget"]
+        if pair.message_ids:
+            await work.learning.withdraw(pair.message_ids[-1:])
+            await work.extraction.catch_up()
+            assert (await shop.nuggets(), await shop.facts()) == ([], [])
+
+
 async def test_nothing_that_was_read_is_read_again_after_a_restart_or_repeated_decisions(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     async with shop.open():
