@@ -304,7 +304,6 @@ async def _around(room: _Room) -> _Around:
         "classifier": Classifier(
             archive=learning.after,
             after=stores.archived_until(),
-            settles_in=learning.settles_in,
             again=learning.due,
             choose=learning.choose_topic,
             attempts=attempts,
@@ -424,6 +423,8 @@ def _note(questions: Questions, request: AnswerRequest, reason: str, debug: Mapp
     if reason == NOT_ASKED and (not request.called or is_chatter("\n".join(each.text for each in messages))):
         return
     tokens, cost = (sum(step.get(name, 0) for step in steps) for name in ("tokens", "cost"))
+    # What its author waits, also for the pause that shows that the question is complete.
+    seconds = max(seconds, (questions.clock.now() - messages[-1].at).total_seconds())
     questions.add(messages, reason, request.channel, seconds=seconds, tokens=tokens, cost=cost)
 
 
