@@ -230,7 +230,9 @@ async def _around(room: _Room) -> _Around:
     pending, attempts, indexing = stores.pending, stores.attempts, writer.indexing
     extraction, answered = writer.extraction, writer.extraction.answered
     await answered.open(ThreadReader(chat, audience.admits_id))
-    late = MessageChanges(archive, admits=audience.admits_id, pending=pending, answered=answered.threads)
+    late = MessageChanges(
+        archive, admits=audience.admits_id, pending=pending, answered=answered.threads, done_with=ledger.done_with
+    )
     library = library_of(
         settings, archive, knowledge, search=stores.search, embedder=embedder, clock=clock, sources=stores.sources
     )
