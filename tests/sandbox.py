@@ -26,6 +26,7 @@ from intern.core.flow import (
 )
 from intern.core.ids import ChannelId, GuildId, MessageId, position_of
 from intern.core.messages import Author, Channel, ChatMessage
+from intern.core.text.words import add_title
 from intern.platforms import memory
 from intern.platforms.memory import Call
 
@@ -68,7 +69,7 @@ class Sandbox(memory.Sandbox):
         forum = next((place.id for place in self._channels.values() if place.name == "forum"), None)
         message_id = MessageId(self._next_id())
         post = self._add(ChannelId(message_id), "post", title, forum or self.add_channel("forum"))
-        return self.say(author, text, channel_id=post, message_id=message_id)
+        return self.say(author, add_title(text, title), channel_id=post, message_id=message_id)
 
     def open_private_thread(self, channel_id: ChannelId, name: str) -> ChannelId:
         """Open a thread on no message, for invited members; the bot is one."""

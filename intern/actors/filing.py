@@ -47,8 +47,6 @@ class Classifier:
     events: Events
     again: loops.DueLog[CapturedPair] | None = None
     """Older pairs that are due in between: approved, or parked a while ago."""
-    settles_in: Callable[[CapturedPair], float] = lambda _: 0.0
-    """In how many seconds a pair may be filed, for its conversation may go on; all behind it wait, too."""
     backoff: loops.Backoff = loops.exponential_backoff
 
     async def run(self, wakeups: Receiver[Archived], filings: Sender[Filing]) -> None:
@@ -59,7 +57,6 @@ class Classifier:
             after=self.after,
             position_of=lambda pair: pair.qa_id,
             again=loops.patient(self.again, "retries_delayed") if self.again else None,
-            settles_in=self.settles_in,
         )
         async with wakeups, filings, aclosing(followed) as pairs:
             given_up = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -13,7 +14,7 @@ from intern.chat.options import ContextBounds, ConversationOptions
 from intern.chat.platform import PAGE, History
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest
-from intern.core.ids import ConversationId, MessageId, reply_conversation, thread_conversation
+from intern.core.ids import ConversationId, MessageId, position_of, reply_conversation, thread_conversation
 from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext, Role
 from intern.core.records import Capture, Turn
 from intern.core.text.patterns import regex
@@ -115,7 +116,7 @@ def capture_request(batch: Batch, of: ConversationId | None, messages: Sequence[
     )
 
 
-_LEADING_MENTION = regex(r"\A\s*<@[!&]?\d+>[\s,:]*")
+_LEADING_MENTION = regex(r"^\s*<@[!&]?\d+>[\s,:]*", re.MULTILINE)  # a title may stand above it
 
 
 def answer_request(
@@ -141,16 +142,15 @@ def answer_request(
 def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOptions) -> AnswerRequest:
     """One question out of two of the same asker in the same place: the older one's messages first, then the newer's.
 
-    It hangs on the newer one's last message. Of a message that is in both, the newer version counts.
+    It hangs on the last message. Of a message that is in both, the newer version counts.
     """
-    again = {message.id for message in newer.batch.messages}
-    messages = (*(m for m in older.batch.messages if m.id not in again), *newer.batch.messages)
+    messages = in_order(older.batch.messages, newer.batch.messages)
     said = {m.id: m for m in (*older.conversation.messages, *newer.conversation.messages)}
     asked = [m.id for m in messages]
     context = sorted((m for key, m in said.items() if key not in asked), key=lambda m: m.at or _LONG_AGO)
     question = [said[key] for key in asked if key in said]
     return structs.replace(
-        newer,
+        max(newer, older, key=lambda request: position_of(request.batch.last.id)),
         batch=structs.replace(newer.batch, messages=messages),
         conversation=_bounded(context, question, options),
         addressed=older.addressed or newer.addressed,
@@ -213,7 +213,7 @@ def _counts(message: ChatMessage) -> bool:
 def _said(message: ChatMessage) -> Message:
     text = message.text  # what is attached goes beside it
     if message.mentions_bot:
-        text = _LEADING_MENTION.sub("", text)  # the address on the letter is not part of it
+        text = _LEADING_MENTION.sub("", text, 1)  # the address on the letter is not part of it
     role: Role = "assistant" if message.author.is_self else "user"
     return Message(
         role=role, text=text, at=message.at, author_id=message.author.id, attachments=message.attachments, id=message.id

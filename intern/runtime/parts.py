@@ -230,7 +230,9 @@ async def _around(room: _Room) -> _Around:
     pending, attempts, indexing = stores.pending, stores.attempts, writer.indexing
     extraction, answered = writer.extraction, writer.extraction.answered
     await answered.open(ThreadReader(chat, audience.admits_id))
-    late = MessageChanges(archive, admits=audience.admits_id, pending=pending, answered=answered.threads)
+    late = MessageChanges(
+        archive, admits=audience.admits_id, pending=pending, answered=answered.threads, done_with=ledger.done_with
+    )
     library = library_of(
         settings, archive, knowledge, search=stores.search, embedder=embedder, clock=clock, sources=stores.sources
     )
@@ -304,7 +306,6 @@ async def _around(room: _Room) -> _Around:
         "classifier": Classifier(
             archive=learning.after,
             after=stores.archived_until(),
-            settles_in=learning.settles_in,
             again=learning.due,
             choose=learning.choose_topic,
             attempts=attempts,
@@ -425,6 +426,8 @@ def _note(questions: Questions, request: AnswerRequest, reason: str, debug: Mapp
     if reason == NOT_ASKED and (not request.called or is_chatter("\n".join(each.text for each in messages))):
         return
     tokens, cost = (sum(step.get(name, 0) for step in steps) for name in ("tokens", "cost"))
+    # What its author waits, also for the pause that shows that the question is complete.
+    seconds = max(seconds, (questions.clock.now() - messages[-1].at).total_seconds())
     questions.add(messages, reason, request.channel, seconds=seconds, tokens=tokens, cost=cost)
 
 

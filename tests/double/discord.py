@@ -260,6 +260,10 @@ class DiscordDouble:
         self.acts.change_channel(thread, {"archived": True, "locked": locked})
         await self.gateway.flushed()
 
+    async def rename(self, thread: Channel, name: str) -> None:
+        self.acts.change_channel(thread, {"name": name})
+        await self.gateway.flushed()
+
     async def make_private(self, channel: Channel, *, private: bool = True) -> None:
         """Hide a channel from everyone but the bot, or show it again."""
         overwrites = self.world.hiding_overwrites(channel.guild_id) if private else []

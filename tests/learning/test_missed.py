@@ -132,6 +132,18 @@ async def test_an_edit_that_was_captured_is_no_news_and_a_later_one_is(down: Dow
     assert down.edited == ["So, without it."]
 
 
+# Finding B1.
+async def test_a_post_or_thread_that_was_renamed_is_told_as_edited(down: Down) -> None:
+    asked = down.say("ann", "How?")
+    thread = down.discord.open_thread(down.discord.general, asked.id, "Error 4711")
+    opening = down.discord.open_post("ann", "Error 4712", "And this?")
+    for question, place in ((asked, thread), (opening, ChannelId(opening.id))):
+        answer = down.say("tess", "So.", place)
+        down.capture(replace(question, text=f"Old\n{question.text}"), answer, channel_id=place)
+    await down.look()
+    assert sorted(down.edited) == ["Error 4712\nAnd this?", "How?"]
+
+
 async def test_what_is_withdrawn_already_is_not_looked_at(down: Down) -> None:
     _, answer = down.answered()
     down.discord.delete(down.discord.general, answer.id)

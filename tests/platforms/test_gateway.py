@@ -273,6 +273,66 @@ async def test_threads_and_posts_are_known_without_asking() -> None:
                 assert discord.requests_to("GET", "/channels/*") == []
 
 
+TITLE, ASKED = "Error 4711 in the tenant", "What am I doing wrong?"
+
+
+# Finding B1.
+@pytest.mark.parametrize("kind", ["post", "hanging", "bare"])
+async def test_a_first_message_begins_with_the_title_and_a_new_one_is_an_edit(kind: str) -> None:
+    ears = Ears()
+    with fail_after(10):
+        async with DiscordDouble() as discord, listening(discord, ears) as bot:
+            if kind == "post":
+                thread = await discord.create_thread(TITLE, author=discord.alice, text=ASKED)
+                asked = discord.messages(thread)[0]
+            elif kind == "hanging":
+                asked = await discord.say(discord.alice, ASKED)
+                thread = await discord.create_thread(TITLE, author=discord.bob, message=asked)
+            else:
+                thread = await discord.create_thread(TITLE, author=discord.alice, channel=discord.help)
+                asked = await discord.say(discord.alice, ASKED, channel=thread)
+            await discord.say(discord.alice, "anybody?", channel=thread)
+            await ears.heard(2)
+            assert ears.texts[0] == (ASKED if kind == "hanging" else f"{TITLE}\n{ASKED}")
+            place, opening = ChannelId(asked.channel_id), MessageId(asked.id)
+            read = await bot.message(place, opening)
+            assert read is not None
+            assert read.text == f"{TITLE}\n{ASKED}"
+            await discord.edit(asked, "Why?")
+            await ears.heard(3)
+            assert ears.texts[2] == f"{TITLE}\nWhy?"
+
+            await discord.rename(thread, "Error 4712 in the tenant")
+            await ears.heard(4)
+            edited = ears.events[3]
+            assert isinstance(edited, MessageEdited)
+            assert (edited.message.id, edited.message.text) == (asked.id, "Error 4712 in the tenant\nWhy?")
+            await discord.rename(thread, "help")
+            await ears.heard(5)
+            assert ears.texts[4] == "Why?"
+
+
+# Finding B1.
+async def test_a_thread_that_the_bot_opened_gives_no_title_and_a_deleted_message_takes_its_title_along() -> None:
+    ears = Ears()
+    with fail_after(10):
+        async with DiscordDouble() as discord, listening(discord, ears) as bot:
+            asked = await discord.say(discord.alice, ASKED)
+            await bot.start_thread(ChannelId(discord.help.id), MessageId(asked.id), TITLE)
+            read = await bot.message(ChannelId(asked.channel_id), MessageId(asked.id))
+            assert read is not None
+            assert read.text == ASKED
+
+            post = await discord.create_thread(TITLE, author=discord.alice, text=ASKED)
+            await discord.say(discord.bob, "me too", channel=post)
+            await discord.delete(discord.messages(post)[0])
+            assert [each.text for each in await bot.before(ChannelId(post.id), None, limit=10)] == ["me too"]
+            await discord.rename(post, "Another")
+            await discord.say(discord.bob, "still there?", channel=post)
+            await ears.until(lambda: "still there?" in ears.texts)
+            assert not any(isinstance(event, MessageEdited) for event in ears.events)
+
+
 async def test_an_unreadable_payload_costs_itself_alone() -> None:
     ears = Ears()
     with fail_after(5):

@@ -114,20 +114,6 @@ async def test_no_model_is_asked_about_a_conversation_that_has_its_topic(tmp_pat
         assert await writer.learning.choose_topic(fuller) == Topic(name=SPOOL)
 
 
-async def test_a_conversation_is_filed_once_its_last_words_are_old_even_if_archived_just_now(tmp_path: Path) -> None:
-    clock = HandClock()
-    async with writer_in(settings_in(tmp_path), clock=clock) as writer:
-        imported, live = [
-            await writer.learning.keep(msgspec.structs.replace(samples.capture(n=n), answered_at=clock.now() - age))
-            for n, age in ((1, timedelta(days=1)), (2, timedelta(minutes=1)))
-        ]
-        assert imported
-        assert live
-        assert (writer.learning.settles_in(imported), writer.learning.settles_in(live)) == (0.0, 300.0)
-        clock.turn(minutes=5)
-        assert writer.learning.settles_in(live) == 0.0
-
-
 async def test_what_the_operator_wants_passed_over_is_not_filed(tmp_path: Path) -> None:
     async with writer_in(settings_in(tmp_path)) as writer:
         assert writer.stores.archived_until() is None

@@ -5,6 +5,7 @@ hikari hands on raw payloads, `events` reads them; only `Cache` and `Audience` k
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -13,17 +14,17 @@ import msgspec
 from anyio import move_on_after
 
 from intern.chat.platform import Deliver, Requested
-from intern.core.errors import ConfigError
-from intern.core.flow import GatewayEvent, GuildLeft
-from intern.core.ids import ChannelId, GuildId
+from intern.core.errors import ChatError, ConfigError
+from intern.core.flow import GatewayEvent, GuildLeft, MessageEdited
+from intern.core.ids import ChannelId, GuildId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage, Lookups
 from intern.core.tasks import open_task_group
 from intern.platforms.discord.audience import Audience, own_roles, session_of
 from intern.platforms.discord.commands import interaction_of
-from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, event_of
+from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, begins, event_of
 from intern.platforms.discord.options import NO_SERVERS, DiscordOptions, ShardChoice, more_shards
-from intern.platforms.discord.payloads import RawGuild, RawPlace, RawUser, fitted, readable
+from intern.platforms.discord.payloads import RawChannel, RawGuild, RawPlace, RawUser, fitted, readable
 from intern.platforms.discord.rest import HikariRest
 from intern.platforms.discord.servers import joined_of
 from intern.platforms.discord.sessions import Turn, no_turn
@@ -36,6 +37,7 @@ REACTIONS: Final = _Of.GUILD_MESSAGE_REACTIONS
 """Needs no permission of anybody's, but brings every reaction: asked for only where one can mean something."""
 
 
+_MOST_RENAMED: Final = 100  # threads whose first message is read again at once
 _CHANNELS_HOSTED: Final = 100_000  # that are remembered: more than 3,000 servers have
 
 
@@ -72,6 +74,7 @@ class HikariDiscord(HikariRest):
         self.noted_roles, self.recall_roles = self._cache.noted_roles, self._cache.recall_roles
         self._there: dict[GuildId, int] = {}  # the shard of each server that the bot is on
         self._deliver: Deliver | None = None
+        self._rereads: set[asyncio.Task[None]] = set()
         self._leased = leased
         self.shards = Shards(
             token=options.token.reveal().strip(),
@@ -177,7 +180,12 @@ class HikariDiscord(HikariRest):
             self._move(shard, server, name, fitted(payload, RawGuild))
         event = event_of(name, payload, self.servers.of(server), self._cache)
         if isinstance(event, ChannelsSeen | ChannelGone):
+            renamed = list(self._cache.renamed(event))
             self._cache.take(event)
+            for thread in renamed[: _MOST_RENAMED - len(self._rereads)]:
+                reread = asyncio.create_task(self._tell_renamed(thread))
+                self._rereads.add(reread)
+                reread.add_done_callback(self._rereads.discard)
         elif event is not None and (server is None or server in self._audience.sessions):
             # What comes before its server is history by the time that the server comes.
             self._hand_on(event)
@@ -185,6 +193,17 @@ class HikariDiscord(HikariRest):
             _log.info("discord_session_started", guild_id=started.guild_id, channels=len(started.channels))
             self._cache.begin_session(started.guild_id)
             self._hand_on(started)
+
+    async def _tell_renamed(self, thread: RawChannel) -> None:
+        """Tell the message that opens a thread as edited: its text begins with the title."""
+        before = position_of(thread.id).previous.id
+        try:
+            found = await self.after(thread.id, before, 1) or await self.after(thread.parent_id or thread.id, before, 1)
+        except ChatError as error:
+            _log.info("title_unread", channel_id=thread.id, reason=str(error))
+            return
+        if found and begins(found[0].id, thread.id):
+            self._hand_on(MessageEdited(message=found[0]))
 
     def _move(self, shard: int, server: GuildId, name: str, told: RawGuild) -> None:
         """Tell that the bot joined or left a server. An outage is neither."""

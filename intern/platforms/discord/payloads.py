@@ -56,6 +56,7 @@ class RawChannel(Struct, frozen=True):
     guild_id: GuildField | None = None
     parent_id: ChannelField | None = None
     name: str | None = None
+    owner_id: UserField | None = None
     last_message_id: MessageField | None = None
     """As of when this was written. In a forum it names the newest post."""
     thread_metadata: _Kept | None = None
@@ -239,6 +240,8 @@ class RawPlace(Struct, frozen=True):
     """A channel or thread, by its id."""
 
     id: ChannelField
+    name: str | None = None
+    owner_id: UserField | None = None
 
 
 class RawOwned(Struct, frozen=True):
