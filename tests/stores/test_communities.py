@@ -219,6 +219,7 @@ READS: dict[str, Read] = {
     "AnsweredThreads.holding": lambda db: chat.AnsweredThreads(db).holding([ASKED.id]),
     "AnsweredThreads.written_by": lambda db: chat.AnsweredThreads(db).written_by(MEMBER),
     "RoleStore.known": lambda db: chat.RoleStore(db, clock=CLOCK).known(),
+    "NameStore.team": lambda db: chat.NameStore(db).team(),
     "NameStore.of": lambda db: chat.NameStore(db).of([MEMBER]),
     "NameStore.in_text": lambda db: chat.NameStore(db).in_text("Thanks, Alice Liddell."),
     "CitedStore.sources": lambda db: outbox.CitedStore(db).sources(),
@@ -282,7 +283,7 @@ async def plant(db: Database, word: str) -> None:
     await threads.keep(THREAD, [chat.ThreadMessage(id=ASKED.id, author_id=MEMBER)])
     await chat.Greeted(db, clock=CLOCK).add(MEMBER)
     await chat.RoleStore(db, clock=CLOCK).keep([MemberRoles(GUILD, MEMBER, (RoleId(word),))])
-    await chat.NameStore(db).note([(MEMBER, ["Alice", f"{word} Liddell", "Liddell"])])
+    await chat.NameStore(db).note([(MEMBER, ["Alice", f"{word} Liddell", "Liddell"])], team=[MEMBER])
     await plant_posts(db, word)
     await traces.TraceStore(db, clock=CLOCK).keep([ASKED.id], CHANNEL, outcome="answer", reason=word)
     counts = traces.Counts(db, clock=CLOCK)
