@@ -308,7 +308,8 @@ def _captures(taught: Iterable[Said], books: Books) -> Iterator[str]:
             turns = [pair.turns[n] for n, own in enumerate(pair.message_ids) if own == MessageId(each.id)]
             # Whoever else is mentioned in it: a member, or a colleague.
             said = without_ids([Turn("Team", mask_secrets(each.text).text)], ())[0].text
-            if [turn.text.replace("a team member", "the member") for turn in turns] != [said]:
+            as_said = [(turn.speaker, turn.text.replace("a team member", "the member")) for turn in turns]
+            if as_said != [("Team", said)]:
                 yield f"the team's {each.id} is not archived once as {each.text!r}, but as {turns}"
     captures = Counter((pair.conversation_id, pair.message_ids, pair.turns) for pair in books.pairs)
     for (conversation, _, _), n in captures.items():
