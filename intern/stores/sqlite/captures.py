@@ -17,6 +17,7 @@ from intern.core.clock import Clock
 from intern.stores.archive import Archive
 from intern.stores.blocks import without_messages
 from intern.stores.database import Database, Row, Transaction, Value
+from intern.stores.sqlite.store import OURS
 
 T = TypeVar("T")
 
@@ -32,29 +33,27 @@ class StoredArchive(Archive):
 
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Return the number of blocks and of bytes of each week."""
-        rows = self._found(
-            "select week, count(*), sum(length(block)) from captures where community = :community group by week"
-        )
+        rows = self._found(f"select week, count(*), sum(length(block)) from captures {OURS} group by week")
         return {str(week): (int(str(size)), int(str(number))) for week, number, size in rows}
 
     def _week_files(self) -> list[str]:
-        weeks = "select distinct week from captures where community = :community order by week"
+        weeks = f"select distinct week from captures {OURS} order by week"
         return [str(week) for (week,) in self._found(weeks)]
 
     @contextmanager
     def _opened(self, week: str) -> Generator[BinaryIO]:
-        blocks = "select block from captures where community = :community and week = ? order by start"
+        blocks = f"select block from captures {OURS} and week = ? order by start"
         yield BytesIO(b"".join(map(_bytes, self._found(blocks, week))))
 
     def _block(self, week: str, start: int, length: int) -> bytes:
-        block = "select block from captures where community = :community and week = ? and start = ?"
+        block = f"select block from captures {OURS} and week = ? and start = ?"
         return b"".join(map(_bytes, self._found(block, week, start)))[:length]
 
     def _found(self, statement: str, *values: Value) -> list[Row]:
         return self._db.look(lambda db: db.rows(statement, values), steady=False)
 
     def _append(self, week: str, block: bytes) -> int:
-        end = "select max(start + length(block)) from captures where community = :community and week = ?"
+        end = f"select max(start + length(block)) from captures {OURS} and week = ?"
 
         def work(db: Transaction) -> int:
             start = db.number(end, (week,))
@@ -76,7 +75,7 @@ class StoredArchive(Archive):
         pieces = [piece.data for piece in without_messages(file, doomed) if piece.data]
 
         def work(db: Transaction) -> None:
-            db.run("delete from captures where community = :community and week = ?", (week,))
+            db.run(f"delete from captures {OURS} and week = ?", (week,))
             start = 0
             for data in pieces:
                 db.run(_ADD, (week, start, data))

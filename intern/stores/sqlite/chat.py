@@ -24,6 +24,7 @@ from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.store import (
     IN,
     NO_LIMIT,
+    OURS,
     Store,
     Table,
     bare_ids,
@@ -63,8 +64,8 @@ class StoredCheckpoints(Struct, frozen=True, kw_only=True):
 def stored_checkpoints(db: Transaction) -> StoredCheckpoints:
     """Return the stored checkpoints of a community as they are."""
     rows = db.rows(
-        "select guild_id, cast(until as text), null from attended where community = :community union all"
-        " select guild_id, cast(mark as text), channel_id from marks where community = :community"
+        f"select guild_id, cast(until as text), null from attended {OURS} union all"
+        f" select guild_id, cast(mark as text), channel_id from marks {OURS}"
     )
     attended, channels = dict[GuildId, MessageId](), dict[ChannelId, Checkpoint]()
     for guild_id, settled_to, channel_id in msgspec.convert(rows, list[tuple[GuildId, MessageId, ChannelId | None]]):
@@ -106,12 +107,12 @@ class CheckpointStore(Store):
             " where attended.until < excluded.until",
             until,
         )
-        db.run_each("delete from marks where community = :community and guild_id = ? and mark <= ?", until)
+        db.run_each(f"delete from marks {OURS} and guild_id = ? and mark <= ?", until)
 
 
 _NOW = moment(0)  # long due
-_LOOK_AT = "update answered_threads set look_at = ? where community = :community and thread_id = ?"
-_LET_GO = "update thread_messages set is_held = 0 where community = :community and thread_id = ?"
+_LOOK_AT = f"update answered_threads set look_at = ? {OURS} and thread_id = ?"
+_LET_GO = f"update thread_messages set is_held = 0 {OURS} and thread_id = ?"
 
 
 class ThreadMessage(Struct, frozen=True, kw_only=True):
@@ -138,9 +139,9 @@ class AnsweredThreads(Store):
 
     async def load(self) -> None:
         """Learn which threads were read before; until then, none was."""
-        read = "select distinct thread_id from thread_messages where community = :community"
+        read = f"select distinct thread_id from thread_messages {OURS}"
         self._read.update(map(ChannelId, await self.db.texts(read)))
-        statement = "select message_id, thread_id from thread_messages where community = :community and is_outside = 1"
+        statement = f"select message_id, thread_id from thread_messages {OURS} and is_outside = 1"
         outside = await self.db.rows(statement)
         self._outside.update(msgspec.convert(outside, list[tuple[MessageId, ChannelId]]))
 
@@ -191,7 +192,7 @@ class AnsweredThreads(Store):
     async def next(self) -> tuple[ChannelId, datetime] | None:
         """Return the thread to look at first, and when; None where no thread waits."""
         row = await self.db.row(
-            "select thread_id, look_at from answered_threads where community = :community and look_at is not null"
+            f"select thread_id, look_at from answered_threads {OURS} and look_at is not null"
             " order by look_at, rid limit 1"
         )
         return None if row is None else (ChannelId(str(row[0])), moment(msgspec.convert(row[1], int)))
@@ -225,22 +226,18 @@ class AnsweredThreads(Store):
     async def held(self, thread_id: ChannelId) -> tuple[MessageId, ...]:
         """Return the messages that a thread held when it was read last."""
         statement = (
-            "select message_id from thread_messages where community = :community and thread_id = ? and is_held = 1"
-            " order by message_id"
+            f"select message_id from thread_messages {OURS} and thread_id = ? and is_held = 1 order by message_id"
         )
         return tuple(map(MessageId, await self.db.texts(statement, (thread_id,))))
 
     async def holding(self, message_ids: Collection[MessageId]) -> tuple[ChannelId, ...]:
         """Return the threads that hold, or once held, one of these messages."""
-        statement = (
-            "select distinct thread_id from thread_messages"
-            f" where community = :community and message_id {IN} order by thread_id"
-        )
+        statement = f"select distinct thread_id from thread_messages {OURS} and message_id {IN} order by thread_id"
         return tuple(map(ChannelId, await self.db.texts(statement, (bare_ids(message_ids),))))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that were ever read with a thread."""
-        statement = "select message_id from thread_messages where community = :community and author_id = ?"
+        statement = f"select message_id from thread_messages {OURS} and author_id = ?"
         return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
@@ -255,7 +252,7 @@ class AnsweredThreads(Store):
     @writes
     def _forget(self, db: Transaction, threads: Iterable[ChannelId], message_ids: Collection[MessageId]) -> None:
         db.run_each(_LOOK_AT, [(millis(_NOW), each) for each in threads])
-        gone = f"delete from thread_messages where community = :community and message_id {IN}"
+        gone = f"delete from thread_messages {OURS} and message_id {IN}"
         db.run(gone, (bare_ids(message_ids),))
 
 
@@ -264,14 +261,14 @@ class Greeted(Store):
 
     async def add(self, user_id: UserId) -> bool:
         """Add a member; return whether they were not among these before."""
-        if await self.db.row("select 1 from greeted where community = :community and user_id = ?", (user_id,)):
+        if await self.db.row(f"select 1 from greeted {OURS} and user_id = ?", (user_id,)):
             return False  # a member who goes on writing costs no write
         added = "insert into greeted (community, user_id, at) values (:community, ?, ?) on conflict do nothing"
         return bool(await self.db.run(added, (user_id, self.now())))
 
     async def drop(self, user_id: UserId) -> None:
         """Take a member out: the notice was not sent after all."""
-        await self.db.run("delete from greeted where community = :community and user_id = ?", (user_id,))
+        await self.db.run(f"delete from greeted {OURS} and user_id = ?", (user_id,))
 
 
 BELIEVED = timedelta(days=1)
@@ -303,18 +300,18 @@ class RoleStore(Store):
         now = self.clock.now()
         fine = (millis(now), millis(now - _FINE))
         if sum(db.run(_KEEP, (each.guild_id, each.user_id, listed(each.roles), *fine)) for each in seen):
-            db.run("delete from member_roles where community = :community and seen_at < ?", (millis(now - BELIEVED),))
+            db.run(f"delete from member_roles {OURS} and seen_at < ?", (millis(now - BELIEVED),))
             keep_first(db, "member_roles", "guild_id, user_id", "seen_at desc", self.most)
 
     @reads
     def known(self, db: Transaction) -> tuple[MemberRoles, ...]:
         """Return the roles that are not too old, the last seen last."""
-        rest = "where community = :community and seen_at >= ? order by seen_at"
+        rest = f"{OURS} and seen_at >= ? order by seen_at"
         return _ROLES.all(db, rest, (millis(self.clock.now() - BELIEVED),))
 
     async def forget_author(self, user_id: UserId) -> None:
         """Forget a member's roles."""
-        await self.db.run("delete from member_roles where community = :community and user_id = ?", (user_id,))
+        await self.db.run(f"delete from member_roles {OURS} and user_id = ?", (user_id,))
 
 
 _MOST_OF_ONE = 10
@@ -322,12 +319,12 @@ _LONGEST = 100  # signs; Discord's names have 32
 
 _NOTE = "insert into member_names (community, author_id, name, look) values (:community, ?, ?, ?)"
 _PRUNE_ONE = (
-    "delete from member_names where community = :community and rid in (select rid from member_names"
-    " where community = :community and author_id = ? order by rid desc limit ? offset ?)"
+    f"delete from member_names {OURS} and rid in (select rid from member_names"
+    f" {OURS} and author_id = ? order by rid desc limit ? offset ?)"
 )
-_TEAM = f"update member_names set is_team = 1 where community = :community and author_id {IN}"
-_NO_TEAM = f"select 1 from member_names where community = :community and author_id {IN} and is_team = 0"
-_NAMES = "select author_id, name from member_names where community = :community and"
+_TEAM = f"update member_names set is_team = 1 {OURS} and author_id {IN}"
+_NO_TEAM = f"select 1 from member_names {OURS} and author_id {IN} and is_team = 0"
+_NAMES = f"select author_id, name from member_names {OURS} and"
 
 
 class NameStore(Store):
@@ -370,7 +367,7 @@ class NameStore(Store):
 
     async def forget_author(self, user_id: UserId) -> None:
         """Forget a member's names."""
-        await self.db.run("delete from member_names where community = :community and author_id = ?", (user_id,))
+        await self.db.run(f"delete from member_names {OURS} and author_id = ?", (user_id,))
 
     async def _select(self, condition: str, *values: str) -> tuple[tuple[UserId, str], ...]:
         rows = await self.db.rows(f"{_NAMES} {condition} order by rid desc", values)

@@ -21,21 +21,20 @@ from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchKind
 from intern.stores.database import Row, Transaction, Value
 from intern.stores.sqlite.knowledge import log_changes, next_position
-from intern.stores.sqlite.store import IN, Store, Table, as_json, carried, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, as_json, carried, listed, reads, writes
 
 DESCRIPTIONS = 1 << 40
 """Texts have a `rid` below this one, descriptions none: the engine leaves out a range, but weighs before it can ask."""
 
-NEWEST = "select position from communities where community = :community"
-ORIGIN = "select id from identities where community = :community"
+NEWEST = f"select position from communities {OURS}"
+ORIGIN = f"select id from identities {OURS}"
 
 DOCUMENTS = Table("documents", SearchDocument, json=("meta",))
 
 # In the order in which they were put: a part takes the number after its last one.
 _LAST = {
-    "text": f"select coalesce(max(rid), 0) from documents where community = :community and rid < {DESCRIPTIONS}",
-    "description": f"select coalesce(max(rid), {DESCRIPTIONS - 1}) from documents"
-    f" where community = :community and rid >= {DESCRIPTIONS}",
+    "text": f"select coalesce(max(rid), 0) from documents {OURS} and rid < {DESCRIPTIONS}",
+    "description": f"select coalesce(max(rid), {DESCRIPTIONS - 1}) from documents {OURS} and rid >= {DESCRIPTIONS}",
 }
 _PUT = {
     part: f"insert into documents (community, {DOCUMENTS.columns}, rid)"
@@ -43,31 +42,29 @@ _PUT = {
     f" on conflict (community, id) do update set {DOCUMENTS.replacing('id')}"
     for part, last in _LAST.items()
 }
-_THESE = f"select rid from documents where community = :community and id {IN}"
-_OF_SOURCES = f"select rid from documents where community = :community and source_id {IN}"
-_OTHERS = f"delete from documents where community = :community and source_id = ? and id not {IN} returning rid"
-_OF_OTHER_PART = "delete from documents where community = :community and id = ? and part <> ? returning rid"
+_THESE = f"select rid from documents {OURS} and id {IN}"
+_OF_SOURCES = f"select rid from documents {OURS} and source_id {IN}"
+_OTHERS = f"delete from documents {OURS} and source_id = ? and id not {IN} returning rid"
+_OF_OTHER_PART = f"delete from documents {OURS} and id = ? and part <> ? returning rid"
 _DROP_VECTOR_OF_OTHER_TEXT = (
-    "delete from document_vectors where community = :community and rid in (select rid from documents"
-    " where community = :community and id = ? and (title <> ? or text <> ?))"
+    f"delete from document_vectors {OURS} and rid in"
+    f" (select rid from documents {OURS} and id = ? and (title <> ? or text <> ?))"
 )
 _UNEMBEDDED = (
-    f"{DOCUMENTS.select} where community = :community and rid in (select rid from documents"
-    " where community = :community and rid not in (select rid from document_vectors"
-    " where community = :community and model = ?) order by rid limit ?) order by rid"
+    f"{DOCUMENTS.select} {OURS} and rid in (select rid from documents {OURS} and rid not in"
+    f" (select rid from document_vectors {OURS} and model = ?) order by rid limit ?) order by rid"
 )
 _EMBEDDED = (
     f"select rid, vector, {DOCUMENTS.columns} from documents join document_vectors using (community, rid)"
-    " where community = :community and model = ? and rid > ? order by rid limit 256"
+    f" {OURS} and model = ? and rid > ? order by rid limit 256"
 )
 _MISSING = (
-    "select (select count(*) from documents where community = :community)"
-    " - (select count(*) from document_vectors where community = :community and model = ?)"
+    f"select (select count(*) from documents {OURS}) - (select count(*) from document_vectors {OURS} and model = ?)"
 )
 # Nothing of a document that changed or went while its vector was made.
 _PUT_VECTOR = (
     "insert into document_vectors (community, rid, model, vector) select community, rid, ?, ? from documents"
-    " where community = :community and id = ? and title = ? and text = ?"
+    f" {OURS} and id = ? and title = ? and text = ?"
     " on conflict (community, rid) do update set model = excluded.model, vector = excluded.vector"
 )
 _UNIT_WITHIN = 0.01
@@ -108,16 +105,14 @@ class Documents(Store):
         def work(db: Transaction) -> None:
             if rids := db.texts(_OF_SOURCES, values):
                 log_changes(db, "document", rids)
-                db.run(f"delete from documents where community = :community and source_id {IN}", values)
+                db.run(f"delete from documents {OURS} and source_id {IN}", values)
 
         if source_ids:
             await self.db.write(work)
 
     async def stamps(self, kind: SearchKind) -> Mapping[SourceId, str]:
         """Return the stamp of each source of a kind."""
-        statement = (
-            "select source_id, max(stamp) from documents where community = :community and kind = ? group by source_id"
-        )
+        statement = f"select source_id, max(stamp) from documents {OURS} and kind = ? group by source_id"
         return dict(msgspec.convert(await self.db.rows(statement, (kind,)), list[tuple[SourceId, str]]))
 
     @reads
@@ -126,7 +121,7 @@ class Documents(Store):
     ) -> tuple[SearchDocument, ...]:
         """Return all documents of a kind, or those of some sources, by id."""
         only, values = ("", [kind]) if source_ids is None else (f" and source_id {IN}", [kind, listed(source_ids)])
-        return DOCUMENTS.all(db, f"where community = :community and kind = ?{only} order by id", values)
+        return DOCUMENTS.all(db, f"{OURS} and kind = ?{only} order by id", values)
 
     @reads
     def unembedded(self, db: Transaction, model: str, limit: int) -> tuple[SearchDocument, ...]:
@@ -162,12 +157,12 @@ class Documents(Store):
 
     async def guilds(self) -> frozenset[str]:
         """Return the servers that documents come from."""
-        statement = "select distinct guild_id from documents where community = :community and guild_id <> ''"
+        statement = f"select distinct guild_id from documents {OURS} and guild_id <> ''"
         return frozenset(await self.db.texts(statement))
 
     async def holds(self, kinds: Collection[SearchKind]) -> bool:
         """Whether there is any document of these kinds."""
-        statement = f"select 1 from documents where community = :community and kind {IN} limit 1"
+        statement = f"select 1 from documents {OURS} and kind {IN} limit 1"
         return bool(await self.db.number(statement, (as_json(kinds),)))
 
 

@@ -22,6 +22,7 @@ from intern.stores.sqlite.store import (
     BEGINS,
     IN,
     NO_LIMIT,
+    OURS,
     Store,
     Table,
     bare_ids,
@@ -47,47 +48,46 @@ class NuggetStore(Store):
     ) -> tuple[records.Nugget, ...]:
         """Return nuggets, newest first."""
         where, values = conditions(("status = ?", status))
-        rest = f"where community = :community and {where} order by timestamp desc, id limit ? offset ?"
+        rest = f"{OURS} and {where} order by timestamp desc, id limit ? offset ?"
         return _NUGGETS.all(db, rest, (*values, limit, offset))
 
     @reads
     def count(self, db: Transaction, status: records.NuggetStatus | None = None) -> int:
         """Return how many there are."""
         where, values = conditions(("status = ?", status))
-        return db.number(f"select count(*) from nuggets where community = :community and {where}", values)
+        return db.number(f"select count(*) from nuggets {OURS} and {where}", values)
 
     @reads
     def stamps(self, db: Transaction) -> Mapping[NuggetId, str]:
         """Return a stamp of each nugget that changes with it."""
-        return {each.id: each.stamp for each in _NUGGETS.all(db, "where community = :community")}
+        return {each.id: each.stamp for each in _NUGGETS.all(db, OURS)}
 
     @reads
     def by_ids(self, db: Transaction, ids: Collection[NuggetId]) -> tuple[records.Nugget, ...]:
         """Return those of these that still exist, newest first."""
-        rest = f"where community = :community and id {IN} order by timestamp desc, id"
+        rest = f"{OURS} and id {IN} order by timestamp desc, id"
         return _NUGGETS.all(db, rest, (listed(ids),))
 
     @reads
     def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[records.Nugget, ...]:
         """Return the nuggets of a conversation, in the order of their making."""
-        rest = "where community = :community and conversation_id = ? order by rid"
+        rest = f"{OURS} and conversation_id = ? order by rid"
         return _NUGGETS.all(db, rest, (conversation_id,))
 
     @reads
     def beginning(self, db: Transaction, prefix: str) -> tuple[records.Nugget, ...]:
         """Return the nuggets whose id begins with `prefix`, by id."""
-        return _NUGGETS.all(db, f"where community = :community and {BEGINS} order by id", beginning(prefix))
+        return _NUGGETS.all(db, f"{OURS} and {BEGINS} order by id", beginning(prefix))
 
 
 def replace_nuggets(db: Transaction, conversation_id: ConversationId, nuggets: Sequence[records.Nugget]) -> None:
     """Replace all nuggets of a conversation."""
-    db.run("delete from nuggets where community = :community and conversation_id = ?", (conversation_id,))
+    db.run(f"delete from nuggets {OURS} and conversation_id = ?", (conversation_id,))
     db.run_each(_NUGGETS.insert, map(_NUGGETS.row, nuggets))
 
 
 _HOLDING = (
-    "select id from conversations where community = :community"
-    f" and exists (select 1 from {items('message_ids')} as held where value {IN})"
+    f"select id from conversations {OURS} and exists (select 1 from {items('message_ids')} as held where value {IN})"
 )
 
 
@@ -113,7 +113,7 @@ class Extraction(Struct, frozen=True, kw_only=True):
 
 
 _CONVERSATIONS = Table("conversations", records.Distilled, millis=("last_message_at",), json=("message_ids",))
-_OF_ID = "where community = :community and id = ?"
+_OF_ID = f"{OURS} and id = ?"
 _LOG = Table("extraction_log", Extraction, millis=("extracted_at", "next_at"))
 
 
@@ -199,15 +199,15 @@ class ExtractionLog(Store):
     @reads
     def entries(self, db: Transaction) -> tuple[Extraction, ...]:
         """Return the whole log, oldest first."""
-        return _LOG.all(db, "where community = :community order by extracted_at, conversation_id")
+        return _LOG.all(db, f"{OURS} order by extracted_at, conversation_id")
 
     @reads
     def failed(self, db: Transaction) -> tuple[Extraction, ...]:
         """Return the entries of captures that are to be tried again, in the order in which they are due."""
-        captured = "select id from conversations where community = :community and origin = 'capture'"
+        captured = f"select id from conversations {OURS} and origin = 'capture'"
         return _LOG.all(
             db,
-            "where community = :community and error is not null and next_at is not null"
+            f"{OURS} and error is not null and next_at is not null"
             f" and conversation_id in ({captured}) order by next_at, conversation_id",
         )
 
@@ -233,9 +233,7 @@ class ExtractionLog(Store):
             said = facts.take_back_occurrences(db, conversation_id)
             facts.tidy_occurrences(db, conversation_id)
             facts.settle(db, said, self.clock.now())
-            db.run(
-                "delete from extraction_log where community = :community and conversation_id = ?", (conversation_id,)
-            )
+            db.run(f"delete from extraction_log {OURS} and conversation_id = ?", (conversation_id,))
             db.run(f"update conversations set is_withdrawn = 1 {_OF_ID}", (conversation_id,))
 
     @writes
@@ -252,22 +250,20 @@ class ExtractionLog(Store):
         facts.date_beliefs(db, said)
         db.run(
             "insert into extractions_due (community, conversation_id) select community, id from conversations"
-            f" where community = :community and id {IN} and origin = 'capture' on conflict do nothing",
+            f" {OURS} and id {IN} and origin = 'capture' on conflict do nothing",
             (listed(conversations),),
         )
         for table in ("nuggets", "extraction_log"):
-            of_these = f"delete from {table} where community = :community and conversation_id {IN}"
+            of_these = f"delete from {table} {OURS} and conversation_id {IN}"
             db.run(of_these, (listed(conversations),))
-        db.run(f"delete from conversations where community = :community and id {IN}", (listed(conversations),))
+        db.run(f"delete from conversations {OURS} and id {IN}", (listed(conversations),))
 
     @reads
     def touched(self, db: Transaction, message_ids: Collection[MessageId]) -> records.Touched:
         """Return the nuggets and facts from conversations with these messages, and the facts that those replaced."""
-        held = f"where community = :community and conversation_id in ({_HOLDING})"
+        held = f"{OURS} and conversation_id in ({_HOLDING})"
         said = f"select fact_id from fact_occurrences {held}"
-        replaced = (
-            f"select supersedes from facts where community = :community and supersedes is not null and id in ({said})"
-        )
+        replaced = f"select supersedes from facts {OURS} and supersedes is not null and id in ({said})"
         gone = (bare_ids(message_ids),)
         nuggets = db.texts(f"select id from nuggets {held}", gone)
         known = dict.fromkeys(db.texts(said, gone) + db.texts(replaced, gone))
@@ -275,14 +271,12 @@ class ExtractionLog(Store):
 
     async def due(self) -> ConversationId | None:
         """Return the first conversation that became due, independent of the decisions."""
-        due = await self.db.texts(
-            "select conversation_id from extractions_due where community = :community order by rid limit 1"
-        )
+        due = await self.db.texts(f"select conversation_id from extractions_due {OURS} order by rid limit 1")
         return ConversationId(due[0]) if due else None
 
     async def looked(self, conversation_id: ConversationId) -> None:
         """Note that a conversation was looked at; it is not due any more."""
-        where = "from extractions_due where community = :community and conversation_id = ?"
+        where = f"from extractions_due {OURS} and conversation_id = ?"
         if await self.db.row(f"select 1 {where}", (conversation_id,)) is not None:
             await self.db.run(f"delete {where}", (conversation_id,))
 
@@ -302,7 +296,7 @@ class ExtractionLog(Store):
 
 def read_to(db: Transaction, follower: str) -> str | None:
     """Return how far a follower has read; None where it has not begun."""
-    statement = "select position from positions where community = :community and follower = ?"
+    statement = f"select position from positions {OURS} and follower = ?"
     return next(iter(db.texts(statement, (follower,))), None)
 
 
@@ -361,4 +355,4 @@ def _log(db: Transaction, entry: Extraction, names: Sequence[str]) -> None:
 
 
 def _entry(db: Transaction, conversation_id: ConversationId) -> Extraction | None:
-    return _LOG.first(db, "where community = :community and conversation_id = ?", (conversation_id,))
+    return _LOG.first(db, f"{OURS} and conversation_id = ?", (conversation_id,))

@@ -8,11 +8,10 @@ import msgspec
 
 from intern.core.ids import SourceId
 from intern.stores.database import Transaction
-from intern.stores.sqlite.store import Store, Table, reads
+from intern.stores.sqlite.store import OURS, Store, Table, reads
 from intern.stores.sqlite.traces import Votes
 from intern.stores.sqlite.usage import PromptUsage
 
-_OURS = "where community = :community"
 _USAGE = Table("usage", PromptUsage)
 
 
@@ -21,7 +20,7 @@ class FigureStore(Store):
 
     async def usage(self, since: date) -> dict[date, tuple[PromptUsage, ...]]:
         """Return the usage of each prompt by day, from `since` on; days without any are left out."""
-        statement = f"select day, {_USAGE.columns} from usage {_OURS} and day >= ? order by day, prompt"
+        statement = f"select day, {_USAGE.columns} from usage {OURS} and day >= ? order by day, prompt"
         days: dict[date, tuple[PromptUsage, ...]] = {}
         for day, *row in await self.db.rows(statement, (since.isoformat(),)):
             at = date.fromisoformat(str(day))
@@ -32,7 +31,7 @@ class FigureStore(Store):
         """Return the votes by the day on which they were last changed."""
         statement = (
             "select substr(at, 1, 10) as day, sum(case vote when 'up' then 1 else 0 end),"
-            f" sum(case vote when 'down' then 1 else 0 end) from feedback {_OURS} and at >= ?"
+            f" sum(case vote when 'down' then 1 else 0 end) from feedback {OURS} and at >= ?"
             " group by substr(at, 1, 10)"
         )
         rows = msgspec.convert(await self.db.rows(statement, (since.isoformat(),)), list[tuple[date, int, int]])
@@ -40,7 +39,7 @@ class FigureStore(Store):
 
     async def seconds(self, since: date) -> dict[date, list[float]]:
         """Return how long members waited for each answer, by day. Questions whose words are not kept are missing."""
-        statement = f"select substr(at, 1, 10), seconds from questions {_OURS} and at >= ? and reason = ''"
+        statement = f"select substr(at, 1, 10), seconds from questions {OURS} and at >= ? and reason = ''"
         days: dict[date, list[float]] = {}
         for day, seconds in msgspec.convert(
             await self.db.rows(statement, (since.isoformat(),)), list[tuple[date, float]]
@@ -54,9 +53,8 @@ class FigureStore(Store):
         # A topic's answers and a document's sections are cited as "source#part".
         whole = "substr(source_id || '#', 1, instr(source_id || '#', '#') - 1)"
         rows = db.rows(
-            f"select {whole}, count(distinct question_id) from posted_citations"
-            " join posted_answers using (community, question_id)"
-            f" where community = :community and at >= ? group by {whole} order by 2 desc, 1",
+            f"select {whole}, count(distinct question_id)"
+            f" from posted_citations join posted_answers using (community, question_id) {OURS} and at >= ? group by {whole} order by 2 desc, 1",
             (since.isoformat(),),
         )
         return dict(msgspec.convert(rows, list[tuple[SourceId, int]]))

@@ -17,7 +17,7 @@ from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId, Position, position_of
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.store import IN, Store, Table, bare_ids, keep_first, reads, sortable, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, bare_ids, keep_first, reads, sortable, writes
 
 KEPT: Final = 5_000
 """The newest judgements."""
@@ -88,10 +88,10 @@ class JudgementStore(Store):
         """Keep a calibration in place of the one before; after a drift, delete what was judged until then."""
         if drifted_since is not None:
             db.run(
-                "delete from answer_judgements where community = :community and setup = ? and at <= ?",
+                f"delete from answer_judgements {OURS} and setup = ? and at <= ?",
                 (calibration.setup, sortable(drifted_since)),
             )
-        db.run("delete from calibrations where community = :community")
+        db.run(f"delete from calibrations {OURS}")
         db.run(_CALIBRATIONS.insert, _CALIBRATIONS.row(calibration))
 
     async def corrected(self, message_ids: Collection[MessageId], by: Collection[MessageId]) -> None:
@@ -129,7 +129,7 @@ class JudgementStore(Store):
 
 def judged_in(db: Transaction, setup: str) -> tuple[Judgement, ...]:
     """Return the judgement of each answer that was made with a setup, oldest first."""
-    rows = _JUDGEMENTS.all(db, "where community = :community and setup = ? order by at, question_id", (setup,))
+    rows = _JUDGEMENTS.all(db, f"{OURS} and setup = ? order by at, question_id", (setup,))
     best: dict[MessageId, Judgement] = {}
     for each in rows:
         known = best.get(each.question_id)
@@ -140,14 +140,12 @@ def judged_in(db: Transaction, setup: str) -> tuple[Judgement, ...]:
 
 def calibration_in(db: Transaction) -> Calibration | None:
     """Read as `JudgementStore.calibration` does."""
-    return _CALIBRATIONS.first(db, "where community = :community")
+    return _CALIBRATIONS.first(db, OURS)
 
 
 def judge(db: Transaction, question_id: MessageId, by: Judge, *, wrong: bool, at: datetime) -> None:
     """Judge the answer to a question, in the caller's own transaction, if an answer with a score is known."""
-    traced = db.row(
-        "select debug from traces where community = :community and question_id = ? and reason = ''", (question_id,)
-    )
+    traced = db.row(f"select debug from traces {OURS} and question_id = ? and reason = ''", (question_id,))
     scored = msgspec.json.decode(str(traced[0]), type=_Traced).confidence if traced else None
     if scored is not None:
         given = Judgement(question_id=question_id, judge=by, setup=scored.setup, score=scored.score, wrong=wrong, at=at)
@@ -166,10 +164,10 @@ class _Traced(Struct, frozen=True):
 _FINISHED = "posts.state = 'finished' and posts.notice = 0"
 _PARTS_OF = (
     "select posts.question_id, post_parts.message_id from posts join post_parts using (community, question_id)"
-    f" where community = :community and {_FINISHED} and post_parts.message_id is not null and posts.question_id in"
-    f" (select question_id from post_messages where community = :community and message_id {IN})"
+    f" {OURS} and {_FINISHED} and post_parts.message_id is not null and posts.question_id in"
+    f" (select question_id from post_messages {OURS} and message_id {IN})"
 )
 _ANSWERED_BY = (
     "select distinct posts.question_id from posts join post_parts using (community, question_id)"
-    f" where community = :community and {_FINISHED} and post_parts.message_id {IN}"
+    f" {OURS} and {_FINISHED} and post_parts.message_id {IN}"
 )

@@ -31,7 +31,7 @@ from intern.stores.blocks import bare, only
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.database import explained, has_tables
 from intern.stores.sqlite.outbox import COUNT_OUTDATED
-from intern.stores.sqlite.store import IN, Store, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, listed, reads, writes
 from intern.stores.sqlite.work import RETRIES
 
 _log = get_logger(__name__)
@@ -136,24 +136,24 @@ def _is_sound(db: Any, table: str) -> bool:
 
 
 _FIGURES = {
-    "counts": "select day, name, number from counts where community = :community",
+    "counts": f"select day, name, number from counts {OURS}",
     "retries": RETRIES,
     "spent": "select day, cast(sum(prompt_tokens + completion_tokens) as bigint), sum(cost) from usage"
-    " where community = :community group by day",
-    "votes": "select vote, count(*) from feedback where community = :community group by vote",
-    "pending_images": "select since, reason from pending_captures where community = :community order by rid",
+    f" {OURS} group by day",
+    "votes": f"select vote, count(*) from feedback {OURS} group by vote",
+    "pending_images": f"select since, reason from pending_captures {OURS} order by rid",
     "attended": "select attended.guild_id, until, count(mark),"
     " case when max(mark) > until then max(mark) else until end"
     " from attended left join marks on marks.community = attended.community and marks.guild_id = attended.guild_id"
     " where attended.community = :community group by attended.guild_id, until order by attended.guild_id",
-    "vectors": "select model, count(*) from document_vectors where community = :community group by model",
+    "vectors": f"select model, count(*) from document_vectors {OURS} group by model",
 }
 _NUMBERS = {
-    "secret_facts": "select sum(facts_secret) from extraction_log where community = :community",
+    "secret_facts": f"select sum(facts_secret) from extraction_log {OURS}",
     "outdated_answers": COUNT_OUTDATED,
-    "pending_posts": "select count(*) from posts where community = :community and state = 'open'",
-    "waiting_jobs": "select count(*) from jobs where community = :community and state <> 'finished'",
-    "documents": "select count(*) from documents where community = :community",
+    "pending_posts": f"select count(*) from posts {OURS} and state = 'open'",
+    "waiting_jobs": f"select count(*) from jobs {OURS} and state <> 'finished'",
+    "documents": f"select count(*) from documents {OURS}",
 }
 
 
@@ -191,11 +191,10 @@ def figures_of(database: Database) -> Figures:
 
 
 _LOOKED_AT = 500  # texts, and characters of each
-_TEXTS = f"select substr(text, 1, {_LOOKED_AT}) from documents where community = :community order by rid desc limit ?"
+_TEXTS = f"select substr(text, 1, {_LOOKED_AT}) from documents {OURS} order by rid desc limit ?"
 _QUESTIONS = (
-    "select text from (select texts as text, at from questions where community = :community"
-    " union all select asked as text, at from posted_answers where community = :community) as asked_for"
-    " order by at desc limit ?"
+    f"select text from (select texts as text, at from questions {OURS} union all"
+    f" select asked as text, at from posted_answers {OURS}) as asked_for order by at desc limit ?"
 )
 
 
@@ -217,7 +216,7 @@ class DiscoveredFile(NamedTuple):
 def discovered_in(database: Database) -> tuple[DiscoveredFile, ...]:
     """Return all discovered files, by path. Blocks; raises KnowledgeError."""
     columns = ", ".join(DiscoveredFile._fields)
-    statement = f"select {columns} from documents where community = :community and kind = 'file' order by path"
+    statement = f"select {columns} from documents {OURS} and kind = 'file' order by path"
     return msgspec.convert(database.look(lambda db: db.rows(statement)), tuple[DiscoveredFile, ...])
 
 
@@ -234,7 +233,7 @@ LeftOutKind = Literal["document", "link"]
 
 _MOST_LOGGED = 50  # at once; a folder of pictures has thousands
 
-_ALL = "select kind, place, reason, since from left_out where community = :community order by kind, place"
+_ALL = f"select kind, place, reason, since from left_out {OURS} order by kind, place"
 
 
 class LeftOut(NamedTuple):
@@ -264,14 +263,14 @@ class LeftOutStore(Store):
         if kind == "link":  # these reasons quote the lines
             found = {place: mask_secrets(reason).text for place, reason in found.items()}
         self._tell(kind, found)
-        known = "select place, reason from left_out where community = :community and kind = ?"
+        known = f"select place, reason from left_out {OURS} and kind = ?"
         rows = await self.db.rows(known, (kind,))
         if dict(msgspec.convert(rows, list[tuple[str, str]])) != found:
             await self._keep(kind, found)
 
     @writes
     def _keep(self, db: Transaction, kind: LeftOutKind, found: Mapping[str, str]) -> None:
-        gone = f"delete from left_out where community = :community and kind = ? and place not {IN}"
+        gone = f"delete from left_out {OURS} and kind = ? and place not {IN}"
         db.run(gone, (kind, listed(found)))
         db.run_each(
             "insert into left_out (community, kind, place, reason, since) values (:community, ?, ?, ?, ?)"
@@ -302,10 +301,7 @@ def left_out_in(database: Database) -> tuple[LeftOut, ...]:
 S = TypeVar("S", bound=Struct)
 
 
-_CAPTURES = (
-    "select id, kind, state, payload, result from jobs"
-    " where community = :community and kind in ('capture', 'import') order by id"
-)
+_CAPTURES = f"select id, kind, state, payload, result from jobs {OURS} and kind in ('capture', 'import') order by id"
 
 
 _NOTHING = b"null"
@@ -317,7 +313,7 @@ class Remains(Store):
     @reads
     def written_by(self, db: Transaction, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that are on their way to the archive, or were brought there by a command."""
-        pending = "select request from pending_captures where community = :community"
+        pending = f"select request from pending_captures {OURS}"
         requests = _readable(db, pending, CaptureRequest)
         waiting = {each.id for request in requests for each in request.messages if each.author.id == user_id}
         captures = [each for job in _jobs(db) for each in _captures_in(job.payload) or ()]
@@ -348,7 +344,7 @@ class Remains(Store):
                 # Of an import, the result is numbers; of a capture, it is the pair.
                 result = job.result if job.kind == "import" else _NOTHING
                 db.run(
-                    "update jobs set payload = ?, result = ? where community = :community and id = ?",
+                    f"update jobs set payload = ?, result = ? {OURS} and id = ?",
                     (payload, result if job.state == "finished" else None, job.id),
                 )
 
@@ -356,36 +352,33 @@ class Remains(Store):
     def forget_member(self, db: Transaction, user_id: UserId) -> None:
         """Take out a member's votes, and that they were greeted."""
         for table in ("feedback", "greeted"):
-            db.run(f"delete from {table} where community = :community and user_id = ?", (user_id,))
+            db.run(f"delete from {table} {OURS} and user_id = ?", (user_id,))
 
 
 _POSTS = (
     f"community = :community and (question_id {IN} or question_id in"
-    f" (select question_id from post_messages where community = :community and message_id {IN}))"
+    f" (select question_id from post_messages {OURS} and message_id {IN}))"
 )
 
 
-_TRACES = (
-    "community = :community"
-    f" and rid in (select trace from trace_messages where community = :community and message_id {IN})"
-)
+_TRACES = f"community = :community and rid in (select trace from trace_messages {OURS} and message_id {IN})"
 
 
 _ABOUT = (
     f"select 1 from traces where {_TRACES}",
     f"select 1 from posts where {_POSTS}",
-    f"select 1 from pending_messages where community = :community and message_id {IN}",
+    f"select 1 from pending_messages {OURS} and message_id {IN}",
 )
 
 
-_ENDED = "select question_id from posts where community = :community and state <> 'open'"
+_ENDED = f"select question_id from posts {OURS} and state <> 'open'"
 
 
 _FORGETTING = (
-    f"delete from answer_judgements where community = :community and question_id {IN}",
+    f"delete from answer_judgements {OURS} and question_id {IN}",
     f"delete from traces where {_TRACES}",
     f"update posts set state = 'dropped', reason = 'forgotten' where state = 'open' and {_POSTS}",
-    f"update post_parts set text = '' where community = :community and question_id in ({_ENDED})",
+    f"update post_parts set text = '' {OURS} and question_id in ({_ENDED})",
 )
 
 

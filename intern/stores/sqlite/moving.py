@@ -14,6 +14,7 @@ from intern.core.errors import ConfigError
 from intern.core.progress import tell
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.sqlite.database import SCHEMA
+from intern.stores.sqlite.store import OURS
 
 _SOME = 500
 """Rows that are held at a time."""
@@ -42,7 +43,7 @@ async def move(source: Database, target: Database, *, with_archive: bool = True)
 
     def work(to: Transaction) -> int:
         for table in tables:
-            if to.row(f"select 1 from {table.name} where community = :community limit 1"):
+            if to.row(f"select 1 from {table.name} {OURS} limit 1"):
                 raise ConfigError(f"the database to move to holds {table.name} already; name an empty one")
         return source.look(lambda db: sum(_moved(db, to, table) for table in tables))
 
@@ -53,20 +54,20 @@ async def move(source: Database, target: Database, *, with_archive: bool = True)
 async def erase(db: Database) -> int:
     """Delete all rows of the community, a table at a time, and return how many. Harmless when repeated."""
     tables = await run_sync(partial(_tables, frozenset()))
-    return sum([await db.run(f"delete from {each.name} where community = :community") for each in reversed(tables)])
+    return sum([await db.run(f"delete from {each.name} {OURS}") for each in reversed(tables)])
 
 
 def _moved(source: Transaction, target: Transaction, table: _Table) -> int:
     columns = ", ".join(table.columns)
     insert = f"insert into {table.name} (community, {columns}) values (:community{', ?' * len(table.columns)})"
-    total = source.number(f"select count(*) from {table.name} where community = :community")
+    total = source.number(f"select count(*) from {table.name} {OURS}")
     moved = 0
     for rows in _in_blocks(source, table):
         target.run_each(insert, [_without(table, row) for row in rows])
         moved += len(rows)
         tell("Moving {total} rows of {note}", moved, total, table.name)
     if table.older:
-        point = f"update {table.name} set {table.older} = ? where community = :community and {table.key[0]} = ?"
+        point = f"update {table.name} set {table.older} = ? {OURS} and {table.key[0]} = ?"
         older, key = table.columns.index(table.older), table.columns.index(table.key[0])
         for rows in _in_blocks(source, table):
             target.run_each(point, [(row[older], row[key]) for row in rows if row[older] is not None])
@@ -82,7 +83,7 @@ def _without(table: _Table, row: Row) -> Row:
 
 def _in_blocks(source: Transaction, table: _Table) -> Iterator[list[Row]]:
     key = ", ".join(table.key)
-    statement = f"select {', '.join(table.columns)} from {table.name} where community = :community"
+    statement = f"select {', '.join(table.columns)} from {table.name} {OURS}"
     places = [table.columns.index(each) for each in table.key]
     after, last = "", tuple[Value, ...]()
     while rows := source.rows(f"{statement}{after}{f' order by {key}' if key else ''} limit {_SOME}", last):

@@ -22,7 +22,7 @@ from intern.core.messages import Button
 from intern.core.text.masking import mask_secrets
 from intern.stores.database import Database, Transaction, Value
 from intern.stores.sqlite.questions import presentable
-from intern.stores.sqlite.store import IN, Store, Table, as_json, bare_ids, keep_newest, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, as_json, bare_ids, keep_newest, listed, reads, writes
 
 KEPT = 5_000
 """The newest answers that are watched."""
@@ -108,7 +108,7 @@ class CitedStore(Store):
         db.run_each(
             "update posted_citations set source_id = ?, digest = ?, state = ?,"
             " since = case when ? = '' then null when state = ? then since else ? end"
-            " where community = :community and question_id = ? and n = ?",
+            f" {OURS} and question_id = ? and n = ?",
             [
                 (each.source_id, each.digest, *[each.state] * 3, self.now(), each.question_id, each.n)
                 for each in results
@@ -131,23 +131,22 @@ class CitedStore(Store):
         """
         statement = (
             "select question_id from posted_answers join posts using (community, question_id)"
-            " where community = :community and state = 'finished' and (retracted = 'open' or (retracted = '' and exists"
-            " (select 1 from posted_citations where community = :community"
-            " and posted_citations.question_id = posted_answers.question_id"
+            f" {OURS} and state = 'finished' and (retracted = 'open' or (retracted = '' and exists"
+            f" (select 1 from posted_citations {OURS} and posted_citations.question_id = posted_answers.question_id"
             " and posted_citations.state in ('changed', 'gone') and since <= ?))) order by at"
         )
         return tuple(map(MessageId, await self.db.texts(statement, (before.isoformat(),))))
 
     async def retract(self, question_id: MessageId, how: Retracted) -> None:
         """Keep how far the retraction of an answer is."""
-        statement = "update posted_answers set retracted = ? where community = :community and question_id = ?"
+        statement = f"update posted_answers set retracted = ? {OURS} and question_id = ?"
         await self.db.run(statement, (how, question_id))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that were answered."""
         statement = (
-            "select message_id from post_messages where community = :community and question_id in"
-            " (select question_id from posted_answers where community = :community and author_id = ?)"
+            f"select message_id from post_messages {OURS} and question_id in"
+            f" (select question_id from posted_answers {OURS} and author_id = ?)"
         )
         return frozenset(map(MessageId, await self.db.texts(statement, (user_id,))))
 
@@ -162,16 +161,12 @@ class CitedStore(Store):
         db.run(_UNQUOTE)
 
 
-_POSTED = (
-    "community = :community and question_id in"
-    " (select question_id from posts where community = :community and state = 'finished')"
-)
+_POSTED = f"community = :community and question_id in (select question_id from posts {OURS} and state = 'finished')"
 
 
 _OUTDATED = (
     "community = :community and posts.state = 'finished' and exists (select 1 from posted_citations"
-    " where community = :community and posted_citations.question_id = posted_answers.question_id"
-    " and posted_citations.state <> '')"
+    f" {OURS} and posted_citations.question_id = posted_answers.question_id and posted_citations.state <> '')"
 )
 
 
@@ -181,16 +176,14 @@ COUNT_OUTDATED = f"select count(*) from posted_answers join posts using (communi
 
 _OUTDATED_ANSWERS = (
     "select question_id, guild_id, coalesce(thread_id, channel_id), coalesce((select message_id from post_parts"
-    " where community = :community and post_parts.question_id = posts.question_id and message_id is not null"
-    " order by n limit 1), question_id),"
-    " asked, at, retracted from posted_answers join posts using (community, question_id)"
+    f" {OURS} and post_parts.question_id = posts.question_id and message_id is not null order by n limit 1),"
+    " question_id), asked, at, retracted from posted_answers join posts using (community, question_id)"
     f" where {_OUTDATED} order by at desc, question_id desc limit ?"
 )
 
 
 _UNQUOTE = (
-    "update posted_citations set quote = '', title = ''"
-    " where community = :community"
+    f"update posted_citations set quote = '', title = '' {OURS}"
     " and (substr(source_id, 1, 5) in ('team:', 'fact:') or substr(source_id, 1, 7) = 'nugget:')"
 )
 
@@ -199,13 +192,13 @@ _CITED = Table("posted_citations", Cited)
 
 
 _DROP = (
-    f"delete from posted_answers where community = :community and (question_id {IN}"
-    f" or question_id in (select question_id from post_messages where community = :community and message_id {IN}))"
+    f"delete from posted_answers {OURS} and (question_id {IN}"
+    f" or question_id in (select question_id from post_messages {OURS} and message_id {IN}))"
 )
 
 
 def _outdated(db: Transaction, row: Sequence[Value]) -> OutdatedAnswer:
-    rest = "where community = :community and question_id = ? and state <> '' order by n"
+    rest = f"{OURS} and question_id = ? and state <> '' order by n"
     cited = _CITED.all(db, rest, (row[0],))
     return msgspec.convert(dict(zip(OutdatedAnswer.__struct_fields__, (*row, cited), strict=True)), OutdatedAnswer)
 
@@ -308,7 +301,7 @@ class Outbox(Store):
         place = ", target = 'in_place', thread_id = channel_id" if in_place else ""
         self._set(db, question_id, f", notice = 1, buttons = '[]', mention_role = null, reason = ?{place}", reason)
         for table in ("post_parts", "posted_answers"):
-            db.run(f"delete from {table} where community = :community and question_id = ?", (question_id,))
+            db.run(f"delete from {table} {OURS} and question_id = ?", (question_id,))
         _add_parts(db, question_id, parts)
         return _posts(db, "question_id = ?", question_id)[0]
 
@@ -319,7 +312,7 @@ class Outbox(Store):
     @writes
     def part_sent(self, db: Transaction, question_id: MessageId, n: int, message_id: MessageId) -> None:
         """Keep the message that part `n` became."""
-        sent = "update post_parts set message_id = ? where community = :community and question_id = ? and n = ?"
+        sent = f"update post_parts set message_id = ? {OURS} and question_id = ? and n = ?"
         _update(db, sent, (message_id, question_id, n))
         self._set(db, question_id)
 
@@ -334,7 +327,7 @@ class Outbox(Store):
     async def recalled(self, question_id: MessageId) -> None:
         """Delete a post before any of it was sent, as if it had never begun. Harmless where it did not."""
         # Parts and messages go with it.
-        await self.db.run("delete from posts where community = :community and question_id = ?", (question_id,))
+        await self.db.run(f"delete from posts {OURS} and question_id = ?", (question_id,))
 
     @reads
     def get(self, db: Transaction, question_id: MessageId) -> Post | None:
@@ -343,7 +336,7 @@ class Outbox(Store):
 
     async def holds(self, message_id: MessageId) -> bool:
         """Return whether a message of ours is known as a part of any reply."""
-        statement = "select 1 from post_parts where community = :community and message_id = ?"
+        statement = f"select 1 from post_parts {OURS} and message_id = ?"
         return await self.db.row(statement, (message_id,)) is not None
 
     async def done_with(self, question_id: MessageId) -> bool:
@@ -362,8 +355,7 @@ class Outbox(Store):
         at, _, rid = (position or "").partition(" ")
         values = (at, int(rid) if rid.isascii() and rid.isdigit() else 0, limit)
         ends = db.rows(
-            "select question_id, changed_at, rid from posts"
-            " where community = :community and state = 'finished' and notice = 0"
+            f"select question_id, changed_at, rid from posts {OURS} and state = 'finished' and notice = 0"
             " and (changed_at, rid) > (?, ?) order by changed_at, rid limit ?",
             values,
         )
@@ -372,18 +364,15 @@ class Outbox(Store):
     async def asked_in(self, thread_id: ChannelId) -> tuple[tuple[ChannelId, MessageId], ...]:
         """Return the messages that were answered in a thread, each with its channel, oldest answer first."""
         statement = (
-            "select posts.channel_id, post_messages.message_id"
-            " from posts join post_messages using (community, question_id)"
-            " where community = :community and thread_id = ? and state = 'finished' and notice = 0"
+            "select posts.channel_id, post_messages.message_id from posts join post_messages"
+            f" using (community, question_id) {OURS} and thread_id = ? and state = 'finished' and notice = 0"
             " order by posts.rid, post_messages.message_id"
         )
         return msgspec.convert(await self.db.rows(statement, (thread_id,)), tuple[tuple[ChannelId, MessageId], ...])
 
     async def answered_in(self, thread_id: ChannelId) -> bool:
         """Return whether an answer of ours was finished in this thread (not merely in the channel around it)."""
-        statement = (
-            "select 1 from posts where community = :community and state = 'finished' and thread_id = ? and notice = 0"
-        )
+        statement = f"select 1 from posts {OURS} and state = 'finished' and thread_id = ? and notice = 0"
         return await self.db.row(statement, (thread_id,)) is not None
 
     @writes
@@ -391,7 +380,7 @@ class Outbox(Store):
         self._set(db, question_id, more, *values)
 
     def _set(self, db: Transaction, question_id: MessageId, more: str = "", *values: str) -> None:
-        statement = f"update posts set changed_at = ?{more} where community = :community and question_id = ?"
+        statement = f"update posts set changed_at = ?{more} {OURS} and question_id = ?"
         _update(db, statement, (self.now(), *values, question_id))
 
     def _cite(self, db: Transaction, reply: Reply) -> None:
@@ -410,7 +399,7 @@ class Outbox(Store):
                 for n, each in enumerate(reply.citations)
             ],
         )
-        old = "delete from posted_answers where community = :community and at < ?"
+        old = f"delete from posted_answers {OURS} and at < ?"
         db.run(old, ((self.clock.now() - MAX_AGE).isoformat(),))
         keep_newest(db, "posted_answers", KEPT)
 
@@ -439,27 +428,25 @@ def _update(db: Transaction, statement: str, values: Sequence[Value]) -> None:
 
 # An existing thread may contain an unconfirmed part; but far more likely, the reply was held back.
 _DROP_UNSEEN = (
-    "delete from posts where community = :community and question_id = ? and state = 'open'"
+    f"delete from posts {OURS} and question_id = ? and state = 'open'"
     " and (thread_id is null or target = 'in_place') and not exists (select 1 from post_parts"
-    " where community = :community and post_parts.question_id = posts.question_id and message_id is not null)"
+    f" {OURS} and post_parts.question_id = posts.question_id and message_id is not null)"
 )
 
 
 def _post_of(db: Transaction, message_id: MessageId) -> Post | None:
-    covering = "question_id = (select question_id from post_messages where community = :community and message_id = ?)"
+    covering = f"question_id = (select question_id from post_messages {OURS} and message_id = ?)"
     found = _posts(db, "question_id = ?", message_id) or _posts(db, covering, message_id)
     return found[0] if found else None
 
 
-_COVERS = "select message_id from post_messages where community = :community and question_id = ? order by message_id"
+_COVERS = f"select message_id from post_messages {OURS} and question_id = ? order by message_id"
 _PARTS = Table("post_parts", Part)
 _OF_POSTS = tuple(each for each in Post.__struct_fields__ if each not in {"parts", "covers"})
 
 
 def _posts(db: Transaction, condition: str, *values: str) -> tuple[Post, ...]:
-    rows = db.rows(
-        f"select {', '.join(_OF_POSTS)} from posts where community = :community and {condition} order by rid", values
-    )
+    rows = db.rows(f"select {', '.join(_OF_POSTS)} from posts {OURS} and {condition} order by rid", values)
     return tuple(_post(db, dict(zip(_OF_POSTS, row, strict=True))) for row in rows)
 
 
@@ -469,6 +456,6 @@ def _post(db: Transaction, row: dict[str, Value]) -> Post:
         **row,
         "covers": db.texts(_COVERS, question),
         "buttons": msgspec.json.decode(str(row["buttons"])),
-        "parts": _PARTS.all(db, "where community = :community and question_id = ? order by n", question),
+        "parts": _PARTS.all(db, f"{OURS} and question_id = ? order by n", question),
     }
     return msgspec.convert(decoded, Post, strict=False)  # SQLite's truth is a number

@@ -22,7 +22,7 @@ from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
 from intern.stores.blocks import bare
 from intern.stores.database import Database, Transaction, Value
-from intern.stores.sqlite.store import IN, Store, Table, conditions, keep_newest, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, conditions, keep_newest, listed, reads, writes
 from intern.stores.sqlite.traces import Votes
 
 KEPT = 10_000  # questions; with MAX_CHARS, 8 MB at most
@@ -95,11 +95,10 @@ class Place(Struct, frozen=True):
 
 
 _TABLE = Table("questions", Question, json=("message_ids", "texts"))
-_OURS = "where community = :community"
 # The reply may have been withheld since, with a reason of its own.
 _REASON = "coalesce(traces.reason, questions.reason)"
 _COLUMNS = ", ".join(_REASON if each == "reason" else f"questions.{each}" for each in _TABLE.names)
-_FROM = "from questions left join traces using (community, question_id) where community = :community"
+_FROM = f"from questions left join traces using (community, question_id) {OURS}"
 _DISLIKED = (
     "exists (select 1 from feedback where feedback.community = :community"
     " and feedback.question_id = questions.question_id and vote = 'down')"
@@ -173,12 +172,12 @@ class Questions(Store):
     def _store(self, db: Transaction, questions: Collection[Question]) -> None:
         db.run_each(_TABLE.upsert("question_id"), map(_TABLE.row, questions))
         keep_newest(db, "questions", KEPT)
-        db.run(f"delete from questions {_OURS} and at < ?", (self._oldest(),))
+        db.run(f"delete from questions {OURS} and at < ?", (self._oldest(),))
 
     @reads
     def open(self, db: Transaction) -> tuple[Question, ...]:
         """Return the newest MAX_OPEN open questions on disk, newest first."""
-        wanted = f"{_OURS} and reason not in ('', ?) and settled = '' and at >= ? order by at desc, rid desc limit ?"
+        wanted = f"{OURS} and reason not in ('', ?) and settled = '' and at >= ? order by at desc, rid desc limit ?"
         return _TABLE.all(db, wanted, (NOT_ASKED, self._oldest(), MAX_OPEN))
 
     @reads
@@ -202,7 +201,7 @@ class Questions(Store):
     @reads
     def places(self, db: Transaction) -> tuple[Place, ...]:
         """Return the channels with questions, those with the most first."""
-        statement = f"select place_id, max(place), count(*) from questions {_OURS} group by place_id order by 3 desc, 1"
+        statement = f"select place_id, max(place), count(*) from questions {OURS} group by place_id order by 3 desc, 1"
         return tuple(Place(*row) for row in msgspec.convert(db.rows(statement), list[tuple[ChannelId, str, int]]))
 
     @reads
@@ -218,7 +217,7 @@ class Questions(Store):
         statement = (
             "select question_id, sum(case vote when 'up' then 1 else 0 end),"
             " sum(case vote when 'down' then 1 else 0 end) from feedback"
-            f" {_OURS} and question_id {IN} group by question_id"
+            f" {OURS} and question_id {IN} group by question_id"
         )
         rows = msgspec.convert(db.rows(statement, (listed(question_ids),)), list[tuple[MessageId, int, int]])
         return {question_id: Votes(up=up, down=down) for question_id, up, down in rows}
@@ -231,7 +230,7 @@ class Questions(Store):
         self._fresh = {
             key: replace(each, settled=how) if key in question_ids else each for key, each in self._fresh.items()
         }
-        statement = f"update questions set settled = ? {_OURS} and question_id {IN}"
+        statement = f"update questions set settled = ? {OURS} and question_id {IN}"
         await self.db.run(statement, (how, listed(question_ids)))
 
     def _oldest(self) -> str:
@@ -239,7 +238,7 @@ class Questions(Store):
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages among these questions."""
-        statement = f"select message_ids from questions {_OURS} and author_id = ?"
+        statement = f"select message_ids from questions {OURS} and author_id = ?"
         held = map(_ids, await self.db.texts(statement, (user_id,)))
         fresh = (each.message_ids for each in self._fresh.values() if each.author_id == user_id)
         return frozenset[MessageId]().union(*held, *fresh)
@@ -252,10 +251,10 @@ class Questions(Store):
 
     @writes
     def _forget(self, db: Transaction, gone: Collection[str]) -> None:
-        rows = db.rows(f"select question_id, message_ids from questions {_OURS}")
+        rows = db.rows(f"select question_id, message_ids from questions {OURS}")
         doomed = [str(question_id) for question_id, ids in rows if not _ids(str(ids)).isdisjoint(gone)]
         if doomed:
-            db.run(f"delete from questions {_OURS} and question_id {IN}", (listed(doomed),))
+            db.run(f"delete from questions {OURS} and question_id {IN}", (listed(doomed),))
 
 
 def _where(wanted: QuestionFilter, oldest: str) -> tuple[str, tuple[Value, ...]]:

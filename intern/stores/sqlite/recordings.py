@@ -17,7 +17,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
 from intern.stores.blocks import bare
 from intern.stores.database import Transaction
-from intern.stores.sqlite.store import IN, Store, Table, bare_ids, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, bare_ids, listed, reads, writes
 
 _LEVEL = 3  # of zlib: half the time of the usual one, for a few percent more bytes
 ROW = 300
@@ -80,12 +80,11 @@ def packed(data: bytes) -> bytes:
 
 
 _RECORDINGS = Table("recordings", Recorded, json=("about", "texts"))
-_OURS = "where community = :community"
 # A foreign key would need an index as large as the table.
 _UNUSED = (
-    f"delete from recording_messages {_OURS} and recording not in (select rid from recordings {_OURS})",
+    f"delete from recording_messages {OURS} and recording not in (select rid from recordings {OURS})",
     f"""
-    delete from recorded_texts {_OURS} and digest not in (
+    delete from recorded_texts {OURS} and digest not in (
         select each.value from recordings, json_each(recordings.texts) as each
         where recordings.community = :community
     )
@@ -115,9 +114,9 @@ class RecordingStore(Store):
     @reads
     def of(self, db: Transaction, name: str) -> tuple[Recorded, ...]:
         """Return what was recorded about a question (by its messages or those of its reply), a pair or a source."""
-        asked = "select recording from recording_messages where community = :community and message_id = ? and asked = 1"
-        found = f"{_OURS} and (subject = ? or rid in ({asked})) order by rid"
-        reply = "select question_id from post_parts where community = :community and message_id = ?"
+        asked = f"select recording from recording_messages {OURS} and message_id = ? and asked = 1"
+        found = f"{OURS} and (subject = ? or rid in ({asked})) order by rid"
+        reply = f"select question_id from post_parts {OURS} and message_id = ?"
         return _RECORDINGS.all(db, found, (name, name)) or next(
             (_RECORDINGS.all(db, found, (each, each)) for each in db.texts(reply, (name,))), ()
         )
@@ -125,12 +124,12 @@ class RecordingStore(Store):
     @reads
     def since(self, db: Transaction, at: str, kind: str) -> tuple[Recorded, ...]:
         """Return all recordings of a kind from a time on, oldest first."""
-        return _RECORDINGS.all(db, f"{_OURS} and at >= ? and kind = ? order by rid", (at, kind))
+        return _RECORDINGS.all(db, f"{OURS} and at >= ? and kind = ? order by rid", (at, kind))
 
     @reads
     def newest(self, db: Transaction, limit: int) -> tuple[Recorded, ...]:
         """Return the newest recordings, newest first."""
-        return _RECORDINGS.all(db, f"{_OURS} order by rid desc limit ?", (limit,))
+        return _RECORDINGS.all(db, f"{OURS} order by rid desc limit ?", (limit,))
 
     @reads
     def texts(self, db: Transaction, recorded: Recorded) -> dict[str, str]:
@@ -138,7 +137,7 @@ class RecordingStore(Store):
 
         Raises KnowledgeError if one cannot be read.
         """
-        statement = f"select digest, text from recorded_texts {_OURS} and digest {IN}"
+        statement = f"select digest, text from recorded_texts {OURS} and digest {IN}"
         found = dict(msgspec.convert(db.rows(statement, (listed(recorded.texts),)), list[tuple[str, bytes]]))
         return {str(n): recorded.text(found[digest]) for n, digest in enumerate(recorded.texts) if digest in found}
 
@@ -148,10 +147,10 @@ class RecordingStore(Store):
 
         Return whether there were any.
         """
-        heard = f"select recording from recording_messages where community = :community and message_id {IN}"
-        gone = db.run(f"delete from recordings {_OURS} and rid in ({heard})", (bare_ids(message_ids),))
+        heard = f"select recording from recording_messages {OURS} and message_id {IN}"
+        gone = db.run(f"delete from recordings {OURS} and rid in ({heard})", (bare_ids(message_ids),))
         held = f"exists (select 1 from json_each(recordings.about) as each where each.value {IN})"
-        gone += db.run(f"delete from recordings {_OURS} and {held}", (listed(about),))
+        gone += db.run(f"delete from recordings {OURS} and {held}", (listed(about),))
         if gone:
             _tidy(db)
         return bool(gone)
@@ -159,12 +158,12 @@ class RecordingStore(Store):
     @writes
     def trim(self, db: Transaction, oldest: str, most_bytes: int) -> None:
         """Delete the recordings from before a time, and the oldest ones beyond so many bytes."""
-        if db.run(f"delete from recordings {_OURS} and at < ?", (oldest,)):
+        if db.run(f"delete from recordings {OURS} and at < ?", (oldest,)):
             _tidy(db)
-        shared = db.number(f"select sum(length(text) + ?) from recorded_texts {_OURS}", (ROW,))
-        newer = f"select rid, sum(size) over (order by rid desc) as newer from recordings {_OURS}"
+        shared = db.number(f"select sum(length(text) + ?) from recorded_texts {OURS}", (ROW,))
+        newer = f"select rid, sum(size) over (order by rid desc) as newer from recordings {OURS}"
         beyond = f"select rid from ({newer}) as sized where newer > ?"
-        if db.run(f"delete from recordings {_OURS} and rid in ({beyond})", (max(0, most_bytes - shared),)):
+        if db.run(f"delete from recordings {OURS} and rid in ({beyond})", (max(0, most_bytes - shared),)):
             _tidy(db)
 
 

@@ -30,6 +30,9 @@ def items(array: str) -> str:
 IN = f"in {items('?')}"
 """Is one of the values of a JSON array, which `listed`, `as_json` and `bare_ids` make."""
 
+OURS = "where community = :community"
+"""Is of the community, which the database binds."""
+
 BEGINS = "substr(id, 1, ?) = ?"
 """Has an id that begins with a prefix, whose values `beginning` makes."""
 
@@ -199,6 +202,5 @@ def keep_first(db: Transaction, table: str, key: str, order: str, most: int) -> 
 
     An index by community and order makes this a walk over `most` entries where nothing is to be deleted.
     """
-    ours = "community = :community"
-    doomed = f"select {key} from {table} where {ours} order by {order} limit ? offset ?"
-    db.run(f"delete from {table} where {ours} and ({key}) in ({doomed})", (NO_LIMIT, most))
+    doomed = f"select {key} from {table} {OURS} order by {order} limit ? offset ?"
+    db.run(f"delete from {table} {OURS} and ({key}) in ({doomed})", (NO_LIMIT, most))

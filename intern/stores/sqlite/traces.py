@@ -22,7 +22,7 @@ from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.text.masking import encoded, masked_start
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.judgements import judge
-from intern.stores.sqlite.store import Store, Table, conditions, keep_first, reads, writes
+from intern.stores.sqlite.store import OURS, Store, Table, conditions, keep_first, reads, writes
 from intern.stores.sqlite.usage import drop_replies
 
 KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
@@ -86,23 +86,23 @@ class TraceStore(Store):
         """
         await self.db.run(
             "update traces set outcome = ?, reason = coalesce(nullif(?, ''), reason), at = ?"
-            " where community = :community and question_id = ?",
+            f" {OURS} and question_id = ?",
             (outcome[:_MAX_TEXT], reason[:_MAX_TEXT], self.now(), question_id),
         )
 
     @reads
     def of(self, db: Transaction, message_id: MessageId) -> Trace | None:
         """Return the account of a question, by any of its messages or of the reply's."""
-        asked = f"{_OURS} and rid = (select trace from trace_messages where community = :community and message_id = ?)"
-        ours = "select question_id from post_parts where community = :community and message_id = ?"
-        replied = f"{_OURS} and question_id = ({ours})"
+        asked = f"{OURS} and rid = (select trace from trace_messages {OURS} and message_id = ?)"
+        ours = f"select question_id from post_parts {OURS} and message_id = ?"
+        replied = f"{OURS} and question_id = ({ours})"
         return _TRACES.first(db, asked, (message_id,)) or _TRACES.first(db, replied, (message_id,))
 
     @reads
     def newest_in(self, db: Transaction, channel_id: ChannelId) -> Trace | None:
         """Return the newest account in a channel or thread, or of the message that a thread hangs on."""
         # A thread that hangs on a message has the message's id.
-        rest = "where community = :community and (channel_id = ? or question_id = ?) order by at desc, rid desc limit 1"
+        rest = f"{OURS} and (channel_id = ? or question_id = ?) order by at desc, rid desc limit 1"
         return _TRACES.first(db, rest, (channel_id, channel_id))
 
 
@@ -137,13 +137,13 @@ class Counts(Store):
 
     async def of(self, day: date) -> dict[str, int]:
         """Return the stored counts of a day, by name."""
-        statement = "select name, number from counts where community = :community and day = ? order by name"
+        statement = f"select name, number from counts {OURS} and day = ? order by name"
         rows = await self.db.rows(statement, (day.isoformat(),))
         return dict(msgspec.convert(rows, list[tuple[str, int]]))
 
     async def since(self, day: date) -> dict[date, dict[str, int]]:
         """Return the stored counts of each day from `day` on, by name; days without any are left out."""
-        statement = "select day, name, number from counts where community = :community and day >= ?"
+        statement = f"select day, name, number from counts {OURS} and day >= ?"
         rows = await self.db.rows(statement, (day.isoformat(),))
         days: dict[date, dict[str, int]] = {}
         for at, name, number in msgspec.convert(rows, list[tuple[date, str, int]]):
@@ -185,7 +185,6 @@ def _short(text: str) -> str:
     return masked_start(text, _MAX_TEXT)
 
 
-_OURS = "where community = :community"
 _TRACES = Table("traces", Trace, json=("debug",))
 # Of snowflakes, the longer one is the newer one.
 _RENAME = """
@@ -195,17 +194,17 @@ _RENAME = """
         order by length(message_id) desc, message_id desc limit 1
     ) where community = :community and rid = ?
 """
-_TAKE = "delete from trace_messages where community = :community and message_id = ? returning trace"
+_TAKE = f"delete from trace_messages {OURS} and message_id = ? returning trace"
 
 
 def _release(db: Transaction, message_ids: Sequence[MessageId]) -> None:
     """Take these messages out of their accounts. The newest message that is left names an account from now on."""
     for message_id in message_ids:
         for (trace,) in db.rows(_TAKE, (message_id,)):
-            if db.row("select 1 from trace_messages where community = :community and trace = ?", (trace,)):
+            if db.row(f"select 1 from trace_messages {OURS} and trace = ?", (trace,)):
                 db.run(_RENAME, (trace,))
             else:
-                db.run("delete from traces where community = :community and rid = ?", (trace,))
+                db.run(f"delete from traces {OURS} and rid = ?", (trace,))
 
 
 class Votes(Struct, frozen=True, kw_only=True):
@@ -233,8 +232,7 @@ class FeedbackStore(Store):
         if not up:
             drop_replies(db, [question_id])
         down, votes = db.row(
-            "select sum(case vote when 'down' then 1 else 0 end), count(*) from feedback"
-            " where community = :community and question_id = ?",
+            f"select sum(case vote when 'down' then 1 else 0 end), count(*) from feedback {OURS} and question_id = ?",
             (question_id,),
         ) or (0, 0)
         judge(db, question_id, "vote", wrong=2 * cast("int", down) >= cast("int", votes), at=self.clock.now())
@@ -242,6 +240,6 @@ class FeedbackStore(Store):
     async def of(self, question_id: MessageId | None = None) -> Votes:
         """Return the votes on all answers, or on the answer to one question."""
         where, values = conditions(("question_id = ?", question_id))
-        statement = f"select vote, count(*) from feedback where community = :community and {where} group by vote"
+        statement = f"select vote, count(*) from feedback {OURS} and {where} group by vote"
         rows = await self.db.rows(statement, values)
         return msgspec.convert(dict(msgspec.convert(rows, list[tuple[str, int]])), Votes)

@@ -23,7 +23,7 @@ from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.documents import DOCUMENTS, identity
 from intern.stores.sqlite.extractions import move_to, read_to
 from intern.stores.sqlite.knowledge import LogEntry, changes_after
-from intern.stores.sqlite.store import NUMBER_IN, Store, as_json
+from intern.stores.sqlite.store import NUMBER_IN, OURS, Store, as_json
 from intern.stores.vectors import Near, Point, VectorEngine
 
 _log = get_logger(__name__)
@@ -37,12 +37,12 @@ _PER_SOURCE = 4
 """Documents to ask for where sources are wanted."""
 
 _KINDS = ("document", "vector")
-_CHANGED = f"select distinct name from changes where community = :community and kind in {_KINDS} and position > ?"
+_CHANGED = f"select distinct name from changes {OURS} and kind in {_KINDS} and position > ?"
 _POINTS = (
     f"select rid, model, vector, {DOCUMENTS.columns} from documents join document_vectors using (community, rid)"
-    f" where community = :community and model = ? and rid {NUMBER_IN}"
+    f" {OURS} and model = ? and rid {NUMBER_IN}"
 )
-_VECTOR = "select vector from document_vectors where community = :community and model = ?"
+_VECTOR = f"select vector from document_vectors {OURS} and model = ?"
 
 
 class VectorCopy(Store, Wakeup):

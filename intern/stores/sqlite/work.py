@@ -27,7 +27,7 @@ from intern.core.messages import AuthorType, ChatMessage
 from intern.core.records import PairDecision, Parked
 from intern.core.text.masking import encoded, whole
 from intern.stores.database import Database, Transaction
-from intern.stores.sqlite.store import IN, Store, Table, keep_newest, listed, reads, writes
+from intern.stores.sqlite.store import IN, OURS, Store, Table, keep_newest, listed, reads, writes
 
 _log = get_logger(__name__)
 
@@ -68,8 +68,7 @@ class Jobs(Store):
     def submit(self, db: Transaction, kind: str, payload: bytes, key: str) -> int:
         """Ask for a job and get its id; while one of the same kind and key waits unclaimed, get the id of that one."""
         return db.number(
-            "select id from jobs where community = :community and state = 'waiting' and kind = ? and key = ?"
-            " order by id",
+            f"select id from jobs {OURS} and state = 'waiting' and kind = ? and key = ? order by id",
             (kind, key),
         ) or db.number(
             "insert into jobs (community, kind, key, payload, state) values (:community, ?, ?, ?, 'waiting')"
@@ -79,19 +78,18 @@ class Jobs(Store):
 
     async def count_waiting(self) -> int:
         """Return how many jobs wait."""
-        return await self.db.number("select count(*) from jobs where community = :community and state = 'waiting'")
+        return await self.db.number(f"select count(*) from jobs {OURS} and state = 'waiting'")
 
     async def count_open(self) -> int:
         """Return how many jobs wait or are in work."""
-        return await self.db.number("select count(*) from jobs where community = :community and state <> 'finished'")
+        return await self.db.number(f"select count(*) from jobs {OURS} and state <> 'finished'")
 
     @writes
     def claim(self, db: Transaction, *, but: Collection[str] = ()) -> Job | None:
         """Take the oldest waiting job that is of none of the kinds `but`, or None. No two claims ever get the same."""
         row = db.row(
-            "update jobs set state = 'claimed', claims = claims + 1"
-            " where community = :community and state = 'waiting' and id = (select min(id) from jobs"
-            f" where community = :community and state = 'waiting' and kind not {IN}) returning {_JOBS.columns}",
+            f"update jobs set state = 'claimed', claims = claims + 1 {OURS} and state = 'waiting' and id ="
+            f" (select min(id) from jobs {OURS} and state = 'waiting' and kind not {IN}) returning {_JOBS.columns}",
             (listed(but),),
         )
         return None if row is None else _JOBS.struct(row)
@@ -103,15 +101,13 @@ class Jobs(Store):
         # What was captured is in the archive by then, its secrets masked, and need not lie here as it came.
         await self.db.run(
             f"update jobs set state = 'finished', result = ?, error = ?, exit_code = ?, {_EMPTIED}"
-            " where community = :community and id = ? and state <> 'finished'",
+            f" {OURS} and id = ? and state <> 'finished'",
             (result, error, exit_code, b"", job_id),
         )
 
     async def result(self, job_id: int) -> JobOutcome | None:
         """Return how the job ended; None while it waits or is in work. Raises LookupError for an unknown id."""
-        row = await self.db.row(
-            f"select state, {_OUTCOMES.columns} from jobs where community = :community and id = ?", (job_id,)
-        )
+        row = await self.db.row(f"select state, {_OUTCOMES.columns} from jobs {OURS} and id = ?", (job_id,))
         if row is None:
             raise LookupError(f"there is no job {job_id}")
         return _OUTCOMES.struct(row[1:]) if row[0] == "finished" else None
@@ -124,13 +120,13 @@ class Jobs(Store):
         """
         db.run(
             f"update jobs set state = 'finished', exit_code = 3, error = ?, {_EMPTIED}"
-            " where community = :community and state = 'claimed' and claims >= ?",
+            f" {OURS} and state = 'claimed' and claims >= ?",
             (f"the job was begun {_MOST_CLAIMS} times, and each time the process ended before it", b"", _MOST_CLAIMS),
         )
-        reclaimed = db.run("update jobs set state = 'waiting' where community = :community and state = 'claimed'")
+        reclaimed = db.run(f"update jobs set state = 'waiting' {OURS} and state = 'claimed'")
         db.run(
-            "delete from jobs where community = :community and state = 'finished' and id <="
-            " (select id from jobs where community = :community order by id desc limit 1 offset ?)",
+            f"delete from jobs {OURS} and state = 'finished' and id <="
+            f" (select id from jobs {OURS} order by id desc limit 1 offset ?)",
             (_OUTCOMES_KEPT,),
         )
         return reclaimed
@@ -169,7 +165,7 @@ class Attempts(Store):
     def end(self, db: Transaction, decision: PairDecision, *, again: bool = True) -> None:
         """Note that a pair was decided. A parked one is tried again by itself after a pause, unless not `again`."""
         db.run_each(_NOT_BEGUN, [(decision.qa_id,)])
-        parked = "from retries where community = :community and qa_id = ?"
+        parked = f"from retries {OURS} and qa_id = ?"
         tries = db.number(f"select tries {parked}", (decision.qa_id,))
         db.run_each(f"delete {parked}", [(decision.qa_id,)])
         if isinstance(decision, Parked):
@@ -185,9 +181,9 @@ class Attempts(Store):
         return retries_of(await self.db.rows(RETRIES))
 
 
-_NOT_BEGUN = "delete from attempts where community = :community and qa_id = ?"
+_NOT_BEGUN = f"delete from attempts {OURS} and qa_id = ?"
 
-RETRIES = "select qa_id, tries, next_at from retries where community = :community"
+RETRIES = f"select qa_id, tries, next_at from retries {OURS}"
 
 
 def _counted(parked: Parked, tries: int) -> Retry:
@@ -287,8 +283,7 @@ class PendingCaptures(Store):
         """Note that its images could not be described; `by_model`: a model that is available failed to."""
         next_at = (self.clock.now() + again_in).isoformat()
         await self.db.run(
-            "update pending_captures set attempts = attempts + ?, reason = ?, next_at = ?"
-            " where community = :community and rid = ?",
+            f"update pending_captures set attempts = attempts + ?, reason = ?, next_at = ? {OURS} and rid = ?",
             (int(by_model), whole(reason), next_at, rid),
         )
 
@@ -308,7 +303,7 @@ class PendingCaptures(Store):
 
     async def finish(self, rid: int, version: int) -> bool:
         """Let it go, for it is archived as that version; false where it has changed since, and goes on waiting."""
-        done = "delete from pending_captures where community = :community and rid = ? and version = ?"
+        done = f"delete from pending_captures {OURS} and rid = ? and version = ?"
         return await self._change(lambda db: bool(db.run(done, (rid, version))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
@@ -327,16 +322,14 @@ class PendingCaptures(Store):
                 else:
                     _delete(db, rid)
                 _log.info("capture_pending_cut", pending_id=rid, dropped=left is None)
-            shown = f"delete from image_texts where community = :community and message_id {IN}"
+            shown = f"delete from image_texts {OURS} and message_id {IN}"
             return bool(db.run(shown, (listed(gone),)))
 
         await self._change(work)
 
     async def texts_of(self, message_ids: Collection[MessageId]) -> ImageTexts:
         """Return the known descriptions of the images of these messages."""
-        statement = (
-            f"select message_id, attachment_id, text from image_texts where community = :community and message_id {IN}"
-        )
+        statement = f"select message_id, attachment_id, text from image_texts {OURS} and message_id {IN}"
         rows = await self.db.rows(statement, (listed(message_ids),))
         found = msgspec.convert(rows, list[tuple[MessageId, str, str]])
         return {(message_id, attachment_id): text for message_id, attachment_id, text in found}
@@ -371,7 +364,7 @@ class PendingCaptures(Store):
     def _waiting_for(self, db: Transaction, request: CaptureRequest) -> list[int]:
         """Return the captures of the same conversation, oldest first, as the archive would see it."""
         ids = [message.id for message in request.messages]
-        same = "select rid from pending_captures where community = :community and conversation_id = ?"
+        same = f"select rid from pending_captures {OURS} and conversation_id = ?"
         found = set(map(int, db.texts(same, (request.conversation_id,))))
         # A conversation that is in the archive stays itself, though it shares a message with another one.
         if not any(request.conversation_id in self._conversations_of(message_id) for message_id in ids):
@@ -396,8 +389,8 @@ class PendingCaptures(Store):
         return changed
 
 
-_WAITING = "select message_id from pending_messages where community = :community"
-_PENDING = "select rid from pending_captures where community = :community order by rid"
+_WAITING = f"select message_id from pending_messages {OURS}"
+_PENDING = f"select rid from pending_captures {OURS} order by rid"
 
 
 def _union(requests: Sequence[CaptureRequest]) -> CaptureRequest:
@@ -413,9 +406,7 @@ def _kinds(messages: Iterable[ChatMessage]) -> set[AuthorType]:
 
 
 def _get(db: Transaction, rid: int) -> PendingCapture | None:
-    row = db.row(
-        "select rid, version, request, attempts from pending_captures where community = :community and rid = ?", (rid,)
-    )
+    row = db.row(f"select rid, version, request, attempts from pending_captures {OURS} and rid = ?", (rid,))
     if row is None:
         return None
     number, version, request, attempts = msgspec.convert(row, tuple[int, int, bytes, int])
@@ -429,16 +420,16 @@ def _get(db: Transaction, rid: int) -> PendingCapture | None:
 
 
 def _with_any(db: Transaction, message_ids: Collection[MessageId]) -> list[int]:
-    holding = f"select distinct capture from pending_messages where community = :community and message_id {IN}"
+    holding = f"select distinct capture from pending_messages {OURS} and message_id {IN}"
     return [*map(int, db.texts(f"{holding} order by capture", (listed(message_ids),)))]
 
 
 def _put(db: Transaction, rid: int, request: CaptureRequest) -> None:
     db.run(
-        "update pending_captures set request = ?, version = version + 1 where community = :community and rid = ?",
+        f"update pending_captures set request = ?, version = version + 1 {OURS} and rid = ?",
         (encoded(request), rid),
     )
-    db.run("delete from pending_messages where community = :community and capture = ?", (rid,))
+    db.run(f"delete from pending_messages {OURS} and capture = ?", (rid,))
     db.run_each(
         "insert into pending_messages (community, message_id, capture) values (:community, ?, ?)",
         [(each, rid) for each in {message.id for message in request.messages}],
@@ -446,4 +437,4 @@ def _put(db: Transaction, rid: int, request: CaptureRequest) -> None:
 
 
 def _delete(db: Transaction, rid: int) -> None:
-    db.run("delete from pending_captures where community = :community and rid = ?", (rid,))
+    db.run(f"delete from pending_captures {OURS} and rid = ?", (rid,))
