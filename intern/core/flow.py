@@ -101,40 +101,37 @@ class GuildLeft(_Flow, frozen=True, kw_only=True):
     guild_id: GuildId
 
 
-class ButtonPressed(_Flow, frozen=True, kw_only=True):
-    """A member pressed a button under a message of ours."""
-
+class _MemberInteraction(_Flow, frozen=True, kw_only=True):
     interaction: InteractionTicket
     user: Author
+
+
+class ButtonPressed(_MemberInteraction, frozen=True, kw_only=True):
+    """A member pressed a button under a message of ours."""
+
     button: str
     """The `custom_id` that we gave it."""
     message_id: MessageId
     """The message that holds the button."""
 
 
-class AskCommand(_Flow, frozen=True, kw_only=True):
+class AskCommand(_MemberInteraction, frozen=True, kw_only=True):
     """`/ask`, or "Answer this" on a message: an answer for one pair of eyes."""
 
-    interaction: InteractionTicket
-    user: Author
     question: str
     on: ChatMessage | None = None
     """The message that the menu entry was used on."""
 
 
-class LearnCommand(_Flow, frozen=True, kw_only=True):
+class LearnCommand(_MemberInteraction, frozen=True, kw_only=True):
     """The menu entry "Learn from this" on a message."""
 
-    interaction: InteractionTicket
-    user: Author
     on: ChatMessage
 
 
-class WhyCommand(_Flow, frozen=True, kw_only=True):
+class WhyCommand(_MemberInteraction, frozen=True, kw_only=True):
     """`/intern why`: why was this answered, or not?"""
 
-    interaction: InteractionTicket
-    user: Author
     about: str
     """A message id or jump link; empty for the newest question of the channel."""
 
@@ -153,21 +150,17 @@ class Wanted(Struct, frozen=True, kw_only=True):
     review: bool | None = None
 
 
-class SetupCommand(_Flow, frozen=True, kw_only=True):
+class SetupCommand(_MemberInteraction, frozen=True, kw_only=True):
     """`/intern setup`: change and show what a server chose."""
 
-    interaction: InteractionTicket
-    user: Author
     manages: bool
     """The member may manage the server."""
     wanted: Wanted = Wanted()
 
 
-class StatusCommand(_Flow, frozen=True, kw_only=True):
+class StatusCommand(_MemberInteraction, frozen=True, kw_only=True):
     """`/intern status`: how things stand on this server."""
 
-    interaction: InteractionTicket
-    user: Author
     manages: bool
     """The member may manage the server."""
 
