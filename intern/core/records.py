@@ -354,13 +354,18 @@ class Outcome(Struct, frozen=True, kw_only=True):
     extracted_at: datetime
 
 
-class Applied(Struct, frozen=True, kw_only=True):
-    """What became of an outcome."""
+class LearnedCounts(Struct, frozen=True, kw_only=True):
+    """How much was learned from a conversation."""
 
     facts_extracted: int = 0
     facts_updated: int = 0
     facts_deduplicated: int = 0
     nuggets_extracted: int = 0
+
+
+class Applied(LearnedCounts, frozen=True, kw_only=True):
+    """What became of an outcome."""
+
     refused: tuple[FactRefusal, ...] = ()
     """Also changes since the decision, such as a fact that an operator retired meanwhile."""
 

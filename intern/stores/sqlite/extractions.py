@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.core import records
@@ -91,7 +91,7 @@ _HOLDING = (
 )
 
 
-class Extraction(Struct, frozen=True, kw_only=True):
+class Extraction(records.LearnedCounts, frozen=True, kw_only=True):
     """What the log says of a conversation. With an `error` it could not be read; without facts it taught nothing."""
 
     conversation_id: ConversationId
@@ -99,12 +99,8 @@ class Extraction(Struct, frozen=True, kw_only=True):
     """Of the conversation as it was read, or could not be."""
     extracted_at: datetime
     model_used: str
-    facts_extracted: int = 0
-    facts_updated: int = 0
-    facts_deduplicated: int = 0
     facts_secret: int = 0
     """That were not kept, for they look secret."""
-    nuggets_extracted: int = 0
     attempts: int = 0
     """That failed one after another, with this content."""
     next_at: datetime | None = None
@@ -140,13 +136,12 @@ class ExtractionLog(Store):
         facts.tidy_occurrences(db, conversation.id)
         replace_nuggets(db, conversation.id, outcome.nuggets)
         kinds = [type(each) for each, reason in zip(outcome.facts, reasons, strict=True) if reason is None]
-        applied = records.Applied(
-            facts_extracted=kinds.count(records.NewFact),
-            facts_updated=kinds.count(records.UpdatedFact),
-            facts_deduplicated=kinds.count(records.RepeatedFact),
-            nuggets_extracted=len(outcome.nuggets),
-            refused=tuple(reason for reason in reasons if reason is not None),
-        )
+        learned: dict[str, Any] = {
+            "facts_extracted": kinds.count(records.NewFact),
+            "facts_updated": kinds.count(records.UpdatedFact),
+            "facts_deduplicated": kinds.count(records.RepeatedFact),
+            "nuggets_extracted": len(outcome.nuggets),
+        }
         _log(
             db,
             Extraction(
@@ -154,15 +149,12 @@ class ExtractionLog(Store):
                 content_hash=conversation.content_hash,
                 extracted_at=now,
                 model_used=outcome.model_used,
-                facts_extracted=applied.facts_extracted,
-                facts_updated=applied.facts_updated,
-                facts_deduplicated=applied.facts_deduplicated,
                 facts_secret=reasons.count("secret"),
-                nuggets_extracted=applied.nuggets_extracted,
+                **learned,
             ),
             _LOG.names,
         )
-        return applied
+        return records.Applied(refused=tuple(reason for reason in reasons if reason is not None), **learned)
 
     @writes
     def log_failure(
