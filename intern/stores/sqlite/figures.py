@@ -9,7 +9,7 @@ import msgspec
 from intern.core.ids import SourceId
 from intern.stores.database import Transaction
 from intern.stores.sqlite.store import OURS, Store, Table, reads
-from intern.stores.sqlite.traces import Votes
+from intern.stores.sqlite.traces import VOTES, Votes
 from intern.stores.sqlite.usage import PromptUsage
 
 _USAGE = Table("usage", PromptUsage)
@@ -29,11 +29,7 @@ class FigureStore(Store):
 
     async def votes(self, since: date) -> dict[date, Votes]:
         """Return the votes by the day on which they were last changed."""
-        statement = (
-            "select substr(at, 1, 10) as day, sum(case vote when 'up' then 1 else 0 end),"
-            f" sum(case vote when 'down' then 1 else 0 end) from feedback {OURS} and at >= ?"
-            " group by substr(at, 1, 10)"
-        )
+        statement = f"select substr(at, 1, 10), {VOTES} from feedback {OURS} and at >= ? group by substr(at, 1, 10)"
         rows = msgspec.convert(await self.db.rows(statement, (since.isoformat(),)), list[tuple[date, int, int]])
         return {day: Votes(up=up, down=down) for day, up, down in rows}
 
@@ -53,8 +49,9 @@ class FigureStore(Store):
         # A topic's answers and a document's sections are cited as "source#part".
         whole = "substr(source_id || '#', 1, instr(source_id || '#', '#') - 1)"
         rows = db.rows(
-            f"select {whole}, count(distinct question_id)"
-            f" from posted_citations join posted_answers using (community, question_id) {OURS} and at >= ? group by {whole} order by 2 desc, 1",
+            f"select {whole}, count(distinct question_id) from posted_citations"
+            f" join posted_answers using (community, question_id) {OURS} and at >= ?"
+            f" group by {whole} order by 2 desc, 1",
             (since.isoformat(),),
         )
         return dict(msgspec.convert(rows, list[tuple[SourceId, int]]))

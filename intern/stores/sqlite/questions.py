@@ -23,7 +23,7 @@ from intern.core.text.patterns import regex
 from intern.stores.blocks import bare
 from intern.stores.database import Database, Transaction, Value
 from intern.stores.sqlite.store import IN, OURS, Store, Table, conditions, keep_newest, listed, reads, writes
-from intern.stores.sqlite.traces import Votes
+from intern.stores.sqlite.traces import VOTES, Votes
 
 KEPT = 10_000  # questions; with MAX_CHARS, 8 MB at most
 MAX_OPEN = 2_000  # open questions that are read; grouping them takes a second where no two are alike
@@ -214,11 +214,7 @@ class Questions(Store):
     @reads
     def votes(self, db: Transaction, question_ids: Collection[MessageId]) -> dict[MessageId, Votes]:
         """Return the votes on answers to these questions; those without any are missing."""
-        statement = (
-            "select question_id, sum(case vote when 'up' then 1 else 0 end),"
-            " sum(case vote when 'down' then 1 else 0 end) from feedback"
-            f" {OURS} and question_id {IN} group by question_id"
-        )
+        statement = f"select question_id, {VOTES} from feedback {OURS} and question_id {IN} group by question_id"
         rows = msgspec.convert(db.rows(statement, (listed(question_ids),)), list[tuple[MessageId, int, int]])
         return {question_id: Votes(up=up, down=down) for question_id, up, down in rows}
 

@@ -214,6 +214,10 @@ class Votes(Struct, frozen=True, kw_only=True):
     down: int = 0
 
 
+VOTES = "sum(case vote when 'up' then 1 else 0 end), sum(case vote when 'down' then 1 else 0 end)"
+"""Both numbers, as columns of `feedback`."""
+
+
 class FeedbackStore(Store):
     """One vote for each person and question; the latest counts."""
 
