@@ -12,15 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from anyio import (
-    Event,
-    Lock,
-    WouldBlock,
-    create_memory_object_stream,
-    current_time,
-    move_on_after,
-    sleep,
-)
+from anyio import Event, Lock, WouldBlock, create_memory_object_stream, current_time, move_on_after, sleep
 from anyio.lowlevel import checkpoint
 from anyio.to_thread import run_sync
 
@@ -113,11 +105,7 @@ def communities_of(
         return found
 
     made = Communities(
-        chat,
-        opens=opens,
-        stands=stands,
-        elsewhere=elsewhere,
-        most_open=defaults.hosting.open_communities,
+        chat, opens=opens, stands=stands, elsewhere=elsewhere, most_open=defaults.hosting.open_communities
     )
     return made
 

@@ -68,8 +68,7 @@ class Jobs(Store):
     def submit(self, db: Transaction, kind: str, payload: bytes, key: str) -> int:
         """Ask for a job and get its id; while one of the same kind and key waits unclaimed, get the id of that one."""
         return db.number(
-            f"select id from jobs {OURS} and state = 'waiting' and kind = ? and key = ? order by id",
-            (kind, key),
+            f"select id from jobs {OURS} and state = 'waiting' and kind = ? and key = ? order by id", (kind, key)
         ) or db.number(
             "insert into jobs (community, kind, key, payload, state) values (:community, ?, ?, ?, 'waiting')"
             " returning id",
@@ -426,8 +425,7 @@ def _with_any(db: Transaction, message_ids: Collection[MessageId]) -> list[int]:
 
 def _put(db: Transaction, rid: int, request: CaptureRequest) -> None:
     db.run(
-        f"update pending_captures set request = ?, version = version + 1 {OURS} and rid = ?",
-        (encoded(request), rid),
+        f"update pending_captures set request = ?, version = version + 1 {OURS} and rid = ?", (encoded(request), rid)
     )
     db.run(f"delete from pending_messages {OURS} and capture = ?", (rid,))
     db.run_each(
