@@ -9,16 +9,16 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Generator, Iterable, MutableMapping
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any, Literal, TextIO, cast
+from typing import Any, Literal, TextIO
 
 import structlog
 
 from intern.core.errors import LeaseLostError
 from intern.core.progress import LOG_EVERY, Pace
-from intern.core.text.masking import make_hider, mask_secrets
+from intern.core.text.masking import make_hider, mask_each, mask_secrets
 
 Logger = structlog.stdlib.BoundLogger
 LogFormat = Literal["auto", "json", "pretty"]
@@ -170,19 +170,7 @@ def _sink() -> _Sink | None:
 
 def _mask_fields(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Field by field, before JSON escapes the text: a mask must not reach across two fields."""
-    return {name: _masked(value) for name, value in event.items()}
-
-
-def _masked(value: object) -> object:
-    match value:
-        case None | bool() | int() | float():
-            return value
-        case Mapping():
-            return {str(name): _masked(each) for name, each in cast("Mapping[object, object]", value).items()}
-        case list() | tuple():
-            return [_masked(each) for each in cast("Sequence[object]", value)]
-        case _:
-            return redacted(str(value))
+    return {name: mask_each(value, redacted) for name, value in event.items()}
 
 
 def _drop_color_message(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -7,11 +7,11 @@ it to disk soon after. Secrets are masked. What is forgotten takes each recordin
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from anyio import CancelScope, Lock
@@ -27,7 +27,7 @@ from intern.core.errors import LeaseLostError
 from intern.core.ids import MessageId, TopicName, UserId
 from intern.core.log import get_logger, redacted
 from intern.core.messages import AIResult, Conversation, Image, RequestContext
-from intern.core.text.masking import encoded, mask_secrets, whole
+from intern.core.text.masking import encoded, mask_each, mask_secrets, whole
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.recording import Call, Made, TapedModel, digest_of
 from intern.models.templates import Templates
@@ -204,7 +204,8 @@ class Recorder:
         """Return a row with its recording, secrets masked. All texts in it come from `said` and from the shelf."""
         if shelf.masked or self.mask("\n\0\n".join(said))[1]:
             row = replace(row, unfit=row.unfit or _MASKED)
-            value = msgspec.convert(self._masked(msgspec.to_builtins(value)), type(value))
+            plain = mask_each(msgspec.to_builtins(value), lambda text: self.mask(text)[0])
+            value = msgspec.convert(plain, type(value))
         held, texts = packed(encoded(value)), tuple(shelf.numbers)
         size = len(held) + sum(map(len, (*row.about, *texts))) + ROW
         return replace(row, texts=texts, size=size, recording=held)
@@ -230,17 +231,6 @@ class Recorder:
         """Return a text as a log would show it, and whether that is another one."""
         masked = mask_secrets(redacted(text), secrets=False, emails=self._emails).text
         return masked, masked != text
-
-    def _masked(self, value: Any) -> Any:
-        match value:
-            case str():
-                return self.mask(value)[0]
-            case list() | tuple():
-                return [self._masked(each) for each in cast("Sequence[Any]", value)]
-            case dict():
-                return {name: self._masked(each) for name, each in cast("Mapping[str, Any]", value).items()}
-            case _:
-                return value
 
 
 @dataclass

@@ -12,7 +12,7 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import msgspec
 from msgspec import Struct
@@ -366,17 +366,22 @@ def encoded(value: object) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_mended(msgspec.to_builtins(value)))
+        escaped = json.dumps(msgspec.to_builtins(value)).encode()
+        return msgspec.json.encode(msgspec.json.decode(whole_json(escaped)))
 
 
-def _mended(value: Any) -> Any:
-    if isinstance(value, str):
-        return whole(value)
-    if isinstance(value, list | tuple):
-        return [_mended(each) for each in cast("Sequence[Any]", value)]
-    if isinstance(value, dict):
-        return {_mended(name): _mended(each) for name, each in cast("Mapping[Any, Any]", value).items()}
-    return value
+def mask_each(value: object, mask: Callable[[str], str]) -> object:
+    """Mask every text in a value, however deep; what is no number, list or mapping counts as its text."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            fields = cast("Mapping[object, object]", value)
+            return {str(name): mask_each(each, mask) for name, each in fields.items()}
+        case list() | tuple():
+            return [mask_each(each, mask) for each in cast("Sequence[object]", value)]
+        case _:
+            return mask(str(value))
 
 
 _NOT_IN_A_LABEL = regex(r"[^\w.:/-]+")
