@@ -7,9 +7,9 @@ filing or regenerating. Each step is safe to repeat, so a second request finishe
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -74,12 +74,8 @@ class Forgot(Struct, frozen=True, kw_only=True):
     """Why the vector engine still holds a copy, which it deletes once it is back; empty where it holds none."""
 
 
-class Forgets(Protocol):
-    """A store of messages, or of data derived from them, that can delete messages."""
-
-    def forget(self, message_ids: Collection[MessageId]) -> Awaitable[None]:
-        """Delete these messages and everything made from them. Safe to repeat; raises KnowledgeError."""
-        ...
+Forgets = Callable[[Collection[MessageId]], Awaitable[None]]
+"""Deletes messages, and everything made from them, in one store. Safe to repeat; raises KnowledgeError."""
 
 
 class Search(NamedTuple):

@@ -148,7 +148,7 @@ def library_of(
         topics=knowledge,
         archive=archive,
         pages=PageCopies(paths.web_cache),
-        ranks=ranking,
+        rank=ranking and ranking.hits,
         more=discovered,
         distilled=learned,
         site=site,

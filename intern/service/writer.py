@@ -293,8 +293,8 @@ class Writer:
         self.learning = Learning(stores, model, self.indexing)
         self.extraction = Extraction(stores, model)
         self._derived: tuple[Forgets, ...] = (
-            *(stores.pending, stores.remains, stores.questions, stores.cited, stores.replies),
-            *(self.extraction, VectorMemory(db, clock=clock)),
+            *(stores.pending.forget, stores.remains.forget, stores.questions.forget, stores.cited.forget),
+            *(stores.replies.forget, self.extraction.forget, VectorMemory(db, clock=clock).forget),
         )
         self._discovery = discovery_of(settings, stores.search, model, clock)
         self._discovering = Lock()
@@ -370,8 +370,8 @@ class Writer:
         await self.stores.files.clear_edited()
         # A thread that was being read just then may have brought messages that were unknown before.
         late = frozenset[MessageId]() if user_id is None else await self.extraction.written_by(user_id)
-        for store in self._derived:
-            await store.forget({*found.message_ids, *late})
+        for forget in self._derived:
+            await forget({*found.message_ids, *late})
         if user_id is not None:
             await self.stores.remains.forget_member(user_id)
             await self.stores.names.forget_author(user_id)

@@ -7,7 +7,7 @@ are read from copies: the file of a copy is named by a hash of the address. Lost
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import is_not
@@ -148,12 +148,8 @@ _FENCE = regex(r" {0,3}(```|~~~)")
 _LONGEST_TITLE = 120
 
 
-class Ranks(Protocol):
-    """A search in the texts of the sources."""
-
-    async def hits(self, text: str, limit: int, /) -> Sequence[Hit]:
-        """Return the best passage of each of the best sources, best first. Raises KnowledgeError."""
-        ...
+Rank = Callable[[str, int], Awaitable[Sequence[Hit]]]
+"""Returns the best passage of each of the best sources for a text, best first. Raises KnowledgeError."""
 
 
 class MoreSources(Protocol):
@@ -191,7 +187,7 @@ class Library:
     sources: SourceFolder
     topics: Knowledge
     archive: Archive
-    ranks: Ranks | None = None
+    rank: Rank | None = None
     more: MoreSources | None = None
     distilled: LearnedSources | None = None
     pages: PageCopies | None = None
@@ -237,7 +233,7 @@ class Library:
     async def hits(self, query: str, limit: int) -> Sequence[Hit] | None:
         """Return the best passage of each of the best sources, best first; None without a search, or if it failed."""
         try:
-            return None if self.ranks is None else await self.ranks.hits(query, limit)
+            return None if self.rank is None else await self.rank(query, limit)
         except KnowledgeError as error:
             # The descriptions still tell which sources to look at.
             _log.warning("search_failed", reason=str(error))

@@ -76,7 +76,7 @@ class World:
                     sources=work.stores.sources,
                     topics=self.knowledge,
                     archive=work.stores.archive,
-                    ranks=self.ranks,
+                    rank=self.ranks.hits,
                 )
                 self.posting = Posting(
                     self.discord,
