@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from anyio import EndOfStream, current_time, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
@@ -73,12 +74,8 @@ LookUp = Callable[[ChannelId, MessageId], Awaitable[ChatMessage | None]]
 LAST_TRY = 5  # after 1, 4, 16 and 60 minutes of a model that answers and does not describe an image
 
 
-def _pauses_of_one() -> Iterator[float]:
-    """Seconds between two looks at one capture's images: a minute, then four times as long, at most an hour."""
-    pause = 60.0
-    while True:
-        yield pause
-        pause = min(pause * 4, 3600.0)
+_pauses_of_one = partial(exponential_backoff, first=60.0, longest=3600.0, factor=4.0)
+"""Seconds between two looks at one capture's images."""
 
 
 @dataclass(kw_only=True)

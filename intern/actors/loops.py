@@ -55,12 +55,14 @@ Backoff = Callable[[], Iterator[float]]
 """Returns, for each piece of work, the seconds to wait before each next try, without end."""
 
 
-def exponential_backoff(first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE) -> Iterator[float]:
-    """Yield seconds: doubling from `first`, then `longest` for ever."""
+def exponential_backoff(
+    first: float = FIRST_PAUSE, longest: float = LONGEST_PAUSE, factor: float = 2.0
+) -> Iterator[float]:
+    """Yield seconds: `first`, each time more by the `factor`, then `longest` for ever."""
     pause = first
     while True:
         yield pause
-        pause = min(pause * 2, longest)
+        pause = min(pause * factor, longest)
 
 
 async def persistently(

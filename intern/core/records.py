@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
-from typing import Literal, NewType
+from typing import Any, Literal, NewType
 
 import msgspec
 from msgspec import Struct
@@ -83,6 +83,11 @@ def question_of(turns: Iterable[Turn]) -> str:
         if turn.speaker == "User":
             users.append(turn.text)
     return "\n".join(users)
+
+
+def capture_with(capture: Capture, **changes: Any) -> Capture:
+    """Return a capture with changes; of an archived pair, what was captured."""
+    return Capture(**{each: getattr(capture, each) for each in Capture.__struct_fields__} | changes)
 
 
 class CapturedPair(Capture, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any, Protocol
+from typing import Protocol
 
 from anyio import Lock, to_thread
 from msgspec import Struct, structs
@@ -27,7 +27,7 @@ from intern.core.ids import ConversationId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Attachment, ChatMessage, Image
 from intern.core.progress import tell
-from intern.core.records import Capture, CapturedPair, Turn
+from intern.core.records import Capture, CapturedPair, Turn, capture_with
 from intern.core.text.masking import mask_secrets, masks_in
 from intern.facts.segments import IsWithdrawn, is_whole, without_ids, without_withdrawn
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagePlace, ImagesIn
@@ -272,10 +272,8 @@ def names_of(capture: Capture) -> Iterator[tuple[UserId, tuple[str, ...]]]:
 def _with_home(
     capture: Capture, home: ConversationId, names: Mapping[UserId, tuple[str, ...]] | None = None
 ) -> Capture:
-    fields: dict[str, Any] = {each: getattr(capture, each) for each in Capture.__struct_fields__}
     author_names = tuple(names.get(each, ()) for each in capture.author_ids) if names else ()
-    fields.update(conversation_id=home, author_names=author_names, replaces=None)
-    return Capture(**fields)
+    return capture_with(capture, conversation_id=home, author_names=author_names, replaces=None)
 
 
 class Images(Protocol):

@@ -97,15 +97,7 @@ def edited(review: Review, decisions: Knowledge, archive: Archive) -> records.Ca
         raise ConfigError(f"{qa_id} would have no question or no answer; leave one of each, or reject it")
     if turns == left.turns:
         return None
-    return records.Capture(
-        conversation_id=left.conversation_id,
-        turns=turns,
-        message_ids=left.message_ids,
-        author_ids=left.author_ids,
-        answered_at=left.answered_at,
-        guild_id=left.guild_id,
-        channel_id=left.channel_id,
-    )
+    return records.capture_with(left, turns=turns, replaces=None)
 
 
 def _verdict(review: Review, qa_id: QAId, at: datetime) -> records.Approved | records.Rejected:

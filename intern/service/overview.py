@@ -224,8 +224,7 @@ def _sum(counts: Mapping[date, int], days: Sequence[date]) -> int:
 
 
 def _share(part: int, rest: int) -> tuple[float | None, int]:
-    whole = part + rest
-    return (part / whole if whole else None), whole
+    return _ratio(part, part + rest)
 
 
 def _ratio(sum_of: float, number: int) -> tuple[float | None, int]:
