@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from anyio import get_running_tasks
 from msgspec import Struct
 
 from intern import __version__
 from intern.core.clock import Clock
-from intern.service.monitoring import Gauge, Health, HealthChecks
+from intern.service.monitoring import Gauge, Health, HealthChecks, process_gauges
 from intern.service.running import Running
 from intern.stores.sqlite.communities import Registered
 
@@ -83,14 +82,11 @@ class Hosted:
             waiting.update({each.name: each.waiting for each in running.fill.now()})
         told = "Communities of this process, by what they do"
         shown = {kind: float(kinds[kind]) for kind in ("open", "closed", "failing")}
-        read = [
+        return [
             Gauge("communities", told, shown, "state"),
             Gauge("stream_items", "What waits between actors", {k: float(n) for k, n in waiting.items()}, "stream"),
-            Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())}),
+            *process_gauges(self._heard()),
         ]
-        if (last := self._heard()) is not None:
-            read.append(Gauge("last_message_timestamp_seconds", "When a message last came", {"": last.timestamp()}))
-        return read
 
     def _shards(self) -> str:
         held = ", ".join(map(str, sorted(self.shards())))

@@ -338,6 +338,14 @@ class Gauge(NamedTuple):
     """It is a counter."""
 
 
+def process_gauges(last_message_at: datetime | None) -> Iterator[Gauge]:
+    """Yield what there is once in a process. Tasks that never end show as a number that grows."""
+    yield Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())})
+    if last_message_at is not None:
+        told = "When a message last came"
+        yield Gauge("last_message_timestamp_seconds", told, {"": last_message_at.timestamp()})
+
+
 class Counters(Tally, Protocol):
     """What a front end counts for a monitoring system (see `intern.frontends.http`); neither waits nor raises."""
 
@@ -415,11 +423,7 @@ class Standing:
         """All of it, as it is right now."""
         read = [*self._streams(), *self._circuits(), *await self._budgets(), *await self._vectors()]
         read += await run_sync(lambda: [*self._sources(), *self._captures()])
-        # Tasks that never end show as a number that grows.
-        read.append(Gauge("tasks", "Tasks of the event loop that have not ended", {"": len(get_running_tasks())}))
-        if (last := self.overheard.last_message_at) is not None:
-            read.append(Gauge("last_message_timestamp_seconds", "When a message last came", {"": last.timestamp()}))
-        return read
+        return [*read, *process_gauges(self.overheard.last_message_at)]
 
     def _streams(self) -> Iterable[Gauge]:
         streams, name = self.fill.now(), "stream"

@@ -262,7 +262,8 @@ def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackedUp:
         )
     if to.is_dir():
         raise ConfigError(f"{to} is a folder; name a file in it, as in {to / 'intern-backup.db'}")
-    _not_the_database_itself(source, to)
+    if to.resolve() in {each.resolve() for each in whole_of(source)} or (to.exists() and to.samefile(source)):
+        raise ConfigError(f"{to} is the database itself; choose another file")
     if to.exists() and not force:
         raise ConfigError(f"{to} is there already; choose another name, or --force to write over it")
     beside = to.with_name(f".{to.name}.{token_hex(4)}.tmp")
@@ -286,11 +287,6 @@ def back_up(settings: Settings, to: Path, *, force: bool = False) -> BackedUp:
 
 
 _MOST_TOLD = 3  # of what is wrong
-
-
-def _not_the_database_itself(source: Path, to: Path) -> None:
-    if to.resolve() in {each.resolve() for each in whole_of(source)} or (to.exists() and to.samefile(source)):
-        raise ConfigError(f"{to} is the database itself; choose another file")
 
 
 def _has_room(source: Path, folder: Path) -> None:

@@ -143,19 +143,14 @@ class HikariCommands:
 
     async def reply(self, ticket: _Ticket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Put the answer where the member sees us waiting. Doing it again replaces it."""
-        route = routes.PATCH_INTERACTION_RESPONSE.compile(
-            **payloads.ids(webhook=ticket.application_id), token=_token(ticket)
-        )
+        route = _webhook_of(ticket, routes.PATCH_INTERACTION_RESPONSE)
         await self._ask(ticket, "answer", route, payloads.content(text, buttons, None))
 
     async def follow_up(self, ticket: _Ticket, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Say more. Doing it again says it twice."""
         body = payloads.content(text, buttons, None)
         body["flags"] |= _EPHEMERAL
-        route = routes.POST_WEBHOOK_WITH_TOKEN.compile(
-            **payloads.ids(webhook=ticket.application_id), token=_token(ticket)
-        )
-        await self._ask(ticket, "follow up", route, body)
+        await self._ask(ticket, "follow up", _webhook_of(ticket, routes.POST_WEBHOOK_WITH_TOKEN), body)
 
     async def register(self) -> None:
         """See to it that our servers know our commands, and no others of this application; most often that is so.
@@ -379,6 +374,10 @@ def _user_of(raw: _Raw, team: Team, cache: Cache) -> Author:
     if raw.guild_id and roles is not None:
         cache.note_roles(raw.guild_id, user.id, roles)
     return author_of(user, member, roles or (), team, is_bot=user.is_bots)
+
+
+def _webhook_of(ticket: _Ticket, route: routes.Route) -> routes.CompiledRoute:
+    return route.compile(**payloads.ids(webhook=ticket.application_id), token=_token(ticket))
 
 
 def _token(ticket: _Ticket) -> str:
