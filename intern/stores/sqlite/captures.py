@@ -37,8 +37,7 @@ class StoredArchive(Archive):
         return {str(week): (int(str(size)), int(str(number))) for week, number, size in rows}
 
     def _week_files(self) -> list[str]:
-        weeks = f"select distinct week from captures {OURS} order by week"
-        return [str(week) for (week,) in self._found(weeks)]
+        return [str(week) for (week,) in self._found(f"select distinct week from captures {OURS} order by week")]
 
     @contextmanager
     def _opened(self, week: str) -> Generator[BinaryIO]:

@@ -139,10 +139,8 @@ class AnsweredThreads(Store):
 
     async def load(self) -> None:
         """Learn which threads were read before; until then, none was."""
-        read = f"select distinct thread_id from thread_messages {OURS}"
-        self._read.update(map(ChannelId, await self.db.texts(read)))
-        statement = f"select message_id, thread_id from thread_messages {OURS} and is_outside = 1"
-        outside = await self.db.rows(statement)
+        self._read.update(map(ChannelId, await self.db.texts(f"select distinct thread_id from thread_messages {OURS}")))
+        outside = await self.db.rows(f"select message_id, thread_id from thread_messages {OURS} and is_outside = 1")
         self._outside.update(msgspec.convert(outside, list[tuple[MessageId, ChannelId]]))
 
     def holds(self, channel_id: ChannelId, message_id: MessageId) -> bool:
@@ -252,8 +250,7 @@ class AnsweredThreads(Store):
     @writes
     def _forget(self, db: Transaction, threads: Iterable[ChannelId], message_ids: Collection[MessageId]) -> None:
         db.run_each(_LOOK_AT, [(millis(_NOW), each) for each in threads])
-        gone = f"delete from thread_messages {OURS} and message_id {IN}"
-        db.run(gone, (bare_ids(message_ids),))
+        db.run(f"delete from thread_messages {OURS} and message_id {IN}", (bare_ids(message_ids),))
 
 
 class Greeted(Store):
@@ -306,8 +303,7 @@ class RoleStore(Store):
     @reads
     def known(self, db: Transaction) -> tuple[MemberRoles, ...]:
         """Return the roles that are not too old, the last seen last."""
-        rest = f"{OURS} and seen_at >= ? order by seen_at"
-        return _ROLES.all(db, rest, (millis(self.clock.now() - BELIEVED),))
+        return _ROLES.all(db, f"{OURS} and seen_at >= ? order by seen_at", (millis(self.clock.now() - BELIEVED),))
 
     async def forget_author(self, user_id: UserId) -> None:
         """Forget a member's roles."""

@@ -157,13 +157,11 @@ class Documents(Store):
 
     async def guilds(self) -> frozenset[str]:
         """Return the servers that documents come from."""
-        statement = f"select distinct guild_id from documents {OURS} and guild_id <> ''"
-        return frozenset(await self.db.texts(statement))
+        return frozenset(await self.db.texts(f"select distinct guild_id from documents {OURS} and guild_id <> ''"))
 
     async def holds(self, kinds: Collection[SearchKind]) -> bool:
         """Whether there is any document of these kinds."""
-        statement = f"select 1 from documents {OURS} and kind {IN} limit 1"
-        return bool(await self.db.number(statement, (as_json(kinds),)))
+        return bool(await self.db.number(f"select 1 from documents {OURS} and kind {IN} limit 1", (as_json(kinds),)))
 
 
 def identity(db: Transaction) -> tuple[str, int]:

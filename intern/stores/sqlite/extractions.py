@@ -65,14 +65,12 @@ class NuggetStore(Store):
     @reads
     def by_ids(self, db: Transaction, ids: Collection[NuggetId]) -> tuple[records.Nugget, ...]:
         """Return those of these that still exist, newest first."""
-        rest = f"{OURS} and id {IN} order by timestamp desc, id"
-        return _NUGGETS.all(db, rest, (listed(ids),))
+        return _NUGGETS.all(db, f"{OURS} and id {IN} order by timestamp desc, id", (listed(ids),))
 
     @reads
     def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[records.Nugget, ...]:
         """Return the nuggets of a conversation, in the order of their making."""
-        rest = f"{OURS} and conversation_id = ? order by rid"
-        return _NUGGETS.all(db, rest, (conversation_id,))
+        return _NUGGETS.all(db, f"{OURS} and conversation_id = ? order by rid", (conversation_id,))
 
     @reads
     def beginning(self, db: Transaction, prefix: str) -> tuple[records.Nugget, ...]:
@@ -246,8 +244,7 @@ class ExtractionLog(Store):
             (listed(conversations),),
         )
         for table in ("nuggets", "extraction_log"):
-            of_these = f"delete from {table} {OURS} and conversation_id {IN}"
-            db.run(of_these, (listed(conversations),))
+            db.run(f"delete from {table} {OURS} and conversation_id {IN}", (listed(conversations),))
         db.run(f"delete from conversations {OURS} and id {IN}", (listed(conversations),))
 
     @reads
@@ -288,8 +285,7 @@ class ExtractionLog(Store):
 
 def read_to(db: Transaction, follower: str) -> str | None:
     """Return how far a follower has read; None where it has not begun."""
-    statement = f"select position from positions {OURS} and follower = ?"
-    return next(iter(db.texts(statement, (follower,))), None)
+    return next(iter(db.texts(f"select position from positions {OURS} and follower = ?", (follower,))), None)
 
 
 def move_to(db: Transaction, follower: str, position: str) -> None:

@@ -263,15 +263,13 @@ class LeftOutStore(Store):
         if kind == "link":  # these reasons quote the lines
             found = {place: mask_secrets(reason).text for place, reason in found.items()}
         self._tell(kind, found)
-        known = f"select place, reason from left_out {OURS} and kind = ?"
-        rows = await self.db.rows(known, (kind,))
+        rows = await self.db.rows(f"select place, reason from left_out {OURS} and kind = ?", (kind,))
         if dict(msgspec.convert(rows, list[tuple[str, str]])) != found:
             await self._keep(kind, found)
 
     @writes
     def _keep(self, db: Transaction, kind: LeftOutKind, found: Mapping[str, str]) -> None:
-        gone = f"delete from left_out {OURS} and kind = ? and place not {IN}"
-        db.run(gone, (kind, listed(found)))
+        db.run(f"delete from left_out {OURS} and kind = ? and place not {IN}", (kind, listed(found)))
         db.run_each(
             "insert into left_out (community, kind, place, reason, since) values (:community, ?, ?, ?, ?)"
             " on conflict (community, kind, place) do update set reason = excluded.reason, since = excluded.since"
@@ -313,8 +311,7 @@ class Remains(Store):
     @reads
     def written_by(self, db: Transaction, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that are on their way to the archive, or were brought there by a command."""
-        pending = f"select request from pending_captures {OURS}"
-        requests = _readable(db, pending, CaptureRequest)
+        requests = _readable(db, f"select request from pending_captures {OURS}", CaptureRequest)
         waiting = {each.id for request in requests for each in request.messages if each.author.id == user_id}
         captures = [each for job in _jobs(db) for each in _captures_in(job.payload) or ()]
         written = (pair for each in captures for pair in zip(each.message_ids, each.author_ids, strict=False))

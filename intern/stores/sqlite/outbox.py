@@ -139,8 +139,7 @@ class CitedStore(Store):
 
     async def retract(self, question_id: MessageId, how: Retracted) -> None:
         """Keep how far the retraction of an answer is."""
-        statement = f"update posted_answers set retracted = ? {OURS} and question_id = ?"
-        await self.db.run(statement, (how, question_id))
+        await self.db.run(f"update posted_answers set retracted = ? {OURS} and question_id = ?", (how, question_id))
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages that were answered."""
@@ -198,8 +197,7 @@ _DROP = (
 
 
 def _outdated(db: Transaction, row: Sequence[Value]) -> OutdatedAnswer:
-    rest = f"{OURS} and question_id = ? and state <> '' order by n"
-    cited = _CITED.all(db, rest, (row[0],))
+    cited = _CITED.all(db, f"{OURS} and question_id = ? and state <> '' order by n", (row[0],))
     return msgspec.convert(dict(zip(OutdatedAnswer.__struct_fields__, (*row, cited), strict=True)), OutdatedAnswer)
 
 
@@ -336,8 +334,7 @@ class Outbox(Store):
 
     async def holds(self, message_id: MessageId) -> bool:
         """Return whether a message of ours is known as a part of any reply."""
-        statement = f"select 1 from post_parts {OURS} and message_id = ?"
-        return await self.db.row(statement, (message_id,)) is not None
+        return await self.db.row(f"select 1 from post_parts {OURS} and message_id = ?", (message_id,)) is not None
 
     async def done_with(self, question_id: MessageId) -> bool:
         """Return whether the reply to a message is posted or was dropped: then nothing is left to do."""
@@ -399,8 +396,7 @@ class Outbox(Store):
                 for n, each in enumerate(reply.citations)
             ],
         )
-        old = f"delete from posted_answers {OURS} and at < ?"
-        db.run(old, ((self.clock.now() - MAX_AGE).isoformat(),))
+        db.run(f"delete from posted_answers {OURS} and at < ?", ((self.clock.now() - MAX_AGE).isoformat(),))
         keep_newest(db, "posted_answers", KEPT)
 
     def _masked(self, text: str) -> str:

@@ -226,16 +226,14 @@ class Questions(Store):
         self._fresh = {
             key: replace(each, settled=how) if key in question_ids else each for key, each in self._fresh.items()
         }
-        statement = f"update questions set settled = ? {OURS} and question_id {IN}"
-        await self.db.run(statement, (how, listed(question_ids)))
+        await self.db.run(f"update questions set settled = ? {OURS} and question_id {IN}", (how, listed(question_ids)))
 
     def _oldest(self) -> str:
         return (self.clock.now() - MAX_AGE).isoformat()
 
     async def written_by(self, user_id: UserId) -> frozenset[MessageId]:
         """Return a member's messages among these questions."""
-        statement = f"select message_ids from questions {OURS} and author_id = ?"
-        held = map(_ids, await self.db.texts(statement, (user_id,)))
+        held = map(_ids, await self.db.texts(f"select message_ids from questions {OURS} and author_id = ?", (user_id,)))
         fresh = (each.message_ids for each in self._fresh.values() if each.author_id == user_id)
         return frozenset[MessageId]().union(*held, *fresh)
 

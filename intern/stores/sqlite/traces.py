@@ -94,8 +94,7 @@ class TraceStore(Store):
     def of(self, db: Transaction, message_id: MessageId) -> Trace | None:
         """Return the account of a question, by any of its messages or of the reply's."""
         asked = f"{OURS} and rid = (select trace from trace_messages {OURS} and message_id = ?)"
-        ours = f"select question_id from post_parts {OURS} and message_id = ?"
-        replied = f"{OURS} and question_id = ({ours})"
+        replied = f"{OURS} and question_id = (select question_id from post_parts {OURS} and message_id = ?)"
         return _TRACES.first(db, asked, (message_id,)) or _TRACES.first(db, replied, (message_id,))
 
     @reads
@@ -143,8 +142,7 @@ class Counts(Store):
 
     async def since(self, day: date) -> dict[date, dict[str, int]]:
         """Return the stored counts of each day from `day` on, by name; days without any are left out."""
-        statement = f"select day, name, number from counts {OURS} and day >= ?"
-        rows = await self.db.rows(statement, (day.isoformat(),))
+        rows = await self.db.rows(f"select day, name, number from counts {OURS} and day >= ?", (day.isoformat(),))
         days: dict[date, dict[str, int]] = {}
         for at, name, number in msgspec.convert(rows, list[tuple[date, str, int]]):
             days.setdefault(at, {})[name] = number
@@ -244,6 +242,5 @@ class FeedbackStore(Store):
     async def of(self, question_id: MessageId | None = None) -> Votes:
         """Return the votes on all answers, or on the answer to one question."""
         where, values = conditions(("question_id = ?", question_id))
-        statement = f"select vote, count(*) from feedback {OURS} and {where} group by vote"
-        rows = await self.db.rows(statement, values)
+        rows = await self.db.rows(f"select vote, count(*) from feedback {OURS} and {where} group by vote", values)
         return msgspec.convert(dict(msgspec.convert(rows, list[tuple[str, int]])), Votes)

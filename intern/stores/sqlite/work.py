@@ -321,8 +321,7 @@ class PendingCaptures(Store):
                 else:
                     _delete(db, rid)
                 _log.info("capture_pending_cut", pending_id=rid, dropped=left is None)
-            shown = f"delete from image_texts {OURS} and message_id {IN}"
-            return bool(db.run(shown, (listed(gone),)))
+            return bool(db.run(f"delete from image_texts {OURS} and message_id {IN}", (listed(gone),)))
 
         await self._change(work)
 
