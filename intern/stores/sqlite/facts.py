@@ -32,6 +32,7 @@ from intern.stores.sqlite.store import (
     BEGINS,
     IN,
     NO_LIMIT,
+    OURS,
     Store,
     Table,
     as_json,
@@ -47,18 +48,14 @@ from intern.stores.sqlite.store import (
 
 _FACTS = Table("facts", Fact, millis=("first_seen_at", "last_seen_at", "retired_at"))
 _OCCURRENCES = Table("fact_occurrences", Occurrence, millis=("timestamp",))
-_EVER_SAID = "select fact_id from fact_occurrences where community = :community and conversation_id = ?"
+_EVER_SAID = f"select fact_id from fact_occurrences {OURS} and conversation_id = ?"
 _SAID = f"{_EVER_SAID} and is_withdrawn = 0"
 _RETIRED_OF = (
-    "select id from facts where community = :community and is_active = 0"
-    f" and retired_why not in ('', '{UNSAID}') and id in ({_EVER_SAID})"
+    f"select id from facts {OURS} and is_active = 0 and retired_why not in ('', '{UNSAID}') and id in ({_EVER_SAID})"
 )
-_BELIEVED = (
-    "id in (select fact_id from fact_beliefs"
-    " where community = :community and since <= ? and (until is null or until > ?))"
-)
-_OF_ID = "where community = :community and id = ?"
-_OF_FACT = "where community = :community and fact_id = ?"
+_BELIEVED = f"id in (select fact_id from fact_beliefs {OURS} and since <= ? and (until is null or until > ?))"
+_OF_ID = f"{OURS} and id = ?"
+_OF_FACT = f"{OURS} and fact_id = ?"
 # The newest of what was said, the older first where it was said in the same millisecond.
 _NEWEST = "order by last_seen_at desc, rid desc"
 _WHOLE_CHAIN = f"""
@@ -110,20 +107,20 @@ class FactStore(Store):
     def all(self, db: Transaction, wanted: FactFilter, limit: int = NO_LIMIT) -> tuple[Fact, ...]:
         """Return facts, the last said first."""
         where, values = _conditions(wanted)
-        return _FACTS.all(db, f"where community = :community and {where} {_NEWEST} limit ?", (*values, limit))
+        return _FACTS.all(db, f"{OURS} and {where} {_NEWEST} limit ?", (*values, limit))
 
     @reads
     def count(self, db: Transaction, wanted: FactFilter) -> int:
         """Return how many facts there are."""
         where, values = _conditions(wanted)
-        return db.number(f"select count(*) from facts where community = :community and {where}", values)
+        return db.number(f"select count(*) from facts {OURS} and {where}", values)
 
     @reads
     def states(self, db: Transaction) -> Mapping[FactId, FactState]:
         """Return what can change of every fact that may be found: none is secret, each is said somewhere."""
         statement = (
             "select id, is_active, visibility, last_seen_at from facts"
-            " where community = :community and visibility <> 'secret' and occurrence_count > 0"
+            f" {OURS} and visibility <> 'secret' and occurrence_count > 0"
         )
         found = msgspec.convert(db.rows(statement), list[tuple[FactId, int, Visibility, int]])
         return {each: FactState(bool(active), visible, moment(seen)) for each, active, visible, seen in found}
@@ -131,25 +128,23 @@ class FactStore(Store):
     @reads
     def by_ids(self, db: Transaction, ids: Collection[FactId]) -> tuple[Fact, ...]:
         """Return those of these that exist, active or not, secret or not."""
-        return _FACTS.all(db, f"where community = :community and id {IN} {_NEWEST}", (listed(ids),))
+        return _FACTS.all(db, f"{OURS} and id {IN} {_NEWEST}", (listed(ids),))
 
     @reads
     def beginning(self, db: Transaction, prefix: str, *, secret: bool = False) -> tuple[Fact, ...]:
         """Return the facts, active or not, whose id begins with `prefix`, by id."""
         where, values = _conditions(FactFilter(active=None, secret=secret))
-        rest = f"where community = :community and {where} and {BEGINS} order by id"
-        return _FACTS.all(db, rest, (*values, *beginning(prefix)))
+        return _FACTS.all(db, f"{OURS} and {where} and {BEGINS} order by id", (*values, *beginning(prefix)))
 
     @reads
     def of_conversation(self, db: Transaction, conversation_id: ConversationId) -> tuple[Fact, ...]:
         """Return all facts that a conversation says now, active or not, secret or not."""
-        rest = f"where community = :community and id in ({_SAID}) {_NEWEST}"
-        return _FACTS.all(db, rest, (conversation_id,))
+        return _FACTS.all(db, f"{OURS} and id in ({_SAID}) {_NEWEST}", (conversation_id,))
 
     @reads
     def retired_of(self, db: Transaction, conversation_id: ConversationId) -> tuple[Fact, ...]:
         """Return facts that a conversation says or once said, and that an operator retired; none of them secret."""
-        rest = f"where community = :community and id in ({_RETIRED_OF}) and visibility <> 'secret' {_NEWEST}"
+        rest = f"{OURS} and id in ({_RETIRED_OF}) and visibility <> 'secret' {_NEWEST}"
         return _FACTS.all(db, rest, (conversation_id,))
 
     async def judge(self, verdict: Callable[[Fact], Fact | None]) -> Touched:
@@ -162,7 +157,7 @@ class FactStore(Store):
 
     @reads
     def _judged(self, db: Transaction, verdict: Callable[[Fact], Fact | None]) -> list[tuple[Fact, Fact | None]]:
-        every = _FACTS.all(db, "where community = :community")
+        every = _FACTS.all(db, OURS)
         return [(fact, said) for fact in every if (said := verdict(fact)) is None or _differs(fact, said)]
 
     @writes
@@ -182,13 +177,13 @@ class FactStore(Store):
         if match is not None:
             statement = (
                 f"select {_FACTS.columns} from facts join (select rowid as n, rank from facts_fts(?)) as hit on n = rid"
-                f" where community = :community and {where} order by rank, last_seen_at desc, rid desc limit ?"
+                f" {OURS} and {where} order by rank, last_seen_at desc, rid desc limit ?"
             )
             rows = db.rows(statement, (match, *values, limit))
             facts += map(_FACTS.struct, rows)
         if holding:
             inside = "exists (select 1 from json_each(?) where instr(content || ' ' || summary, value) > 0)"
-            rest = f"where community = :community and {where} and {inside} {_NEWEST} limit ?"
+            rest = f"{OURS} and {where} and {inside} {_NEWEST} limit ?"
             facts += _FACTS.all(db, rest, (*values, as_json(holding), limit))
         return tuple({fact.id: fact for fact in facts}.values())[:limit]
 
@@ -207,15 +202,12 @@ class FactStore(Store):
         """Return what is needed to decide about proposals with these contents that name facts by these ids."""
         wordings, named = listed(map(wording, contents)), listed(ids)
         here = conversation.id
-        before = f"select supersedes from facts where community = :community and id in ({_SAID})"
+        before = f"select supersedes from facts {OURS} and id in ({_SAID})"
         rest = (
-            f"where community = :community and (id in ({_SAID}) or id in ({before}) or id in ({_RETIRED_OF})"
+            f"{OURS} and (id in ({_SAID}) or id in ({before}) or id in ({_RETIRED_OF})"
             f" or id {IN} or (agent_id = ? and wording {IN})) order by rid"
         )
-        elsewhere = (
-            "select fact_id from fact_occurrences"
-            " where community = :community and conversation_id <> ? and is_withdrawn = 0"
-        )
+        elsewhere = f"select fact_id from fact_occurrences {OURS} and conversation_id <> ? and is_withdrawn = 0"
         return KnownFacts(
             facts=_FACTS.all(db, rest, (here, here, here, named, conversation.agent_id, wordings)),
             only_here=frozenset(_ids(db, f"{_SAID} except {elsewhere}", (here, here))),
@@ -290,14 +282,14 @@ def take_back_occurrences(db: Transaction, conversation_id: ConversationId) -> t
     return _ids(
         db,
         "update fact_occurrences set is_withdrawn = 1, context_snippet = ''"
-        " where community = :community and conversation_id = ? and is_withdrawn = 0 returning fact_id",
+        f" {OURS} and conversation_id = ? and is_withdrawn = 0 returning fact_id",
         (conversation_id,),
     )
 
 
 def tidy_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
     """Keep one occurrence that was taken back for each fact, and none of a fact that the conversation says again."""
-    taken_back = "from fact_occurrences where community = :community and conversation_id = ? and is_withdrawn = 1"
+    taken_back = f"from fact_occurrences {OURS} and conversation_id = ? and is_withdrawn = 1"
     db.run(
         f"delete {taken_back} and (rid not in (select min(rid) {taken_back} group by fact_id) or fact_id in ({_SAID}))",
         (conversation_id,) * 3,
@@ -306,7 +298,7 @@ def tidy_occurrences(db: Transaction, conversation_id: ConversationId) -> None:
 
 def delete_occurrences(db: Transaction, conversation_ids: Sequence[str]) -> tuple[FactId, ...]:
     """Leave nothing of what conversations said; return which facts that was."""
-    statement = f"delete from fact_occurrences where community = :community and conversation_id {IN} returning fact_id"
+    statement = f"delete from fact_occurrences {OURS} and conversation_id {IN} returning fact_id"
     return _ids(db, statement, (listed(conversation_ids),))
 
 
@@ -423,7 +415,7 @@ def recount(db: Transaction, fact_ids: Iterable[FactId]) -> None:
     db.run_each(
         "update facts set (occurrence_count, first_seen_at, last_seen_at) ="
         " (select count(*), coalesce(min(timestamp), first_seen_at), coalesce(max(timestamp), last_seen_at)"
-        " from fact_occurrences where community = :community and fact_id = facts.id and is_withdrawn = 0)"
+        f" from fact_occurrences {OURS} and fact_id = facts.id and is_withdrawn = 0)"
         f" {_OF_ID}",
         [(fact_id,) for fact_id in dict.fromkeys(fact_ids)],
     )
@@ -447,7 +439,7 @@ def _bring_back(db: Transaction, fact_id: FactId | None) -> None:
 
 def _unlink(db: Transaction, fact: Fact) -> FactId | None:
     """Take a fact out of its chain: what took its place takes that of the one before. What that was."""
-    after = db.row("select id from facts where community = :community and supersedes = ?", (fact.id,))
+    after = db.row(f"select id from facts {OURS} and supersedes = ?", (fact.id,))
     db.run(f"update facts set supersedes = null {_OF_ID}", (fact.id,))
     if after is not None:
         db.run(f"update facts set supersedes = ? {_OF_ID}", (fact.supersedes, after[0]))

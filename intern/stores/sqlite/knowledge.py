@@ -32,7 +32,7 @@ from intern.core.text.masking import whole
 from intern.stores.blocks import bare, format_topic, parse_blocks, time_of, times_of
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.library import CachedSource, Index
-from intern.stores.sqlite.store import IN, NUMBER_IN, Store, as_json, listed
+from intern.stores.sqlite.store import IN, NUMBER_IN, OURS, Store, as_json, listed
 
 T = TypeVar("T")
 D = TypeVar("D", bound=records.PairDecision)
@@ -48,10 +48,10 @@ _NEXT = (
     "insert into communities (community, position) values (:community, 1)"
     " on conflict (community) do update set position = communities.position + 1"
 )
-_HERE = "select position from communities where community = :community"
-_GENERATION = "coalesce((select generation from communities where community = :community), 0) + ?"
-_BLOCKS = f"from blocks where community = :community and generation = {_GENERATION}"
-_DECIDED = "from decisions where community = :community and draft = ?"
+_HERE = f"select position from communities {OURS}"
+_GENERATION = f"coalesce((select generation from communities {OURS}), 0) + ?"
+_BLOCKS = f"from blocks {OURS} and generation = {_GENERATION}"
+_DECIDED = f"from decisions {OURS} and draft = ?"
 
 
 class LogEntry(NamedTuple):
@@ -80,8 +80,7 @@ def log_changes(db: Transaction, kind: str, names: Iterable[str]) -> None:
 def changes_after(db: Transaction, position: int, kinds: Collection[str]) -> list[LogEntry]:
     """List what changed after a position, oldest first."""
     statement = (
-        "select kind, name, position from changes"
-        f" where community = :community and position > ? and kind {IN} order by position, name"
+        f"select kind, name, position from changes {OURS} and position > ? and kind {IN} order by position, name"
     )
     return [
         LogEntry(str(kind), str(name), int(str(at))) for kind, name, at in db.rows(statement, (position, listed(kinds)))
@@ -106,7 +105,7 @@ class Written(NamedTuple):
 
 def files_written(db: Transaction) -> dict[str, Written]:
     """Return what is recorded of the text files, by name."""
-    rows = db.rows("select file, digest, before, size, mtime_ns from projected where community = :community")
+    rows = db.rows(f"select file, digest, before, size, mtime_ns from projected {OURS}")
     return {str(file): msgspec.convert(each, Written) for file, *each in rows}
 
 
@@ -119,7 +118,7 @@ def note_written(db: Transaction, files: Mapping[str, Written | None]) -> None:
         ((file, *written) for file, written in files.items() if written),
     )
     gone = ((file,) for file, written in files.items() if not written)
-    db.run_each("delete from projected where community = :community and file = ?", gone)
+    db.run_each(f"delete from projected {OURS} and file = ?", gone)
 
 
 class _View(ABC):
@@ -277,12 +276,11 @@ class Change(_View):
 
     def lists(self, index: Index, source_id: SourceId) -> bool:
         """Whether an index has an entry of the source."""
-        statement = "select 1 from sources where community = :community and catalogue = ? and source_id = ?"
-        return bool(self._rows(statement, (index, source_id)))
+        return bool(self._rows(f"select 1 from sources {OURS} and catalogue = ? and source_id = ?", (index, source_id)))
 
     def put_sources(self, index: Index, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()) -> None:
         """Put entries into an index, and take others out. Entries that stay the same are not touched."""
-        statement = "select source_id, source from sources where community = :community and catalogue = ?"
+        statement = f"select source_id, source from sources {OURS} and catalogue = ?"
         rows = self._rows(f"{statement} and source_id {IN}", (index, as_json([*put, *drop])))
         known = {str(source_id): str(source) for source_id, source in rows}
         fresh = {each: text for each, source in put.items() if (text := _encoded(source)) != known.get(each)}
@@ -293,7 +291,7 @@ class Change(_View):
             ((index, source_id, text) for source_id, text in fresh.items()),
         )
         self.db.run_each(
-            "delete from sources where community = :community and catalogue = ? and source_id = ?",
+            f"delete from sources {OURS} and catalogue = ? and source_id = ?",
             ((index, source_id) for source_id in gone),
         )
         if fresh or gone:
@@ -304,7 +302,7 @@ class Change(_View):
         before = self.names()
         self.db.run(f"delete {_BLOCKS}", (0,))
         next_position(self.db)
-        self.db.run("update communities set generation = generation + 1 where community = :community")
+        self.db.run(f"update communities set generation = generation + 1 {OURS}")
         self._topics.update(before, self.names())
         self.discard()
         self.decide(*drafted)
@@ -313,7 +311,7 @@ class Change(_View):
         """Delete all that was drafted."""
         self.db.run(f"delete {_BLOCKS}", (1,))
         self.db.run(f"delete {_DECIDED}", (1,))
-        self.db.run("delete from regeneration where community = :community")
+        self.db.run(f"delete from regeneration {OURS}")
 
     def close(self) -> None:
         """Log which topics changed."""
@@ -389,12 +387,11 @@ class Knowledge(Store, _View):
 
     def journal(self) -> list[str]:
         """Return the lines of an unfinished regeneration, in order."""
-        statement = "select line from regeneration where community = :community order by n"
-        return self.db.look(lambda db: db.texts(statement))
+        return self.db.look(lambda db: db.texts(f"select line from regeneration {OURS} order by n"))
 
     async def write_journal(self, line: str) -> None:
         """Add a line to them, durably."""
-        number = "select coalesce(max(n), -1) + 1 from regeneration where community = :community"
+        number = f"select coalesce(max(n), -1) + 1 from regeneration {OURS}"
         await self.db.run(f"insert into regeneration (community, n, line) values (:community, ({number}), ?)", (line,))
 
     def of(self, qa_id: QAId) -> records.PairDecision | None:
