@@ -39,7 +39,8 @@ LABEL = regex(r"(?<![^\W_])User_[0-9]+(?!_?[^\W_])")
 
 _IMPERSONAL: Mapping[records.Speaker | None, str] = {"Team": "a team member", "User": "a member", None: NAMELESS}
 
-_OPENING = regex(r"\A(?:\s*<@[!&]?\s?[0-9]{1,20}>[\s,:]*)+")
+# The first line may be a title.
+_OPENING = regex(r"\A((?:(?!\s*<@)[^\n]{1,100}\n)?)(?:\s*<@[!&]?\s?[0-9]{1,20}>[\s,:]*)+")
 _PERSON = regex(r"<@!?\s?(?P<mentioned>[0-9]{1,20})>|(?<![\w/])@?(?P<id>[0-9]{15,20})(?!\w)")
 # Discord's markup that holds ids (its reference, "Message Formatting"), each with its replacement.
 _MENTION = regex(r"<@!?\s?([0-9]{1,20})>")
@@ -379,7 +380,7 @@ def without_ids(turns: Sequence[records.Turn], author_ids: Sequence[UserId]) -> 
             return match[0]
         return "a team member" if speakers.get(match["mentioned"] or match["id"]) == "Team" else "the member"
 
-    texts = (_PERSON.sub(role, _OPENING.sub("", turn.text) or turn.text) for turn in turns)
+    texts = (_PERSON.sub(role, _OPENING.sub(r"\1", turn.text) or turn.text) for turn in turns)
     return tuple(records.Turn(turn.speaker, text) for turn, text in zip(turns, texts, strict=True))
 
 

@@ -348,6 +348,7 @@ async def in_company(desk: Desk, **said: Turn) -> CapturedPair | None:
     [
         (f"<@{MEMBER}> the fuse of lantern-5 is in drawer 3", "the fuse of lantern-5 is in drawer 3"),
         (f"<@!{MEMBER}> <@777>: it is in drawer 3", "it is in drawer 3"),
+        (f"Where the fuses are\n<@{MEMBER}> it is in drawer 3", "Where the fuses are\nit is in drawer 3"),
         (f"ask <@{HELPER}> or <@{MEMBER}>", "ask a team member or the member"),
         ("see what <@777> wrote in <#12345>", "see what the member wrote in <#12345>"),
         ("<@777>", "the member"),
