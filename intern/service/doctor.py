@@ -23,7 +23,9 @@ from intern.core import errors
 from intern.core.clock import Clock, SystemClock
 from intern.core.messages import Channel
 from intern.core.progress import tell
-from intern.models.endpoint import STREAMING, EndpointModel, Form
+from intern.models.clients import open_client
+from intern.models.endpoint import EndpointModel
+from intern.models.forms import SMALLEST
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage
 from intern.platforms.discord import audience
@@ -126,6 +128,8 @@ async def _answered(
     try:
         with anyio.fail_after(patience):
             await model.ask(GATE, _QUESTION)
+            if model.form.system == SMALLEST.system and model.form.examples == SMALLEST.examples:
+                await model.win_back(GATE, _QUESTION)
     except TimeoutError:
         too_slow = f"no whole reply to one short question in {patience:g} s"
         return todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
@@ -136,7 +140,8 @@ async def _answered(
     seconds, tokens = anyio.current_time() - began, usage.spent_by_now(usage.today()).tokens - before
     by = "" if section == "llm" else f", for [{section}]"
     took = f" (one short question: {seconds:.1f} s, {tokens:,} tokens)"
-    return good(f"the endpoint at {model.where} answers as {options.model}{by}{took}{_without(model.form)}")
+    lacks = f"; it does not take {lost}, and is asked without" if (lost := model.form.describe()) else ""
+    return good(f"the endpoint at {model.where} answers as {options.model}{by}{took}{lacks}")
 
 
 class _Meta(Struct):
@@ -223,10 +228,8 @@ def _needs(server: str, room: int | None, options: LlmOptions, section: str) -> 
     wanted = _PROMPT + options.max_tokens
     said = f"{server} serves the model of [{section}]" + (f", with {room:,} tokens of context" if room else "")
     needs: list[str] = []
-    if options.structured_output != "json_schema":
-        needs.append(f'set {section}.structured_output = "json_schema", which it enforces')
-    if server == "llama.cpp" and not options.schema_choices:
-        needs.append(f"set {section}.schema_choices = true, which costs it nothing")
+    if options.structured_output not in {"auto", "json_schema"}:
+        needs.append(f'set {section}.structured_output = "auto": it enforces schemas')
     if server in _LARGER and (room or 0) < wanted:
         lower = f"{_LARGER[server]}, or lower {section}.max_tokens"
         needs.append(f"prompt and reply need about {wanted:,} tokens of context: {lower}")
@@ -265,17 +268,6 @@ def _mend(section: str, error: errors.ConfigError | errors.ModelError) -> str:
             return str(error)
 
 
-def _without(form: Form) -> str:
-    """Describe what the endpoint does not take."""
-    refused = [
-        *(["bounds in schemas"] if not form.bounds else []),
-        *(["a temperature"] if not form.temperature else []),
-        *(["streaming"] if form.streaming == len(STREAMING) - 1 else []),
-        *(["counts of tokens in streams"] if form.streaming == 1 else []),
-    ]
-    return f"; it does not take {', '.join(refused)}, so intern leaves that out" if refused else ""
-
-
 _NAMES: Final[Mapping[int, str]] = {
     audience.VIEW_CHANNEL: "View Channel",
     audience.READ_MESSAGE_HISTORY: "Read Message History",
@@ -312,9 +304,9 @@ async def _clock(settings: Settings, clock: Clock) -> list[Finding]:
     if settings.discord.token:
         whose, url = "Discord", f"{settings.discord.rest_url.rstrip('/')}/gateway"
     try:
-        async with httpx.AsyncClient(timeout=_LONGEST_LOOK) as client:
+        async with open_client(url, timeout=_LONGEST_LOOK) as client:
             told = parsedate_to_datetime((await client.get(url)).headers["Date"])
-    except (httpx.HTTPError, httpx.InvalidURL, KeyError, ValueError):
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, ValueError, errors.ConfigError):
         return []
     off = (clock.now() - told.replace(tzinfo=told.tzinfo or UTC)).total_seconds()
     if abs(off) <= _OFF_AT_MOST:
