@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.request import getproxies
@@ -15,6 +16,10 @@ from urllib.request import getproxies
 import httpx
 
 from intern.core.errors import ConfigError
+from intern.core.text.patterns import regex
+
+HOST = regex(rb"[A-Za-z0-9._:-]+")
+"""What an address may have as its host."""
 
 
 def open_client(url: str, **options: Any) -> httpx.AsyncClient:
@@ -34,14 +39,13 @@ def find_proxy(url: str) -> httpx.Proxy | None:
     address = named.get(variable, "")
     if not address or _is_exempt(host, named.get("no", "")):
         return None
-    try:
-        return httpx.Proxy(address if "://" in address else f"http://{address}")
-    except (ValueError, httpx.InvalidURL):
-        # Not quoted: it may hold a password.
-        wanted = "http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT"
-        raise ConfigError(
-            f"{variable.upper()}_PROXY is no proxy that intern can use: set {wanted}, or unset it"
-        ) from None
+    with suppress(ValueError, httpx.InvalidURL):
+        proxy = httpx.Proxy(address if "://" in address else f"http://{address}")
+        if HOST.fullmatch(proxy.url.raw_host):
+            return proxy
+    # Not quoted: it may hold a password.
+    wanted = "http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT"
+    raise ConfigError(f"{variable.upper()}_PROXY is no proxy that intern can use: set {wanted}, or unset it")
 
 
 def _is_exempt(host: str, listed: str) -> bool:

@@ -222,8 +222,10 @@ class EndpointModel(Endpoint):
             try:
                 reply = await self._completed(limits, prompt, request)
             except (FormRefusedError, UnreadableStreamError) as error:
-                # An unreadable stream was paid for.
-                if not search.refuse({"stream"} if isinstance(error, UnreadableStreamError) else error.parts):
+                # An unreadable stream was paid for, so a reply is asked for only once more, whole.
+                parts = {"stream"} if isinstance(error, UnreadableStreamError) else error.parts
+                is_sent_whole = isinstance(error, UnreadableStreamError) and not form.value("stream")
+                if is_sent_whole or not search.refuse(parts):
                     raise
                 _log.warning("model_form_changed", section=self._section, reason=str(error))
                 if search.is_narrowing:  # for calls that begin meanwhile
@@ -241,7 +243,8 @@ class EndpointModel(Endpoint):
         """Try to say parts of the smallest form more fully again, one call each, ten at most."""
         for places in _WORTH_A_CALL:
             fuller = self.form._replace(**places)
-            if fuller >= self.form or (self._output is not None and "output" in places):
+            is_won = all(getattr(self.form, part) <= place for part, place in places.items())
+            if is_won or (self._output is not None and "output" in places):
                 continue
             smaller, self.form, self._answered = self.form, fuller, fuller
             try:

@@ -26,7 +26,7 @@ import httpx
 from intern.core import errors
 from intern.core.log import get_logger
 from intern.core.text.patterns import regex
-from intern.models.clients import open_client
+from intern.models.clients import HOST, open_client
 from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, turns_of
 from intern.models.options import LlmOptions
 from intern.models.refusals import Failure, FailureKind, read_failure
@@ -55,7 +55,6 @@ _ADVICE: Mapping[FailureKind, str] = {
 """The settings to look at, for a failure that the next request would meet, too."""
 
 _SECONDS = regex(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_HOST = regex(rb"[A-Za-z0-9._:-]+")
 _HEADER = regex(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = regex(r"[ -~]{0,4000}")
 _KEY = regex(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
@@ -129,13 +128,15 @@ class Endpoint:
         self._is_shared, self._line = line is not None, line or Line(options, client)
         self._client, self.breaker = self._line.client, self._line.breaker
         self._limits = Limits(options, usage, turns=self._line.turns, party=party)
-        self._headers = {
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream, application/json",
-            "Accept-Encoding": "identity",  # nothing that grows while it is read
-            **_credentials(self._url, self._key),
-            **_checked_headers(options, section),
-        }
+        self._headers = httpx.Headers(
+            {
+                "Content-Type": "application/json",
+                "Accept": "text/event-stream, application/json",
+                "Accept-Encoding": "identity",  # nothing that grows while it is read
+                **_credentials(self._url, self._key),
+            }
+        )
+        self._headers.update(_checked_headers(options, section))
 
     async def __aenter__(self) -> Self:
         return self
@@ -461,7 +462,7 @@ def _url_of(base_url: str, path: str, section: str) -> httpx.URL:
         url = httpx.URL(base_url.strip())
     except httpx.InvalidURL as error:
         raise errors.ConfigError(wrong) from error
-    strange = url.scheme not in {"http", "https"} or not _HOST.fullmatch(url.raw_host)
+    strange = url.scheme not in {"http", "https"} or not HOST.fullmatch(url.raw_host)
     if strange or url.username or url.password:
         raise errors.ConfigError(wrong + (", without a password in it" if url.username or url.password else ""))
     return url.copy_with(path=url.path.rstrip("/") + path, fragment=None)

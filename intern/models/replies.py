@@ -197,7 +197,9 @@ def read_completion(body: bytes, *, what: str) -> Completion:
     try:
         tokens = msgspec.json.decode(read.usage, type=_Tokens)
     except _BROKEN:
-        return Completion(read.choices[0], None, None)  # an endpoint that cannot count may still answer well
+        return Completion(
+            read.choices[0], None, None, is_of_llama_cpp=is_of_llama_cpp
+        )  # an endpoint that cannot count may still answer well
     written = max(tokens.completion_tokens, (tokens.total_tokens or 0) - tokens.prompt_tokens)
     prompt_tokens, completion_tokens = (min(max(0, count), _MOST_TOKENS) for count in (tokens.prompt_tokens, written))
     cached = min(max(0, _cached(tokens, read.timings)), prompt_tokens)

@@ -20,7 +20,12 @@ def _json(status: int, value: Any) -> tuple[int, bytes]:
 def openai(fields: Sequence[str]) -> tuple[int, bytes]:
     """https://platform.openai.com/docs/guides/error-codes; wording: openai/openai-python issue 1929 (max_tokens)."""
     said = " ".join(f"Unsupported parameter: '{each}' is not supported with this model." for each in fields)
-    error = {"message": said, "type": "invalid_request_error", "param": fields[0], "code": "unsupported_parameter"}
+    error: dict[str, Any] = {
+        "message": said,
+        "type": "invalid_request_error",
+        "param": fields[0],
+        "code": "unsupported_parameter",
+    }
     if len(fields) > 1:
         error["param"] = None
     return _json(400, {"error": error})
@@ -88,7 +93,7 @@ def llama_cpp(fields: Sequence[str]) -> tuple[int, bytes]:
 
 
 def with_advice(fields: Sequence[str]) -> tuple[int, bytes]:
-    """LiteLLM's UnsupportedParamsError advises, and names what is taken: docs.litellm.ai/docs/completion/drop_params."""
+    """LiteLLM names what it takes: docs.litellm.ai/docs/completion/drop_params (UnsupportedParamsError)."""
     said = (
         f"litellm.UnsupportedParamsError: x does not support parameters: {list(fields)}. Supported parameters: model,"
     )

@@ -90,7 +90,7 @@ async def test_a_restart_repeats_no_refused_call_until_model_or_structured_outpu
 
 async def test_a_form_that_was_refused_as_well_is_not_remembered(tmp_path: Path) -> None:
     with fail_after(20), endpoint_double() as endpoint:
-        endpoint.next(*[refuse(400, says="no such response_format")] * 2)
+        endpoint.next(*[refuse(400, says="no such response_format")] * 6)
         with pytest.raises(ModelSchemaError):
             await ask_after_a_start(tmp_path, endpoint)
         await ask_after_a_start(tmp_path, endpoint)
