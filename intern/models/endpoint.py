@@ -179,7 +179,8 @@ class EndpointModel(Endpoint):
         chosen = options.structured_output
         self._output = None if chosen == "auto" else VALUES["output"].index(chosen)
         self._fullest = RequestForm(output=self._output or 0)
-        self._smallest = SMALLEST if self._output is None else SMALLEST._replace(output=self._output)
+        unsent = {} if options.reasoning_effort else {"effort": 0}
+        self._smallest = SMALLEST._replace(**unsent, **({} if self._output is None else {"output": self._output}))
         self.form = form or self._fullest
         """The form of requests that the endpoint takes, as far as it is known."""
         self._answered = form
@@ -240,20 +241,21 @@ class EndpointModel(Endpoint):
                 return reply
 
     async def win_back(self, prompt: Prompt[InT, Any], given: InT) -> None:
-        """Try to say parts of the smallest form more fully again, one call each, ten at most."""
-        for places in _WORTH_A_CALL:
+        """Try to say parts of the smallest form more fully again, one call each, eleven at most."""
+        rendered, trial = self._templates.render(prompt, given), self._trial
+        for places in (*((trial._asdict(),) if trial else ()), *_WORTH_A_CALL):
             fuller = self.form._replace(**places)
             is_won = all(getattr(self.form, part) <= place for part, place in places.items())
-            if is_won or (self._output is not None and "output" in places):
+            if is_won or (self._output is not None and fuller.output != self._output):
                 continue
-            smaller, self.form, self._answered = self.form, fuller, fuller
             try:
-                request = chat_request(
-                    prompt, given, self._templates.render(prompt, given), (), self._options, form=fuller
-                )
+                request = chat_request(prompt, given, rendered, (), self._options, form=fuller)
                 await self._completed(self._limits, prompt, request)
             except (ModelRefusedError, ModelReplyError):
-                self.form = self._answered = smaller
+                continue
+            self.form = self._answered = fuller
+            if fuller == trial:  # it lacks nothing but the parts that were refused
+                break
         if self._remember:
             await self._remember(self.form)
 

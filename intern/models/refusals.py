@@ -87,7 +87,7 @@ _NAMES: Mapping[str, Any] = {
     ),
     "output": regex(
         r"(?i)response_?(?:format|schema|mime)|json.?(?:schema|object|mode)|tool_?choice|\btools?\b|\bfunctions?\b"
-        r"|function_?call|structured.?output|guided|grammar|requested parameters"
+        r"|function_?call|structured.?output|guided|grammar|\bschema\b|requested parameters"
     ),
     "examples": regex(
         r"(?i)alternat|\btool_?calls?\b|tool_call_id|role\W{1,5}tool\b|tool role|messages\W{1,3}[1-9]\d?\b"

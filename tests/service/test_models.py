@@ -104,7 +104,7 @@ async def test_a_database_that_fails_costs_no_answer(tmp_path: Path) -> None:
             chosen = settings(llm=served_by(endpoint))
             async with open_models(chosen, None, HandClock(), forms=FormLog(db)) as models:
                 assert (await models.answering.ask(GATE, QUESTION)).kind
-            assert await FormLog(db).of(endpoint.base_url, "double", "json_schema") is None
+            assert await FormLog(db).of(endpoint.base_url, "double", "auto") is None
 
 
 def folder_with(tmp_path: Path, mistake: str) -> dict[str, Any]:
