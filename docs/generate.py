@@ -157,6 +157,8 @@ def in_words(hint: Any) -> str:
         return " or ".join(in_words(each) for each in arguments if each is not type(None))
     if isinstance(hint, type) and issubclass(hint, Struct):
         return "a table with " + " and ".join(f"`{name}` ({in_words(each)})" for name, each in _types(hint).items())
+    if kind is dict:
+        return f"a table of names, each with {in_words(arguments[1])}"
     return {
         str: "a text",
         Path: "a path",

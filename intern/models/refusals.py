@@ -1,4 +1,4 @@
-"""The failures of endpoints by what they mean: from a status and a body, in whatever words and shape they come. Pure.
+"""The failures of endpoints by what they mean, from a status and a body in the words and shapes of any server. Pure.
 
 An error is data: only the words of this module are looked for in it.
 """
@@ -122,7 +122,7 @@ _BY_STATUS: Mapping[int, FailureKind] = {
     **dict.fromkeys(_OF_ONE_REQUEST, "unknown"),
 }
 _SURE: frozenset[FailureKind | None] = frozenset({"key", "quota", "away", "busy"})
-"""What a status says whatever the words are."""
+"""Kinds that a status decides alone."""
 _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 

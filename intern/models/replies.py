@@ -218,7 +218,7 @@ def _cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
 
 
 class UnfitReplyError(ModelReplyError):
-    """A whole reply that does not fit its type; the model may fit it when it is told so."""
+    """A whole reply that does not fit its type; the model may mend it once it knows the fault."""
 
     def __init__(self, what: str, fault: str, hint: str = "") -> None:
         super().__init__(f"{what}: the reply {fault}{hint}")
