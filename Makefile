@@ -64,14 +64,14 @@ test-model: .venv/installed-model ## the model client against a real server; INT
 	$(BIN)/python -m tests.model.weights
 	INTERN_TEST_STEPS=$(STEPS) $(BIN)/pytest -m model tests/model
 
-soak: .venv/installed-dev ## the process at 20 messages a second, with faults and SIGKILL, for SOAK_MINUTES (10); SOAK_KILLS=0: does it leak (100 minutes)?
+soak: .venv/installed-dev ## the process at 20 messages a second, with faults and SIGKILL, for SOAK_MINUTES (10); SOAK_DATABASE=postgres: on a server that goes away; SOAK_KILLS=0: does it leak (100 minutes)?
 	nice $(BIN)/python -m tests.soak
 
 soak-hosting: .venv/installed-dev ## three processes with 12 shards and 200 communities, for HOSTING_MINUTES (30)
 	nice $(BIN)/python -m tests.hosting
 
 soak-simulation: .venv/installed-dev ## simulated communities for SOAK_MINUTES (10)
-	SOAK_MINUTES=$${SOAK_MINUTES:-10} $(BIN)/pytest -m long tests/simulation -k "not leases"
+	SOAK_MINUTES=$${SOAK_MINUTES:-10} $(BIN)/pytest -m long tests/simulation -k longer_lives
 
 soak-leases: .venv/installed-dev ## 300 simulated lives of processes that share a community by leases
 	$(BIN)/pytest -m long -n 2 tests/simulation -k leases
@@ -119,7 +119,7 @@ docker: ## an image from packaging/Dockerfile
 	docker build -f packaging/Dockerfile -t intern .
 
 constraints: .venv/installed-dev .venv/installed-model .venv/installed-binary ## pin what is installed now
-	$(PIP) freeze --all --exclude-editable | grep -v '^intern' > constraints.txt
+	$(PIP) freeze --all --exclude-editable | grep -v '^discord-intern' > constraints.txt
 
 clean: ## forget the virtual environment and caches
 	rm -rf .venv .model dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -130,7 +130,9 @@ clean: ## forget the virtual environment and caches
 	$(PIP) install -c constraints.txt uv
 	$(call install,pip hatchling editables)
 
+# Once it was named `intern`: both would own the program's files.
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	@$(BIN)/uv pip uninstall -q --python $(BIN)/python intern 2>/dev/null || true
 	$(call install,--no-build-isolation -e .[embeddings])
 	@touch $@
 

@@ -34,7 +34,7 @@ def measure() -> Iterator[Figure]:
     """Embed a question first, as in a bot that was just started; then the passages of a knowledge base."""
     for model, (local, most) in MODELS.items():
         if not local.is_installed:
-            print(f"the {model} is not measured: it needs intern[{local.extra}]", file=sys.stderr)
+            print(f"the {model} is not measured: it needs the extra {local.extra}", file=sys.stderr)
             continue
         command = [sys.executable, "-m", "benchmarks.embedding", model]
         said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)

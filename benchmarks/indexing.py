@@ -1,4 +1,4 @@
-"""What indexing costs: the event loop's longest stall at 5,000 files, and calls and time for 200.
+"""What indexing costs: the event loop's longest stall at 5,000 files, calls and time for 200, bytes read for 20,000.
 
 The calls go to an endpoint of 50 ms. Where the loop is watched, the model is one that answers at once.
 """
@@ -9,6 +9,8 @@ import asyncio
 import json
 import math
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -37,6 +39,7 @@ from tests.endpoint_double import EndpointDouble, Reply, endpoint_double
 
 FILES = 200
 MANY = 5000
+READ = (2000, 20_000)
 
 _DESCRIPTION = "Tells how it is set up, which values it takes, what to do when it fails, and whom to ask. " * 4
 
@@ -86,6 +89,8 @@ def measure() -> Iterator[Figure]:
         yield from asyncio.run(_costs(endpoint))
     with endpoint_elsewhere("benchmarks.indexing") as base_url:
         yield asyncio.run(_wall_time(base_url))
+    for files in READ:
+        yield _bytes_read(files)
 
 
 async def _stalls() -> list[Figure]:
@@ -168,6 +173,26 @@ async def _wall_time(base_url: str) -> Figure:
     return Figure(name, seconds / ideal, "x", math.inf)
 
 
+def _bytes_read(files: int) -> Figure:
+    """All that the process reads: its own code, the sources, both databases and their logs."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _fill(folder / "knowledge-base/sources", files)
+        environment = {**os.environ, "INTERN__DATA__DIR": name, "INTERN__EMBEDDINGS__PROVIDER": "none"}
+        command = [sys.executable, "-c", _INDEX, "index"]
+        said = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+        share = int(said.split()[-1]) / (folder / "search.db").stat().st_size
+    return Figure(f"{files} files indexed by words: bytes read for each of search.db", share, "x", 6)
+
+
+_INDEX = """
+import atexit, pathlib
+from intern.frontends.cli import main
+atexit.register(lambda: print(pathlib.Path("/proc/self/io").read_text().split()[1]))
+main()
+"""
+
+
 async def _run(shelf: _Shelf, model: Model, endpoint: EndpointDouble) -> int:
     """Return the number of calls."""
     calls = len(endpoint.requests)
@@ -186,12 +211,16 @@ async def _shelf(size: int) -> AsyncGenerator[_Shelf]:
     """Documents of some 3,000 characters, most in Markdown, some as pages and some as notebooks."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "sources").mkdir()
-        for n in range(size):
-            ending, text = _as_file(n)
-            (folder / "sources" / f"{subject(n)}-{n}.{ending}").write_text(text, encoding="utf-8")
+        _fill(folder / "sources", size)
         async with await Database.open(folder / "intern.db") as db:
             yield _Shelf(folder, Catalogue(Knowledge(db), "kb"))
+
+
+def _fill(folder: Path, size: int) -> None:
+    folder.mkdir(parents=True)
+    for n in range(size):
+        ending, text = _as_file(n)
+        (folder / f"{subject(n)}-{n}.{ending}").write_text(text, encoding="utf-8")
 
 
 def _as_file(n: int) -> tuple[str, str]:

@@ -47,7 +47,7 @@ async def _measured(folder: Path) -> list[Figure]:
     figures: list[Figure] = []
     for name, model in (("the multilingual model", MULTILINGUAL), ("the English model", ENGLISH)):
         if not model.is_installed:
-            print(f"{name} is not measured: it needs intern[{model.extra}]", file=sys.stderr)
+            print(f"{name} is not measured: it needs the extra {model.extra}", file=sys.stderr)
             continue
         part = folder / name
         part.mkdir()

@@ -35,7 +35,7 @@ CACHE = Path(__file__).parent.parent / ".cache"
 def measure() -> Iterator[Figure]:
     """None where the real questions or the embedder are not at hand."""
     if not EVAL.is_dir() or not installed():
-        print(f"retrieval is not measured: it needs the questions in {EVAL}, and intern[embeddings]", file=sys.stderr)
+        print(f"retrieval is not measured: it needs the questions in {EVAL}, and the extra embeddings", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
         yield from anyio.run(_measured, Path(folder))

@@ -70,7 +70,7 @@ class _Said(NamedTuple):
 def measure() -> Iterator[Figure]:
     """None where the real chats or the embedder are not at hand."""
     if not EVAL.is_dir() or not installed():
-        print(f"triage is not measured: it needs the chats in {EVAL}, and intern[embeddings]", file=sys.stderr)
+        print(f"triage is not measured: it needs the chats in {EVAL}, and the extra embeddings", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
         yield from anyio.run(_measured, Path(folder))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import socket
+import subprocess
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -155,6 +159,31 @@ class Server(Schemas):
         postmaster.kill()
         psutil.wait_procs([postmaster, *rest], timeout=10)
 
+    def take_away(self, how: str) -> Callable[[], object]:
+        """Kill, stop or pause the server; return what brings it back."""
+        import psutil  # noqa: PLC0415 comes with the wheel
+
+        if how == "killed":
+            self.kill()
+            return self.start
+        [pid, *_] = (self.running.pgdata / "postmaster.pid").read_text().split()
+        postmaster = psutil.Process(int(pid))
+        if how == "stopped":
+            postmaster.send_signal(signal.SIGINT)
+            psutil.wait_procs([postmaster], timeout=10)
+            return self.start
+        paused = [postmaster, *postmaster.children(recursive=True)]
+        for each in paused:
+            with suppress(psutil.NoSuchProcess):
+                each.suspend()
+
+        def go_on() -> None:
+            for each in paused:
+                with suppress(psutil.NoSuchProcess):
+                    each.resume()
+
+        return go_on
+
     def start(self) -> None:
         """Start the server again at the same address."""
         self.running.ensure_postgres_running()
@@ -172,7 +201,7 @@ def _new_name() -> str:
 @contextmanager
 def serving() -> Generator[Server]:
     """Run a server from the wheel. Skips the test where that is not installed."""
-    pytest.importorskip("psycopg", reason="intern[postgres] is not installed")
+    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     # Root's server runs as another user, for whom pytest's own folders are closed.
     with TemporaryDirectory(prefix="intern-postgres-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -239,3 +268,38 @@ def on_file(path: Path) -> Opening:
 async def open_database(path: Path) -> Database:
     """Open the database that a test with the fixture `engine` runs on; without that fixture, the file."""
     return await (_openings[-1] if _openings else on_file)(path)()
+
+
+@contextmanager
+def pooling(server: Server, mode: str, schema: str) -> Generator[str]:
+    """Run PgBouncer in front of a server; give the address of a schema there. Skips the test where there is none."""
+    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+    if program is None:
+        pytest.skip("PgBouncer is not installed (Debian: apt-get install pgbouncer)")
+    data = server.running.pgdata
+    with TemporaryDirectory(prefix="intern-pgbouncer-", ignore_cleanup_errors=True) as name, socket.socket() as free:
+        folder = Path(name)
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        (folder / "users.txt").write_text(f'"{schema}" "hush"\n')
+        (folder / "pgbouncer.ini").write_text(
+            f"[databases]\npostgres = host={data}\n[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = plain\n"
+            f"auth_file = {folder}/users.txt\npool_mode = {mode}\nserver_login_retry = 0.1\n"
+        )
+        owner = data.stat()
+        for path in (folder, *folder.iterdir()):
+            if os.getuid() == 0:
+                os.chown(path, owner.st_uid, owner.st_gid)
+        free.close()
+        # PgBouncer takes no options, and forgets what a session set: a role of its own finds its tables in the schema.
+        role = f"create role {schema} login password 'hush'"
+        server.run(role, f"alter role {schema} set search_path = {schema}", f"alter schema {schema} owner to {schema}")
+        command = [program, "-q", f"{folder}/pgbouncer.ini"]
+        with subprocess.Popen(command, user=owner.st_uid, stderr=subprocess.DEVNULL) as process:
+            try:
+                yield f"postgresql://{schema}:hush@127.0.0.1:{port}/postgres"
+            finally:
+                process.kill()
+                process.wait()
+                server.run(f"reassign owned by {schema} to {ROLE}", f"drop role {schema}")

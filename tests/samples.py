@@ -66,7 +66,7 @@ def answer_request(*messages: ChatMessage, addressed: bool = False) -> AnswerReq
     return AnswerRequest(
         batch=asked,
         channel=channel(asked.channel_id),
-        conversation=Conversation(tuple(Message(role="user", text=each.text) for each in asked.messages)),
+        conversation=Conversation(tuple(Message(role="user", text=each.text, id=each.id) for each in asked.messages)),
         context=RequestContext(channel_id=asked.channel_id, message_id=asked.last.id),
         addressed=addressed,
     )

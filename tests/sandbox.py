@@ -11,8 +11,9 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import structs
 
+from intern.chat.platform import Deliver
 from intern.core.clock import Clock
-from intern.core.errors import ChatError
+from intern.core.errors import ChatError, ChatUnavailableError
 from intern.core.flow import (
     APPROVES,
     Approval,
@@ -23,12 +24,16 @@ from intern.core.flow import (
     MessagesDeleted,
     SessionStarted,
 )
-from intern.core.ids import ChannelId, MessageId, position_of
+from intern.core.ids import ChannelId, GuildId, MessageId, position_of
 from intern.core.messages import Author, Channel, ChatMessage
+from intern.core.text.words import add_title
 from intern.platforms import memory
 from intern.platforms.memory import Call
 
 _T = TypeVar("_T")
+
+
+_SHOWING: frozenset[Call] = frozenset({"message", "look_up", "before", "after", "page"})
 
 
 class Sandbox(memory.Sandbox):
@@ -37,6 +42,7 @@ class Sandbox(memory.Sandbox):
     def __init__(self, clock: Clock, team: Collection[str] = ()) -> None:
         self._missed: list[GatewayEvent] | None = None
         self._private: set[ChannelId] = set()
+        self._told_private: frozenset[ChannelId] = frozenset()
         self._archived: set[ChannelId] = set()
         self._failures: dict[Call, deque[tuple[ChatError, bool]]] = {}
         self.calls: Counter[Call] = Counter()
@@ -55,13 +61,15 @@ class Sandbox(memory.Sandbox):
     def set_private(self, channel_id: ChannelId, private: bool = True) -> None:  # noqa: FBT001, FBT002 - it is the point
         """From now on not everybody can read there, or everybody can again; its threads are as private as it is."""
         (self._private.add if private else self._private.discard)(channel_id)
+        if self._missed is None:
+            self._told_private = frozenset(self._private)
 
     def open_post(self, author: Author | str, title: str, text: str) -> ChatMessage:
         """Open a post in a forum; its first message has the post's own id."""
         forum = next((place.id for place in self._channels.values() if place.name == "forum"), None)
         message_id = MessageId(self._next_id())
         post = self._add(ChannelId(message_id), "post", title, forum or self.add_channel("forum"))
-        return self.say(author, text, channel_id=post, message_id=message_id)
+        return self.say(author, add_title(text, title), channel_id=post, message_id=message_id)
 
     def open_private_thread(self, channel_id: ChannelId, name: str) -> ChannelId:
         """Open a thread on no message, for invited members; the bot is one."""
@@ -95,7 +103,7 @@ class Sandbox(memory.Sandbox):
 
     @asynccontextmanager
     async def offline(self, *, resumes: bool = False) -> AsyncGenerator[None]:
-        """Close the gateway for the time of the block, but not REST.
+        """Close the gateway for the time of the block, but not REST. What is read there waits for its end.
 
         Then a new session starts, and the events of the block are history. If it `resumes`, they are delivered instead.
         """
@@ -104,7 +112,7 @@ class Sandbox(memory.Sandbox):
         try:
             yield
         finally:
-            missed, self._missed = self._missed, None
+            missed, self._missed, self._told_private = self._missed, None, frozenset(self._private)
             for deliver in tuple(self._listeners):
                 # Only who was there before has anything to resume.
                 for event in missed if deliver in connected else (self._session(),):
@@ -141,7 +149,21 @@ class Sandbox(memory.Sandbox):
         places = {channel.id, channel.parent_id}
         if channel.id in self.listed or (channel.parent_id in self.listed and not channel.private):
             return True
-        return super().admits(channel) and self._private.isdisjoint(places)
+        return super().admits(channel) and self._told_private.isdisjoint(places)
+
+    async def told(self, guild_id: GuildId | None) -> None:
+        """Wait until the gateway is open. Raises ChatUnavailableError where nobody listens."""
+        while guild_id is not None and self._missed is not None:
+            if not self._listeners:
+                raise ChatUnavailableError("Discord has not told yet who may read")
+            await self._changed.wait()
+
+    async def listen(self, deliver: Deliver) -> None:
+        """Listen; afterwards, nobody waits for the gateway."""
+        try:
+            await super().listen(deliver)
+        finally:
+            self._tell()
 
     async def archived_since(self, channel_id: ChannelId, after: MessageId) -> Sequence[ChannelSeen]:
         """List the channel's public archived threads whose newest message is newer than `after`."""
@@ -165,6 +187,8 @@ class Sandbox(memory.Sandbox):
         result = work()
         if error:
             raise error
+        if call in _SHOWING:
+            await self.told(self.guild_id)
         return result
 
     def _session(self) -> SessionStarted:

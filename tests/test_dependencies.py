@@ -1,4 +1,4 @@
-"""What `pip install intern` brings along is what the program uses, and no more."""
+"""What `pip install discord-intern` brings along is what the program uses, and no more."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_dependency_is_imported() -> None:
 
 
 def test_an_installation_has_few_distributions() -> None:
-    waiting, found = required(), {"intern"}
+    waiting, found = required(), {"discord-intern"}
     while waiting:
         name = waiting.pop().name.lower().replace("_", "-")
         if name not in found:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from tests.double.discord import DiscordDouble
 from tests.endpoint_double import EndpointDouble
 from tests.newcomer import PATIENCE, FailedError, Stand, Step, _run, cloned, steps, variable
+from tests.programs import program
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -78,3 +82,23 @@ def test_the_clone_holds_what_is_there_now_and_nothing_that_git_ignores(tmp_path
     assert (tmp_path / "clone" / "README.md").read_bytes() == README.read_bytes()
     assert (tmp_path / "clone" / "Makefile").is_file()
     assert not (tmp_path / "clone" / ".venv").exists()
+
+
+# Finding B10.
+@pytest.mark.rest
+@pytest.mark.skipif(not (README.parent / ".git").exists(), reason="there is nothing to clone outside of a repository")
+def test_a_bot_in_a_clone_keeps_its_data_there_unseen_by_git_and_reads_no_file_of_it(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    cloned(clone)
+    assert [path.name for path in clone.glob("data/*")] == ["README.md"]
+    git = partial(subprocess.run, ["git", "status", "--porcelain", "--ignored", "--untracked-files=all"])
+    status = partial(git, cwd=clone, check=True, capture_output=True, text=True)
+    before = status().stdout.splitlines()
+    bare = {"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"}
+    bare |= {"INTERN__LLM__PROVIDER": "offline", "INTERN__EMBEDDINGS__PROVIDER": "none"}
+    for command in (["init"], ["index"], ["status", "--sources", "--json"]):
+        done = subprocess.run(program(*command), cwd=clone, capture_output=True, text=True, env=bare, check=True)
+    assert "README" not in done.stdout
+    assert "sample" not in done.stdout
+    new = {line.partition(" ") for line in status().stdout.splitlines() if line not in before}
+    assert {(mark, path.partition("/")[0]) for mark, _, path in new} == {("!!", "data"), ("!!", "intern.toml")}

@@ -343,6 +343,10 @@ def test_a_mistake_in_a_list_of_tables_is_told_by_the_variable_that_holds_the_li
     assert said == "the environment variable INTERN__LLM__PRICES: llm.prices.input: expected a number, got a string"
 
 
+def unpriced(settings: Settings) -> list[str]:
+    return re.findall(r"does not name the model of \[(.+?)\]", "\n".join(settings.warnings))
+
+
 def test_a_model_that_is_asked_and_that_no_price_names_is_known() -> None:
     text = """
         [llm]
@@ -351,18 +355,31 @@ def test_a_model_that_is_asked_and_that_no_price_names_is_known() -> None:
         prices = [{ model = "PRICED", input = 3, output = 8 }, { model = "of last month", input = 1, output = 2 }]
         """
     named = loaded(text.replace("PRICED", "large"))
-    assert (named.without_price, named.priced) == ((), True), "prices of others are for the day they are needed"
+    assert (named.warnings, named.priced) == ((), True), "prices of others are for the day they are needed"
     misspelt = loaded(text.replace("PRICED", "Large"))
-    assert (misspelt.without_price, misspelt.priced) == (("llm",), False)
+    assert (unpriced(misspelt), misspelt.priced) == (["llm"], False)
     learning = loaded(text.replace("PRICED", "large") + "[llm.kb]\nmodel = 'small'")
-    assert (learning.without_price, learning.priced) == (("llm.kb",), False)
+    assert (unpriced(learning), learning.priced) == (["llm.kb"], False)
     embedding = loaded(
         text.replace("PRICED", "large") + "[embeddings]\nprovider = 'endpoint'\nmodel = 'text-embedding-3-small'"
     )
-    assert (embedding.without_price, embedding.priced) == (("embeddings",), True)
+    assert (unpriced(embedding), embedding.priced) == (["embeddings"], True)
     free = loaded(text.partition("prices")[0])
-    assert (free.without_price, free.priced) == ((), False), "whoever sets no prices does not ask for costs"
-    assert loaded("[llm]\nprovider = 'offline'\nprices = [{ model = 'm', input = 1 }]").without_price == ()
+    assert (free.warnings, free.priced) == ((), False), "whoever sets no prices does not ask for costs"
+    assert loaded("[llm]\nprovider = 'offline'\nprices = [{ model = 'm', input = 1 }]").warnings == ()
+
+
+# Finding B6.
+def test_a_setting_that_the_chosen_steps_do_not_read_is_warned_of() -> None:
+    only = re.findall(r'For "(\w+)" only.*\n((?:# \w+ = .*\n)+)', EXAMPLE.read_text())
+    read_by = {name: steps for steps, lines in only for name in re.findall(r"# (\w+) = ", lines)}
+    assert {"max_sources", "require_citations", "verify"} <= read_by.keys()
+    changed = {"verify": "'unsure'", "require_citations": "false"}
+    for steps in ("fused", "separate"):
+        for name, reader in read_by.items():
+            warned = loaded(f"[ai]\nsteps = '{steps}'\n{name} = {changed.get(name, 2000)}").warnings
+            assert [f"ai.{name} " in each for each in warned] == ([] if reader == steps else [True]), name
+        assert loaded(f"[ai]\nsteps = '{steps}'").warnings == ()
 
 
 async def has_room_for_learning(llm: LlmOptions) -> bool:
@@ -801,5 +818,5 @@ def test_a_database_on_a_server_needs_its_extra(monkeypatch: pytest.MonkeyPatch)
     for module in ("psycopg", "intern.stores.postgres.database"):
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delattr("intern.stores.postgres.database", raising=False)
-    with pytest.raises(ConfigError, match=r'PostgreSQL, which cannot be used .*: pip install "intern\[postgres\]"'):
+    with pytest.raises(ConfigError, match=r"PostgreSQL, which cannot be used .*\[postgres\]"):
         at_rest(load_settings(environ={"INTERN__DATA__URL": "postgresql://db/intern"}))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from anyio import create_memory_object_stream, create_task_group, current_time, sleep, sleep_until
+from anyio import create_memory_object_stream, current_time, sleep, sleep_until
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
@@ -25,6 +25,7 @@ from intern.core.clock import Clock
 from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger
+from intern.core.tasks import open_task_group
 
 AT_ONCE = 4  # pages asked for or held; Discord allows 50 requests a second over all, and live work needs its share
 
@@ -60,7 +61,7 @@ class Backfill:
         self._listings: set[ChannelId] = set()
         self._steps: deque[_Step] = deque()
         self._at_work = 0
-        async with inbox, events, create_task_group() as self._tg:
+        async with inbox, events, open_task_group() as self._tg:
             async for _ in inbox:
                 self._look()
 
@@ -147,9 +148,8 @@ class Backfill:
         except ChatRefusedError as refusal:
             _log.info("archived_threads_refused", channel_id=listing.channel_id, reason=str(refusal))
         except ChatError as error:
-            pause = next(backoff)
-            place, event = listing.channel_id, "archived_threads_delayed"
-            _log.warning(event, channel_id=place, reason=str(error), again_in_seconds=pause)
+            place, pause = listing.channel_id, next(backoff)
+            _log.warning("archived_threads_delayed", channel_id=place, reason=str(error), again_in_seconds=pause)
             self._tg.start_soon(self._take_after, pause, partial(self._list, listing, backoff))
             return
         self.checkpoints.listed(listing, threads)

@@ -77,6 +77,9 @@ class Events:
         self.question(declined.request, declined.reason, {})
         _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
 
+    def unsaid(self, request: AnswerRequest) -> None:
+        """Report that no reply follows, after the question was answered with silence or declined."""
+
     def turned_away(self, reason: DeclineReason) -> None:
         """Report the same for a question that only its asker sees, as with `/ask`."""
         self.count(f"questions_{DECLINED[reason]}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from anyio import CancelScope, EndOfStream, WouldBlock, create_task_group, get_cancelled_exc_class
+from anyio import CancelScope, EndOfStream, WouldBlock, get_cancelled_exc_class
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from structlog.contextvars import bound_contextvars
 
@@ -20,6 +20,7 @@ from intern.core.flow import Archived, Decided, Failed, Filing, Skip, SourceChan
 from intern.core.ids import MessageId, QAId
 from intern.core.log import get_logger, level_of
 from intern.core.records import CapturedPair, PairDecision
+from intern.core.tasks import open_task_group
 from intern.learning.classifying import Attempts, GivenUp, begun, failed
 from intern.learning.filing import Cleared
 from intern.learning.prompts import CLASSIFY
@@ -46,8 +47,6 @@ class Classifier:
     events: Events
     again: loops.DueLog[CapturedPair] | None = None
     """Older pairs that are due in between: approved, or parked a while ago."""
-    settles_in: Callable[[CapturedPair], float] = lambda _: 0.0
-    """In how many seconds a pair may be filed, for its conversation may go on; all behind it wait, too."""
     backoff: loops.Backoff = loops.exponential_backoff
 
     async def run(self, wakeups: Receiver[Archived], filings: Sender[Filing]) -> None:
@@ -58,7 +57,6 @@ class Classifier:
             after=self.after,
             position_of=lambda pair: pair.qa_id,
             again=loops.patient(self.again, "retries_delayed") if self.again else None,
-            settles_in=self.settles_in,
         )
         async with wakeups, filings, aclosing(followed) as pairs:
             given_up = False
@@ -149,7 +147,7 @@ class Integrator:
         deletion only once. Those that came before a cancellation are, too.
         """
         self._changed, self._decided = changed, done
-        async with inbox, gone, changed, done, create_task_group() as tg:
+        async with inbox, gone, changed, done, open_task_group() as tg:
             tg.start_soon(self._withdraw, gone)
             async for filing in inbox:
                 qa_id = filing.pair.qa_id

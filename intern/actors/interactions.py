@@ -22,6 +22,7 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
 from intern.core.messages import Button
 from intern.core.records import CapturedPair, PairDecision
+from intern.core.tasks import open_task_group
 from intern.learning.review import Approvals, Held, Review
 
 AT_ONCE = 64  # in work, waiting for Discord's REST mostly; more wait in the stream
@@ -50,9 +51,9 @@ class InteractionWorker:
         self._captures = captures
         self._places = anyio.Semaphore(AT_ONCE)
         self._answering = anyio.Semaphore(ANSWERS_AT_ONCE)
-        async with inbox, captures, anyio.create_task_group() as background:
+        async with inbox, captures, open_task_group() as background:
             background.start_soon(register_commands, self.responses.register, self.backoff)
-            async with anyio.create_task_group() as tg:
+            async with open_task_group() as tg:
                 async for interaction in inbox:
                     await self._places.acquire()
                     tg.start_soon(self._work, interaction)
@@ -142,11 +143,7 @@ async def register_commands(register: Callable[[], Awaitable[None]], backoff: Ba
     try:
         await _persistently(register, backoff(), "commands_not_registered")
     except ChatRefusedError as refusal:
-        _log.error(
-            "commands_refused",
-            reason=str(refusal),
-            hint="invite the bot with the scope applications.commands; `intern doctor` prints the link",
-        )
+        _log.error("commands_refused", reason=str(refusal))
 
 
 async def _persistently(act: Callable[[], Awaitable[None]], pauses: Iterator[float], event: str) -> None:

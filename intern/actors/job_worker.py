@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 import msgspec
-from anyio import Event, create_task_group, move_on_after
+from anyio import Event, move_on_after
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream as Sender
 
@@ -17,6 +17,7 @@ from intern.core.clock import Wakeup
 from intern.core.errors import ConfigError, InternError
 from intern.core.flow import Archived, Decided, SourceChanged
 from intern.core.log import get_logger, redacted
+from intern.core.tasks import open_task_group
 from intern.stores.sqlite.work import Job, Jobs
 
 POLL_SECONDS = 0.5  # a person waits at the other end; one indexed SELECT each time costs nothing
@@ -62,7 +63,7 @@ async def do_forever(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]], came: Wa
             await came.wait()
             work.ended.set()
 
-    async with create_task_group() as tg:
+    async with open_task_group() as tg:
         if came is not None:
             tg.start_soon(look_again, came)
         while True:
@@ -75,7 +76,7 @@ async def do_forever(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]], came: Wa
 async def do_all(jobs: Jobs, do: Callable[[Job], Awaitable[bytes]]) -> None:
     """Do each job that waits now, as the job worker does. Raises KnowledgeError where the queue cannot be used."""
     work, trouble = _Work(jobs, do), list[InternError]()
-    async with create_task_group() as tg:
+    async with open_task_group() as tg:
         try:
             while await work.begin_all(tg) or work.busy.total() or work.ended.is_set():
                 await work.ended.wait()

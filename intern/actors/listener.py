@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from anyio import CancelScope, EndOfStream, Event, WouldBlock, current_time, sleep_until
@@ -108,21 +109,15 @@ class Listener:
 
     def _changed(self, event: flow.LateChange) -> None:
         if not self._changes:
-            try:
+            with suppress(WouldBlock):
                 self._events.send_nowait(event)
-            except WouldBlock:
-                pass
-            else:
                 return
         if len(self._changes) < WAITING_CHANGES:
             self._changes.append(event)
             self._waiting.set()
         else:
-            _log.error("change_shed", event_kind=type(event).__name__, channel_id=_channel_of(event))
-
-
-def _channel_of(event: flow.LateChange) -> str:
-    return event.message.channel_id if isinstance(event, flow.MessageEdited) else event.channel_id
+            place = event.message if isinstance(event, flow.MessageEdited) else event
+            _log.error("change_shed", event_kind=type(event).__name__, channel_id=place.channel_id)
 
 
 async def batcher(
@@ -174,9 +169,8 @@ async def batcher(
 
 async def _next(inbox: Receiver[flow.Heard], deadline: float) -> flow.Heard | None:
     """Return the next event, or None at the deadline. An event that waits already, as in a burst, costs no timer."""
-    try:
+    with suppress(WouldBlock):
         return inbox.receive_nowait()
-    except WouldBlock:
-        with CancelScope(deadline=deadline):
-            return await inbox.receive()
+    with CancelScope(deadline=deadline):
+        return await inbox.receive()
     return None

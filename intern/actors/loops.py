@@ -23,12 +23,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from anyio import BrokenResourceError, EndOfStream, WouldBlock, create_task_group, move_on_after, sleep
+from anyio import BrokenResourceError, EndOfStream, WouldBlock, move_on_after, sleep
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 
 from intern.chat.platform import Deliver, Gateway
 from intern.core.errors import InternError
 from intern.core.log import Logger, get_logger, level_of
+from intern.core.tasks import open_task_group
 
 T = TypeVar("T")
 
@@ -133,26 +134,19 @@ async def follow(
     after: P | None,
     position_of: Callable[[T], P],
     again: DueLog[T] | None = None,
-    settles_in: Callable[[T], float] = lambda _: 0.0,
 ) -> AsyncGenerator[T]:
     """Yield each record after `after`, in order, for ever: those that are there, then those that a wakeup announces.
 
     In between come those that are due `again`, one at a time, whenever the log is read to its end. Ends once the
     wakeups have ended and nothing is left, so that records written before a calm shutdown are still handed on. A caller
     that reads only some of them closes it with `aclosing`.
-
-    A record waits, with all behind it, until it `settles_in` no more seconds; at the end, none waits.
     """
     position = after
     ended = False
     handed: set[Hashable] = set()
     while True:
-        unsettled = 0.0
-        while not unsettled and (records := await log(position)):
+        while records := await log(position):
             for record in records:
-                unsettled = 0.0 if ended else settles_in(record)
-                if unsettled:
-                    break
                 yield record
                 position = position_of(record)
         found = Due[T]() if again is None else await again(handed)
@@ -163,7 +157,7 @@ async def follow(
         if ended:
             return
         try:
-            with move_on_after(min(math.inf if found.seconds is None else found.seconds, unsettled or math.inf)):
+            with move_on_after(math.inf if found.seconds is None else found.seconds):
                 await wakeups.receive()
         except EndOfStream:
             ended = True
@@ -183,7 +177,7 @@ def tell_delay(
 async def listen_beside(gateway: Gateway, hear: Deliver, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Listen until cancelled or the gateway ends, and run the task meanwhile. An InternError comes out unwrapped."""
     failure: InternError | None = None
-    async with create_task_group() as tg:
+    async with open_task_group() as tg:
         tg.start_soon(task)
         try:
             await gateway.listen(hear)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
-from anyio import Event, create_memory_object_stream, create_task_group, current_time
+from anyio import Event, create_memory_object_stream, current_time
 from anyio.abc import TaskGroup
 from anyio.streams.memory import (
     MemoryObjectReceiveStream as Receiver,
@@ -26,6 +26,7 @@ from intern.chat.checkpoints import Checkpoints
 from intern.core import flow
 from intern.core.clock import Wakeup
 from intern.core.log import get_logger
+from intern.core.tasks import open_task_group
 from intern.stores.sqlite.chat import StoredCheckpoints
 
 _log = get_logger(__name__)
@@ -109,9 +110,7 @@ APPROVED = Stream[flow.Approval](flow.Approval, ("listener",), "reviewer", 1)
 """A wakeup: `Approvals` holds what was approved."""
 BATCHES = Stream[flow.Batch | flow.LateChange](flow.Batch | flow.LateChange, ("batcher",), "router", 16)
 """The router works on several at once; batches here would otherwise wait in a quiet window."""
-ANSWERS = Stream[flow.AnswerRequest | flow.Withdrawal](
-    flow.AnswerRequest | flow.Withdrawal, ("router",), "responder", 16
-)
+ANSWERS = Stream[flow.AnswerRequest | flow.Revision](flow.AnswerRequest | flow.Revision, ("router",), "responder", 16)
 """A late answer is useless: questions beyond this are shed, named and counted."""
 CAPTURES = Stream[flow.CaptureRequest](flow.CaptureRequest, ("router", "interactions"), "capturer", 16)
 """An append takes a millisecond; the router waits when the disk is slower."""
@@ -191,6 +190,8 @@ class Parts:
     """Counts the jobs that are not done yet."""
     jobs_came: Wakeup | None = None
     """Has the job worker look for jobs; None where it looks by itself."""
+    wait_for_database: Callable[[Event], object] = lambda _: None
+    """Lets work wait for a database that is away, until the event is set."""
     fill: Fill = field(default_factory=Fill)
 
 
@@ -203,6 +204,7 @@ async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> Non
     batches are flushed, and followers read to the end.
     """
     ends = _opened(parts.fill)
+    parts.wait_for_database(stop)
 
     async def listener(*streams: object) -> None:
         await parts.actors["listener"](*streams)
@@ -216,13 +218,13 @@ async def run_pipeline(parts: Parts, *, stop: Event, drain: bool = False) -> Non
             if actor.leaves == leaves and name in actors:
                 tg.start_soon(actors[name], *(ends[name, each.name] for each in actor.streams), name=name)
 
-    async with create_task_group() as books:
+    async with open_task_group() as books:
         books.start_soon(partial(checkpointer, parts.keep_checkpoints, checkpoints=parts.checkpoints))
-        async with create_task_group() as followers:
+        async with open_task_group() as followers:
             start(followers, "last")
-            async with create_task_group() as at_work:
+            async with open_task_group() as at_work:
                 start(at_work, "when done")
-                async with create_task_group() as takers:
+                async with open_task_group() as takers:
                     start(takers, "first")
                     await stop.wait()
                     _log.info("shutdown_started")

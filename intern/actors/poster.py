@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
-from anyio import Lock, Semaphore, create_task_group, current_time, move_on_after
+from anyio import Lock, Semaphore, current_time, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver
 
 from intern.actors.checkpointer import Settle
@@ -25,6 +25,7 @@ from intern.core.errors import ChatError, ChatUnavailableError, ChatUnknownOutco
 from intern.core.flow import Reply
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
+from intern.core.tasks import open_task_group
 from intern.stores.sqlite.outbox import Post
 from intern.stores.sqlite.traces import TraceStore
 
@@ -36,8 +37,6 @@ TRIES = 300  # with growing pauses, a day: `Posts` ends earlier once a reply is 
 DISK_TRIES = 12  # twenty minutes, if the outbox cannot be written: then the age of a reply is unknown
 RESUME_TRIES = 6  # half a minute, and new replies wait meanwhile
 HOLDS = 2  # an asker who keeps writing gets an answer to the beginning
-
-_ANSWERED = frozenset({"refused", "no_thread"})  # reasons of dropped replies: Discord refused these
 
 _log = get_logger(__name__)
 
@@ -121,7 +120,7 @@ class Poster:
         self._room, self._places = Semaphore(ROOM), Semaphore(AT_ONCE)
         self._turns: dict[ChannelId, Lock] = {}
         self._in_line: Counter[ChannelId] = Counter()
-        async with inbox, create_task_group() as tg:
+        async with inbox, open_task_group() as tg:
             with surviving("poster"), self.outgoing.resuming(), self.waiting.one():
                 resumed = await self._persistently(partial(self.posts.resume, self._resumed), RESUME_TRIES)
                 if resumed:
@@ -188,7 +187,7 @@ class Poster:
         with self.waiting.one():
             async with self._turn(_thread_of(reply)):
                 outcome = await self._persistently(act, TRIES, message_id=reply.question.id)
-            if outcome.status == "posted" or outcome.reason in _ANSWERED:
+            if outcome.status == "posted" or outcome.reason == "refused":
                 self.waiting.through()
         return outcome
 

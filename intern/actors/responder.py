@@ -1,16 +1,18 @@
 """The responder waits on the model, for many questions at once; in a thread one after the other.
 
 A member who adds to an unanswered question asks one question: the older part is taken back and asked again with the
-newer one, even if its reply is on its way to Discord. A withdrawn question is not answered.
+newer one, even if its reply is on its way to Discord. An edited question is asked again in the same way. What history
+brings is not joined: it comes all at once. A withdrawn question is not answered.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
-from anyio import CancelScope, Semaphore, create_task_group, sleep
+from anyio import CancelScope, Event, Semaphore, sleep
 from anyio.lowlevel import checkpoint_if_cancelled
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from msgspec import structs
@@ -20,13 +22,14 @@ from intern.actors.events import Events
 from intern.actors.loops import surviving
 from intern.answering.replying import Replying
 from intern.answering.workflow import Answers
-from intern.chat.conversations import joined, without
+from intern.chat.conversations import joined, revise
 from intern.chat.outbox import Outgoing
 from intern.core.errors import ChatError, ChatRefusedError
-from intern.core.flow import AnswerRequest, Reply, Withdrawal
+from intern.core.flow import AnswerRequest, Reply, Revision
 from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.log import get_logger, traced
 from intern.core.messages import AIResult
+from intern.core.tasks import open_task_group
 from intern.stores.sqlite.traces import TraceStore
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
@@ -62,29 +65,34 @@ class Responder:
     settle: Settle
     events: Events
 
-    async def run(self, inbox: Receiver[AnswerRequest | Withdrawal], replies: Sender[Reply]) -> None:
+    async def run(self, inbox: Receiver[AnswerRequest | Revision], replies: Sender[Reply]) -> None:
         """Answer each question until the inbox ends and the last one in work is done."""
-        async with inbox, replies, create_task_group() as self._tg:
+        async with inbox, replies, open_task_group() as self._tg:
             self._replies = replies
             self._lines: dict[_Place, deque[_Job]] = {}
-            self._room = Semaphore(ROOM)
+            self._left = Event()
             self._at_once = Semaphore(AT_ONCE)
             async for item in inbox:
-                if isinstance(item, Withdrawal):
-                    self._withdraw(item.message_ids)
+                if isinstance(item, AnswerRequest):
+                    self._take(item)
                 else:
-                    await self._take(item)
+                    self._revise(item)
+                while len(self._jobs()) > ROOM:
+                    self._left = Event()
+                    await self._left.wait()
 
-    async def _take(self, request: AnswerRequest) -> None:
-        """Begin with a question, or put it in line; waits while there is no room."""
-        place, asker = _place_of(request), request.batch.author.id
+    def _jobs(self) -> list[_Job]:
+        return [job for line in self._lines.values() for job in line]
+
+    def _take(self, request: AnswerRequest) -> None:
+        """Begin with a question, or put it in line, at once: what comes next must find it there."""
+        place = _place_of(request)
+        # History brings at once what its asker wrote minutes apart: that adds to no other question.
+        same = None if request.batch.from_history else (place, request.batch.author.id)
         for job in self._lines.get(place, ()):
-            if job.request.batch.author.id == asker and not (job.over or job.withdrawn):
-                self._change(job, request)
+            if (place, job.request.batch.author.id) == same and not (job.over or job.withdrawn):
+                self._change(job, joined(job.request, request, self.replying.options))
                 return
-        await self._room.acquire()
-        # Only now: its reply may have left while we waited.
-        same = (place, asker)
         for older in self.outgoing.take_back("superseded", lambda it: (_place_of(it), it.batch.author.id) == same):
             request = joined(older, request, self.replying.options)
         line = self._lines.setdefault(place, deque())
@@ -92,30 +100,23 @@ class Responder:
         if len(line) == 1:
             self._tg.start_soon(self._work_off, place, line)
 
-    def _withdraw(self, message_ids: Collection[MessageId]) -> None:
-        """Give up deleted questions, and ask again the rest of others; posted replies stay."""
-        gone = frozenset(message_ids)
-        for job in (job for line in self._lines.values() for job in line):
-            if not (job.over or job.withdrawn) and _concerns(job.request, gone):
-                left = without(job.request, gone, self.replying.options)
-                if left is None:
-                    job.withdrawn = True
-                else:
-                    self._settle_of(job.request, gone)
-                    job.request = left
-                if job.scope:
-                    job.scope.cancel()
-        for request in self.outgoing.take_back("withdrawn", lambda each: _concerns(each, gone)):
-            left = without(request, gone, self.replying.options)
-            if left is None:
-                self._settle(request)
-            else:
-                self._settle_of(request, gone)
-                self._tg.start_soon(self._take, left)
+    def _revise(self, revision: Revision) -> None:
+        """Give up deleted questions; ask edited ones, and the rest of others, again. Posted replies stay."""
+        newest = partial(revise, versions=revision.versions, options=self.replying.options)
+        for job in self._jobs():
+            if not (job.over or job.withdrawn) and (left := newest(job.request)) != job.request:
+                self._change(job, left)
+        for request in self.outgoing.take_back("withdrawn", lambda each: newest(each) != each):
+            left = newest(request)
+            self._settle_gone(request, left)
+            if left:
+                self._take(left)
 
-    def _change(self, job: _Job, newer: AnswerRequest) -> None:
-        _log.info("question_superseded", message_id=job.request.batch.last.id, by=newer.batch.last.id)
-        job.request = joined(job.request, newer, self.replying.options)
+    def _change(self, job: _Job, newer: AnswerRequest | None) -> None:
+        """Ask the newer question in place of the one in work; with none, give it up."""
+        _log.info("question_changed", message_id=job.request.batch.last.id, by=newer and newer.batch.last.id)
+        self._settle_gone(job.request, newer)
+        job.withdrawn, job.request = newer is None, newer or job.request
         if job.scope:
             job.scope.cancel()
 
@@ -124,7 +125,7 @@ class Responder:
             async with self._at_once:
                 await self._do(line[0])
             line.popleft()
-            self._room.release()
+            self._left.set()
         del self._lines[place]
 
     async def _do(self, job: _Job) -> None:
@@ -137,7 +138,6 @@ class Responder:
                 break
         job.over = True
         if job.withdrawn:
-            self._settle(job.request)
             await self._keep(job.request, "withdrawn")
 
     async def _answer(self, job: _Job, request: AnswerRequest) -> None:
@@ -156,11 +156,13 @@ class Responder:
         reply = self.replying.reply_of(request, result)
         outcome = "silent" if reply is None else "notice" if reply.notice else "answer"
         await self._keep(request, outcome, result)
+        await self.outgoing.make_way(request)
         await checkpoint_if_cancelled()
         job.over = True
         self.events.answered(request, result)
         if reply is None:
-            self._settle(request)
+            self._settle_gone(request, None)
+            self.events.unsaid(request)
             return
         self.outgoing.hand_over(request)
         await self._replies.send(reply)
@@ -199,12 +201,11 @@ class Responder:
                 debug=result.debug if result else None,
             )
 
-    def _settle_of(self, request: AnswerRequest, gone: Collection[MessageId]) -> None:
-        ids = [message.id for message in request.batch.messages if message.id in gone]
+    def _settle_gone(self, request: AnswerRequest, left: AnswerRequest | None) -> None:
+        """Settle the messages of a question that are not in what is left of it."""
+        kept = {message.id for message in left.batch.messages} if left else ()
+        ids = [message.id for message in request.batch.messages if message.id not in kept]
         self.settle(request.batch.channel_id, ids)
-
-    def _settle(self, request: AnswerRequest) -> None:
-        self.settle(request.batch.channel_id, [message.id for message in request.batch.messages])
 
 
 def _place_of(request: AnswerRequest) -> _Place:
@@ -214,7 +215,3 @@ def _place_of(request: AnswerRequest) -> _Place:
 
 def _seems_to_ask(request: AnswerRequest) -> bool:
     return request.addressed or any("?" in message.text for message in request.batch.messages)
-
-
-def _concerns(request: AnswerRequest, message_ids: Collection[MessageId]) -> bool:
-    return any(message.id in message_ids for message in request.batch.messages)

@@ -2,17 +2,17 @@
 
 It settles a batch that concerns no actor; the others settle theirs. It retries a batch whose context Discord cannot
 show now, which stays unsettled until then. A batch whose context Discord refuses to show steps aside meanwhile, so that
-no other waits for it. A member who called the bot and gets no answer gets the reason by way of the poster, unless there
-is a flood of such notices.
+no other waits for it, and so does a missed question while the responder has no room. A member who called the bot and
+gets no answer gets the reason by way of the poster, unless there is a flood of such notices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from anyio import Event, Semaphore, WouldBlock, create_task_group, move_on_after
+from anyio import Event, Lock, Semaphore, WouldBlock, move_on_after
 from anyio.streams.memory import MemoryObjectReceiveStream as Receiver, MemoryObjectSendStream as Sender
 from msgspec.structs import replace
 
@@ -26,12 +26,14 @@ from intern.core.errors import ChatError, ChatNotFoundError, ChatRefusedError, C
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
 from intern.core.messages import ChatMessage
+from intern.core.tasks import open_task_group
 from intern.learning.message_changes import Meanwhile, MessageChanges
 
 Requests = Sequence[flow.AnswerRequest | flow.CaptureRequest | flow.Declined]
 
 AT_ONCE = 8  # Discord allows 50 requests a second over all; a batch waits for a handful, one after the other
-ASIDE = 500  # batches that Discord refuses to show; some KB each
+ASIDE = 500  # batches that Discord refuses to show, or that wait for the responder; some KB each
+_ROOM_EVERY = 0.15  # seconds; no stream tells when half of it is free
 
 _log = get_logger(__name__)
 
@@ -145,7 +147,8 @@ class _Reader:
     async def _look(self, item: _Item, meanwhile: Meanwhile) -> Requests:
         try:
             if isinstance(item, flow.MessageEdited):
-                return await self.late.captured_anew(item)
+                question = await self.late.asked_anew(item)
+                return await self.dispatch(question) if question else await self.late.captured_anew(item)
             messages = meanwhile.now(item.messages)
             return await self.dispatch(replace(item, messages=messages)) if messages else ()
         except ChatNotFoundError as gone:
@@ -170,54 +173,56 @@ class Router:
     async def run(
         self,
         inbox: Receiver[flow.Batch | flow.MessageEdited | flow.MessagesDeleted],
-        answers: Sender[flow.AnswerRequest | flow.Withdrawal],
+        answers: Sender[flow.AnswerRequest | flow.Revision],
         captures: Sender[flow.CaptureRequest],
         withdrawals: Sender[flow.Withdrawal],
         words: Sender[flow.Reply],
     ) -> None:
         """Route each batch, and what follows from late changes, until the inbox ends.
 
-        A capture waits for room; a question that finds none is shed. At the end, batches that Discord cannot show stay
-        unsettled. `words` is the poster's, too: why there is no answer. At most half of its room is taken for that.
+        A capture waits for room, and so does a question that was missed; a live one that finds none is shed. At the
+        end, batches that Discord cannot show stay unsettled. `words` is the poster's, too: why there is no answer. At
+        most half of its room is taken for that.
         """
         self._answers, self._captures, self._words = answers, captures, words
-        self._turns = _Turns()
+        self._owed: dict[MessageId, ChatMessage | None] = {}
+        self._turns, self._in_line = _Turns(), Lock()
         self._reader = _Reader(dispatch=self.dispatch, late=self.late, backoff=self.backoff)
-        async with inbox, answers, captures, withdrawals, words, create_task_group() as self._tg:
+        async with inbox, answers, captures, withdrawals, words, open_task_group() as self._tg:
             async for item in inbox:
                 if isinstance(item, flow.MessagesDeleted):
                     gone = self.late.deleted(item)
-                    self._unask(gone.asked)
+                    self._revise(dict.fromkeys(gone.asked))
                     if gone.taught:
                         await withdrawals.send(flow.Withdrawal(message_ids=gone.taught))
-                elif isinstance(item, flow.Batch) or self.late.edited(item):
+                    continue
+                if isinstance(item, flow.MessageEdited) and self.late.is_asked(item.message.id):
+                    self._revise({item.message.id: item.message})
+                if isinstance(item, flow.Batch) or self.late.edited(item):
                     turn = await self._turns.begin(_message_of(item).channel_id)
                     # From here on, not from when the task gets to run: nothing may change unnoticed.
                     self._tg.start_soon(self._work, item, turn, self.late.begin())
             self._reader.closing.set()
 
     async def _work(self, item: _Item, turn: _Turn, meanwhile: Meanwhile) -> None:
-        with traced(_message_of(item).id):
-            if isinstance(item, flow.Batch):
-                _log.debug("batch_taken", message_ids=[message.id for message in item.messages])
-            await self._route(item, turn, meanwhile)
-
-    async def _route(self, item: _Item, turn: _Turn, meanwhile: Meanwhile) -> None:
         message = _message_of(item)
         found: list[Requests] = []
         step_aside = partial(self._turns.step_aside, turn)
         try:
-            with surviving("router", channel_id=message.channel_id, message_id=message.id):
-                found.append(await self._reader.read(item, meanwhile, step_aside=step_aside))
-            await turn.come()
-            # A batch that could not be read stays unsettled: after a restart it is read again.
-            for requests in found:
-                await self._hand_on(item, requests, meanwhile)
+            with traced(message.id):
+                if isinstance(item, flow.Batch):
+                    _log.debug("batch_taken", message_ids=[message.id for message in item.messages])
+                with surviving("router", channel_id=message.channel_id, message_id=message.id):
+                    found.append(await self._reader.read(item, meanwhile, step_aside=step_aside))
+                await turn.come()
+                # A batch that could not be read stays unsettled: after a restart it is read again.
+                for requests in found:
+                    await self._hand_on(item, requests, turn, meanwhile)
         finally:
             self.late.end(meanwhile)
             self._turns.end(turn)
 
-    async def _hand_on(self, item: _Item, requests: Requests, meanwhile: Meanwhile) -> None:
+    async def _hand_on(self, item: _Item, requests: Requests, turn: _Turn, meanwhile: Meanwhile) -> None:
         questions = [request for request in requests if isinstance(request, flow.AnswerRequest)]
         declined = [request for request in requests if isinstance(request, flow.Declined)]
         current = (meanwhile.captured_now(request) for request in requests if isinstance(request, flow.CaptureRequest))
@@ -229,21 +234,28 @@ class Router:
         for request in taught:
             # All of them before the first is sent: what changes while we wait for room concerns each.
             self.late.teaches(request)
-        shed = [question for question in questions if not self._ask(question, meanwhile)]
+        waits = any(each.batch.from_history for each in questions) and self._in_line.statistics().tasks_waiting < ASIDE
+        shed = [] if waits else [question for question in questions if not self._ask(question, meanwhile)]
         for each in (*declined, *(flow.Declined(request=question, reason="shed") for question in shed)):
             await self._decline(each, meanwhile)
         for request in taught:
             await self._captures.send(request)
+        if waits:
+            self._turns.end(turn)
+            for question in questions:
+                await self._ask_later(question, meanwhile)
 
-    def _unask(self, message_ids: tuple[MessageId, ...]) -> None:
-        """Tell the responder that a question is gone."""
-        if not message_ids:
-            return
-        try:
-            self._answers.send_nowait(flow.Withdrawal(message_ids=message_ids))
-        except WouldBlock:
-            # The router must not wait until the model gets to it. There are at most as many of these as questions.
-            self._tg.start_soon(self._answers.send, flow.Withdrawal(message_ids=message_ids))
+    def _revise(self, versions: Mapping[MessageId, ChatMessage | None]) -> None:
+        """Tell the responder that questions were edited, or are gone."""
+        if versions and not self._owed:
+            # The router must not wait until the model gets to it.
+            self._tg.start_soon(self._send_revisions)
+        self._owed |= versions
+
+    async def _send_revisions(self) -> None:
+        while versions := dict(self._owed):
+            await self._answers.send(flow.Revision(versions=versions))
+            self._owed = {each: now for each, now in self._owed.items() if versions.get(each, each) is not now}
 
     def _settle_rest(
         self, batch: flow.Batch, questions: Sequence[flow.AnswerRequest], taught: list[flow.CaptureRequest]
@@ -269,6 +281,15 @@ class Router:
         self._asked(question, meanwhile)
         return True
 
+    async def _ask_later(self, question: flow.AnswerRequest, meanwhile: Meanwhile) -> None:
+        """Wait for room; live questions need half of it. At the end, it stays unsettled, and is read again."""
+        async with self._in_line:
+            while (ahead := self._answers.statistics()).current_buffer_used >= ahead.max_buffer_size / 2:
+                with move_on_after(_ROOM_EVERY):
+                    await self._reader.closing.wait()
+                    return
+            self._ask(question, meanwhile)
+
     async def _decline(self, declined: flow.Declined, meanwhile: Meanwhile) -> None:
         await self.declines.account_for(declined)
         self.events.declined(declined)
@@ -277,6 +298,7 @@ class Router:
             self._asked(question, meanwhile)
         else:
             self.settle(question.batch.channel_id, [message.id for message in question.batch.messages])
+            self.events.unsaid(question)
 
     def _say(self, declined: flow.Declined) -> bool:
         """Tell the asker why there is no answer; return False where there is nothing to say, or no room. Never wait."""
@@ -292,9 +314,9 @@ class Router:
         return True
 
     def _asked(self, question: flow.AnswerRequest, meanwhile: Meanwhile) -> None:
-        """Note that the responder or poster has the question, so that a deletion reaches it."""
+        """Note that the responder or poster has the question, so that a change reaches it."""
         self.late.asks(question)
-        self._unask(meanwhile.deleted_of(question.batch.messages))
+        self._revise(meanwhile.versions_of(question.batch.messages))
 
 
 def _message_of(item: _Item) -> ChatMessage:

@@ -36,18 +36,19 @@ async def regularly(
     shortest_wait: float = 0.0,
     backoff: Backoff | None = None,
 ) -> None:
-    """Do `work` at once, then `interval_seconds` after it or when `woken` returns, until cancelled.
+    """Do each piece of `work` at once, then `interval_seconds` after it or when `woken` returns, until cancelled.
 
-    It begins again after `shortest_wait` at the earliest. After a failure, the pauses of `backoff` come first.
+    A piece that fails holds up no other. It begins again after `shortest_wait` at the earliest. After a failure, the
+    pauses of `backoff` come first.
     """
     retries = backoff() if backoff else None
     while True:
-        begun, failed = current_time(), True
-        with surviving(name):
-            for each in work:
-                await each()
-            failed = False
-        if failed and retries:
+        begun, done = current_time(), 0
+        for act in work:
+            with surviving(name):
+                await act()
+                done += 1
+        if done < len(work) and retries:
             await sleep(next(retries))
             continue
         retries = backoff() if backoff else None

@@ -140,14 +140,15 @@ def strange_urls(answer: str, texts: Sequence[str], own: Iterable[str]) -> list[
 
 
 def bare_addresses(text: str) -> list[str]:
-    """Sites, pages and mailboxes named without a scheme; placeholders such as `example.com` are none."""
+    """Sites, pages and mailboxes named without a scheme; placeholders such as `example.com` are no sites."""
     found: list[str] = []
     for match in _BARE.finditer(_URL.sub(" ", text)):
         address = _balanced(match["bare"]).rstrip(_TRAILING)
         end = match["end"].casefold()
         host = address.partition("/")[0].rpartition("@")[2].partition(":")[0].casefold()
         is_one = match["mailbox"] or match["www"] or end in (_SITES_WITH_A_PATH if match["path"] else _SITES)
-        if is_one and not f".{host}".endswith(tuple(f".{each.lstrip('.')}" for each in _PLACEHOLDERS)):
+        is_placeholder = f".{host}".endswith(tuple(f".{each.lstrip('.')}" for each in _PLACEHOLDERS))
+        if is_one and (match["mailbox"] or not is_placeholder):
             found.append(address)
     return found
 

@@ -14,7 +14,7 @@ from itertools import islice
 import anyio.to_thread
 from msgspec import Struct, structs
 
-from intern.answering import prompts
+from intern.answering import prompts, working
 from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence, source_of
 from intern.answering.confidence import signs_of, unless_unsure
 from intern.answering.nearest import Near, apart, unnamed, without_mentions
@@ -154,12 +154,12 @@ def wanted(work: Work) -> str:
     return "\n".join([*(line.removeprefix("asker: ")[:300] for line in lines[-1:]), question])
 
 
-async def load(work: Work, selected: Selected) -> tuple[tuple[prompts.Shown, ...], int]:
+async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown], int]:
     """Read the sources as they are now and cut passages; return these and the number of sources that cannot be read."""
     with work.trace.step("loading") as fields:
         ids = (*dict.fromkeys(hit.source_id for hit in selected.hits), *selected.others)
         sources = await read_each(work.knowledge, ids)
-        shown = await anyio.to_thread.run_sync(_cut, work, selected, sources)
+        shown = working.drop_orders(await anyio.to_thread.run_sync(_cut, work, selected, sources))
         fields.update(
             loaded_sources_count=len(sources),
             unreadable_sources_count=len(ids) - len(sources),
@@ -179,14 +179,14 @@ def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple
     return shown_passages((*selected.hits, *facts), {each.source_id: each for each in kept}, wanted(work), room)
 
 
-async def generate(work: Work, shown: tuple[prompts.Shown, ...]) -> Drafted:
+async def generate(work: Work, shown: Sequence[prompts.Shown]) -> Drafted:
     """Decide and answer in one call, and hold both against the passages as far as code can."""
     with work.trace.step("generation", prompts.DECIDE) as fields:
         # Small models quote the first line unless they are pointed at the nearest pieces.
         found = await work.nearest.find(without_mentions(wanted(work)), shown) if work.nearest is not None else []
         near = [each for each in apart(found, _POINTED_AT) if each.rank > 0]
         given = prompts.DecideIn(
-            passages=shown,
+            passages=tuple(shown),
             history=work.asked.history,
             question=work.asked.question,
             nearest=tuple(f"{each.passage.alias}: {each.text[:_POINTED_CHARS]}" for each in near),
@@ -224,7 +224,8 @@ def drafted(work: Work, decision: prompts.Decision, shown: Sequence[prompts.Show
     named = set(decision.citations)
     of_quotes = {passage.alias for passage, _ in quotes}
     cited = tuple(passage for passage in shown if passage.alias in of_quotes or passage.alias in named)
-    check = checked(work, answer_text(decision.answer), cited, is_cited=bool(quotes))
+    vouching = [passage for passage in cited if passage.alias in of_quotes]
+    check = checked(work, answer_text(decision.answer), cited, vouching, is_cited=bool(quotes))
     quoted = len(quotes) / max(len(decision.quotes), 1)
     strange = tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES])
     return structs.replace(check, quotes=quotes, quoted=quoted, unnamed=strange)
@@ -292,6 +293,9 @@ def is_sure(work: Work, draft: Drafted) -> bool:
     """Return whether code alone is sure: near to the question, nothing suspicious, few words of its own."""
     if draft.suspicions or draft.unnamed or not draft.is_near:
         return False
+    # Who follows a command or an address trusts the very line that holds it.
+    if working.is_strange(draft.text, [line for _, line in draft.quotes]):
+        return False
     said = set(words(draft.text))
-    quoted = set(words("\n".join((*(passage.text for passage in draft.cited), work.asked.question))))
+    quoted = set(words("\n".join((*(passage.text for passage, _ in draft.quotes), work.asked.question))))
     return bool(said) and len(said & quoted) >= _SURE * len(said)

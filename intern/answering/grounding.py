@@ -10,11 +10,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 from msgspec import Struct
 
+from intern.core.text.language import language_of
 from intern.core.text.patterns import regex
+from intern.core.text.words import word_set, words
 
 # Wherever a chat shows one: ticks open a block within lists, quotations and lines, too, and end it as freely.
 _FENCED = regex(
@@ -114,6 +117,7 @@ _NUMBER = regex(r"(?<![\w.,])\d++(?:[.,']\d++)*+")
 # Of what an invention is shown to the verifier; an answer full of them needs no list to be refused.
 _MOST_SUSPICIONS = 10
 _LONGEST_SUSPICION = 200
+_LONG_NUMBER = 3  # digits; members also tell how many machines they have
 
 
 class Grounding(Struct, frozen=True, kw_only=True):
@@ -122,6 +126,7 @@ class Grounding(Struct, frozen=True, kw_only=True):
     strange_commands: tuple[str, ...] = ()
     """Command lines of the answer that stand in no cited source."""
     strange_versions: tuple[str, ...] = ()
+    """Versions that stand in no cited source, and numbers, such as ports, that the question alone says."""
     suspicions: tuple[str, ...] = ()
     """Numbers that stand in no cited source, and other code that is not in the conversation either. Bounded.
 
@@ -147,12 +152,44 @@ def grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) ->
     codes = [code for code in _codes(answer, told) if code not in commands]
     suspicious = [code for code in dict.fromkeys(codes) if not (known.holds(code) or asked.holds(code))]
     numbers = [number for number in dict.fromkeys(_numbers(bare)) if number not in versions]
-    suspicious += [number for number in numbers if not known.holds_number(number)]
+    unknown = [number for number in numbers if not known.holds_number(number)]
+    suspicious += unknown
+    echoed = [number for number in unknown if len(number) >= _LONG_NUMBER and asked.holds_number(number)]
     return Grounding(
         strange_commands=tuple(strange),
-        strange_versions=tuple(version for version in versions if not known.holds_version(version)),
+        strange_versions=(*(version for version in versions if not known.holds_version(version)), *echoed),
         suspicions=tuple(each[:_LONGEST_SUSPICION] for each in suspicious[:_MOST_SUSPICIONS]),
     )
+
+
+_ENDS = regex(r"(?<=[.!?。！？])\s+|\n+")
+_ASKS = regex(
+    r"(?is)(?!.*`)(?:\W*(?:(?:hello|please)\W+)*(?:(?:can|could|would) you|what|which|who|how|why|write|compose|explain"
+    r"|describe|suggest|recommend|provide|tell|give|help|break|execute)\b.*|.*[?？]\W*)"
+)
+_DENIES = regex(r"(?i)\b(?:not?|none|nothing|unknown|cannot|\w+n['’]t|nichts?|kein\w*|pas|aucun\w*|ning\w+|não)\b")
+
+
+def is_unfounded(answer: str, cited: Iterable[str], conversation: Sequence[str]) -> bool:
+    """Return whether an answer tells nothing of the cited texts beyond the conversation, or a sentence something else.
+
+    A sentence may leave a part of the question open. Answers in another language than the texts share too few words.
+    """
+    texts, asked, told = "\n".join(cited), _told_in("\n".join(conversation)), _told_in(answer)
+    if (language := language_of(answer)) and language == language_of(conversation[0]) != language_of(texts):
+        return False
+    held = _told_in("\n".join(part for part in _ENDS.split(texts) if not part.rstrip().endswith("?")))
+    parts = [(word_set(part), part) for part in _ENDS.split(answer) if part]
+    if not (told - asked) & held or any(_ASKS.fullmatch(part) and not said & asked for said, part in parts):
+        return True
+    foreign = [(said, part) for said, part in parts if len(said) > 1 and not said & held]
+    return any(not (said <= asked and _DENIES.search(part)) for said, part in foreign)
+
+
+def _told_in(text: str) -> frozenset[object]:
+    """Return the words of a text, and each two in a row: a command may be made of the question's words."""
+    found = words(text)
+    return frozenset((*found, *pairwise(found)))
 
 
 class _Known:

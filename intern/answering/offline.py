@@ -130,7 +130,8 @@ def answer(given: prompts.AnswerIn) -> prompts.Draft:
         return prompts.Draft(answer=None)
     # Of equals the later one: in a topic, it is the newer.
     best = quotes[max(fitting, key=lambda n: (fits[n].rank, is_team(quotes[n].citation), n))]
-    return prompts.Draft(answer=f"{best.text}\n\n{NOTE}", citations=(best.citation,))
+    lines = tuple(line[:300] for line in best.text.split("\n") if line.strip())[:5]
+    return prompts.Draft(quotes=lines, answer=f"{best.text}\n\n{NOTE}", citations=(best.citation,))
 
 
 def verify(given: prompts.VerifyIn) -> prompts.Verification:

@@ -221,6 +221,11 @@ class Retractions:
     traces: TraceStore
     clock: Clock
 
+    async def check_and_retract(self, check: Callable[[], Awaitable[None]]) -> None:
+        """Retract after a check that succeeded: the source of an older one may have come back."""
+        await check()
+        await self.retract()
+
     async def retract(self) -> None:
         """Edit each such answer to the note, once."""
         for question_id in await self.store.to_retract(self.clock.now() - SETTLED):

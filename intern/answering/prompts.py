@@ -7,6 +7,7 @@ wild; the workflow enforces what the operator has set.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Meta, Struct
@@ -213,7 +214,7 @@ class Draft(Struct, frozen=True, kw_only=True):
         tuple[_Short, ...],
         Meta(max_length=5, description="Lines of the sources that answer the question, word for word; empty if none."),
     ] = ()
-    """Nothing is made of them: a model that has to look for them first answers less from what is beside the point."""
+    """A source that holds one vouches for links, commands and numbers. Who looks for them first strays less, too."""
     answer: Annotated[
         Annotated[str, Meta(max_length=20_000)] | None,
         Meta(description="The answer in Markdown; null if the sources do not answer the question."),
@@ -301,3 +302,15 @@ class AnsweringOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     project_introduction: str = ""
     answer_scope: str = ""
     refusal_policy: str = ""
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """The settings that were changed, and that the other `steps` read alone."""
+        others, usual = _OF_OTHERS[self.steps], AnsweringOptions()
+        return tuple(name for name in others if getattr(self, name) != getattr(usual, name))
+
+
+_OF_OTHERS: Mapping[str, tuple[str, ...]] = {
+    "fused": ("max_sources", "require_citations", "max_index_chars", "max_source_chars"),
+    "separate": ("verify", "max_passage_chars"),
+}

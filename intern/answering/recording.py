@@ -18,10 +18,10 @@ from msgspec import Struct, structs
 from intern.answering.nearest import Nearest
 from intern.answering.prompts import MOST_SHOWN
 from intern.answering.workflow import Answerer
-from intern.answering.working import Knowledge
+from intern.answering.working import Knowledge, asked
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError
 from intern.core.ids import MessageId, SourceId
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Image, RequestContext
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Image, Message, RequestContext
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
 from intern.core.text.masking import encoded
 from intern.models.prompt import InT, Model, OutT, Prompt
@@ -72,7 +72,7 @@ class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     at: datetime
     conversation: Conversation
-    """Without pictures."""
+    """Without pictures; without the words of others than the asker and the bot, unless they are to be kept."""
     context: RequestContext
     addressed: bool
     entries: int
@@ -149,8 +149,13 @@ class Tape:
             return "it read the whole index, which is too long to be kept"
         return ""
 
-    def answered(self, templates: Templates, keep: Keep) -> Answered:
-        """Return all of it, without pictures. Raises ConfigError for a broken template."""
+    def answered(self, templates: Templates, keep: Keep, *, context: bool = True) -> Answered:
+        """Return all of it, without pictures. Raises ConfigError for a broken template.
+
+        Without `context`, only what the asker and the bot said is in it, and the prompts are made from that.
+        """
+        if not context:
+            return self.without_others().answered(templates, keep)
 
         def shelved(source: SourceText) -> SourceText:
             return structs.replace(source, text=keep(source.text), said=source.said and keep(source.said))
@@ -181,6 +186,22 @@ class Tape:
             calls=tuple(made.call(templates, keep) for made in self.made),
             result=self.result,
         )
+
+    def without_others(self) -> Tape:
+        """Return it with empty messages of other members; of what asked nothing, by itself, no words are left."""
+        is_chatter = self.result.reason == "not_a_question" and not self.addressed
+        own = {each.author_id for each in self.conversation.messages[self.conversation.asked] if not is_chatter}
+
+        def kept(said: Message) -> Message:
+            is_own = said.role == "assistant" or said.author_id in own
+            return said if is_own else structs.replace(said, text="", attachments=())
+
+        conversation = Conversation(tuple(map(kept, self.conversation.messages)))
+        if is_chatter:
+            return replace(self, conversation=conversation, searched=[], recalled=[], made=[])
+        history = asked(conversation, addressed=self.addressed).history
+        made = [replace(each, given=structs.replace(each.given, history=history), sent=None) for each in self.made]
+        return replace(self, conversation=conversation, made=made)
 
     @property
     def _index_matters(self) -> bool:

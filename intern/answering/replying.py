@@ -70,8 +70,8 @@ class Wording(Struct, frozen=True, kw_only=True):
     """There was no room for the question."""
     late: str
     """Asked too long ago, when it was read, or when Discord could be reached again."""
-    no_thread: str
-    """There is an answer, but no thread to give it in."""
+    unposted: str
+    """There is a reply, but the platform refuses it, or a thread for it."""
     retracted: str
     """In place of an answer whose sources do not back it any more."""
     welcome: str

@@ -25,7 +25,7 @@ from intern.core import flow
 from intern.core.errors import ChatError, ChatRefusedError, KnowledgeError
 from intern.core.ids import GuildId, MessageId, UserId, position_of
 from intern.core.log import get_logger
-from intern.core.messages import AIResult, Button, Channel, ChatMessage, Citation
+from intern.core.messages import SILENCES, AIResult, Button, Channel, ChatMessage, Citation
 from intern.core.text.language import SPOKEN, language_of
 from intern.core.text.patterns import regex
 from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
@@ -42,38 +42,6 @@ NOTHING_TO_LEARN = (
 )
 NO_MESSAGE = "That is neither a message id nor a link to a message."
 NO_ACCOUNT = "I hold nothing on that: I did not take it for a question to me, or it was too long ago."
-
-_REASONS: Final[Mapping[str, str]] = {
-    "": "It was answered.",
-    "not_a_question": "I did not take it for a question.",
-    "not_answerable": "I took it for a question that I am not meant to answer.",
-    "no_sources": "No source that I have fits it.",
-    "sources_unreadable": "The sources that fit it could not be read.",
-    "no_answer": "The sources do not answer it.",
-    "no_citations": "The answer could not name its sources.",
-    "ungrounded": "The answer did not stand on the sources.",
-    "too_long": "The answer was longer than allowed.",
-    "rejected": "The answer did not pass the check that every answer goes through.",
-    "unsure": "The answer was not sure enough, by what was judged right or wrong before.",
-    "timeout": "It took longer than allowed.",
-    "over_budget": "What may be spent in a day was spent; it starts anew at 00:00 UTC.",
-    "model_unavailable": "The model could not be reached.",
-    "model_failed": "The model gave no usable reply, or could not be asked at all.",
-    "knowledge_failed": "My knowledge could not be read.",
-    "images_unavailable": "Its images could not be looked at.",
-    "asked too much": "Its asker had asked as much as one member may within an hour.",
-    "day used up": "The questions that this server may ask on a day were used up; the day ends at 00:00 UTC.",
-    "shed": "Too many questions waited already.",
-    "too old": "It was too old when I came to read it.",
-    "question_deleted": "The question was deleted before the reply was posted.",
-    "team_answered": "The team answered before the reply was posted.",
-    "not_public": "Not everybody could read the channel any more.",
-    "refused": "Discord refused the reply: I may not write there, or the channel is gone.",
-    "no_thread": "Discord let me open no thread there.",
-    "source_changed": "A source that the answer was based on has changed or was withdrawn since.",
-    "too_old": "Discord could not be reached until the reply was too old.",
-}
-
 
 Manage = Callable[[flow.ServerCommand], Awaitable[str]]
 """Carries out a command of a member who may give it, and returns the reply. Raises the KnowledgeError family."""
@@ -297,8 +265,8 @@ class Commands:
 
 def explained(account: Trace, votes: Votes | None = None) -> str:
     """Explain to the team what became of a question, with the votes on its answer."""
-    reason = _REASONS.get(account.reason, account.reason)
-    lines = [f"Message {account.question_id}: **{_line(account.outcome)}**. {_line(reason)}"]
+    reason = _line(SILENCES.get(account.reason, account.reason or "it was answered"))
+    lines = [f"Message {account.question_id}: **{_line(account.outcome)}**. {reason[:1].upper()}{reason[1:]}."]
     if line := why_line(account.debug) if not account.reason else "":
         lines.append(f"- {line}")
     if votes and (votes.up or votes.down):

@@ -18,7 +18,7 @@ from msgspec import structs
 from structlog.contextvars import bound_contextvars
 
 from intern.answering import fused, prompts, working
-from intern.answering.citing import answer_text, cited, quote_of, source_of
+from intern.answering.citing import answer_text, cited, holds, quote_of, source_of
 from intern.answering.confidence import signs_of, unless_unsure
 from intern.answering.nearest import Nearest
 from intern.answering.prompts import AnsweringOptions
@@ -38,6 +38,7 @@ from intern.core.messages import (
     is_team,
 )
 from intern.core.records import SourceText
+from intern.core.tasks import open_task_group
 from intern.learning.archiving import Images
 from intern.models.prompt import Model
 from intern.stores.sqlite.judgements import Calibration, JudgementStore
@@ -168,7 +169,8 @@ async def load(work: working.Work, selection: Chosen, query: str) -> tuple[tuple
             free = len(selection.source_ids) - len(texts)
             reading, waiting = waiting[:free], waiting[free:]
         sources = {source.source_id: source for source in (*texts, *selection.facts)}
-        shown = shown_sources(tuple(sources.values()), query or work.asked.question, work.options.max_source_chars)
+        cut = shown_sources(tuple(sources.values()), query or work.asked.question, work.options.max_source_chars)
+        shown = tuple(working.drop_orders(cut))
         fields.update(
             loaded_sources_count=len(sources),
             unreadable_sources_count=failed,
@@ -193,8 +195,10 @@ async def generate(
         source_ids, dropped = cited(reply.citations, shown)
         of = set(map(source_of, source_ids))
         sources = [source for source in shown if source.source_id in of]
+        texts = {source: f"{source.text}\n{source.said or ''}" for source in sources}
+        vouching = [source for source in sources if any(holds(texts[source], quote) for quote in reply.quotes)]
         is_cited = bool(sources) or not work.options.require_citations
-        check = partial(working.checked, work, answer_text(reply.answer), sources, is_cited=is_cited)
+        check = partial(working.checked, work, answer_text(reply.answer), sources, vouching, is_cited=is_cited)
         draft = await anyio.to_thread.run_sync(check)
         fields.update(
             answer_chars=len(draft.text),
@@ -272,7 +276,7 @@ async def _side_by_side(work: working.Work) -> tuple[prompts.GateDecision, Chose
     async def guess() -> None:
         found.append(await _held(select(work, "")))
 
-    async with anyio.create_task_group() as tg:
+    async with open_task_group() as tg:
         tg.start_soon(guess)
         decided.append(await _held(gate(work)))
         if isinstance(decided[0], Exception) or refusal(decided[0]):
@@ -347,7 +351,7 @@ class Seeing:
                 images[n] = error
 
         with anyio.move_on_after(_SECONDS):
-            async with anyio.create_task_group() as tg:
+            async with open_task_group() as tg:
                 for n, (_, attachment) in enumerate(wanted):
                     tg.start_soon(fetch, n, attachment)
         messages = list(conversation.messages)

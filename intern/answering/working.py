@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from logging import DEBUG
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import anyio
 import msgspec
@@ -21,15 +21,17 @@ from msgspec import Struct, structs
 from structlog.contextvars import get_contextvars
 
 from intern.answering.citing import strange_urls
-from intern.answering.grounding import grounding
+from intern.answering.grounding import grounding, is_unfounded
 from intern.answering.nearest import Nearest
+from intern.answering.offline import NOTE
 from intern.answering.prompts import AnsweringOptions, Shown, ShownSource
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
 from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
-from intern.core.text.masking import masked_start
+from intern.core.text.masking import mask_secrets, masked_start
+from intern.core.text.orders import gives_orders, without_orders
 from intern.core.text.patterns import regex
 from intern.models.endpoint import chat_request
 from intern.models.options import LlmOptions
@@ -41,6 +43,8 @@ from intern.stores.sqlite.usage import Recalled, ReplyStore
 
 _log = get_logger(__name__)
 
+ShownT = TypeVar("ShownT", bound=ShownSource)
+
 # A batch of fifty pasted logs must not fill a prompt. Both are a page or two; a question's point is at its ends.
 MAX_QUESTION_CHARS = 6000
 MAX_HISTORY_CHARS = 4000
@@ -48,6 +52,8 @@ _MAX_REMARK_CHARS = 1000
 _CUT = "\n[…]\n"
 
 _URL = regex(r"://\S+")
+# A title vouches for no address: some people may name a page, and no more.
+_HEADING = regex(r"^#{1,6}[ \t][^\n]*|^[^\n]+\n(?=(?:={3,}|-{3,}|~{3,})[ \t]*$)", re.MULTILINE)
 _QUESTION_MARK = regex("[?？؟⁇⁈]")  # Western, Chinese and Japanese, Arabic, and the doubled ones
 
 
@@ -80,7 +86,7 @@ def asked(conversation: Conversation, *, addressed: bool) -> Asked:
 
 
 def _said(message: Message) -> str:
-    names = [f"[attached: {' '.join(file.filename.split())}]" for file in message.attachments]
+    names = [f"[attached: {mask_secrets(' '.join(file.filename.split())).text}]" for file in message.attachments]
     if message.images and not names:
         names = ["[attached: image]"] * len(message.images)
     return "\n".join(filter(None, [message.text.strip(), *names]))
@@ -265,11 +271,19 @@ class Drafted(Struct, frozen=True, kw_only=True):
     """What it quotes comes so near to the question that rules would answer with it, as far as that can be told."""
 
 
-def checked(work: Work, text: str, cited: Sequence[ShownSource], *, is_cited: bool) -> Drafted:
-    """Check an answer as far as code can; may take a while, as answers and sources are text from strangers."""
-    texts = [source.vouched for source in cited]
-    urls = strange_urls(text, texts, [source.url for source in cited if source.url])
-    held = grounding(text, texts, (work.asked.question, work.asked.history))
+def checked(
+    work: Work, text: str, cited: Sequence[ShownSource], vouching: Sequence[ShownSource], *, is_cited: bool
+) -> Drafted:
+    """Check an answer as far as code can; may take a while, as answers and sources are text from strangers.
+
+    `vouching` are those sources that a found quote is from: an answer takes links, commands and numbers from these.
+    """
+    texts, conversation = [source.vouched for source in vouching], (work.asked.question, work.asked.history)
+    below_headings = [_HEADING.sub("", each) for each in texts]
+    urls = strange_urls(text, below_headings, [source.url for source in vouching if source.url])
+    held = grounding(text, texts, conversation)
+    shown = [f"{source.text}\n{source.said or ''}" for source in vouching or cited]
+    is_own = bool(shown) and is_unfounded(text.removesuffix(NOTE), shown, conversation)
     reason: SilenceReason = ""
     if not text:
         reason = "no_answer"
@@ -277,7 +291,7 @@ def checked(work: Work, text: str, cited: Sequence[ShownSource], *, is_cited: bo
         reason = "too_long"
     elif not is_cited:
         reason = "no_citations"
-    elif urls or (work.options.strict_grounding and held.strange):
+    elif urls or is_own or gives_orders(text) or (work.options.strict_grounding and held.strange):
         reason = "ungrounded"
     return Drafted(
         reason=reason,
@@ -289,6 +303,11 @@ def checked(work: Work, text: str, cited: Sequence[ShownSource], *, is_cited: bo
     )
 
 
+def is_strange(text: str, texts: Sequence[str]) -> bool:
+    """Return whether a text holds an address, a command or a version that none of these texts does."""
+    return bool(strange_urls(text, texts, ()) or grounding(text, texts, ()).strange)
+
+
 async def read_each(knowledge: Knowledge, source_ids: Sequence[SourceId]) -> list[SourceText]:
     """Read the sources that can be read; log the others."""
     reads = await knowledge.load_each(source_ids) if source_ids else ()
@@ -298,16 +317,30 @@ async def read_each(knowledge: Knowledge, source_ids: Sequence[SourceId]) -> lis
     return [read for read in reads if isinstance(read, SourceText)]
 
 
+def drop_orders(shown: Sequence[ShownT]) -> list[ShownT]:
+    """Return the passages without what gives orders to a model; log the sources that do."""
+    kept = [
+        structs.replace(each, text=without_orders(each.text), said=each.said and without_orders(each.said))
+        for each in shown
+        if not gives_orders(each.source_id)
+    ]
+    if kept != [*shown]:
+        _log.warning("orders_left_out", source_ids=[each.source_id for each in shown if each not in kept])
+    return [each for each in kept if each.text.strip()]
+
+
 async def citation(work: Work, source_id: SourceId, source: ShownSource, quote: str | None) -> Citation:
     """Cite a source, or one team answer of it. A link that cannot be found is logged, and harms no answer."""
-    url = source.url
+    url, title = source.url, source.title
+    if gives_orders(title) or strange_urls(title, (), ()) or grounding(title, (), ()).strange_commands:
+        title = ""  # a page's name is no place to speak through the bot
     if is_team(source_id) and "#" in source_id:  # the address of a page may hold one, too
         try:
             url = await work.knowledge.citation_link(source_id)
         except KnowledgeError as error:
             _log.warning("citation_link_failed", source_id=source_id, error=str(error))
             url = None
-    return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
+    return Citation(source_id=source_id, title=title, url=url, quote=quote)
 
 
 REFUSALS: Mapping[str, SilenceReason] = {

@@ -116,6 +116,7 @@ class Batches:
         self._home[message.id] = batch
         batch.ends = min(written + self._wait, batch.opened + self._max_age)
         if written < now:
+            batch.from_history = True
             self._past.setdefault(message.channel_id, {})[batch] = None
         self._set_deadline(batch, batch.ends if written == now else now + self._wait)
         if len(batch.messages) >= self._max_messages:
@@ -160,7 +161,8 @@ class Batches:
         for message in messages:
             del self._home[message.id]
         batch.messages = {}
-        return flow.Batch(channel_id=batch.key[0], author=messages[-1].author, messages=messages)
+        author, read = messages[-1].author, batch.from_history
+        return flow.Batch(channel_id=batch.key[0], author=author, messages=messages, from_history=read)
 
     def _forget(self, batch: _OpenBatch) -> None:
         """Take a batch from the open ones."""
@@ -180,6 +182,7 @@ class _OpenBatch:
     serial: int  # of two batches with one deadline, the older comes first
     ends: float = math.inf  # when the author has paused for the window
     deadline: float = math.inf  # when the batch is handed out
+    from_history: bool = False
     messages: dict[MessageId, ChatMessage] = field(default_factory=dict[MessageId, ChatMessage])  # in order of arrival
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -13,7 +14,7 @@ from intern.chat.options import ContextBounds, ConversationOptions
 from intern.chat.platform import PAGE, History
 from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest
-from intern.core.ids import ConversationId, MessageId, reply_conversation, thread_conversation
+from intern.core.ids import ConversationId, MessageId, position_of, reply_conversation, thread_conversation
 from intern.core.messages import Author, Channel, ChatMessage, Conversation, Message, RequestContext, Role
 from intern.core.records import Capture, Turn
 from intern.core.text.patterns import regex
@@ -115,7 +116,7 @@ def capture_request(batch: Batch, of: ConversationId | None, messages: Sequence[
     )
 
 
-_LEADING_MENTION = regex(r"\A\s*<@[!&]?\d+>[\s,:]*")
+_LEADING_MENTION = regex(r"^\s*<@[!&]?\d+>[\s,:]*", re.MULTILINE)  # a title may stand above it
 
 
 def answer_request(
@@ -141,17 +142,15 @@ def answer_request(
 def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOptions) -> AnswerRequest:
     """One question out of two of the same asker in the same place: the older one's messages first, then the newer's.
 
-    It hangs on the newer one's last message. Of a message that is in both, the newer version counts.
+    It hangs on the last message. Of a message that is in both, the newer version counts.
     """
-    again = {message.id for message in newer.batch.messages}
-    messages = (*(m for m in older.batch.messages if m.id not in again), *newer.batch.messages)
-    said = {_key(m): m for m in (*older.conversation.messages, *newer.conversation.messages)}
-    asked = [_key(_said(m)) for m in messages]
-    known = {*asked, *(_key(_said(m)) for m in older.batch.messages)}
-    context = sorted((m for key, m in said.items() if key not in known), key=lambda m: m.at or _LONG_AGO)
-    question = [said[key] for key in dict.fromkeys(asked) if key in said]
+    messages = in_order(older.batch.messages, newer.batch.messages)
+    said = {m.id: m for m in (*older.conversation.messages, *newer.conversation.messages)}
+    asked = [m.id for m in messages]
+    context = sorted((m for key, m in said.items() if key not in asked), key=lambda m: m.at or _LONG_AGO)
+    question = [said[key] for key in asked if key in said]
     return structs.replace(
-        newer,
+        max(newer, older, key=lambda request: position_of(request.batch.last.id)),
         batch=structs.replace(newer.batch, messages=messages),
         conversation=_bounded(context, question, options),
         addressed=older.addressed or newer.addressed,
@@ -159,15 +158,18 @@ def joined(older: AnswerRequest, newer: AnswerRequest, options: ConversationOpti
     )
 
 
-def without(request: AnswerRequest, ids: Collection[MessageId], options: ConversationOptions) -> AnswerRequest | None:
-    """Take deleted messages out of a question; None where none is left."""
-    left = tuple(each for each in request.batch.messages if each.id not in ids)
-    if not left:
-        return None
-    gone = {_key(_said(each)) for each in request.batch.messages if each.id in ids}
-    asked = [_said(each) for each in left]
-    known = {_key(each) for each in asked} | gone
-    context = [each for each in request.conversation.messages if _key(each) not in known]
+def revise(
+    request: AnswerRequest, versions: Mapping[MessageId, ChatMessage | None], options: ConversationOptions
+) -> AnswerRequest | None:
+    """Put newer versions of its messages into a question, and take deleted ones (None) out; None where none is left."""
+    before = request.batch.messages
+    now = ((each, versions.get(each.id, each)) for each in before)
+    # An edit's payload may lack the roles that identify a team member.
+    left = tuple(structs.replace(newest, author=each.author) for each, newest in now if newest is not None)
+    if not left or left == before:
+        return request if left else None
+    asked, known = [_said(each) for each in left], {each.id for each in before}
+    context = [each for each in request.conversation.messages if each.id not in known]
     batch = structs.replace(request.batch, messages=left)
     return structs.replace(request, batch=batch, conversation=_bounded(context, asked, options))
 
@@ -204,11 +206,6 @@ def calls(batch: Batch, gathered: Gathered) -> bool:
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-def _key(message: Message) -> tuple[str, str | None, datetime | None, str]:
-    """Which message it is, in this version of its text."""
-    return message.role, message.author_id, message.at, message.text
-
-
 def _counts(message: ChatMessage) -> bool:
     return bool(text_of(message).strip()) and (message.author.type != "bot" or message.author.is_self)
 
@@ -216,7 +213,7 @@ def _counts(message: ChatMessage) -> bool:
 def _said(message: ChatMessage) -> Message:
     text = message.text  # what is attached goes beside it
     if message.mentions_bot:
-        text = _LEADING_MENTION.sub("", text)  # the address on the letter is not part of it
+        text = _LEADING_MENTION.sub("", text, 1)  # the address on the letter is not part of it
     role: Role = "assistant" if message.author.is_self else "user"
     return Message(
         role=role, text=text, at=message.at, author_id=message.author.id, attachments=message.attachments, id=message.id

@@ -6,7 +6,7 @@ Elsewhere it says nothing and keeps nothing; a question that it declines for ano
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
@@ -103,43 +103,28 @@ class Allowance:
     def __init__(self, per_hour: int, *, clock: Clock, per_day: int = 0, asked_today: int = 0) -> None:
         self._per_hour, self._per_day, self._clock = per_hour, per_day, clock
         self._day, self._asked_today = clock.now().date(), asked_today
-        # In the order of their last question, so that the first may be forgotten first.
-        self._asked: OrderedDict[UserId, deque[datetime]] = OrderedDict()
+        self._asked: deque[tuple[datetime, UserId]] = deque()
+        self._within_hour: Counter[UserId] = Counter()
 
     def __call__(self, user_id: UserId) -> DeclineReason | None:
         """Return why this member may not ask one more question now; None where they may."""
         now = self._clock.now()
         if now.date() != self._day:
             self._day, self._asked_today = now.date(), 0
+        # Also of a time ahead, but not for ever: the clock may have been put back by a year.
+        while self._asked and abs(now - self._asked[0][0]) >= _HOUR:
+            _, gone = self._asked.popleft()
+            self._within_hour[gone] -= 1
+            if not self._within_hour[gone]:
+                del self._within_hour[gone]
         if self._per_day and self._asked_today >= self._per_day:
             return "day used up"
-        if self._per_hour and not self._is_within_hour(user_id, now):
+        if self._per_hour and self._within_hour[user_id] >= self._per_hour:
             return "asked too much"
+        self._asked.append((now, user_id))
+        self._within_hour[user_id] += 1
         self._asked_today += 1
         return None
-
-    def _is_within_hour(self, user_id: UserId, now: datetime) -> bool:
-        self._forget(now)
-        asked = self._asked.setdefault(user_id, deque())
-        while asked and not _within_hour(asked[0], now):
-            asked.popleft()
-        if len(asked) >= self._per_hour:
-            return False
-        asked.append(now)
-        self._asked.move_to_end(user_id)
-        return True
-
-    def _forget(self, now: datetime) -> None:
-        while self._asked:
-            user_id, asked = next(iter(self._asked.items()))
-            if asked and _within_hour(asked[-1], now):
-                return
-            del self._asked[user_id]
-
-
-def _within_hour(then: datetime, now: datetime) -> bool:
-    # Also true of a time ahead, but not for ever: the clock may have been put back by a year.
-    return abs(now - then) < _HOUR
 
 
 @dataclass(frozen=True)

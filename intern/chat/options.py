@@ -21,9 +21,6 @@ STILL_WAITED_FOR: Final = timedelta(days=1)
 """Limit for notices: a member who asked earlier no longer waits for one."""
 
 
-_SETTLED_AFTER = 5  # batch waits
-
-
 class ContextBounds(Struct, frozen=True, kw_only=True):
     """How far one request looks around on Discord."""
 
@@ -38,9 +35,6 @@ class ContextBounds(Struct, frozen=True, kw_only=True):
     and others wrote meanwhile. On real chat, later ones were mostly about something new."""
     named_follow_up_seconds: float = 300.0
     """The same for messages that mention the team member who answered, or while no one else writes."""
-    settle_seconds: float = 300.0
-    """File a captured conversation once nothing was added to it for this long. Five batch waits are enough for the
-    asker's next messages."""
     max_hops: int = 20
     """Replies to replies to replies."""
     max_messages: int = 200
@@ -82,7 +76,6 @@ class ConversationOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return ContextBounds(
             window_seconds=self.message_batch_wait_seconds,
             mention_seconds=self.mention_reply_window,
-            settle_seconds=_SETTLED_AFTER * self.message_batch_wait_seconds,
         )
 
     def mode_of(self, channel: Channel) -> ChannelMode:

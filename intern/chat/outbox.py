@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Literal
 
 from anyio import Event
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from intern.chat.addressing import named_by
 from intern.chat.options import STILL_WAITED_FOR
@@ -37,12 +37,13 @@ class _Entry:
     gone: bool = False
     taken: TakenBack | None = None
     told: Event = field(default_factory=Event)
+    over: Event = field(default_factory=Event)
 
 
 class Outgoing:
     """The replies that may still be taken back. Posting or taking back, the first wins: no reply gets both.
 
-    For one event loop: no method but `hold` and `resumed` waits, so nothing comes between a look and what follows.
+    For one event loop: only `hold`, `resumed` and `make_way` wait, so nothing comes between a look and what follows.
     """
 
     def __init__(self) -> None:
@@ -97,7 +98,15 @@ class Outgoing:
 
     def done(self, question_id: MessageId) -> None:
         """Forget the reply."""
-        self._entries.pop(question_id, None)
+        if entry := self._entries.pop(question_id, None):
+            entry.over.set()
+
+    async def make_way(self, request: AnswerRequest) -> None:
+        """Wait until the replies to parts of a question that were taken back are out of the way of the one to all."""
+        asked = {message.id for message in request.batch.messages}
+        for entry in tuple(self._entries.values()):
+            if entry.taken and any(message.id in asked for message in entry.request.batch.messages):
+                await entry.over.wait()
 
     def close(self) -> None:
         """Stop holding replies: nothing is taken back from now on."""
@@ -118,8 +127,8 @@ class PostOutcome(Struct, frozen=True, kw_only=True):
     status: Literal["posted", "already_posted", "dropped", "recalled", "held"]
     """`held`: not now, its asker is adding something. `recalled`: the question is asked anew, or was withdrawn."""
     reason: str = ""
-    """Why it was dropped (`question_deleted`, `team_answered`, `not_public`, `refused`, `no_thread`, `too_old`,
-    `empty`) or recalled, or why a word was posted in place of the answer (`no_thread`, `too_old`)."""
+    """Why it was dropped (`question_deleted`, `team_answered`, `not_public`, `refused`, `too_old`, `empty`)
+    or recalled, or why a word was posted in place of the answer (`refused`, `too_old`)."""
     notice: bool = False
     """What was posted says why there is no answer."""
     thread_id: ChannelId | None = None
@@ -157,8 +166,8 @@ class Posting:
     """A reply that was begun longer ago, and without a posted part, is dropped."""
     late: Mapping[str, str] = field(default_factory=_silence)
     """Its notice for a member who called the bot, by language."""
-    no_thread: Mapping[str, str] = field(default_factory=_silence)
-    """The same, in place, where no thread can be opened."""
+    unposted: Mapping[str, str] = field(default_factory=_silence)
+    """The same, in place, where the platform refuses the reply or its thread."""
     retracted: Mapping[str, str] = field(default_factory=_silence)
     """In place of an answer that does not stand any more, by language."""
 
@@ -170,29 +179,10 @@ class Posting:
         KnowledgeError where the ledger cannot be used.
         """
         question = reply.question
-        known = await self._room_for(question.id)
+        known = await self.outbox.get(question.id)
         parts = reply_parts(reply, self.capabilities.message_limit)
         begun = known or await self.outbox.begin(reply, parts)
-        delivery = _Delivery(self, begun, reply.language, fresh=known is None)
-        if begun.question_id != question.id and self.outgoing.taken_back(question.id):
-            return await delivery.recall(question.id)  # the reply that took its place is on its way by itself
-        return await delivery.run(reply, waited_for)
-
-    async def _room_for(self, question_id: MessageId) -> Post | None:
-        """Find the ledger's post for a question, if it has one that still counts.
-
-        A reply to several messages may have been taken back because one of them was deleted. Until the poster comes to
-        it, its row would stand in the way of the reply to what is left.
-        """
-        known = await self.outbox.get(question_id)
-        if known is None or known.question_id == question_id or known.state != "open":
-            return known
-        if self.outgoing.taken_back(known.question_id) != "withdrawn":
-            return known
-        if await _Delivery(self, known, ENGLISH).stands():
-            return known
-        await self.outbox.recalled(known.question_id)
-        return None
+        return await _Delivery(self, begun, reply.language, fresh=known is None).run(reply, waited_for)
 
     async def resume(self, ended: Ended) -> int:
         """Finish all replies that the ledger holds half posted, tell what became of each, and say how many there were.
@@ -276,7 +266,15 @@ class _Delivery:
             return against or await self._deliver(reply)
         except errors.ChatRefusedError as error:  # gone, or closed to us: not the same as a question that is deleted
             _log.warning("reply_refused", message_id=begun.question_id, error=str(error))
-            return await self.drop(self.begun.reason or "refused")
+            return await self._decline(error)
+
+    async def _decline(self, refusal: errors.ChatRefusedError) -> PostOutcome:
+        """Tell who called the bot, in place, that the platform refused the reply; else drop it."""
+        self.fresh, hopeless = False, isinstance(refusal, errors.ChatNotFoundError) or bool(self.sent)
+        with suppress(errors.ChatRefusedError):  # not even to be read
+            if not hopeless and await self._say_instead(self.to.unposted, "refused", in_place=True):
+                return await self.run(None, NO_LONGER)
+        return await self.drop(self.begun.reason or "refused")
 
     async def stands(self) -> bool:
         """Whether a part of it stands on Discord already."""
@@ -301,9 +299,9 @@ class _Delivery:
         return None if self.to.outgoing.leave(question_id) else await self.recall(question_id)
 
     async def _deliver(self, reply: Reply | None) -> PostOutcome:
-        thread = await self._place(reply.question.text if reply else None)
-        if thread is None:
-            return await self.drop("no_thread")
+        if self.begun.reason == "refused":
+            await self._remove_thread()
+        thread = self.begun.thread_id or await self._thread(reply.question.text if reply else None)
         if not await self._send_all(thread):
             return await self.drop("not_public")
         begun = self.begun
@@ -314,8 +312,21 @@ class _Delivery:
         """Give up the reply, or the rest of it."""
         if self.to.outgoing.taken_back(self.begun.question_id):  # another reply may have taken its place in the ledger
             return await self.recall(self.begun.question_id)
+        if self.begun.target == "new_thread" and not self.sent and (self.begun.thread_id or not self.fresh):
+            await self._remove_thread()
         await self.to.outbox.dropped(self.begun.question_id, reason)
         return PostOutcome(status="dropped", reason=reason)
+
+    async def _remove_thread(self) -> None:
+        """Remove the thread that was opened for the reply, before the ledger forgets that there may be one."""
+        try:
+            await self.to.outlet.remove_thread(ChannelId(self.begun.question_id))
+        except errors.ChatNotFoundError:
+            pass
+        except errors.ChatError as error:
+            _log.warning("thread_not_removed", message_id=self.begun.question_id, error=str(error))
+            if self.begun.thread_id and not isinstance(error, errors.ChatRefusedError):
+                raise  # it is there for sure
 
     async def _say_instead(self, words: Mapping[str, str], reason: str, *, in_place: bool = False) -> bool:
         """From now on, this is what is to be posted to who called the bot; false where nothing is."""
@@ -389,19 +400,6 @@ class _Delivery:
             return False
         return any(_is_of_team(message, asker) for message in said)
 
-    async def _place(self, question: str | None) -> ChannelId | None:
-        """Find the place for the parts; None where there is none, and no notice is due."""
-        if self.begun.thread_id:
-            return self.begun.thread_id
-        try:
-            return await self._thread(question)
-        except errors.ChatNotFoundError:
-            raise
-        except errors.ChatRefusedError as error:
-            _log.warning("thread_refused", message_id=self.begun.question_id, error=str(error))
-            said = await self._say_instead(self.to.no_thread, "no_thread", in_place=True)
-            return self.begun.channel_id if said else None
-
     async def _thread(self, question: str | None) -> ChannelId:
         channel, message_id = self.begun.channel_id, self.begun.question_id
         if self.begun.target == "in_place":
@@ -416,6 +414,7 @@ class _Delivery:
             # A message has one thread at most: asking again is harmless.
             thread = await self.to.outlet.start_thread(channel, message_id, name)
         await self.to.outbox.thread_made(message_id, thread)
+        self.begun = structs.replace(self.begun, thread_id=thread)
         return thread
 
     async def _send_all(self, thread: ChannelId) -> bool:

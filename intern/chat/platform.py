@@ -49,7 +49,7 @@ class Gateway(Protocol):
 
 
 class History(Protocol):
-    """Reading messages."""
+    """Reading messages. While the gateway has lost its session, they wait, for it is unknown who may read them."""
 
     async def channel(self, channel_id: ChannelId, /) -> Channel:
         """Return a channel or thread."""
@@ -88,8 +88,11 @@ class Outlet(Protocol):
     """Writing messages."""
 
     async def start_thread(self, channel_id: ChannelId, message_id: MessageId, name: str, /) -> ChannelId:
-        """Start the thread on a message, unless there is one; return it."""
+        """Start the thread on a message, unless there is one; return it. It has the message's id."""
         ...
+
+    async def remove_thread(self, thread_id: ChannelId, /) -> None:
+        """Remove a thread that we started, unless there is a message in it; where we may not, archive it."""
 
     async def send(
         self,
@@ -145,7 +148,10 @@ class ChatPlatform(Gateway, History, Pages, Outlet, Protocol):
         ...
 
     async def told(self, guild_id: GuildId | None, /) -> None:
-        """Wait until the platform has told who may read on a server; before that, `admits` means nothing."""
+        """Wait until an open session has told who may read on a server; before that, `admits` means nothing.
+
+        Raises ChatUnavailableError once `listen` has ended, unless a session is open.
+        """
 
     def noted_roles(self) -> Collection[MemberRoles]:
         """Take the members' roles that were learned since the last call."""

@@ -14,6 +14,7 @@ from intern.chat.phrases import ENGLISH, Phrases, phrases
 from intern.chat.platform import Capabilities
 from intern.core.flow import Reply
 from intern.core.messages import Citation
+from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
 
 _LIMITS = Capabilities()
@@ -133,9 +134,13 @@ def _sliced(text: str, limit: int) -> list[str]:
 
 
 def thread_name(question: str, limit: int = _LIMITS.thread_name_limit) -> str:
-    """Name a thread after a question: one line of at most `limit` UTF-16 units, without mentions and markup."""
-    # What is invisible goes first: it may part a mention.
-    text = re.sub(r"<a?:(\w+):\d+>", r":\1:", "".join(filter(_shows, question[:1000])))  # a custom emoji
+    """Name a thread after a question: one line of at most `limit` UTF-16 units, without secrets, mentions and markup.
+
+    The name stays where the question is deleted.
+    """
+    # What is invisible goes first: it may part a mention, or a key.
+    text = mask_secrets("".join(filter(_shows, question[:4000]))).text[:1000]
+    text = re.sub(r"<a?:(\w+):\d+>", r":\1:", text)  # a custom emoji
     text = re.sub(r"<[@#/][^>\n]{1,100}>|<t:-?\d+(?::\w)?>|<id:\w+>", " ", text)
     text = re.sub(r"@+(?=everyone|here)", "", text)
     text = re.sub(r"(?<=\w)[`*~|\\]+(?=\w)|^\s*(?:>|#{1,3}\s|-#\s)+", " ", text, flags=re.MULTILINE)
@@ -156,9 +161,13 @@ def reply_parts(reply: Reply, limit: int = _LIMITS.message_limit) -> list[str]:
 def parts_of(
     text: str, citations: Sequence[Citation] = (), limit: int = _LIMITS.message_limit, language: str = ENGLISH
 ) -> list[str]:
-    """Return the messages that hold a text, and then its sources. Only cited links can be clicked."""
+    """Return the messages that hold a text, and then its sources.
+
+    Only cited links can be clicked, and no id names a member.
+    """
     links = {url for citation in citations if (url := _url_of(citation))}
-    whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations, language))))
+    text = unlinked(re.sub(r"<@!?\d{1,20}>", "the member", text), links)
+    whole = "\n\n".join(filter(str.strip, (text, _sources(citations, language))))
     # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
     return [piece for part in split_message(whole, limit) for piece in split_message(unlinked(part, links), limit)]
 

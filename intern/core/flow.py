@@ -212,6 +212,8 @@ class Batch(_Flow, frozen=True, kw_only=True):
     channel_id: ChannelId
     author: Author
     messages: tuple[ChatMessage, ...]
+    from_history: bool = False
+    """Some of it was read over REST, maybe long after it was written, and together with later batches."""
 
     @property
     def last(self) -> ChatMessage:
@@ -257,9 +259,15 @@ class Declined(_Flow, frozen=True, kw_only=True):
 
 
 class Withdrawal(_Flow, frozen=True, kw_only=True):
-    """Messages that their authors deleted: no answer, and nothing learned from them any more."""
+    """Messages that their authors deleted: nothing is learned from them any more."""
 
     message_ids: tuple[MessageId, ...]
+
+
+class Revision(_Flow, frozen=True, kw_only=True):
+    """Newer versions of messages that may be asked; None for those that their authors deleted."""
+
+    versions: Mapping[MessageId, ChatMessage | None]
 
 
 class CaptureRequest(_Flow, frozen=True, kw_only=True):

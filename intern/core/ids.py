@@ -130,8 +130,3 @@ def answered_thread(conversation: ConversationId) -> ChannelId | None:
 def reply_conversation(root: MessageId) -> ConversationId:
     """Return the conversation that grew from a message by replies."""
     return ConversationId(f"{_REPLY}{root}")
-
-
-def in_channel(conversation: ConversationId) -> bool:
-    """Return whether a conversation grew from a message by replies, without a thread of its own."""
-    return conversation.startswith(_REPLY)

@@ -6,9 +6,7 @@ library (hikari, httpx, aiohttp) come out of the same sink.
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
@@ -20,8 +18,7 @@ import structlog
 
 from intern.core.errors import LeaseLostError
 from intern.core.progress import LOG_EVERY, Pace
-from intern.core.text.masking import mask_secrets
-from intern.core.text.patterns import regex
+from intern.core.text.masking import make_hider, mask_secrets
 
 Logger = structlog.stdlib.BoundLogger
 LogFormat = Literal["auto", "json", "pretty"]
@@ -81,8 +78,9 @@ def configure(
 ) -> None:
     """Send every log line to `stream` (stderr), as JSON or, with `auto` on a terminal, for people to read.
 
-    Each of `secrets` is replaced by `[secret]` wherever it stands, tracebacks and libraries' lines included; what looks
-    like a key, a password in a URL or an `Authorization` header is masked. `level` "auto" is "info".
+    Each of `secrets` that is no plain word is replaced by `[secret]` wherever it stands, tracebacks and libraries'
+    lines included: such a value has no shape by which it could be recognised. What looks like a key is masked, too.
+    `level` "auto" is "info".
     """
     out = stream or sys.stderr
     pretty = log_format == "pretty" or (log_format == "auto" and out.isatty())
@@ -119,7 +117,7 @@ def level_of(error: BaseException, level: int = logging.WARNING) -> int:
 def redacted(text: str) -> str:
     """Mask anything that looks like a secret, and the secrets that `configure` was given."""
     sink = _sink()
-    return mask_secrets(sink.scrubbed.without_secrets(text) if sink else text).text
+    return mask_secrets(sink.scrubbed.hide(text) if sink else text).text
 
 
 def tell_bug(error: BaseException) -> None:
@@ -142,16 +140,10 @@ class _Scrubbed(structlog.stdlib.ProcessorFormatter):
 
     def __init__(self, secrets: Iterable[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        # As it is, and as JSON spells it.
-        forms = {form for secret in secrets if secret for form in (secret, json.dumps(secret)[1:-1])}
-        known = sorted(forms, key=len, reverse=True)
-        self._secrets = regex("|".join(map(re.escape, known))) if known else None
+        self.hide = make_hider(secrets)
 
     def format(self, record: logging.LogRecord) -> str:
-        return self.without_secrets(super().format(record))
-
-    def without_secrets(self, text: str) -> str:
-        return self._secrets.sub("[secret]", text) if self._secrets else text
+        return self.hide(super().format(record))
 
 
 class _Sink(logging.StreamHandler[TextIO]):

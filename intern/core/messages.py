@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, UserId, position_of
+from intern.core.text.masking import mask_secrets
 from intern.core.text.patterns import regex
 
 AuthorType = Literal["bot", "team_member", "community_user"]
@@ -201,6 +202,36 @@ SilenceReason = Literal["", FoundNothing, CouldNotLook]
 COULD_NOT_LOOK: frozenset[SilenceReason] = frozenset(get_args(CouldNotLook))
 """The reasons that say "could not look", as opposed to "found nothing"."""
 
+SILENCES: Final[Mapping[str, str]] = {
+    "not_a_question": "not taken for a question",
+    "not_answerable": "not for the bot to answer",
+    "no_sources": "no source fits",
+    "sources_unreadable": "the sources that fit cannot be read",
+    "no_answer": "the sources do not answer it",
+    "no_citations": "the answer named no source",
+    "ungrounded": "a command, a version or an address stands in no cited source",
+    "too_long": "the answer was longer than ai.max_answer_chars",
+    "rejected": "the answer failed its check",
+    "unsure": "the answer was not sure enough",
+    "timeout": "it took longer than ai.request_timeout_seconds",
+    "over_budget": "the day's budget was spent",
+    "model_unavailable": "the model was away",
+    "model_failed": "the model gave no usable reply",
+    "knowledge_failed": "the knowledge could not be read",
+    "images_unavailable": "its images could not be loaded",
+    "asked too much": "its asker was over the hourly limit",
+    "day used up": "the questions of the day were used up",
+    "shed": "too many questions waited",
+    "too old": "too old when it was read",
+    "too_old": "Discord was away until it was too old",
+    "question_deleted": "the question was deleted",
+    "team_answered": "the team answered first",
+    "not_public": "not everyone can read the channel",
+    "refused": "Discord refused the reply, or a thread for it",
+    "source_changed": "retracted, as its source changed",
+}
+"""Why a question has no answer, its reply was not posted, or does not stand any more: in a few words."""
+
 
 class Image(Struct, frozen=True, kw_only=True):
     """A downloaded picture, ready for a model."""
@@ -210,7 +241,7 @@ class Image(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One message of a conversation as the answering room sees it."""
+    """One message of a conversation as the answering room sees it: without secrets, however it came."""
 
     role: Role
     text: str
@@ -220,6 +251,9 @@ class Message(Struct, frozen=True, kw_only=True):
     attachments: tuple[Attachment, ...] = ()
     id: MessageId | None = None
     """On the chat platform."""
+
+    def __post_init__(self) -> None:
+        structs.force_setattr(self, "text", mask_secrets(self.text).text)
 
 
 class Conversation(Struct, frozen=True):

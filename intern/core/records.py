@@ -439,7 +439,7 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
     path: str = ""
     title: str = ""
     text: str = ""
-    meta: Mapping[str, Scalar] = {}
+    meta: Mapping[str, Scalar | tuple[str, ...]] = {}
     stamp: str = ""
     """Changes with what the document was made from."""
     at: datetime
@@ -452,6 +452,8 @@ class SearchFilter(Struct, frozen=True, kw_only=True):
     kinds: tuple[SearchKind, ...] = ()
     part: SearchPart | None = None
     type: str | None = None
+    keyword: str | None = None
+    """Of a nugget, as it is written there."""
     status: str | None = None
     retired: bool = False
     """Also retired facts, where no status is asked for."""

@@ -331,10 +331,10 @@ def nugget_documents(nugget: Nugget) -> tuple[SearchDocument, ...]:
         at=nugget.timestamp,
         meta={
             "conversation_id": nugget.conversation_id,
-            "keywords": ", ".join(nugget.keywords),
+            "keywords": nugget.keywords,
             "topic_summary": nugget.topic_summary,
-            "source_message_ids": ", ".join(nugget.source_message_ids),
-            "user_ids_involved": ", ".join(nugget.user_ids_involved),
+            "source_message_ids": nugget.source_message_ids,
+            "user_ids_involved": nugget.user_ids_involved,
         },
     )
     summary = "\n".join((nugget.topic_summary, ", ".join(nugget.keywords)))

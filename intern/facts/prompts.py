@@ -123,7 +123,7 @@ def _transcript(segment: Segment, pseudonyms: Pseudonyms) -> str:
 
 
 def _role(segment: Segment, n: int) -> str:
-    return "assistant" if segment.message_ids[n] in segment.ours else _ROLES[segment.turns[n].speaker]
+    return _ROLES[segment.turns[n].speaker] if segment.ours.isdisjoint(segment.messages_of([n])) else "assistant"
 
 
 def _lines(known: Sequence[Fact], pseudonyms: Pseudonyms) -> Iterable[str]:
@@ -143,9 +143,9 @@ class Reading:
         """Nuggets that would show all members what not all may read."""
         self._segment = segment
         self._pseudonyms = pseudonyms
-        places = dict(enumerate(segment.message_ids))
         # By the names in the prompt, and by the real ids, in case the model knows them from elsewhere.
-        self._places = {f"m{n + 1}": n for n in places} | {message_id: n for n, message_id in places.items()}
+        places = range(len(segment.turns))
+        self._places = {f"m{n + 1}": n for n in places} | {each: n for n in places for each in segment.messages_of([n])}
         self._facts = {f"f{n}": fact.id for n, fact in enumerate(known, 1)} | {fact.id: fact.id for fact in known}
         self.nuggets = tuple(each for n, said in enumerate(reply.nuggets) if (each := self._nugget(said, n)))
         self.proposals = tuple(filter(None, map(self._proposal, reply.facts)))
@@ -177,7 +177,7 @@ class Reading:
             detailed_analysis=analysis,
             status=self._status(said.status, sources),
             keywords=keywords,
-            source_message_ids=tuple(segment.message_ids[each] for each in sources),
+            source_message_ids=segment.messages_of(sources),
             user_ids_involved=tuple(sorted(people, key=lambda label: int(label.removeprefix("User_")))),
             guild_id=segment.guild_id,
             channel_id=segment.channel_id,
@@ -205,7 +205,7 @@ class Reading:
         found: set[int] = set()
         for each in dict.fromkeys(ids):
             place = self._places.get(each.strip())
-            if place is None or self._segment.message_ids[place] in self._segment.ours:
+            if place is None or not self._segment.ours.isdisjoint(self._segment.messages_of([place])):
                 self.unknown_ids += 1
             else:
                 found.add(place)

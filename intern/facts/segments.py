@@ -1,6 +1,6 @@
 """Segments: the parts of conversations that may be learned from, and the pseudonyms of their people.
 
-A segment has no withdrawn messages, and one message id for each turn.
+A segment has no withdrawn messages, and mostly one message id for each turn.
 
 The names in it become `User_1`, `User_2` and so on: one pseudonym for each person. This is applied to the prompt and
 again to the reply. A concealed text has no id, no mention and no known name, also where look-alike letters spell it. A
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from operator import methodcaller
@@ -39,6 +39,8 @@ LABEL = regex(r"(?<![^\W_])User_[0-9]+(?!_?[^\W_])")
 
 _IMPERSONAL: Mapping[records.Speaker | None, str] = {"Team": "a team member", "User": "a member", None: NAMELESS}
 
+_OPENING = regex(r"\A(?:\s*<@[!&]?\s?[0-9]{1,20}>[\s,:]*)+")
+_PERSON = regex(r"<@!?\s?(?P<mentioned>[0-9]{1,20})>|(?<![\w/])@?(?P<id>[0-9]{15,20})(?!\w)")
 # Discord's markup that holds ids (its reference, "Message Formatting"), each with its replacement.
 _MENTION = regex(r"<@!?\s?([0-9]{1,20})>")
 _MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -315,7 +317,7 @@ class ExtractionOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Segment(Struct, frozen=True, kw_only=True):
-    """A conversation to learn from. `turns` and `message_ids` run side by side, oldest first."""
+    """A conversation to learn from, oldest first. Mostly `turns` and `message_ids` run side by side."""
 
     id: ConversationId
     origin: records.Origin = "capture"
@@ -337,6 +339,12 @@ class Segment(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """All texts, without their authors."""
         return "\n".join(turn.text for turn in self.turns)
+
+    def messages_of(self, turns: Iterable[int]) -> tuple[MessageId, ...]:
+        """Return the messages of these turns; all, if other programs' archives do not say which message is where."""
+        if len(self.turns) != len(self.message_ids):
+            return self.message_ids
+        return tuple(self.message_ids[each] for each in turns)
 
     @property
     def content_hash(self) -> str:
@@ -362,6 +370,19 @@ class Segment(Struct, frozen=True, kw_only=True):
         )
 
 
+def without_ids(turns: Sequence[records.Turn], author_ids: Sequence[UserId]) -> tuple[records.Turn, ...]:
+    """Return the turns without ids of people: the mention that opens one goes, and others become roles."""
+    speakers: dict[str, records.Speaker] = {each: turn.speaker for each, turn in zip(author_ids, turns, strict=False)}
+
+    def role(match: re.Match[str]) -> str:
+        if match["id"] and match["id"] not in speakers:
+            return match[0]
+        return "a team member" if speakers.get(match["mentioned"] or match["id"]) == "Team" else "the member"
+
+    texts = (_PERSON.sub(role, _OPENING.sub("", turn.text) or turn.text) for turn in turns)
+    return tuple(records.Turn(turn.speaker, text) for turn, text in zip(turns, texts, strict=True))
+
+
 def standing_segment(conversation_id: ConversationId, archive: Archive, decisions: Knowledge) -> Segment | None:
     """Return the newest filed version of a conversation without its withdrawn messages; None without one. Blocks.
 
@@ -375,21 +396,17 @@ def standing_segment(conversation_id: ConversationId, archive: Archive, decision
 
 
 def segment_of(pair: records.CapturedPair, is_withdrawn: IsWithdrawn) -> Segment | None:
-    """Return the pair without its withdrawn messages; None if its question or its answer is gone.
-
-    None also if turns and messages do not match (archives of other programs): a nugget could not name its sources.
-    """
-    if len(pair.turns) != len(pair.message_ids):
-        return None
+    """Return the pair without its withdrawn messages; None if its question or its answer is gone."""
     left = without_withdrawn(pair, is_withdrawn)
+    matches = len(left.turns) == len(left.message_ids)  # in archives of other programs, maybe not
     kept = [n for n, turn in enumerate(left.turns) if turn.text.strip()]
     if not is_whole(left.turns[n] for n in kept):
         return None
     return Segment(
         id=pair.conversation_id,
         turns=tuple(left.turns[n] for n in kept),
-        message_ids=tuple(left.message_ids[n] for n in kept),
-        author_ids=tuple(left.author_ids[n] for n in kept) if left.author_ids else (),
+        message_ids=tuple(left.message_ids[n] for n in kept) if matches else left.message_ids,
+        author_ids=tuple(left.author_ids[n] for n in kept) if matches and left.author_ids else (),
         last_message_at=left.answered_at,
         guild_id=left.guild_id,
         channel_id=left.channel_id,

@@ -42,7 +42,7 @@ _VERBS = frozenset({"is", "was", "are"})
 # In other languages, only digits count as a value.
 _READ_ALONE = _VERBS | {"=", ":", "with", "using", "use", "enter", "try", "type"}
 
-RULES = 3
+RULES = 4
 """The version of these rules. Raise it with each change, so that they are applied to stored facts again."""
 
 _STRICTNESS: tuple[Visibility, ...] = ("shared", "private", "secret")
@@ -121,30 +121,44 @@ _KIND_OF = regex(  # "password manager", "token: renewal": a use of the credenti
     re.IGNORECASE,
 )
 _SENTENCE_END = regex(r"(?<=[.!?;])\s+|\n+")
-_ILLNESS = regex(
-    r"""(?ix)\b(?: diagnos(?:is|ed) | cancer | tumou?r | depression | bipolar | adhd | autis(?:m|tic) | hiv
-    | epileps?y | diabet(?:es|ic) | pregnan(?:t|cy) | miscarriage | chemotherapy | biopsy | surgery | burnout
-    | antidepressants? | medications? | psychiatrist | therapist | (?:medical|sick)[ ]leave
-    | medical[ ](?:record|history|condition)s? )\b"""
+# What people suffer from, and words of care that are said of machines, too.
+_AILMENTS = (
+    r"diabet(?:es|ic)|cancer|leuk[ae]+mia|lymphoma|melanoma|tumou?rs?|hiv|epilep(?:sy|tic)|asthma(?:tic)?|autis(?:m|tic)"
+    r"|adhd|bipolar|schizophreni[ac]|dementia|alzheimer\w*|parkinson\w*|sclerosis|hepatitis|pneumonia|tuberculosis"
+    r"|arthritis|chemotherapy|dialysis|miscarriage|pregnan(?:t|cy)|abortion|infertil\w+|migraines?|anorexi[ac]|bulimi[ac]"
+    r"|ptsd|psychosis|panic[ ]attacks?|eating[ ]disorder|addict(?:ed|ion)|alcoholi(?:c|sm)|suicid\w+|antidepressants?"
+    r"|insulin|penicillin|allerg(?:y|ies|ic)|transplant|rehab|burnout|depress(?:ion|ed)|stroke|hospitali[sz]ed|psychiatrist"
+    r"|heart[ ](?:attack|disease)|(?:medical|sick)[ ]leave|medical[ ](?:record|history|condition)s?|in[ ]hospital"
 )
-_SUFFERS = regex(r"\b(?:was|were|is|been|got|being)[ ]diagnosed[ ]with\b", re.IGNORECASE)
+_CARE = r"diagnos(?:is|ed)|surgery|biopsy|medications?|therapist"
+_AILMENT = regex(rf"(?i)\b(?:{_AILMENTS}|{_CARE})\b")
+_ILL = rf"(?i:{_AILMENTS}|{_CARE}|treat(?:ed|ment)|therapy|ill(?:ness)?|sick|disab(?:led|ility)|clinic)"
 _SOMEBODY = regex(
     r"""(?ix)\b(?: User_\d+ | some(?:body|one) | he | she | his | her | hers | him | my | i | wife | husband | partner
     | son | daughter | mother | father | brother | sister | child | colleague
     | (?:a|the|one|this|that|another)[ ](?:\w+[ ])?(?:member|moderator|person|user|developer|employee) )\b"""
 )
+_MONEY = r"salary|wages?|debts?|bank[ ]account|pension|income"
 _PAY = regex(r"\b(?:salar(?:y|ies)|wages?|earns|is[ ]paid|owes|in[ ]debt)\b", re.IGNORECASE)
-# By name: `Nadia got a diagnosis`, `Nadia's salary`.
-_ILLS = r"diagnosis|cancer|tumou?r|depression|adhd|hiv|diabetes|epilepsy|medication|antidepressants|burnout|surgery"
-_HAS = regex(
-    r"\b(?P<name>[A-Z]\w+)[ ](?:got|has|had|takes?|took|needs?|needed|suffers[ ]from|suffered[ ]from|is[ ]on|was[ ]on"
-    r"|is[ ]taking|was[ ]given)[ ](?:(?:an?|the|his|her|their|with|from)[ ])?(?:\w+[ ])?"
-    rf"(?:{_ILLS})\b(?![ ](?:\w+[ ])?(?:scans?|data|command|mode|file|log|report|page|field|tool|model)\b)"
+# By name: a capital letter alone does not tell people from products, so what is said of them must, too.
+_NO_PERSON = (
+    "The|This|That|These|Those|It|Its|A|An|Our|Your|My|Their|His|Her|Each|Every|Some|Any|No|Which|What|When|Where|While"
+    "|If|In|On|At|By|For|From|With|After|Before|Because|Since|There|They|We|You|Mon|Tues|Wednes|Thurs|Fri|Satur|Sun"
+    "|Docker|Kubernetes|Linux|Windows|Ubuntu|Debian|Postgres|Redis|Kafka|Grafana|Prometheus|Python|Discord|Kaggle|Sentry"
 )
-_OWN_MONEY = regex(
-    r"\b(?P<name>[A-Z]\w+)(?:['’]s|s['’])[ ](?:\w+[ ])?(?:salary|wages?|debts?|bank[ ]account|pension|income)\b"
+_PERSON = rf"\b(?!(?:{_NO_PERSON})(?:day)?\b)[A-Z][a-zà-ÿ]+(?![\w-])"
+_LIVES = r"(?:is|was|has|had|gets?|got|takes?|took|needs?|needed|suffer(?:s|ed)|underwent|survived|lives|spent|sees)"
+_NO_DATA = (
+    r"(?![ ](?:\w+[ ])?(?:scans?|data\w*|commands?|modes?|files?|logs?|reports?|pages?|fields?|tools?|models?|sets?"
+    r"|images?|panels?|alerts?|apps?|tests?|tables?|modules?|codes?|plans?|bots?|widths?|registry|transistors?)\b)"
 )
-_NO_NAMES = frozenset({"The", "This", "That", "It", "A", "An", "Our", "Your", "Its", "Each", "Every", "Which", "What"})
+_PERSONAL = regex(
+    rf"{_PERSON}(?:[ ]{_LIVES}|['’]s?)[ ](?:[\w'’-]+[ ]){{0,6}}?{_ILL}\b{_NO_DATA}"
+    rf"|\b{_ILL}[ ](?:of|for)[ ]{_PERSON}(?=[ ](?:{_LIVES}|went|will|came|may)\b|['’]s|[.,;]|$)"
+    rf"|\b(?:(?i:\w+ologist|doctor|therapist|psychiatrist|surgeon)|{_MONEY})[ ]of[ ]{_PERSON}"
+    rf"|\b(?i:{_AILMENTS})(?:,|[ ](?:[a-z]+[ ]){{0,3}}?[a-z]+)[ ]{_PERSON}"
+    rf"|{_PERSON}(?:['’]s?[ ](?:\w+[ ])?(?:{_MONEY})\b|[ ](?:earns|owes|is[ ]paid)\b.*\d)"
+)
 _ACCOUNT_NUMBER = regex(
     r"""(?ix)\b(?: bank[ ]accounts? | account[ ]numbers? | (?:credit|debit)[ ]cards? | iban | cvv | social[ ]security
     | ssn | tax[ ](?:id|number) | passport )\b
@@ -211,12 +225,9 @@ def of_account(text: str) -> Visibility:
 def _of_sentence(sentence: str) -> Visibility:
     if any(_is_value(found) for pattern in _VALUES for found in pattern.finditer(sentence)):
         return "secret"
-    if _ACCOUNT_NUMBER.search(sentence) or _SUFFERS.search(sentence):
-        return "secret"
     pays = _PAY.search(sentence) and re.search(r"\d", sentence)
-    if (_ILLNESS.search(sentence) or pays) and _SOMEBODY.search(sentence):
-        return "secret"
-    if any(found["name"] not in _NO_NAMES for found in (*_HAS.finditer(sentence), *_OWN_MONEY.finditer(sentence))):
+    of_somebody = (_AILMENT.search(sentence) or pays) and _SOMEBODY.search(sentence)
+    if of_somebody or _PERSONAL.search(sentence) or _ACCOUNT_NUMBER.search(sentence):
         return "secret"
     return "private" if _NOT_PUBLIC.search(sentence) else "shared"
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from intern.core.messages import SILENCES
 from intern.core.records import Decision, Filed, Moved, Replaced
 from intern.core.text.words import word_set
 
@@ -96,38 +97,6 @@ def long(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(seconds, 0):.0f} seconds"
-
-
-SILENCES: Final[Mapping[str, str]] = {
-    "not_a_question": "not taken for a question",
-    "not_answerable": "not for the bot to answer",
-    "no_sources": "no source fits",
-    "sources_unreadable": "the sources that fit cannot be read",
-    "no_answer": "the sources do not answer it",
-    "no_citations": "the answer named no source",
-    "ungrounded": "the answer did not stand on the sources",
-    "too_long": "the answer was too long",
-    "rejected": "the answer failed its check",
-    "unsure": "the answer was not sure enough",
-    "timeout": "it took too long",
-    "over_budget": "the day's budget was spent",
-    "model_unavailable": "the model was away",
-    "model_failed": "the model gave no usable reply",
-    "knowledge_failed": "the knowledge could not be read",
-    "images_unavailable": "its images could not be loaded",
-    "asked too much": "its asker was over the hourly limit",
-    "day used up": "the questions of the day were used up",
-    "shed": "too many questions waited",
-    "too old": "too old when it was read",
-    "too_old": "Discord was away until it was too old",
-    "question_deleted": "the question was deleted",
-    "team_answered": "the team answered first",
-    "not_public": "not everyone can read the channel",
-    "refused": "Discord refused the reply",
-    "no_thread": "Discord refused a thread",
-    "source_changed": "retracted, as its source changed",
-}
-"""Why a question has no answer, in a few words."""
 
 
 def silence(reason: str) -> str:

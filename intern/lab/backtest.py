@@ -33,7 +33,7 @@ from intern.core.ids import MessageId
 from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Image
 from intern.core.records import Capture
-from intern.core.text.masking import mask_secrets
+from intern.core.tasks import open_task_group
 from intern.lab.outcomes import (
     NOTES,
     TEAM_ANSWERED,
@@ -336,7 +336,7 @@ class Replay:
                 self._settle(outcome)
 
         async def go(those: Sequence[Asked]) -> None:
-            async with anyio.create_task_group() as tg:
+            async with open_task_group() as tg:
                 for each in those:
                     tg.start_soon(answer, each)
 
@@ -408,8 +408,7 @@ class Replay:
 
     def _shown(self, text: str) -> str:
         """Mask secrets in a text for the report, and cut it."""
-        kb = self._settings.kb
-        masked = mask_secrets(text, secrets=kb.mask_secrets, emails=kb.mask_emails).text
+        masked = self._settings.kb.masked(text)
         return masked if len(masked) <= _MOST_CHARS else masked[:_MOST_CHARS] + " […]"
 
 

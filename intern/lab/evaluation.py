@@ -12,13 +12,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-import anyio
 import msgspec
 from msgspec import Struct
 
 from intern.core.errors import ConfigError
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Message, RequestContext, SilenceReason
 from intern.core.records import IndexEntry
+from intern.core.tasks import run_each
 from intern.service.intern import steps_of, tokens_by_prompt
 
 Verdict = Literal[
@@ -223,20 +223,15 @@ async def outcomes_of(
     answer: Ask, questions: Sequence[Question], *, concurrency: int, tell: Callable[[Outcome], None] = lambda _: None
 ) -> tuple[Outcome, ...]:
     """Ask them all, at most `concurrency` at a time; in their own order. `tell` hears of each as it ends."""
-    outcomes: dict[str, Outcome] = {}
-    waiting = iter(questions)
 
-    async def ask() -> None:
-        for question in waiting:
-            conversation = Conversation((Message(role="user", text=question.question),))
-            result = await answer(conversation, RequestContext(platform="eval"))
-            outcomes[question.id] = outcome_of(question, result)
-            tell(outcomes[question.id])
+    async def ask(question: Question) -> Outcome:
+        conversation = Conversation((Message(role="user", text=question.question),))
+        result = await answer(conversation, RequestContext(platform="eval"))
+        outcome = outcome_of(question, result)
+        tell(outcome)
+        return outcome
 
-    async with anyio.create_task_group() as tg:
-        for _ in range(min(concurrency, len(questions))):
-            tg.start_soon(ask)
-    return tuple(outcomes[question.id] for question in questions)
+    return tuple(await run_each(ask, questions, concurrency))
 
 
 def outcome_of(question: Question, result: AIResult) -> Outcome:

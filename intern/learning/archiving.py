@@ -1,4 +1,6 @@
-"""Add captures to the archive, joined with the earlier versions of their conversations, and with secrets masked.
+"""Add captures to the archive, joined with the earlier versions of their conversations.
+
+Secrets are masked, and mentions of people become their roles, so nothing that is learned holds the id of a member.
 
 Deleted and forgotten messages are not archived again. Images are described in words before, once. A description is
 untrusted: it becomes one masked line of bounded length. For an unusable image, the line says why.
@@ -26,8 +28,8 @@ from intern.core.log import get_logger
 from intern.core.messages import Attachment, ChatMessage, Image
 from intern.core.progress import tell
 from intern.core.records import Capture, CapturedPair, Turn
-from intern.core.text.masking import mask_secrets
-from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
+from intern.core.text.masking import mask_secrets, masks_in
+from intern.facts.segments import IsWithdrawn, is_whole, without_ids, without_withdrawn
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagePlace, ImagesIn
 from intern.models.prompt import Model
 from intern.stores.archive import Archive
@@ -80,17 +82,19 @@ class Archivist:
                 raise errors.ConfigError(f"{what} cannot be archived: {error}") from error
 
     def _keep(self, capture: Capture, imported: bool) -> CapturedPair | None:  # noqa: FBT001 - run in a thread
-        capture, masked = self._without_secrets(structs.replace(capture, author_names=()))
+        capture = structs.replace(capture, turns=tuple(map(self._masked, capture.turns)), author_names=())
         home = capture.conversation_id if imported else self.home_of(capture)
         before = self.archive.latest_of(home)
         joined = structs.replace(capture, conversation_id=home) if before is None else _union(before, capture, imported)
+        # Only now: an edited message comes by itself, and may mention the author of another one.
+        joined = structs.replace(joined, turns=without_ids(joined.turns, joined.author_ids))
         joined, held = self._left_of(joined), before and self._left_of(before)
         if not is_whole(joined.turns):
             return None
         if held is not None and (joined.message_ids, joined.turns) == (held.message_ids, held.turns):
             return None
         pair = self.archive.append(joined)
-        self._tell(pair, before, masked)
+        self._tell(pair, before)
         return pair
 
     def _left_of(self, capture: Capture) -> Capture:
@@ -99,24 +103,14 @@ class Archivist:
         gone = {message_id for message_id, author in written if author and self.is_forgotten(author, message_id)}
         return without_withdrawn(capture, lambda message_id: message_id in gone or self.is_withdrawn(message_id))
 
-    def _without_secrets(self, capture: Capture) -> tuple[Capture, Mapping[MessageId, Mapping[str, int]]]:
-        """Return the capture with secrets masked, and the kinds of secrets in each message."""
-        if not self.mask and not self.mask_emails:
-            return capture, {}
-        masked = [mask_secrets(turn.text, secrets=self.mask, emails=self.mask_emails) for turn in capture.turns]
-        turns = tuple(Turn(turn.speaker, found.text) for turn, found in zip(capture.turns, masked, strict=True))
-        kinds = {message_id: found.kinds for message_id, found in zip(capture.message_ids, masked, strict=True)}
-        return structs.replace(capture, turns=turns), kinds
+    def _masked(self, turn: Turn) -> Turn:
+        return Turn(turn.speaker, mask_secrets(turn.text, secrets=self.mask, emails=self.mask_emails).text)
 
-    def _tell(
-        self, pair: CapturedPair, before: CapturedPair | None, masked: Mapping[MessageId, Mapping[str, int]]
-    ) -> None:
+    def _tell(self, pair: CapturedPair, before: CapturedPair | None) -> None:
         """Report masked secrets, except those of messages that were archived before."""
         known = {} if before is None else _turns_of(before)
-        kinds: Counter[str] = Counter()
-        for message_id, turn in zip(pair.message_ids, pair.turns, strict=True):
-            if known.get(message_id) != turn:
-                kinds.update(masked.get(message_id, {}))
+        said = zip(pair.message_ids, pair.turns, strict=True)
+        kinds = sum((masks_in(turn.text) for each, turn in said if known.get(each) != turn), Counter[str]())
         if kinds:
             _log.warning("secrets_masked", conversation_id=pair.conversation_id, kinds=dict(kinds))
             self.masked(kinds)

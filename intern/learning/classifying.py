@@ -24,7 +24,7 @@ from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair, IndexEntry, PairDecision, TopicBlock, question_of
 from intern.core.text.patterns import regex
-from intern.core.text.words import MAX_LENGTH, key_terms, one_line, topic_name, truncated, word_set, words
+from intern.core.text.words import MAX_LENGTH, PLEASANTRIES, key_terms, one_line, topic_name, truncated, word_set, words
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
 from intern.learning import prompts
 from intern.models.prompt import Model
@@ -187,13 +187,6 @@ def failed(prompt_name: str, error: errors.ModelError) -> Failed:
     return Failed(reason=next(words for kind, words in _FAILURES if isinstance(error, kind)).format(prompt_name))
 
 
-# Words without content, beside the stop words.
-_PLEASANTRIES = word_set(
-    "hello hallo hola hey hi yo morning evening afternoon night day good nice great cool awesome perfect amazing "
-    "bye goodbye cheers welcome sorry thank thanks thx ty np lol haha hmm ah oh wow ping question ask "
-    "dumb stupid silly noob newbie newb apologies apologise apologize excuse please pls plz advance "
-    "guys folks team everyone everybody dear sir mate friend problem worries pleasure happy glad love lovely"
-)
 _NAME_TERMS = 3  # enough to describe ("gpu-driver-docker"), and two questions about one thing still get one name
 _JOIN_AT = 0.6  # the share of a question's words that a topic's entry must have…
 _JOIN_WORDS = 2  # …and their number, or one word like "install" would join everything
@@ -219,7 +212,7 @@ def classify(given: prompts.ClassifyIn) -> prompts.ClassifyOut:
     """Choose the topic whose entry has the question's words, else a new one. Skip pairs without content."""
     pair = _block(given.pair)
     question, answer = question_of(pair.turns), prompts.answer_of(pair.turns)
-    if len({word for word in words(f"{question}\n{answer}") if word not in _PLEASANTRIES}) < 2 or not answer.strip():
+    if len({word for word in words(f"{question}\n{answer}") if word not in PLEASANTRIES}) < 2 or not answer.strip():
         return prompts.ClassifyOut(skip=True, topic_name="")
     known = _topic_to_join(question, parse_index(given.index))
     return prompts.ClassifyOut(skip=False, topic_name=known or _new_name(question, answer))
@@ -264,9 +257,9 @@ def extract(given: ExtractIn) -> ExtractOut:
     asked = said[:first_answer] or [each for each in said if each.role != "team"]
     answers = [each for each in said if each.role == "team"]
     question, answer = ("\n".join(each.text for each in part).strip() for part in (asked, answers))
-    if len({word for word in words(answer) if word not in _PLEASANTRIES}) < _TELLING_WORDS:
+    if len({word for word in words(answer) if word not in PLEASANTRIES}) < _TELLING_WORDS:
         return ExtractOut(nuggets=(), facts=())
-    terms = [term for term in key_terms(question or answer, 12) if not _PLEASANTRIES.issuperset(words(term))]
+    terms = [term for term in key_terms(question or answer, 12) if not PLEASANTRIES.issuperset(words(term))]
     nugget = NuggetOut(
         topic=" ".join((terms or key_terms(answer, _NAME_TERMS))[:_NAME_TERMS]) or "untitled",
         topic_summary=truncated(" ".join((question or answer).split()), _SUMMARY_CHARS),
@@ -305,7 +298,7 @@ def _topic_to_join(question: str, entries: Iterable[IndexEntry]) -> str:
 
 
 def _new_name(question: str, answer: str) -> str:
-    terms = [term for term in key_terms(question, 12) if not _PLEASANTRIES.issuperset(words(term))]
+    terms = [term for term in key_terms(question, 12) if not PLEASANTRIES.issuperset(words(term))]
     label = "-".join((terms or key_terms(answer, _NAME_TERMS))[:_NAME_TERMS])
     try:
         return topic_name(label)

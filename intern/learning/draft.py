@@ -20,6 +20,7 @@ from msgspec import Struct
 from intern.core.ids import ConversationId, QAId
 from intern.core.records import AwaitingReview, Moved, PairDecision, Rejected, Replaced
 from intern.learning.classifying import Choice
+from intern.learning.filing import ADDS_NOTHING
 from intern.stores.archive import Archive
 from intern.stores.blocks import time_of
 from intern.stores.sqlite.knowledge import Change, Knowledge
@@ -174,8 +175,9 @@ def planned(archive: Archive, after: QAId | None, decisions: Knowledge, awaits_r
 
 
 def is_held_back(qa_id: QAId, decisions: Knowledge) -> bool:
-    """Whether the pair waits for review, or was rejected."""
-    return isinstance(decisions.of(qa_id), AwaitingReview | Rejected)
+    """Whether the pair waits for review, was rejected, or adds nothing to an older version of its conversation."""
+    decided = decisions.of(qa_id)
+    return isinstance(decided, AwaitingReview | Rejected) or (decided is not None and decided.reason == ADDS_NOTHING)
 
 
 def awaiting_review(knowledge: Knowledge, passed_over: QAId | None) -> Callable[[QAId], bool]:

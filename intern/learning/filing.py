@@ -40,6 +40,8 @@ Choose = Callable[[records.CapturedPair], Awaitable[flow.Topic | flow.Skip]]
 # A topic that the model could not split is not tried again until it has grown by this factor.
 _GROWTH = 1.25
 WITHDRAWN = "its question or its answer was withdrawn"
+_ENDED = (records.Filed, records.Moved, records.Skipped)
+ADDS_NOTHING = "it adds nothing but thanks or the like"
 _AS_ARCHIVED = "a message was withdrawn or forgotten, so an edit of it counts no more"
 
 
@@ -59,6 +61,8 @@ class Filer:
     waits_for_newest: bool = True
     """Only the newest pair of a conversation is filed; older ones cost no call."""
     listed: Listed = field(default=lambda _change, _topic: None)
+    says_nothing: Callable[[str], bool] = lambda _text: False
+    """Whether a message only gives thanks or the like. What adds nothing else to a conversation costs no call."""
 
     # Topics that the model could not split, with their lengths.
     _whole: dict[TopicName, int] = field(default_factory=dict[TopicName, int], init=False)
@@ -66,15 +70,16 @@ class Filer:
     async def choice(self, pair: records.CapturedPair, choose: Choose) -> classifying.Choice:
         """Return the topic that the conversation is in already or that a reviewer chose; else the result of `choose`.
 
-        `choose` gets the pair without withdrawn messages. It is not called if nothing is left of the pair, or if the
-        pair waits for review or has a final decision. Raises ModelUnavailableError while the model is away.
+        `choose` gets the pair without withdrawn messages. It is not called if nothing is left of the pair, if the pair
+        adds nothing, waits for review or has a final decision. Raises ModelUnavailableError while the model is away.
         """
         known = await run_sync(self.knowledge.topic_of_conversation, pair.conversation_id)
         if known is not None:
             return flow.Topic(name=known)
         decided = self.knowledge.of(pair.qa_id)
         ended = decided is not None and not isinstance(decided, records.Parked | records.Approved)
-        if ended or (decided is None and (self.options.review or self._fuller(pair) is not None)):
+        waits = self.options.review or self._fuller(pair) is not None
+        if ended or (decided is None and (waits or await run_sync(self._adds_nothing, pair))):
             return flow.Skip(reason="it is not to be filed now")
         left = self.left_of(pair)
         if left is None:
@@ -170,6 +175,15 @@ class Filer:
         newest = self.archive.newest_of(pair.conversation_id) if self.waits_for_newest else None
         return newest if newest is not None and time_of(newest) > time_of(pair.qa_id) else None
 
+    def _adds_nothing(self, pair: records.CapturedPair) -> bool:
+        """Whether a pair only adds thanks and the like to an older version that was filed or skipped. Blocks."""
+        before = self.archive.get(pair.replaces) if pair.replaces else None
+        if before is None or not isinstance(self.knowledge.of(before.qa_id), _ENDED):
+            return False
+        old, new = (dict(zip(each.message_ids, each.turns, strict=False)) for each in (before, pair))
+        added = new.keys() - old.keys()
+        return old.items() <= new.items() and all(self.says_nothing(new[each].text) for each in added)
+
     def _decided(self, pair: records.CapturedPair, change: Change) -> records.PairDecision | None:
         """Return the decision if there is nothing to ask a model; else None."""
         decided = self.knowledge.of(pair.qa_id)
@@ -184,6 +198,8 @@ class Filer:
             return _settle(change, records.Replaced(qa_id=pair.qa_id, by=by, at=self.clock.now(), reason=reason))
         if self.left_of(pair) is None:
             return self._drop(pair, change)
+        if decided is None and self._adds_nothing(pair):
+            return self._set_aside(pair, flow.Skip(reason=ADDS_NOTHING), change)
         if decided is None and self.options.review:
             # The older blocks stay until this one is approved.
             return _settle(change, records.AwaitingReview(qa_id=pair.qa_id, at=self.clock.now()))

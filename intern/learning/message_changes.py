@@ -19,12 +19,13 @@ from typing import Literal, NamedTuple, TypeVar
 from anyio import sleep, to_thread
 from msgspec import Struct, structs
 
+from intern.chat.conversations import text_of
 from intern.chat.platform import PAGE, ChatPlatform
 from intern.core.errors import ChatRefusedError, ChatUnavailableError
-from intern.core.flow import AnswerRequest, CaptureRequest, LateChange, MessageEdited, MessagesDeleted
+from intern.core.flow import AnswerRequest, Batch, CaptureRequest, LateChange, MessageEdited, MessagesDeleted
 from intern.core.ids import FIRST, ChannelId, ConversationId, GuildId, MessageId, Position, position_at, position_of
 from intern.core.log import get_logger
-from intern.core.messages import AuthorType, ChatMessage, Lookups
+from intern.core.messages import Author, AuthorType, ChatMessage, Lookups
 from intern.core.records import CapturedPair, Speaker
 from intern.learning.review import put_last
 from intern.stores.archive import Archive
@@ -101,9 +102,9 @@ class Meanwhile:
         is_whole = {each.author.type for each in messages} == {each.author.type for each in request.messages}
         return structs.replace(request, messages=messages) if is_whole else None
 
-    def deleted_of(self, messages: Sequence[ChatMessage]) -> tuple[MessageId, ...]:
-        """Return the deleted ones of these messages."""
-        return tuple(message.id for message in messages if self._changes.get(message.id, message) is None)
+    def versions_of(self, messages: Sequence[ChatMessage]) -> Mapping[MessageId, ChatMessage | None]:
+        """Return the newest versions of those of these messages that changed; None for deleted ones."""
+        return {message.id: self._changes[message.id] for message in messages if message.id in self._changes}
 
 
 class _Place(Struct, frozen=True):
@@ -130,8 +131,10 @@ class MessageChanges:
     pending: PendingCaptures | None = None
     """Its captures count as captured, also after a restart."""
     answered: AnsweredThreads | None = None
+    done_with: Callable[[MessageId], Awaitable[bool]] | None = None
+    """Whether the reply to a message was posted or dropped before. Raises KnowledgeError."""
     _open: set[Meanwhile] = field(default_factory=set[Meanwhile], init=False)
-    _asked: OrderedDict[MessageId, None] = field(default_factory=OrderedDict[MessageId, None], init=False)
+    _asked: OrderedDict[MessageId, Author] = field(default_factory=OrderedDict[MessageId, Author], init=False)
     _taught: OrderedDict[MessageId, _Place] = field(default_factory=OrderedDict[MessageId, _Place], init=False)
 
     def begin(self) -> Meanwhile:
@@ -147,7 +150,7 @@ class MessageChanges:
     def asks(self, request: AnswerRequest) -> None:
         """Note a question that goes to the responder."""
         for message in request.batch.messages:
-            put_last(self._asked, message.id, None, _ASKED)
+            put_last(self._asked, message.id, message.author, _ASKED)
 
     def teaches(self, request: CaptureRequest) -> None:
         """Note a capture that goes to the archive."""
@@ -165,11 +168,24 @@ class MessageChanges:
             taught=tuple(each for each in ids if self._holds(each) or self._was_read(place, each)),
         )
 
+    def is_asked(self, message_id: MessageId) -> bool:
+        """Return whether a message is of a question that may be in work."""
+        return message_id in self._asked
+
     def edited(self, change: MessageEdited) -> bool:
-        """Whether an edit changes a captured message, so that `captured_anew` is worth its calls."""
+        """Whether an edit changes a question or a captured message."""
         self._note(change)
         self._stir(change.message.channel_id, change.message.id)
-        return self._holds(change.message.id)
+        return change.message.id in self._asked or self._holds(change.message.id)
+
+    async def asked_anew(self, change: MessageEdited) -> Batch | None:
+        """Return the question that an edit changed; None for another message, and once intern or the team answered."""
+        message = change.message
+        author = None if self._holds(message.id) else self._asked.get(message.id)
+        if author is None or (self.done_with is not None and await self.done_with(message.id)):
+            return None
+        messages = (structs.replace(message, author=author),)  # an edit's payload may lack the roles
+        return Batch(channel_id=message.channel_id, author=author, messages=messages)
 
     async def captured_anew(self, change: MessageEdited) -> tuple[CaptureRequest, ...]:
         """Make a capture of the edited message for each of its conversations; the archive joins it with the others.
@@ -247,6 +263,8 @@ class MissedChanges:
     is_withdrawn: Callable[[MessageId], bool]
     admits: Callable[[ChannelId], Awaitable[bool]]
     """Whether we may still read a channel; may raise the ChatError family."""
+    mask: Callable[[str], str] = lambda text: text
+    """Does what is done to a text before it is archived."""
     requests: int = REQUESTS
 
     async def look(self, outage: datetime, tell: Callable[[LateChange], object]) -> int:
@@ -295,10 +313,14 @@ class MissedChanges:
             if message is None:
                 gone = (position.id,)
                 asking.tell(MessagesDeleted(guild_id=pair.guild_id, channel_id=channel_id, message_ids=gone))
-            elif isinstance(message, ChatMessage) and message.edited_at:
-                # Also if it was reported before: the archive ignores a text that it has already.
+            elif isinstance(message, ChatMessage) and self._is_news(message, pair):
                 asking.tell(MessageEdited(message=message))
         return bool(left)
+
+    def _is_news(self, message: ChatMessage, pair: CapturedPair) -> bool:
+        has_title = message.thread_id is not None or str(message.id) == message.channel_id  # maybe a new one
+        kept = {each: turn.text for each, turn in zip(pair.message_ids, pair.turns, strict=False)}
+        return bool(message.edited_at or has_title) and kept.get(message.id) != self.mask(text_of(message))
 
     async def _read(
         self, channel_id: ChannelId, newest: Position, asking: _Asking

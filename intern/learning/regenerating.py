@@ -11,7 +11,7 @@ the topics take their pairs in order, side by side. A conversation has one pair,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -19,7 +19,6 @@ from itertools import chain
 from typing import NoReturn, TypeVar
 
 import msgspec
-from anyio import create_task_group
 from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +29,7 @@ from intern.core.flow import Filing, Skip, Topic
 from intern.core.ids import QAId, TopicName
 from intern.core.log import get_logger
 from intern.core.messages import Image
+from intern.core.tasks import run_each
 from intern.core.text.masking import whole
 from intern.learning.classifying import Choice, choose_topic
 from intern.learning.draft import EPOCH, Chosen, Classified, Finished, Journal, in_order, is_held_back, opened, planned
@@ -231,7 +231,7 @@ class Regeneration:
         pairs = await run_sync(self._read, qa_ids)
         choices = await self._choices(number, pairs)
         filings = [Filing(pair=pair, choice=choices[pair.qa_id]) for pair in pairs]
-        await _side_by_side(self._file, _by_topic(filings), self.concurrency)
+        await run_each(self._file, _by_topic(filings), self.concurrency)
         touched = {choice.name for choice in choices.values() if isinstance(choice, Topic)}
         self._grown |= touched
         await self._split_outgrown()
@@ -268,7 +268,7 @@ class Regeneration:
         journal = self._journal
         if journal.classified <= number:
             left = [pair for pair in pairs if pair.qa_id not in journal.first]
-            await _side_by_side(self._classify, left, self.concurrency)
+            await run_each(self._classify, left, self.concurrency)
             await self._classify_again(pairs)
             await journal.write(Classified(epoch=number))
         return {**journal.first, **journal.again}
@@ -366,26 +366,6 @@ def _by_topic(filings: Iterable[Filing]) -> list[list[Filing]]:
     for filing in filings:
         topics[filing.choice.name if isinstance(filing.choice, Topic) else None].append(filing)
     return sorted(topics.values(), key=len, reverse=True)
-
-
-async def _side_by_side(work: Callable[[T], Awaitable[None]], items: Iterable[T], at_once: int) -> None:
-    """Do the work for each item, in order, `at_once` at a time. The first error stops all, and is raised."""
-    failed: list[errors.InternError] = []
-    waiting = iter(items)
-
-    async def do_next() -> None:
-        try:
-            for item in waiting:
-                await work(item)
-        except errors.InternError as error:
-            failed.append(error)
-            tg.cancel_scope.cancel()
-
-    async with create_task_group() as tg:
-        for _ in range(at_once):
-            tg.start_soon(do_next)
-    if failed:
-        raise failed[0]
 
 
 def fingerprint(basis: str, options: LearningOptions) -> str:

@@ -25,6 +25,7 @@ import httpx
 
 from intern.core import errors
 from intern.core.log import get_logger
+from intern.core.text.masking import make_hider
 from intern.core.text.patterns import regex
 from intern.models.clients import HOST, open_client
 from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, turns_of
@@ -120,6 +121,7 @@ class Endpoint:
     ) -> None:
         self._url = _url_of(options.base_url, path, section)
         self._key = _checked_key(options, section)
+        self._hide = make_hider([self._key])
         if not options.model:
             raise errors.ConfigError(f"{section}.model is missing: the name of a model that {_shown(self._url)} serves")
         self.where = _shown(self._url)
@@ -348,7 +350,7 @@ class Endpoint:
 
     def _scrubbed(self, text: str) -> str:
         """Return the beginning of an endpoint's text, without our key."""
-        return excerpt(text.replace(self._key, "[secret]") if self._key else text)
+        return excerpt(self._hide(text))
 
 
 class Reply(NamedTuple):

@@ -36,7 +36,7 @@ from intern.core.text.patterns import regex
 _T = TypeVar("_T")
 
 _Reads = Literal["channel", "message", "look_up", "before", "after", "page", "archived_since"]
-Call = _Reads | Literal["start_thread", "send", "rewrite", "typing"]
+Call = _Reads | Literal["start_thread", "remove_thread", "send", "rewrite", "typing"]
 
 
 class MemoryHistory:
@@ -138,6 +138,7 @@ class Sandbox(MemoryHistory):
         self._nonces: dict[tuple[ChannelId, str], tuple[datetime, MessageId]] = {}
         self._last: dict[ChannelId, MessageId] = {}
         self._listeners: list[Deliver] = []
+        self._own_threads: set[ChannelId] = set()
         self._changed = anyio.Event()
         self.capabilities = Capabilities()
         self.is_open, self.advice = True, ""
@@ -299,9 +300,23 @@ class Sandbox(MemoryHistory):
             demand(self._place(channel_id).kind == "channel", "a thread cannot hang in a thread")
             known = ChannelId(message_id) in self._channels or found_in(self._here(channel_id), message_id)
             demand(bool(known), "unknown message")
+            if ChannelId(message_id) not in self._channels:
+                self._own_threads.add(ChannelId(message_id))
             return self.open_thread(channel_id, message_id, name)
 
         return await self._call("start_thread", work)
+
+    async def remove_thread(self, thread_id: ChannelId) -> None:
+        """Remove a thread that the bot opened, unless there is a message in it."""
+
+        def work() -> None:
+            thread = self._place(thread_id)
+            if thread_id in self._own_threads and thread.parent_id and not self._here(thread_id):
+                del self._channels[thread_id], self._messages[thread_id]
+                here = self._messages[thread.parent_id]
+                here[:] = [structs.replace(each, thread_id=None) if each.id == thread_id else each for each in here]
+
+        await self._call("remove_thread", work)
 
     async def send(
         self,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, NoReturn
 
 import anyio
-from anyio import Event, create_task_group, open_signal_receiver, sleep
+from anyio import Event, open_signal_receiver, sleep
 from anyio.to_thread import run_sync
 
 from intern.actors.events import Events
@@ -25,6 +25,7 @@ from intern.core.errors import UnusableImageError
 from intern.core.ids import MessageId
 from intern.core.memory import giving_back, set_aside, share_arenas
 from intern.core.messages import AIResult, Attachment, Conversation, RequestContext
+from intern.core.tasks import open_task_group
 from intern.learning.archiving import Images
 from intern.platforms.discord.attachments import AttachedImages
 from intern.platforms.memory import Sandbox
@@ -102,7 +103,7 @@ async def _until_told(work: Callable[..., Awaitable[None]]) -> None:
             async for _ in signals:
                 stop.set()
 
-    async with create_task_group() as tg:
+    async with open_task_group() as tg:
         tg.start_soon(wait_for_signal)
         tg.start_soon(giving_back)
         await work(stop=stop)
@@ -118,7 +119,7 @@ async def run_page(settings: Settings, serving: Serving, *, stop: Event) -> None
     Where it hosts many communities and none is named, it is the list of these.
     """
     clock = SystemClock()
-    async with await open_database(settings) as db, create_task_group() as tg:
+    async with await open_database(settings) as db, open_task_group() as tg:
         checks = HealthChecks(db, None, clock=clock, is_open=None, elsewhere=lambda: (_NO_BOT,))
         if settings.hosting.enabled and settings.community == DEFAULT_COMMUNITY:
             async with serving(Hosted(registered=CommunityStore(db).all, checks=checks, clock=clock)):
@@ -214,7 +215,7 @@ async def open_sandbox(
     """Run the whole bot on a chat in memory; leaving the block finishes all work."""
     platform = Platform(sandbox, responses or _NoCommands(), images or _NoImages())
     put, stop = partial(parts_around, clock=clock or SystemClock(), models=models, beside=beside), Event()
-    async with put(settings, platform, events=events) as parts, create_task_group() as tg:
+    async with put(settings, platform, events=events) as parts, open_task_group() as tg:
         tg.start_soon(partial(run_pipeline, parts, stop=stop, drain=True))
         await sandbox.wait_ready()
         try:

@@ -18,7 +18,7 @@ from typing import Final, cast
 from zlib import crc32
 
 import structlog
-from anyio import CancelScope, Event, create_task_group, current_time, move_on_after, sleep_forever
+from anyio import CancelScope, Event, current_time, move_on_after, sleep_forever
 from anyio.abc import TaskGroup
 
 from intern.actors.loops import exponential_backoff, listen_beside
@@ -29,6 +29,7 @@ from intern.core.clock import Wakeup
 from intern.core.errors import InternError
 from intern.core.ids import GuildId
 from intern.core.log import get_logger, level_of
+from intern.core.tasks import open_task_group
 from intern.runtime.known import CommunityChat, Known, guild_of
 from intern.settings.communities import Community
 from intern.stores.sqlite.chat import StoredCheckpoints
@@ -156,9 +157,9 @@ class Communities:
 
     async def run(self, *, stop: Event) -> None:
         """Hand each event to its community until `stop` is set or the gateway ends; then close all of them calmly."""
-        async with create_task_group() as tasks:
+        async with open_task_group() as tasks:
             self._tasks = tasks
-            async with create_task_group() as listening:
+            async with open_task_group() as listening:
                 listening.start_soon(self._open_what_is_due)
                 listening.start_soon(self._listen, stop)
                 await stop.wait()
@@ -247,7 +248,7 @@ class Communities:
 
         try:
             chat = CommunityChat(self._chat, known, ready, self._note_roles)
-            async with self._opens(known.community, chat) as parts, create_task_group() as tg:
+            async with self._opens(known.community, chat) as parts, open_task_group() as tg:
                 known.jobs_came = parts.jobs_came or Wakeup()
                 tg.start_soon(self._close_when_idle, known, parts, stop)
                 await run_pipeline(parts, stop=stop)

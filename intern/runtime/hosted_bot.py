@@ -117,23 +117,23 @@ async def hosting_on_discord(
             yield hosting
 
 
-async def _shared_out(store: LeaseStore, settings: Settings, hikari: HikariDiscord, host: Host) -> Sharding:
+async def _shared_out(store: LeaseStore, settings: Settings, bot: HikariDiscord, host: Host) -> Sharding:
     """Join the processes that share the shards. Raises ConfigError where they count other shards."""
-    chosen, shards = settings.discord.shards, await hikari.shards.counted()
+    chosen, shards = settings.discord.shards, await bot.shards.counted()
     agreed = await store.join(shards)
     if agreed != shards and isinstance(chosen, ShardChoice):
         raise ConfigError(
             f"discord.shards: of = {shards}, but the processes that are running have {agreed} shards; set the same in"
             " all, and restart them together"
         )
-    hikari.shards.count = agreed
+    bot.shards.count = agreed
 
     def share(part: float) -> None:
-        hikari.share(part)
+        bot.share(part)
         host.shared.share(max(part, 1 / agreed))
 
     only = chosen.ids if isinstance(chosen, ShardChoice) else None
-    return Sharding(store, agreed, only, hikari.shards.hold, hikari.release, lambda: hikari.shards.welcomed, share)
+    return Sharding(store, agreed, only, bot.shards.hold, bot.shards.release, lambda: bot.shards.welcomed, share)
 
 
 def _counted(beside: Beside, view: Hosted) -> Beside:

@@ -17,7 +17,6 @@ from anyio import (
     Lock,
     WouldBlock,
     create_memory_object_stream,
-    create_task_group,
     current_time,
     move_on_after,
     sleep,
@@ -37,6 +36,7 @@ from intern.core.errors import ConfigError, KnowledgeError, LeaseLostError
 from intern.core.ids import GuildId, position_at
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage
+from intern.core.tasks import open_task_group
 from intern.learning.archiving import Images
 from intern.platforms.discord.options import shard_of
 from intern.runtime.communities import Communities
@@ -193,7 +193,7 @@ class Hosting:
     async def run(self, *, stop: Event) -> None:
         """Serve until `stop` is set or the gateway ends; then close all communities calmly, and hand leases over."""
         closes = Event()
-        async with self._written, self._private, create_task_group() as tg:
+        async with self._written, self._private, open_task_group() as tg:
             register = partial(register_commands, self._register)
             for work in (self._see_to_news, self._see_to_private, self._look_regularly, register):
                 tg.start_soon(work)
@@ -220,7 +220,7 @@ class Hosting:
 
     async def _joined(self, stop: Event) -> Sharding | None:
         """Join the processes that share the shards, once Discord answers; return None if `stop` comes first."""
-        async with create_task_group() as tg:
+        async with open_task_group() as tg:
 
             async def join(share_out: Callable[[], Awaitable[Sharding]]) -> None:
                 self._sharding = await share_out()
@@ -261,7 +261,7 @@ class Hosting:
         """Give up all work on a shard at once: another process may be at it."""
         assert self._sharding is not None
         self._fenced.pop(shard, None)
-        async with create_task_group() as tg:
+        async with open_task_group() as tg:
             tg.start_soon(self._sharding.release, shard)
             # One that is about to be known is dropped by the code that adds it.
             leaving = self._leaving.get(shard, ())
@@ -455,6 +455,6 @@ class Hosting:
             if at_once:
                 closed.close()
             # One that closes calmly reads on meanwhile, and has to know who is of the team.
-            async with create_task_group() as tg:
+            async with open_task_group() as tg:
                 for name in names:
                     tg.start_soon(partial(self.communities.remove, name, at_once=at_once))

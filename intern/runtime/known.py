@@ -235,6 +235,7 @@ class CommunityChat:
     page = _of_own_channels(ChatPlatform.page)
     archived_since = _of_own_channels(ChatPlatform.archived_since)
     start_thread = _of_own_channels(ChatPlatform.start_thread)
+    remove_thread = _of_own_channels(ChatPlatform.remove_thread)
     send = _of_own_channels(ChatPlatform.send)
     rewrite = _of_own_channels(ChatPlatform.rewrite)
     typing = _of_own_channels(ChatPlatform.typing)

@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from anyio import Event, create_task_group, move_on_after, sleep
+from anyio import Event, move_on_after, sleep
 from anyio.abc import TaskGroup
 
 from intern.core.clock import awake_and_asleep
 from intern.core.errors import KnowledgeError
 from intern.core.log import get_logger
+from intern.core.tasks import open_task_group
 from intern.stores.postgres.leases import Lease, LeaseStore, Standing
 
 _log = get_logger(__name__)
@@ -103,7 +104,7 @@ class Leases:
         A database that is away ends the leases, and not this: they are taken again when it is back.
         """
         self._stop = stop
-        async with create_task_group() as tg:
+        async with open_task_group() as tg:
             tg.start_soon(self._watch)
             tg.start_soon(self._beat, tg)
             await stop.wait()
@@ -191,7 +192,7 @@ class Leases:
     async def _serve(self, held: _Held) -> None:
         shard, token = held.lease
         _log.info("lease_taken", shard=shard, token=token)
-        async with create_task_group() as tg:
+        async with open_task_group() as tg:
             tg.start_soon(self._tell_loss, held)
             await self._took(held.lease)
             await held.ends.wait()

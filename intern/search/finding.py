@@ -12,13 +12,14 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple, Protocol, TypeVar
 
-from anyio import create_task_group, to_thread
+from anyio import to_thread
 from msgspec import Struct, structs
 
 from intern.core.errors import KnowledgeError, ModelError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.records import Hit, Scored, SearchDocument, SearchFilter, SearchKind
+from intern.core.tasks import open_task_group
 from intern.core.text.language import language_of
 from intern.core.text.words import STOP_WORDS, plain_words, stems_of, unspaced_runs, word_set
 from intern.search.embedding_local import ENGLISH, MULTILINGUAL, knows_any
@@ -296,7 +297,7 @@ class Finder:
                 failures.append(error)
 
         # Side by side, on two cores.
-        async with create_task_group() as tg:
+        async with open_task_group() as tg:
             tg.start_soon(compare)
             try:
                 words = await self._by_words(terms, wanted, proposed)
@@ -438,4 +439,4 @@ def _worth(found: Found, asked: frozenset[str], now: datetime) -> float:
 
 def _keywords(found: Found) -> Sequence[str]:
     said = found.document.meta.get("keywords")
-    return [keyword.strip() for keyword in said.split(",")] if isinstance(said, str) else ()
+    return said if isinstance(said, tuple) else ()

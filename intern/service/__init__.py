@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from intern.platforms.discord.options import DiscordOptions
-from intern.settings.loading import NO_PRICE, DataSection, KbSection, PageOptions, Settings, is_loopback, load_settings
+from intern.settings.loading import DataSection, KbSection, PageOptions, Settings, is_loopback, load_settings
 from intern.settings.reading import CONFIG_FILE
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LAZY = ("Intern", "open_intern")
 
-__all__ = ["CONFIG_FILE", "NO_PRICE", "DataSection", "DiscordOptions", "Intern", "KbSection", "PageOptions", "Settings"]
+__all__ = ["CONFIG_FILE", "DataSection", "DiscordOptions", "Intern", "KbSection", "PageOptions", "Settings"]
 __all__ += ["is_loopback", "load_settings", "open_intern"]
 
 

@@ -246,7 +246,7 @@ class Browsing:
 
     def _sources(self) -> list[SourceStatus]:
         # Topics that are well have a list of their own.
-        known = sources_of(self._settings, clock=self._clock, knowledge=self._knowledge)
+        known = sources_of(self._settings, self._knowledge, clock=self._clock)
         return [each for each in known if each.type != "topic" or each.state != "ok"]
 
     def _topics(self, order: Order, offset: int) -> Listed[TopicLine]:

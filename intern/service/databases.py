@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.installing import how_to_add
 from intern.settings.loading import Paths, Settings, is_server
 from intern.stores.archive import Archive
 from intern.stores.database import DEFAULT_COMMUNITY, AtRest, Database
@@ -176,7 +177,7 @@ def _on_server() -> tuple[type[postgres.Database], type[postgres.AtRest]]:
         from intern.stores.postgres import database as engine  # noqa: PLC0415 an extra
     except ImportError as error:
         raise ConfigError(
-            f'data.url names PostgreSQL, which cannot be used ({error}): pip install "intern[postgres]", or leave '
-            "data.url empty"
+            f"data.url names PostgreSQL, which cannot be used ({error}): leave data.url empty,"
+            f" or {how_to_add('postgres')}"
         ) from error
     return engine.Database, engine.AtRest

@@ -34,7 +34,7 @@ from intern.service.local_checks import NAMED_AT_MOST, Finding, folder_findings,
 from intern.service.model_servers import inspect_server
 from intern.service.models import kept, remembering, templates_of
 from intern.service.stores import engine_told
-from intern.settings.loading import NO_PRICE, Settings
+from intern.settings.loading import Settings
 from intern.stores.database import Database
 from intern.stores.sqlite.usage import FormLog, UsageLog
 
@@ -228,8 +228,7 @@ async def examine(settings: Settings, clock: Clock | None = None) -> Report:
     found = await audience.look(settings.discord) if settings.discord.token else None
     asked = [*await ask_endpoints(settings), *await _engine(settings)]
     times = await _clock(settings, clock or SystemClock())
-    unpriced = [note(NO_PRICE.format(table)) for table in settings.without_price]
-    here = [_model(settings), *asked, *unpriced, *times, *await run_sync(folder_findings, settings)]
+    here = [_model(settings), *asked, *map(note, settings.warnings), *times, *await run_sync(folder_findings, settings)]
     if found is None:
         invite, mend = "", "put the bot's token in INTERN__DISCORD__TOKEN or, as discord.token, in intern.toml"
         # Last: what is damaged is worse than what is not set up yet.

@@ -231,17 +231,19 @@ async def find_captures(exports: Exports, settings: Settings, *, since: datetime
                 if not made:
                     skipped["team replies before --since" if early else "team replies that answer no member"] += 1
             elif goes_on and not early:
-                captures += await _follow_ups(batch, place, history, options)
+                captures += await captures_of(batch, place.channel, history, options, follow_ups=True)
     left_out = {reason: number for reason, number in skipped.items() if number}
     return Found(messages=exports.messages, team_replies=replies, captures=tuple(captures), skipped=left_out)
 
 
-async def captures_of(batch: Batch, channel: Channel, history: History, options: ConversationOptions) -> list[Capture]:
-    """Return what the bot would have captured of a batch of the team."""
-    if not worth_gathering(batch, channel):
+async def captures_of(
+    batch: Batch, channel: Channel, history: History, options: ConversationOptions, *, follow_ups: bool = False
+) -> list[Capture]:
+    """Return what the bot would have captured of a batch of the team; with `follow_ups` of a member's."""
+    if not (follow_ups or worth_gathering(batch, channel)):
         return []
-    gathered = await gather(batch, channel, history, options.bounds)
-    if not teaches(batch, channel, gathered):
+    gathered = await gather(batch, channel, history, options.bounds, follow_ups=follow_ups)
+    if not (follow_ups or teaches(batch, channel, gathered)):
         return []
     # The links to images in an export have mostly expired, so they are named and not looked at.
     return [capture_of(request) for request in capture_requests(batch, channel, gathered)]
@@ -257,13 +259,6 @@ async def asked_of(
     if not asks(batch, channel, gathered):
         return None
     return answer_request(batch, channel, gathered, options, addressed=addressed(batch, channel, gathered))
-
-
-async def _follow_ups(
-    batch: Batch, place: ExportedChannel, history: ExportedHistory, options: ConversationOptions
-) -> list[Capture]:
-    gathered = await gather(batch, place.channel, history, options.bounds, follow_ups=True)
-    return [capture_of(request) for request in capture_requests(batch, place.channel, gathered)]
 
 
 def batches_of(place: ExportedChannel, wait: float) -> Iterator[Batch]:

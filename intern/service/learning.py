@@ -15,7 +15,7 @@ from intern.answering.offline import is_chatter
 from intern.core import progress
 from intern.core.errors import ConfigError, KnowledgeError, ModelError
 from intern.core.flow import Failed, Filing, Skip, Topic
-from intern.core.ids import MessageId, QAId, UserId, in_channel
+from intern.core.ids import MessageId, QAId, UserId
 from intern.core.log import get_logger
 from intern.core.records import Approved, Capture, CapturedPair, Filed, PairDecision, Parked, Rejected
 from intern.learning.archiving import Archivist, Kept, keep_imported, names_of
@@ -75,6 +75,7 @@ class Learning:
             archive=stores.archive,
             clock=clock,
             options=settings.learning,
+            says_nothing=is_chatter,
             listed=lambda change, topic: list_topic(change, topic, clock.now()),
         )
         # Regeneration replaces the library as a whole, so nothing may be filed meanwhile.
@@ -98,22 +99,6 @@ class Learning:
             # The capture is safe; the counts go with the next one.
             _log.warning("counts_not_stored", reason=str(error))
         return pair
-
-    def settles_in(self, pair: CapturedPair) -> float:
-        """In how many seconds a pair is to be filed.
-
-        A conversation in a channel may go on for a while after it was captured. What waits for the team's word costs no
-        call, and an older version of a conversation none either.
-        """
-        if self._settings.kb.review or not in_channel(pair.conversation_id):
-            return 0.0
-        if self._archive.newest_of(pair.conversation_id) != pair.qa_id:
-            return 0.0
-        bounds = self._settings.conversations.bounds
-        # It is captured a batch wait after its last word, or long after that where it was caught up with or imported.
-        pause = bounds.window_seconds + bounds.settle_seconds
-        # A wrong clock makes nothing wait longer than that.
-        return min(pause, max(0.0, pause - (self._clock.now() - pair.answered_at).total_seconds()))
 
     async def choose_topic(self, pair: CapturedPair) -> Topic | Skip | Failed:
         """Where a pair belongs: the topic of its conversation, else what the model says of the topics listed now."""
@@ -248,8 +233,10 @@ class Learning:
             return {author for each, author in written if author and self._knowledge.is_forgotten(author, each)}
 
         told = [(capture, forgotten(capture)) for capture in captures]
+        spoken = [pair for each in captures for pair in zip(each.author_ids, each.turns, strict=False)]
         await self._stores.names.note(
-            (author, names) for capture, gone in told for author, names in names_of(capture) if author not in gone
+            ((author, names) for capture, gone in told for author, names in names_of(capture) if author not in gone),
+            {author for author, turn in spoken if turn.speaker == "Team"},
         )
         for capture, gone in told:
             for author in forgotten(capture) - gone:

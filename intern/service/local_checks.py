@@ -13,6 +13,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from intern.core import errors
+from intern.core.installing import how_to_add
 from intern.core.text.language import any_language_of
 from intern.search.embedding_local import ENGLISH
 from intern.service.databases import Server, archive_of, at_rest, examined, is_made
@@ -67,7 +68,7 @@ def _embeddings(settings: Settings) -> Iterator[Finding]:
     if model is None and settings.embeddings.provider == "none":
         yield good("search uses words alone, as embeddings.provider says")
     elif model is None:
-        yield note('search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]')
+        yield note(f"search uses words alone; for paraphrases, see [embeddings], or {how_to_add('embeddings')}")
     else:
         vectors = f"{documents - lacking if lacking else 'all'} of {documents} documents have a vector"
         yield good(f"embeddings: {model}; {vectors if documents else 'no document is indexed yet'}")
@@ -98,14 +99,12 @@ def _languages(settings: Settings) -> Iterator[Finding]:
         foreign = [language for language, _ in found.most_common() if language != "en"]
         if sum(found[each] for each in foreign) > found["en"]:
             told = f"most {what} whose language can be told are not in English ({', '.join(foreign)}), which the model"
-            yield note(
-                f'{told} knows best; set embeddings.model = "multilingual" and pip install "intern[multilingual]"'
-            )
+            yield note(f'{told} knows best; set embeddings.model = "multilingual", and {how_to_add("multilingual")}')
 
 
 def folder_findings(settings: Settings) -> list[Finding]:
     """How the data folder stands, and what discovery can look at. Blocks; beside a bot at work, too."""
-    return [
+    found = [
         *_writable(settings.paths),
         *_stored(settings),
         *_left_out(settings),
@@ -113,6 +112,8 @@ def folder_findings(settings: Settings) -> list[Finding]:
         *_texts(settings),
         *_scan_paths(settings),
     ]
+    # A database that is away fails several looks.
+    return [each for n, each in enumerate(found) if not each.do or each.do not in (before.do for before in found[:n])]
 
 
 def _writable(paths: Paths) -> Iterator[Finding]:

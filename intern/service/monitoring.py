@@ -10,7 +10,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol
 
-from anyio import CapacityLimiter, Lock, create_task_group, current_time, get_running_tasks, move_on_after
+from anyio import CapacityLimiter, Lock, current_time, get_running_tasks, move_on_after
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from intern.core.flow import GatewayEvent, MessageCreated, MessagesDeleted
 from intern.core.ids import MessageId
 from intern.core.log import get_logger
 from intern.core.messages import Image
+from intern.core.tasks import open_task_group
 from intern.models.limits import Breaker, Held
 from intern.models.prompt import InT, Model, OutT, Prompt
 from intern.models.usage import Usage
@@ -223,7 +224,7 @@ class HealthChecks:
 
     async def health(self) -> Health:
         """How all of it is; never waits longer than a probe does, and raises nothing."""
-        async with create_task_group() as tg:
+        async with open_task_group() as tg:
             tg.start_soon(self._look_at, "database", self._disk)
             if self.lock is not None:
                 tg.start_soon(self._look_at, "folder", partial(self._lock_file, self.lock))
@@ -462,7 +463,7 @@ class Standing:
 
     def _sources(self) -> Iterable[Gauge]:
         try:
-            known = sources_of(self.settings, clock=self.clock)
+            known = sources_of(self.settings, self.stores.knowledge, clock=self.clock)
         except errors.KnowledgeError as error:
             _log.warning("metrics_not_read", what="sources", reason=str(error))
             return

@@ -65,7 +65,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     answered: Figure
     """Share of the questions, from 0 to 1. Messages that ask nothing are no questions."""
     seconds: Figure
-    """Median seconds until an answer."""
+    """Median seconds from a question until its answer, the batch wait included."""
     helpful: Figure
     """Share of the votes, from 0 to 1."""
     cost: Figure

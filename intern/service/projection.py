@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from glob import escape
 from itertools import chain, count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from anyio import Lock
@@ -28,7 +29,7 @@ from intern.core.log import get_logger
 from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.settings.loading import Paths
 from intern.sources.catalogue import Catalogue
-from intern.stores.archive import decision_line, parse_decisions
+from intern.stores.archive import WEEK_FILE, decision_line, parse_decisions
 from intern.stores.blocks import time_of, without_blocks
 from intern.stores.database import Transaction
 from intern.stores.files import FileLayer
@@ -263,5 +264,17 @@ def _size_and_time(path: Path) -> tuple[int, int] | None:
 
 def edited_files(paths: Paths) -> list[Path]:
     """List the files that a person edited, as they are kept beside. Raises OSError."""
-    folders = {paths.topics, paths.index.parent, paths.team_index.parent, paths.decisions.parent}
-    return sorted(each for folder in folders if folder.is_dir() for each in folder.glob(".*.edited"))
+    return hidden_files(paths, "edited")
+
+
+def hidden_files(paths: Paths, ending: Literal["edited", "tmp"]) -> list[Path]:
+    """List the hidden files that are named for files of ours, whose folders others may use, too. Raises OSError."""
+    names = {paths.raw: [WEEK_FILE.pattern], paths.topics: [r"[a-z0-9-]{1,64}\.txt"]}
+    written = (paths.state, paths.decisions, paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
+    for path in written:
+        names.setdefault(path.parent, []).append(re.escape(path.name))
+    found: list[Path] = []
+    for folder in filter(Path.is_dir, names):
+        ours = rf"\.{{1,2}}(?:{'|'.join(names[folder])})(?:(?:\.[0-9]+)?\.edited)?(?:\.tmp)?"
+        found += [each for each in folder.glob(f".*.{ending}") if re.fullmatch(ours, each.name)]
+    return sorted(found)

@@ -5,6 +5,7 @@ A gap is a group of open questions that ask the same. An operator answers it in 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -20,6 +21,7 @@ from intern.service.replaying import Recordings, Why
 from intern.service.stores import link_to
 from intern.settings.loading import Settings
 from intern.stores.database import Database
+from intern.stores.sqlite.chat import NameStore, RoleStore
 from intern.stores.sqlite.outbox import Cited, CitedStore, Outbox
 from intern.stores.sqlite.questions import Place, Question, QuestionFilter, Questions, Settled
 from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
@@ -95,8 +97,8 @@ class Gaps(Struct, frozen=True, kw_only=True):
     """All groups."""
     questions: int
     """All questions in them."""
-    team: tuple[UserId, ...]
-    """Who of the team may be named as the author of an answer (`discord.team_member_ids`)."""
+    team: Mapping[str, UserId]
+    """Who of the team may be named as the author of an answer, by name."""
 
 
 class Settling(Struct, frozen=True, kw_only=True):
@@ -121,6 +123,7 @@ class AskedQuestions:
         self._settings, self._recordings, self._have_done, self._clock = settings, recordings, have_done, clock
         self._questions = Questions(db, clock=clock)
         self._traces, self._votes = TraceStore(db, clock=clock), FeedbackStore(db, clock=clock)
+        self._names, self._roles = NameStore(db), RoleStore(db, clock=clock)
         self._cited, self._posts = CitedStore(db, clock=clock), Outbox(db, clock=clock)
         self._grouped: tuple[tuple[str, ...], list[list[int]]] = ((), [])
 
@@ -160,8 +163,23 @@ class AskedQuestions:
     async def gaps(self, most: int) -> Gaps:
         """Return the gaps, at most `most` of them."""
         groups = await self._groups()
-        team, number = self._settings.discord.team_member_ids, sum(map(len, groups))
-        return Gaps(groups=tuple(groups[:most]), total=len(groups), questions=number, team=tuple(map(UserId, team)))
+        questions = sum(map(len, groups))
+        return Gaps(groups=tuple(groups[:most]), total=len(groups), questions=questions, team=await self._team())
+
+    async def _team(self) -> Mapping[str, UserId]:
+        """Return the known members of the team by their names; with the id, where others have the same name."""
+        discord = self._settings.discord
+        roles = discord.team_role_ids
+        seen = await self._roles.known() if roles else ()
+        holders = {each.user_id for each in seen if not set(roles).isdisjoint(each.roles)}
+        lost = {each.user_id for each in seen} - holders
+        answered = [each for each in await self._names.team() if each not in lost] if roles else []
+        members = {*discord.team_member_ids, *holders, *answered}
+        names = await self._names.of(members)
+        called = {each: names.get(each, (each,))[0] for each in members}
+        same = Counter(called.values())
+        team = {name if same[name] == 1 else f"{name} ({each})": each for each, name in called.items()}
+        return dict(sorted(team.items(), key=lambda member: member[0].casefold()))
 
     async def gap_of(self, question_id: MessageId) -> tuple[Question, ...]:
         """Return the gap with this question. Raises ConfigError where it is in none."""
@@ -174,24 +192,25 @@ class AskedQuestions:
         """Drop the gap with this question. Raises ConfigError as `gap_of` does."""
         await self._settle(await self.gap_of(question_id), "dismissed")
 
-    async def answer(self, question_id: MessageId, text: str, by: UserId) -> None:
-        """Answer the gap with this question in the name of a team member: have that captured, and settle the gap.
+    async def answer(self, question_id: MessageId, text: str, by: str) -> None:
+        """Answer the gap with this question in the name of a team member, by name or id, and have that captured.
 
         Raises ConfigError for an impossible answer, and the ModelError family.
         """
-        text, team = text.strip(), self._settings.discord.team_member_ids
+        text, team = text.strip(), await self._team()
+        author = team.get(by, UserId(by))
         if not text or len(text) > MAX_ANSWER_CHARS:
             raise ConfigError(f"write an answer of at most {MAX_ANSWER_CHARS} characters")
-        if by not in team:
-            raise ConfigError("choose who answers: an id of discord.team_member_ids")
+        if author not in team.values():
+            raise ConfigError("choose a member of the team who answers")
         group, now = await self.gap_of(question_id), self._clock.now()
         asked = next(each for each in group if each.question_id == question_id)
         said = [pair for pair in zip(asked.message_ids, asked.texts, strict=True) if pair[1]]
         capture = Capture(
             conversation_id=reply_conversation(asked.message_ids[0]),
-            turns=(*(Turn("User", words) for _, words in said), Turn("Team", text)),
+            turns=(*(Turn("User", words) for _, words in said), Turn("Team", self._settings.kb.masked(text))),
             message_ids=(*(each for each, _ in said), MessageId(f"{_ANSWERED_HERE}{position_at(now)}")),
-            author_ids=(*[asked.author_id] * len(said), by),
+            author_ids=(*[asked.author_id] * len(said), author),
             answered_at=now,
             guild_id=asked.guild_id,
             channel_id=asked.channel_id,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intern.core import records
 from intern.core.clock import Clock
@@ -188,8 +188,10 @@ class Reading:
 
     def pairs(self, *, newest: int | None = None) -> tuple[PairLine, ...]:
         """List archived pairs, oldest first; of many, the `newest` ones."""
-        skip = 0 if newest is None else max(len(self._archive) - newest, 0)
-        return tuple(map(self._pair_line, islice(self._archive.after(None), skip, None)))
+        pairs = self._archive.after(None) if newest is None else self._archive.last(newest)
+        lines = [self._pair_line(pair) for pair in pairs]
+        topics = {time_of(qa_id): topic for topic, qa_id in self._knowledge.places(line.qa_id for line in lines)}
+        return tuple(replace(line, topic=topics.get(time_of(line.qa_id))) for line in lines)
 
     def pair(self, qa_id: str) -> PairText:
         """One archived pair. Raises ConfigError where there is none of that id."""
@@ -221,7 +223,7 @@ class Reading:
             answered_at=pair.answered_at,
             conversation_id=pair.conversation_id,
             decision="waiting" if decision is None else str(decision.__struct_config__.tag),
-            topic=self._knowledge.topic_of(pair.qa_id),
+            topic=None,
             question=" ".join(pair.question.split()),
         )
 

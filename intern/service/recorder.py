@@ -173,7 +173,7 @@ class Recorder:
     def answer(self, tape: Tape) -> Recording:
         """Make the recording of an answer."""
         shelf = Shelf(self)
-        answered = tape.answered(self.templates, shelf)
+        answered = tape.answered(self.templates, shelf, context=self._options.context)
         row = Recorded(
             kind=ANSWER,
             subject=tape.context.message_id or "",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
+from itertools import chain, count
 from typing import Any, cast
 
 import msgspec
-from anyio import CapacityLimiter, create_task_group
 from anyio.to_thread import run_sync
 from msgspec import Struct, structs
 
@@ -19,6 +18,7 @@ from intern.core.ids import MessageId, SourceId
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Citation
 from intern.core.progress import tell
 from intern.core.records import Hit
+from intern.core.tasks import run_each
 from intern.core.text.masking import encoded
 from intern.models.prompt import Model
 from intern.models.recording import Call
@@ -261,18 +261,14 @@ class Recordings:
 
 
 async def _each(found: Sequence[Recorded], again: Callable[[Recorded], Awaitable[Again]]) -> tuple[Again, ...]:
-    done: dict[int, Again] = {}
-    limiter = CapacityLimiter(_AT_ONCE)
+    done = count(1)
 
-    async def work(n: int, recorded: Recorded) -> None:
-        async with limiter:
-            done[n] = await again(recorded)
-            tell("Replaying {total} recordings", len(done), len(found))
+    async def work(recorded: Recorded) -> Again:
+        replayed = await again(recorded)
+        tell("Replaying {total} recordings", next(done), len(found))
+        return replayed
 
-    async with create_task_group() as tg:
-        for n, each in enumerate(found):
-            tg.start_soon(work, n, each)
-    return tuple(done[n] for n in range(len(found)))
+    return tuple(await run_each(work, found, _AT_ONCE))
 
 
 async def _asked_again(
@@ -317,7 +313,7 @@ def _lines(answered: Answered) -> Iterable[Line]:
     for message in messages:
         speaker = "bot" if message.role == "assistant" else "asker" if message.author_id == asker else "member"
         files = (f"[attached: {file.filename}]" for file in message.attachments)
-        yield Line(speaker, "\n".join(filter(None, (message.text, *files))))
+        yield Line(speaker, "\n".join(filter(None, (message.text, *files))) or "(not kept: recorder.context is off)")
 
 
 def _said(call: Call, texts: Mapping[str, str]) -> Said:

@@ -241,7 +241,7 @@ class Running(Standing):
         return "waiting"
 
     async def _known_sources(self) -> tuple[SourceStatus, ...]:
-        return await run_sync(lambda: sources_of(self.settings, clock=self.clock, knowledge=self.stores.knowledge))
+        return await run_sync(lambda: sources_of(self.settings, self.stores.knowledge, clock=self.clock))
 
     # From here on: worker threads.
 

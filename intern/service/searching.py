@@ -254,7 +254,7 @@ class Freshness:
         if document.type == "topic":
             name = TopicName(document.path.removesuffix(".txt"))
             known = self._knowledge.versions(name).get(name)
-            return None if known is None else known[1] / 1e9
+            return None if known is None else known[1]
         if document.type != "document":
             # A page: its own time for looking again comes.
             indexed = document.meta.get("indexed_mtime")

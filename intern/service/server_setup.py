@@ -17,7 +17,7 @@ from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.core.text.language import SPOKEN
 from intern.service.communities import Registry
-from intern.service.status import Status, sources_of, status_of
+from intern.service.status import Status, sources_at_rest, status_of
 from intern.settings.communities import Chosen
 from intern.settings.loading import Settings
 
@@ -44,7 +44,7 @@ class ServerSetup:
             return await self._set_up(command.wanted, command.interaction.guild_id)
         settings = await self._registry.settings(self._name)
         status = await run_sync(lambda: status_of(settings, clock=self._clock))
-        sources = await run_sync(lambda: sources_of(settings, clock=self._clock))
+        sources = await run_sync(lambda: sources_at_rest(settings, clock=self._clock))
         pages = [each for each in sources if each.source_id.startswith("kb:")]
         troubles = [f"`{each.path}`: {each.last_error}" for each in sources if each.last_error]
         return "\n".join(

@@ -31,6 +31,7 @@ from intern.sources.library import page_state
 from intern.sources.pages import IN_SETTINGS
 from intern.sources.scanning import Scanner, is_below
 from intern.stores.blocks import time_of
+from intern.stores.database import Database
 from intern.stores.library import NEEDS_SCRIPTS, RENDERED, CachedFile, CachedPage, CachedSource, Index
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.maintenance import Figures, discovered_in, figures_of, left_out_in
@@ -150,10 +151,10 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     cursor = knowledge.cursor()
     passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
     archive = archive_of(settings, db, clock=clock)
-    times = {pair.qa_id: pair.timestamp for pair in archive.after(passed_over)}
+    moments = archive.moments_after(passed_over)
     until = time_of(cursor) if cursor else datetime.min.replace(tzinfo=UTC)
-    undecided = [qa_id for qa_id in times if knowledge.of(qa_id) is None]
-    figures = figures_of(at_rest(settings))
+    undecided, counted = knowledge.undecided(moments), set(moments)
+    figures = figures_of(db)
     today, counts, retries = clock.now().date().isoformat(), figures.counts, retries_of(figures.retries)
     votes = dict(figures.votes)
     return Status(
@@ -163,9 +164,9 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
         archived=len(archive),
         topics=len(knowledge.names()),
         damaged=(*lost_folders(settings.paths, knowledge, moves=settings.moves), *map(str, archive.damaged)),
-        waiting=sum(times[qa_id] > until for qa_id in undecided),
-        undecided=sum(times[qa_id] <= until for qa_id in undecided),
-        parked=tuple(_parked(each, retries) for each in knowledge.parked() if each.qa_id in times),
+        waiting=sum(moment > until for moment in undecided),
+        undecided=sum(moment <= until for moment in undecided),
+        parked=tuple(_parked(each, retries) for each in knowledge.parked() if time_of(each.qa_id) in counted),
         awaiting_review=len(knowledge.awaiting()),
         due=len(knowledge.due()),
         feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
@@ -319,15 +320,15 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
         return now - timedelta(seconds=self.age_seconds)
 
 
-def sources_of(settings: Settings, *, clock: Clock, knowledge: Knowledge | None = None) -> tuple[SourceStatus, ...]:
+def sources_of(settings: Settings, knowledge: Knowledge, *, clock: Clock) -> tuple[SourceStatus, ...]:
     """Every source, by id, and then what was left out when the bot or `intern index` looked last. Blocks.
 
-    Give `knowledge` where it is open already. Raises KnowledgeError for what is there and cannot be read.
+    A process that has `knowledge` gives its own: to open it reads every decision. Raises KnowledgeError for what is
+    there and cannot be read.
     """
     paths = settings.paths
     now, every = clock.now(), settings.kb.scan_interval_seconds
     listed: list[SourceStatus] = []
-    knowledge = knowledge or Knowledge(at_rest(settings))
     indices: tuple[tuple[Index, Path], ...] = (("kb", paths.sources), ("team", paths.topics))
     for index, folder in indices:
         sources = Catalogue(knowledge, index).sources()
@@ -335,7 +336,12 @@ def sources_of(settings: Settings, *, clock: Clock, knowledge: Knowledge | None 
         away = _why_away(folder) if sources and index == "kb" else None
         for source_id, source in sorted(sources.items()):
             listed.append(_listed(source_id, source, folder, now, every, away=away))
-    return (*listed, *_discovered(settings, now), *_left_out(settings, now))
+    return (*listed, *_discovered(settings, knowledge.db, now), *_left_out(settings, knowledge.db, now))
+
+
+def sources_at_rest(settings: Settings, *, clock: Clock) -> tuple[SourceStatus, ...]:
+    """Return the sources for a process that has nothing open. Blocks; raises KnowledgeError."""
+    return sources_of(settings, Knowledge(at_rest(settings)), clock=clock)
 
 
 def _listed(
@@ -387,9 +393,9 @@ def _why_away(folder: Path) -> str | None:
     return None
 
 
-def _discovered(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
+def _discovered(settings: Settings, db: Database, now: datetime) -> Iterator[SourceStatus]:
     away = Scanner(settings.discovery, never=never_discovered(settings)).troubles()
-    for source_id, kind, status, path, meta in discovered_in(at_rest(settings)):
+    for source_id, kind, status, path, meta in discovered_in(db):
         known: dict[str, Any] = msgspec.json.decode(meta, type=dict[str, Any])
         state: State = "ok" if status == "ok" else "failed"
         last_error = None if status == "ok" else str(known.get("reason") or status)
@@ -408,8 +414,8 @@ def _discovered(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
         )
 
 
-def _left_out(settings: Settings, now: datetime) -> Iterator[SourceStatus]:
-    for each in left_out_in(at_rest(settings)):
+def _left_out(settings: Settings, db: Database, now: datetime) -> Iterator[SourceStatus]:
+    for each in left_out_in(db):
         folder = settings.paths.sources if each.kind == "document" else settings.paths.links.parent
         yield SourceStatus(
             source_id=SourceId(f"kb:{each.place}" if each.kind == "document" else each.place),

@@ -24,7 +24,7 @@ from intern.learning.forgetting import traces_of
 from intern.models.templates import Templates
 from intern.service.databases import archive_of, at_rest
 from intern.service.models import embedding_model, templates_of
-from intern.service.projection import TextFiles
+from intern.service.projection import TextFiles, hidden_files
 from intern.service.recorder import Recorder
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
@@ -136,7 +136,9 @@ class Stores:
         self.cited, self.replies = CitedStore(db, clock=clock), ReplyStore(db, clock=clock)
         self.jobs = Jobs(db)
         self.attempts = Attempts(db)
-        self.pending = PendingCaptures(db, clock=clock, conversations_of=self.archive.conversations_of)
+        self.pending = PendingCaptures(
+            db, clock=clock, conversations_of=self.archive.conversations_of, mask=settings.kb.masked
+        )
         self.counts = Counts(db, clock=clock)
         self.judgements = JudgementStore(db, clock=clock)
         self.remains = Remains(db)
@@ -223,15 +225,14 @@ def _check_passed_over(settings: Settings, latest: datetime) -> None:
 
 def _sweep(paths: Paths) -> None:
     """Clear away what a killed process had begun to write: it may hold what was withdrawn or forgotten since."""
-    written = (paths.state, paths.decisions, paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
-    for folder in {paths.raw, paths.topics, *(path.parent for path in written)}:
-        try:
-            for left_behind in folder.glob(".*.tmp"):
-                left_behind.unlink(missing_ok=True)
-        except OSError as error:
-            raise KnowledgeError(
-                f"{folder} cannot be cleared of unfinished files ({error.strerror}); check its rights"
-            ) from error
+    try:
+        for left_behind in hidden_files(paths, "tmp"):
+            left_behind.unlink(missing_ok=True)
+    except OSError as error:
+        place = error.filename or paths.data
+        raise KnowledgeError(
+            f"{place} cannot be cleared of unfinished files ({error.strerror}); check its rights"
+        ) from error
 
 
 class BackedUp(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,6 @@ from intern.core.ids import ConversationId, MessageId, QAId, UserId, answered_co
 from intern.core.log import get_logger
 from intern.core.memory import Room
 from intern.core.records import Capture, CapturedPair, Decision, Forgotten, Withdrawn
-from intern.core.text.masking import mask_secrets
 from intern.facts.extracting import Came, Extractor, at_once
 from intern.facts.reconciling import Retirement
 from intern.facts.segments import Segment, concerned
@@ -128,7 +127,7 @@ class Extraction:
         )
         self.answered = Answered(
             options=settings.extraction,
-            mask=lambda text: mask_secrets(text, secrets=settings.kb.mask_secrets, emails=settings.kb.mask_emails).text,
+            mask=settings.kb.masked,
             threads=AnsweredThreads(db),
             posts=stores.posts,
             archive=archive,

@@ -14,7 +14,7 @@ from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
 from intern.core.text.patterns import regex
 from intern.models.options import LlmOptions
-from intern.settings.loading import DataSection, KbSection, Settings, problems, shape, with_ids_as_text
+from intern.settings.loading import OF_ONE_SERVER, DataSection, KbSection, Settings, problems, shape, with_ids_as_text
 from intern.settings.reading import PREFIX, explained, lay_variable
 
 Chosen: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -87,9 +87,8 @@ def settings_of(community: Community, defaults: Settings) -> Settings:
             if key not in _THEIRS.get(section, ()):
                 raise ConfigError(f"community {name}: {section}.{key} can be set for the whole process only")
         sections[section] = {**asdict(sections[section]), **values}
-    own = {"guild_ids": community.guild_ids, "team_member_ids": (), "team_role_ids": (), "listed_channel_ids": ()}
-    chosen = community.chosen.get("discord", {})
-    sections["discord"] = {**asdict(defaults.discord), "channels": (), "handoff_role_id": "", **own, **chosen}
+    own = {**OF_ONE_SERVER, "guild_ids": community.guild_ids, **community.chosen.get("discord", {})}
+    sections["discord"] = {**asdict(defaults.discord), **own}
     sections["data"] = DataSection(dir=defaults.data.dir / "communities" / name, url=defaults.data.url)
     if defaults.llm_kb is not None:
         sections["llm_kb"] = replace(defaults.llm_kb, **community.chosen.get("llm", {}))

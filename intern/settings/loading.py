@@ -20,7 +20,7 @@ from intern.chat.options import ConversationOptions
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.ids import QAId
 from intern.core.log import LogFormat, LogLevel
-from intern.core.text.masking import Secret, address_secrets
+from intern.core.text.masking import Secret, address_secrets, mask_secrets
 from intern.core.text.patterns import regex
 from intern.facts.segments import ExtractionOptions
 from intern.facts.visibility import FactOptions
@@ -77,10 +77,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-NO_PRICE = "[[llm.prices]] does not name the model of [{}]: its calls are counted as free"
-"""The warning for each table of `Settings.without_price`."""
-
-
 def is_server(place: str) -> bool:
     """Return whether this is the address of a database server, and not the name of a file."""
     return place.startswith(("postgresql://", "postgres://"))
@@ -122,6 +118,10 @@ class KbSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     settle_seconds: Annotated[float, Meta(ge=0)] = 2.0
     scan_interval_seconds: Annotated[float, Meta(ge=1)] = 600.0
     """Each scan walks through the whole folder."""
+
+    def masked(self, text: str) -> str:
+        """Return what may be kept of a text."""
+        return mask_secrets(text, secrets=self.mask_secrets, emails=self.mask_emails).text
 
 
 class PromptsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -206,13 +206,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.llm_kb or self.llm
 
     @property
-    def without_price(self) -> tuple[str, ...]:
-        """The tables whose model has no price, though prices are set: most likely a name is misspelt."""
+    def warnings(self) -> tuple[str, ...]:
+        """Settings that do not do what they seem to do, such as prices that name no model in use."""
         found: dict[str, str] = {}
         for key, options in _models(self).items():
             if options.prices and options.unknown_price:
                 found.setdefault(options.model, key)
-        return tuple(found.values())
+        steps, free = self.ai.steps, "its calls are counted as free"
+        return (
+            *(f"[[llm.prices]] does not name the model of [{table}]: {free}" for table in found.values()),
+            *(f'ai.{name} has no effect with ai.steps = "{steps}"' for name in self.ai.without_effect),
+        )
 
     @property
     def priced(self) -> bool:
@@ -384,9 +388,20 @@ def problems(settings: Settings) -> Iterator[tuple[str, str]]:
             yield from _too_small(key, models[key])
 
 
+OF_ONE_SERVER: Mapping[str, Any] = {
+    **dict.fromkeys(("guild_ids", "team_role_ids", "team_member_ids", "listed_channel_ids", "channels"), ()),
+    "handoff_role_id": "",
+}
+"""The settings of `[discord]` that mean something on one server only, or give rights there; each is empty."""
+
+
 def _of_hosting(settings: Settings) -> Iterator[tuple[str, str]]:
-    if settings.hosting.enabled and settings.discord.guild_ids:
-        yield "discord.guild_ids", "must be empty with hosting.enabled: each server that invites the bot is served"
+    for name in OF_ONE_SERVER if settings.hosting.enabled else ():
+        if getattr(settings.discord, name):
+            what = (
+                "must be empty with hosting.enabled: each server that invites the bot is served, with its own settings"
+            )
+            yield f"discord.{name}", f"{what} (`intern community set`, or `/intern setup` on the server)"
     if settings.hosting.cost_per_day and not settings.priced:
         yield "hosting.cost_per_day", "counts only what has a price: set [[llm.prices]] for each model that writes"
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -189,14 +189,15 @@ async def keep_searchable(store: SqliteSearchStore, listed: Mapping[SourceId, Ca
     gone, stale = await to_thread.run_sync(compare)
     await store.drop(gone)
     changed = len(gone)
-    for start in range(0, len(stale), _CHUNK):
-        tell("Indexing the words of {total} sources", start, len(stale))
-        some = stale[start : start + _CHUNK]
-        made = [await _documents(each, listed[each], read, known.get(each)) for each in some]
-        changed += sum(map(bool, made))
-        await store.put(list(chain.from_iterable(made)))
-    if changed > max(_CHUNK, len(listed) * _MANY):
-        await store.optimize()
+    async with store.widen_cache() if len(stale) > _CHUNK else nullcontext():
+        for start in range(0, len(stale), _CHUNK):
+            tell("Indexing the words of {total} sources", start, len(stale))
+            some = stale[start : start + _CHUNK]
+            made = [await _documents(each, listed[each], read, known.get(each)) for each in some]
+            changed += sum(map(bool, made))
+            await store.put(list(chain.from_iterable(made)))
+        if changed > max(_CHUNK, len(listed) * _MANY):
+            await store.optimize()
     return changed
 
 
@@ -214,9 +215,10 @@ async def _documents(
         _log.debug("source_searchable_by_description", source_id=source_id, reason=str(error))
         covered, stamp = Covered("", ()), stamp + _UNREAD
     path = source_id.partition(":")[2]
-    mtime = source.mtime_ns / 1e9 if isinstance(source, CachedFile) else None
+    is_topic = source_id.startswith("team:")
+    mtime = source.mtime_ns / 1e9 if isinstance(source, CachedFile) and not is_topic else None
     at = covered.at or (source.last_indexed_at if mtime is None else datetime.fromtimestamp(mtime, UTC))
-    kind: SourceType = "topic" if source_id.startswith("team:") else "page" if mtime is None else "document"
+    kind: SourceType = "topic" if is_topic else "page" if mtime is None else "document"
 
     def document(n: int, title: str, text: str) -> SearchDocument:
         return SearchDocument(
@@ -233,6 +235,7 @@ async def _documents(
                 "summary": source.summary_text,
                 "title": covered.title,
                 "indexed_mtime": mtime,
+                "version": source.mtime_ns if isinstance(source, CachedFile) and is_topic else None,
                 "indexed_at": source.last_indexed_at.isoformat(),
             },
             stamp=stamp,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from anyio import CapacityLimiter, create_task_group, to_thread
+from anyio import to_thread
 from msgspec import Struct, structs
 
 from intern.core.clock import Clock
@@ -22,6 +22,7 @@ from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.records import Scalar, SearchDocument
+from intern.core.tasks import run_each
 from intern.core.text.passages import GAP
 from intern.core.text.words import one_line, truncated
 from intern.models.prompt import Model
@@ -76,8 +77,8 @@ def due(questions: Iterable[Question], max_items: int) -> tuple[Question, ...]:
 
 
 def is_stale(document: SearchDocument, mtime: float) -> bool:
-    """Return whether the file was written to since."""
-    return document.meta.get("indexed_mtime") != mtime
+    """Return whether the file was written to since; `mtime` is the version of a topic."""
+    return document.meta.get("version" if document.type == "topic" else "indexed_mtime") != mtime
 
 
 def _why(file: scanning.FoundFile, known: SearchDocument | None) -> Why | None:
@@ -205,23 +206,19 @@ class Discovery:
         return scanning.Scanned(files=tuple(files), troubles=troubles)
 
     async def _answered(self, questions: Sequence[Question]) -> Discovered:
-        limiter = CapacityLimiter(_SIDE_BY_SIDE)
         made: dict[str, SearchDocument | None] = {}
 
         async def answer(question: Question) -> None:
-            async with limiter:
-                made[question.path] = None if question.why == "gone" else await self._document(question)
-                document = made[question.path]
-                if document is not None:
-                    # At once: a summary that was paid for is not lost with the process.
-                    await self.store.put([document])
+            document = None if question.why == "gone" else await self._document(question)
+            if document is not None:
+                # At once: a summary that was paid for is not lost with the process.
+                await self.store.put([document])
+            made[question.path] = document
             tell("Summarising {total} files", len(made), len(questions))
 
         if questions:
             tell("Summarising {total} files", 0, len(questions))
-        async with create_task_group() as tg:
-            for question in questions:
-                tg.start_soon(answer, question)
+        await run_each(answer, questions, _SIDE_BY_SIDE)
         gone = [path for path, document in made.items() if document is None]
         await self.store.drop([source_id_of(path) for path in gone])
         if questions:

@@ -27,7 +27,10 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.errors import SourceError
+from intern.core.installing import how_to_add
+from intern.core.text.masking import without_invisible
 from intern.core.text.patterns import regex
+from intern.sources.hidden import without_hidden
 from intern.sources.html import decoded, encodable, fence_for, read_html
 from intern.sources.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
 
@@ -194,7 +197,7 @@ _LONGEST_TITLE = 120
 def pdf_text(data: bytes, max_chars: int) -> str:
     """Return the text of a PDF, page by page up to `max_chars`, below its own title. Raises UnfitError."""
     if find_spec("pypdf") is None:
-        raise UnfitError("it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')")
+        raise UnfitError(f"it is a PDF; to have those read, {how_to_add('pdf')}")
     try:
         said = msgspec.json.decode(run_sandboxed(__name__, data, str(max_chars)), type=_PdfText)
     except TooLongError:
@@ -409,7 +412,9 @@ class SourceFolder:
         data = self._data(root, file.rel_path)
         try:
             kind = kind_of(file.rel_path, data)
-            return plain_text(data) if kind == "text" else self._extracted(kind, data, self._max_bytes)
+            text = plain_text(data) if kind == "text" else self._extracted(kind, data, self._max_bytes)
+            # What is extracted from a page is what it shows, be it a comment in an example.
+            return without_invisible(text) if kind == "html" else without_hidden(text, file.rel_path)
         except UnfitError as reason:
             self._unfit[file] = str(reason)
             raise

@@ -91,8 +91,12 @@ _HIDDEN = "[hidden], [aria-hidden], [style], dialog"
 # In CSS, letters may be written as numbers.
 _ESCAPE = regex(r"\\([0-9a-fA-F]{1,6})\s?")
 _UNSEEN = regex(
-    r"(?i)(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:opacity|font-size)\s*:\s*0(?:\.0*)?(?![.\d]))",
+    r"""(?ix)\A<(?:script|style|template|dialog(?![^>]*\sopen\b))\b|\shidden(?![\w-]|\s*=\s*["']?until-found)
+    |\saria-hidden\s*=\s*["']?\s*true|\sstyle\s*=.*?(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)
+    |(?<![\w-])color\s*:\s*transparent|(?:opacity|font-size)\s*:\s*0(?:\.0*)?(?![.\d])|clip\s*:\s*rect
+    |(?:text-indent|left|right|top)\s*:\s*-\d{3,}|transform\s*:\s*scale\w?\(\s*0\s*[,)])""",
 )
+_OTHER_ATTRIBUTE = regex(r"""(?i)\s(?!(?:style|role|aria-hidden|hidden)\b)[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*')""")
 _TAG_HTML = regex(r"</?[a-z]", re.IGNORECASE)
 _META_CHARSET = regex(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
 # What resiliparse's minimal HTML holds.
@@ -170,19 +174,15 @@ def _read(markup: str, base_url: str) -> PageText:
 def _drop_hidden(body: ElementNode) -> None:
     """Remove elements that stay hidden from readers."""
     for node in body.query_selector_all(_HIDDEN):
-        said = _ESCAPE.sub(_character, node.getattr("style", "") or "")
-        is_hidden = (
-            (node.hasattr("hidden") and _attribute(node, "hidden") != "until-found")
-            or _attribute(node, "aria-hidden") == "true"
-            or (node.tag == "dialog" and not node.hasattr("open"))
-            or _UNSEEN.search(said) is not None
-        )
-        if is_hidden and _attribute(node, "role") != "tabpanel" and node.parent is not None:
+        given = ("{}='{}'".format(name, (node.getattr(name) or "").replace("'", "")) for name in node.attrs)
+        if node.parent is not None and is_unseen(" ".join((f"<{node.tag}", *given))):
             node.parent.remove_child(node)
 
 
-def _attribute(node: ElementNode, name: str) -> str:
-    return (node.getattr(name, "") or "").strip().lower()
+def is_unseen(tag: str) -> bool:
+    """Return whether the element that this tag begins stays hidden from readers; tabs are shown one by one."""
+    plain = _ESCAPE.sub(_character, html.unescape(_OTHER_ATTRIBUTE.sub("", tag)))
+    return bool(_UNSEEN.search(plain)) and not re.search(r"\srole\s*=\s*[\"']?tabpanel", plain)
 
 
 def _character(escape: re.Match[str]) -> str:

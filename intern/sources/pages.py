@@ -26,6 +26,7 @@ from intern.core.clock import Clock
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
+from intern.core.tasks import run_each
 from intern.core.text.masking import masked_start
 from intern.models.prompt import Model
 from intern.sources.addresses import Policy
@@ -33,6 +34,7 @@ from intern.sources.catalogue import Catalogue, rests
 from intern.sources.descriptions import describe_source, source_material
 from intern.sources.fetching import FetchedPage, PageFetcher
 from intern.sources.files import SkippedFile
+from intern.sources.hidden import without_hidden
 from intern.sources.html import PageText, decoded, read_html
 from intern.sources.library import MOST_MISSING, PageCopies, PageCopy, Rendering, read_links, title_of
 from intern.sources.options import IndexingOptions
@@ -229,16 +231,12 @@ class _Round:
         for page in due:
             sites.setdefault(page.site, []).append(page)
         found: dict[SourceId, Looked] = {}
-        limiter = anyio.CapacityLimiter(_SITES)
 
         async def visit(pages: Sequence[_Listed]) -> None:
-            async with limiter:
-                for page in pages:
-                    found[page.source_id] = await self._look(page)
+            for page in pages:
+                found[page.source_id] = await self._look(page)
 
-        async with anyio.create_task_group() as tg:
-            for pages in sites.values():
-                tg.start_soon(visit, pages)
+        await run_each(visit, [*sites.values()], _SITES)
         return [found[page.source_id] for page in due]
 
     async def _look(self, page: _Listed) -> Looked:
@@ -365,6 +363,7 @@ def _grown(first: timedelta, failures: int, longest: timedelta) -> timedelta:
 def _read(fetched: FetchedPage, body: bytes) -> PageText:
     text = decoded(body, fetched.charset)
     if not fetched.is_html:
+        text = without_hidden(text, httpx.URL(fetched.url).path)
         return PageText(title_of(httpx.URL(fetched.url).path.rpartition("/")[2] or "page.md", text), text, False)
     try:
         return read_html(text, fetched.url)

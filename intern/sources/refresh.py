@@ -20,6 +20,7 @@ from intern.core.errors import KnowledgeError, ModelError, ModelReplyError, Sour
 from intern.core.ids import SourceId, TopicName
 from intern.core.log import get_logger, level_of
 from intern.core.progress import tell
+from intern.core.tasks import run_each
 from intern.models.prompt import Model, Prompt
 from intern.sources.catalogue import Catalogue, described, not_described, rests
 from intern.sources.descriptions import (
@@ -249,24 +250,20 @@ class Refresh:
 
     async def summarise(self, due: Sequence[Looked]) -> list[Owed]:
         """Describe all due sources, several at a time; return failures in the order of `due`."""
-        settled: dict[SourceId, CachedSource] = {}
         unwritten: dict[SourceId, CachedSource] = {}
-        waiting, done = iter(due), count(1)
+        done = count(1)
 
-        async def work() -> None:
-            for source in waiting:
-                # A failure is a value, or it would end the others.
-                settled[source.source_id] = entry = await self._settle(source)
-                if not await self._write(source.source_id, entry):
-                    unwritten[source.source_id] = entry
-                tell(f"Describing {{total}} {self.kind}", next(done), len(due))
+        async def work(source: Looked) -> CachedSource:
+            entry = await self._settle(source)  # a failure is a value, or it would end the others
+            if not await self._write(source.source_id, entry):
+                unwritten[source.source_id] = entry
+            tell(f"Describing {{total}} {self.kind}", next(done), len(due))
+            return entry
 
-        async with anyio.create_task_group() as tg:
-            for _ in range(min(self.options.concurrency, len(due))):
-                tg.start_soon(work)
+        settled = await run_each(work, due, self.options.concurrency)
         await self.catalogue.change(unwritten)
-        ended = ((each.source_id, settled[each.source_id]) for each in due)
-        return [Owed(source_id, source.last_error or "") for source_id, source in ended if source.summary_pending]
+        ended = zip(due, settled, strict=True)
+        return [Owed(each.source_id, entry.last_error or "") for each, entry in ended if entry.summary_pending]
 
     async def _write(self, source_id: SourceId, source: CachedSource) -> bool:
         """Write a paid description at once, also during a stop, so that a kill repeats no call."""

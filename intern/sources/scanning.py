@@ -28,7 +28,8 @@ from msgspec import Struct
 
 from intern.core.log import get_logger
 from intern.core.progress import tell
-from intern.core.text.masking import mask_secrets
+from intern.core.text.masking import make_hider, mask_secrets
+from intern.sources.hidden import without_hidden
 from intern.sources.options import DiscoveryOptions
 
 _log = get_logger(__name__)
@@ -338,7 +339,7 @@ def read_file(path: str, secrets: Collection[str] = ()) -> FileText:
     """
     try:
         data, status = _read(path)
-        text = _decoded(data)
+        text = without_hidden(_decoded(data), path)
     except OSError as error:
         raise _unread(error) from error
     # Before it is cut, or half a key could stay.
@@ -348,9 +349,7 @@ def read_file(path: str, secrets: Collection[str] = ()) -> FileText:
 
 def without_secrets(text: str, secrets: Collection[str]) -> str:
     """Mask these secrets, and anything that looks like one."""
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, "[masked secret]")
-    return mask_secrets(text).text
+    return mask_secrets(make_hider(secrets)(text)).text
 
 
 def shortened_lines(text: str) -> tuple[str, int | None]:

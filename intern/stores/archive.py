@@ -40,7 +40,7 @@ from intern.stores.files import FileLayer, unreadable
 
 _log = get_logger(__name__)
 
-_WEEK_FILE = regex(r"[0-9]{4}-W[0-9]{2}\.txt")
+WEEK_FILE = regex(r"[0-9]{4}-W[0-9]{2}\.txt")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 _BEFORE_ALL = -(1 << 63)
@@ -142,16 +142,23 @@ class Archive:
 
         Raises ValueError for what is no id, and KnowledgeError where a file cannot be read.
         """
-        last = _BEFORE_ALL if qa_id is None else _micros(blocks.time_of(qa_id))
+        yield from self._since(_place(qa_id))
+
+    def _since(self, last: int) -> Iterator[CapturedPair]:
         while (at := bisect_right((times := self._rows.times), last)) < len(times):
             last = times[at]
             if (pair := self._at(last)) is not None:
                 yield pair
 
-    def moments_after(self, qa_id: QAId) -> list[datetime]:
-        """Return when the pairs after that one were archived, oldest first. From memory."""
+    def last(self, most: int) -> Iterator[CapturedPair]:
+        """Yield the newest pairs, oldest first. Raises KnowledgeError as `after` does."""
         times = self._rows.times
-        return [_EPOCH + each * _TICK for each in times[bisect_right(times, _micros(blocks.time_of(qa_id))) :]]
+        return self._since(times[-most - 1] if most < len(times) else _BEFORE_ALL)
+
+    def moments_after(self, qa_id: QAId | None) -> list[datetime]:
+        """Return when the pairs after that one (None: all) were archived, oldest first. From memory."""
+        times = self._rows.times
+        return [_EPOCH + each * _TICK for each in times[bisect_right(times, _place(qa_id)) :]]
 
     def get(self, qa_id: QAId) -> CapturedPair | None:
         """Return the pair with that id, however its fraction is written; None where there is none."""
@@ -268,7 +275,7 @@ class Archive:
         try:
             entries = list(self._dir.iterdir()) if self._dir.exists() else []
             # By name is by time: ISO year, then week.
-            weeks = (entry for entry in entries if _WEEK_FILE.fullmatch(entry.name))
+            weeks = (entry for entry in entries if WEEK_FILE.fullmatch(entry.name))
             # A link that leads nowhere is a week that cannot be read, and no week that is not there.
             return sorted(entry.name for entry in weeks if entry.is_symlink() or entry.is_file())
         except OSError as error:
@@ -356,6 +363,10 @@ class _Rows:
 def _week_file(timestamp: datetime) -> str:
     year, week, _ = timestamp.isocalendar()
     return f"{year:04d}-W{week:02d}.txt"
+
+
+def _place(qa_id: QAId | None) -> int:
+    return _BEFORE_ALL if qa_id is None else _micros(blocks.time_of(qa_id))
 
 
 def _micros(moment: datetime) -> int:

@@ -12,7 +12,7 @@ from intern.stores.vectors import PATIENCE, Conditions, Near, Stored, T, VectorE
 _PATH = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 # Of 20,000 vectors, the best 200 are found with a recall of .99; with Chroma's own 100 it is .88.
 _LOOKED_AT = 1000
-_HOW = {"is": "$eq", "not": "$ne", "in": "$in", "from": "$gte", "before": "$lt"}
+_HOW = {"is": "$eq", "not": "$ne", "in": "$in", "holds": "$contains", "from": "$gte", "before": "$lt"}
 
 
 class _Collection(Struct):

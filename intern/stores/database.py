@@ -14,7 +14,7 @@ from functools import lru_cache
 from socket import gethostname
 from typing import Self, TypeAlias, TypeVar, cast
 
-from anyio import CancelScope, to_thread
+from anyio import CancelScope, Event, to_thread
 
 from intern.core.errors import KnowledgeError
 from intern.core.text.patterns import regex
@@ -140,6 +140,9 @@ class Database(ABC):
         The lock of its folder does that for a file. Raises FolderBusyError where another process holds it, or where
         processes have leases: they share all communities. `beside_leases`: for a community that is served no more.
         """
+
+    def wait_until(self, stop: Event) -> None:  # noqa: B027 most engines need nothing
+        """Wait for a server that is away until it is back, or `stop` is set; without this, only for some seconds."""
 
     @abstractmethod
     async def write(self, work: Callable[[Transaction], T]) -> T:

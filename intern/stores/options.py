@@ -32,3 +32,5 @@ class RecorderOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     days: Annotated[float, Meta(gt=0, le=3_650)] = 7.0
     megabytes: Annotated[int, Meta(ge=1)] = 200
     """Of the database; the oldest recordings go first."""
+    context: bool = False
+    """Also what other members said before a question."""

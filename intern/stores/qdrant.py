@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic
 
 from msgspec import Struct
 
@@ -23,16 +23,8 @@ class _Points(Struct):
     points: list[_Scored]
 
 
-class _Found(Struct):
-    result: _Points
-
-
 class _Count(Struct):
     count: int
-
-
-class _Counted(Struct):
-    result: _Count
 
 
 class _Text(Struct, rename={"text": "_text"}):
@@ -43,8 +35,8 @@ class _Mark(Struct):
     payload: _Text
 
 
-class _Marked(Struct):
-    result: list[_Mark]
+class _Result(Struct, Generic[T]):
+    result: T
 
 
 class Qdrant(VectorEngine):
@@ -75,17 +67,19 @@ class Qdrant(VectorEngine):
             "limit": limit,
             "with_payload": list(_Payload.__struct_fields__),
         }
-        found = await self._ask("POST", "/points/query", body, _Found, within=PATIENCE)
+        found = await self._ask("POST", "/points/query", body, _Result[_Points], within=PATIENCE)
         if found is None:
             raise self.missing()
         return [Near(each.payload.rid, each.payload.source_id) for each in found.result.points]
 
     async def _count(self, conditions: Conditions) -> int:
-        counted = await self._ask("POST", "/points/count", {"filter": _filter(conditions), "exact": True}, _Counted)
+        counted = await self._ask(
+            "POST", "/points/count", {"filter": _filter(conditions), "exact": True}, _Result[_Count]
+        )
         return 0 if counted is None else counted.result.count
 
     async def _text_of(self, point_id: str) -> str:
-        found = await self._ask("POST", "/points", {"ids": [point_id], "with_payload": ["_text"]}, _Marked)
+        found = await self._ask("POST", "/points", {"ids": [point_id], "with_payload": ["_text"]}, _Result[list[_Mark]])
         return "" if found is None or not found.result else found.result[0].payload.text
 
     async def _make(self, width: int) -> None:
@@ -108,7 +102,7 @@ class Qdrant(VectorEngine):
 
 
 def _filter(conditions: Conditions) -> dict[str, list[Any]]:
-    match = {"is": "value", "not": "value", "in": "any"}
+    match = {"is": "value", "not": "value", "in": "any", "holds": "value"}
     bound = {"from": "gte", "before": "lt"}
     found: dict[str, list[Any]] = {"must": [], "must_not": []}
     for field, how, value in conditions:

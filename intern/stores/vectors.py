@@ -55,7 +55,7 @@ class Stored(NamedTuple):
 
     id: str
     numbers: tuple[float, ...]
-    payload: dict[str, Scalar]
+    payload: dict[str, Scalar | tuple[str, ...]]
     text: str
 
 
@@ -70,7 +70,7 @@ class Condition(NamedTuple):
     """What a field of a point has to be."""
 
     field: str
-    how: Literal["is", "not", "in", "from", "before"]
+    how: Literal["is", "not", "in", "holds", "from", "before"]
     value: str | int | float | Sequence[str] | Sequence[int]
 
 
@@ -204,10 +204,11 @@ def _point_id(community: str, document: SearchDocument) -> str:
     return str(UUID(bytes=hashlib.sha256(name.encode()).digest()[:16]))
 
 
-def _payload_of(community: str, point: Point) -> dict[str, Scalar]:
+def _payload_of(community: str, point: Point) -> dict[str, Scalar | tuple[str, ...]]:
     """Return what goes with a vector: what filters ask for, and what the index has of the document."""
     document = point.document
-    payload: dict[str, Scalar] = {name: value for name, value in document.meta.items() if value is not None}
+    # Chroma takes no empty list.
+    payload = {name: value for name, value in document.meta.items() if value is not None and value != ()}
     if document.kind == "nugget":
         payload |= {"topic": document.title, "timestamp": document.at.isoformat()}
     return payload | {
@@ -226,13 +227,15 @@ def _payload_of(community: str, point: Point) -> dict[str, Scalar]:
     }
 
 
+_WORDS = ("part", "type", "status", "visibility", "guild_id")
+
 FILTERED: dict[str, dict[str, Any]] = {
     "community": {"type": "keyword", "is_tenant": True},
-    **{field: {"type": "keyword"} for field in ("model", "kind", "part", "type", "status", "visibility", "guild_id")},
+    **{field: {"type": "keyword"} for field in (*_WORDS, "model", "kind", "file_type", "keywords")},
     "rid": {"type": "integer"},
     "at": {"type": "float"},
 }
-"""The fields that conditions name."""
+"""The fields that conditions name, and `file_type`, for other programs."""
 
 
 def _conditions_of(community: str, model: str, wanted: SearchFilter) -> list[Condition]:
@@ -240,8 +243,10 @@ def _conditions_of(community: str, model: str, wanted: SearchFilter) -> list[Con
     found = [Condition("community", "is", community), Condition("model", "is", model)]
     if wanted.kinds:
         found.append(Condition("kind", "in", wanted.kinds))
-    asked = {field: getattr(wanted, field) for field in ("part", "type", "status", "visibility", "guild_id")}
+    asked = {field: getattr(wanted, field) for field in _WORDS}
     found += [Condition(field, "is", value) for field, value in asked.items() if value is not None]
+    if wanted.keyword is not None:
+        found.append(Condition("keywords", "holds", wanted.keyword))
     if wanted.status is None and not wanted.retired:
         found.append(Condition("status", "not", "retired"))
     if wanted.after is not None:

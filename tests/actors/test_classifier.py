@@ -91,54 +91,6 @@ class Older:
         )
 
 
-async def test_a_pair_waits_with_all_behind_it_until_its_conversation_has_settled() -> None:
-    chooser = Chooser()
-    archive = Pairs(pair("Q1", n=1), waits := pair("Q2", n=2), pair("Q3", n=3))
-    unsettled = {waits.qa_id}
-    wakeups, look = create_memory_object_stream[Archived](1)
-    filings, filed = create_memory_object_stream[Filing](10)
-    run = partial(
-        Classifier(
-            archive=archive.after,
-            after=None,
-            choose=chooser.choose_topic,
-            events=Events(),
-            attempts=Attempts(),
-            settles_in=lambda pair: 1e6 if pair.qa_id in unsettled else 0.0,
-        ).run,
-        look,
-        filings,
-    )
-    with fail_after(5), filed:
-        async with create_task_group() as tg:
-            tg.start_soon(run)
-            await wait_all_tasks_blocked()
-            assert chooser.asked == ["Q1"]
-
-            unsettled.clear()
-            wakeups.send_nowait(Archived())
-            await wait_all_tasks_blocked()
-            assert chooser.asked == ["Q1", "Q2", "Q3"]
-            wakeups.close()
-
-
-async def test_at_the_end_no_pair_waits_any_more() -> None:
-    chooser = Chooser()
-    wakeups, look = create_memory_object_stream[Archived](1)
-    filings, filed = create_memory_object_stream[Filing](10)
-    wakeups.close()
-    with fail_after(5), filed:
-        await Classifier(
-            archive=Pairs(pair("Q1")).after,
-            after=None,
-            choose=chooser.choose_topic,
-            events=Events(),
-            attempts=Attempts(),
-            settles_in=lambda _: 1e6,
-        ).run(look, filings)
-    assert chooser.asked == ["Q1"]
-
-
 async def filings_of(
     archive: Pairs,
     chooser: Chooser,

@@ -244,8 +244,8 @@ class TestPoster:
         assert list(desk.ends.values()) == [("notice posted", "")]
 
     async def test_a_word_in_place_of_an_answer_is_told_from_one(self) -> None:
-        desk = await run(Posts(a=[PostOutcome(status="posted", reason="no_thread", notice=True)]), "a")
-        assert list(desk.ends.values()) == [("notice posted", "no_thread")]
+        desk = await run(Posts(a=[PostOutcome(status="posted", reason="refused", notice=True)]), "a")
+        assert list(desk.ends.values()) == [("notice posted", "refused")]
 
     async def test_what_is_recalled_is_settled_by_who_took_it_back(self) -> None:
         desk = await run(Posts(a=[PostOutcome(status="recalled", reason="superseded")]), "a")

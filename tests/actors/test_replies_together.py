@@ -22,7 +22,7 @@ from intern.chat.conversations import answer_request
 from intern.chat.options import ConversationOptions
 from intern.chat.outbox import Outgoing, Posting
 from intern.core.errors import KnowledgeError
-from intern.core.flow import AnswerRequest, Batch, Reply, Withdrawal
+from intern.core.flow import AnswerRequest, Batch, Reply, Revision
 from intern.core.ids import ChannelId, MessageId, RoleId
 from intern.core.messages import AIResult, ChatMessage, Conversation, RequestContext, SilenceReason
 from intern.platforms.memory import Sent
@@ -77,7 +77,7 @@ class Bot:
         self.gate = Event()
         self.silence: SilenceReason = ""
         outgoing, options, events = Outgoing(), ConversationOptions(), Events()
-        self.requests, self._inbox = create_memory_object_stream[AnswerRequest | Withdrawal](16)
+        self.requests, self._inbox = create_memory_object_stream[AnswerRequest | Revision](16)
         self._replies, self._to_post = create_memory_object_stream[Reply](16)
         self._for_responder = Responder(
             answers=self,
@@ -176,7 +176,7 @@ async def test_a_question_that_is_deleted_while_it_is_thought_over_gets_no_reply
         question = bot.discord.say("alice", "How do I start?")
         await bot.ask(question)
         bot.discord.delete(bot.discord.general, question.id)
-        await bot.requests.send(Withdrawal(message_ids=(question.id,)))
+        await bot.requests.send(Revision(versions={question.id: None}))
         await bot.until_settled(question)
         bot.gate.set()
     assert bot.discord.posts() == ()

@@ -19,9 +19,9 @@ from intern.answering.replying import Replying, Wording
 from intern.chat.options import ConversationOptions
 from intern.chat.outbox import Outgoing
 from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, KnowledgeError
-from intern.core.flow import AnswerRequest, Reply, Withdrawal
+from intern.core.flow import AnswerRequest, Reply, Revision
 from intern.core.ids import ChannelId, MessageId
-from intern.core.messages import AIResult, Channel, Conversation, Message, RequestContext
+from intern.core.messages import AIResult, Channel, Conversation, RequestContext
 from intern.stores.sqlite.traces import TraceStore
 from tests.samples import CHANNEL, GUILD, answer_request, author, message
 
@@ -36,7 +36,7 @@ WORDING = Wording(
     limit="enough",
     busy="full",
     late="away",
-    no_thread="no thread",
+    unposted="unposted",
     retracted="taken back",
     welcome="hello",
 )
@@ -78,9 +78,9 @@ class Desk:
         self.typing_fails: ChatError | None = None
         self.traces_fail = False
         self.done: set[MessageId] = set()
-        streams = create_memory_object_stream[AnswerRequest | Withdrawal](questions)
-        self.requests: MemoryObjectSendStream[AnswerRequest | Withdrawal] = streams[0]
-        self.inbox: MemoryObjectReceiveStream[AnswerRequest | Withdrawal] = streams[1]
+        streams = create_memory_object_stream[AnswerRequest | Revision](questions)
+        self.requests: MemoryObjectSendStream[AnswerRequest | Revision] = streams[0]
+        self.inbox: MemoryObjectReceiveStream[AnswerRequest | Revision] = streams[1]
         self.replies, self.posted = create_memory_object_stream[Reply](replies)
         self.collaborators = Responder(
             answers=self.answers,
@@ -117,7 +117,7 @@ class Desk:
     async def run(self) -> None:
         await self.collaborators.run(self.inbox, self.replies)
 
-    async def ask(self, *items: AnswerRequest | Withdrawal) -> None:
+    async def ask(self, *items: AnswerRequest | Revision) -> None:
         for item in items:
             await self.requests.send(item)
             await wait_all_tasks_blocked()
@@ -159,12 +159,17 @@ def request(text: str, n: int = 0, by: str = "alice", *, thread: bool = False) -
     return asked
 
 
+def missed(asked: AnswerRequest) -> AnswerRequest:
+    """The same, read from history."""
+    return structs.replace(asked, batch=structs.replace(asked.batch, from_history=True))
+
+
 def ids(*requests: AnswerRequest) -> list[str]:
     return [each.id for request in requests for each in request.batch.messages]
 
 
-def withdrawal(*requests: AnswerRequest) -> Withdrawal:
-    return Withdrawal(message_ids=tuple(each.id for request in requests for each in request.batch.messages))
+def withdrawal(*requests: AnswerRequest) -> Revision:
+    return Revision(versions={each.id: None for request in requests for each in request.batch.messages})
 
 
 @pytest.mark.anyio
@@ -302,6 +307,28 @@ class TestSuperseding:
             desk.answers.gate.set()
             assert await desk.replied() == ["echo: slow", "echo: how on Windows", "echo: why"]
 
+    # Finding I5.
+    @pytest.mark.parametrize("thread", [True, False])
+    async def test_what_history_brings_at_once_and_was_asked_apart_is_answered_apart(self, *, thread: bool) -> None:
+        desk = Desk()
+        asked = [missed(request(text, n, thread=thread)) for n, text in enumerate(("slow: how", "why", "where"))]
+        async with desk.at_work():
+            await desk.ask(*asked)
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow: how", "echo: why", "echo: where"]
+            # Nor are replies that have not left taken back.
+            await desk.ask(missed(request("when", 3, thread=thread)))
+            assert await desk.replied() == ["echo: when"]
+        assert [desk.outgoing.taken_back(each.batch.last.id) for each in asked] == [None] * 3
+
+    # Finding I5.
+    async def test_what_the_asker_adds_now_joins_the_question_that_history_brought(self) -> None:
+        desk = Desk()
+        async with desk.at_work():
+            await desk.ask(missed(request("slow: how", 1)), request("on Windows", 2))
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow: how on Windows"]
+
     async def test_other_askers_and_other_places_take_nothing_over(self) -> None:
         desk = Desk()
         async with desk.at_work():
@@ -315,9 +342,11 @@ class TestSuperseding:
             await desk.ask(first)
             assert await desk.replied() == ["echo: how"]
             await desk.ask(request("on Windows", 2))
-            assert await desk.replied() == ["echo: how on Windows"]
             assert desk.outgoing.taken_back(first.batch.last.id) == "superseded"
             assert not desk.outgoing.leave(first.batch.last.id)
+            assert await desk.replied() == [], "the ledger still has the one that was taken back"
+            desk.outgoing.done(first.batch.last.id)
+            assert await desk.replied() == ["echo: how on Windows"]
             assert desk.settled == []
 
     async def test_a_reply_that_has_left_stays_and_what_was_added_is_a_question_of_its_own(self) -> None:
@@ -333,9 +362,10 @@ class TestSuperseding:
         async with desk.at_work():
             first = request("how", 1)
             await desk.ask(first, request("on Windows", 2))
-            received = [(await desk.posted.receive()).text, (await desk.posted.receive()).text]
-            assert received == ["echo: how", "echo: how on Windows"]
+            assert (await desk.posted.receive()).text == "echo: how"
             assert not desk.outgoing.leave(first.batch.last.id)
+            desk.outgoing.done(first.batch.last.id)
+            assert (await desk.posted.receive()).text == "echo: how on Windows"
 
 
 @pytest.mark.anyio
@@ -351,14 +381,39 @@ class TestWithdrawing:
             assert desk.kept[asked.batch.last.id] == ("withdrawn", "")
 
     async def test_what_is_left_of_a_question_is_asked_again(self) -> None:
-        desk, lines = Desk(), (message("slow", n=1), message("how", n=2))
-        first, _ = lines
-        said = (Message(role="user", text=each.text, at=each.at, author_id=each.author.id) for each in lines)
-        asked = structs.replace(answer_request(*lines), conversation=Conversation(tuple(said)))
+        desk, first = Desk(), message("slow", n=1)
         async with desk.at_work():
-            await desk.ask(asked, Withdrawal(message_ids=(first.id,)))
+            await desk.ask(answer_request(first, message("how", n=2)), Revision(versions={first.id: None}))
             assert await desk.replied() == ["echo: how"]
             assert desk.settled == [first.id]
+
+    # Finding A11.
+    async def test_what_is_left_of_a_question_and_the_next_message_of_its_asker_are_one_question(self) -> None:
+        desk, gone, left = Desk(), message("slow", n=1), message("how", n=2)
+        more = request("on Windows", 3)
+        async with desk.at_work():
+            await desk.ask(answer_request(gone, left))
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow how"]
+            desk.requests.send_nowait(Revision(versions={gone.id: None}))
+            desk.requests.send_nowait(more)
+            await wait_all_tasks_blocked()
+            desk.outgoing.done(left.id)
+            await wait_all_tasks_blocked()
+            reply = desk.posted.receive_nowait()
+            assert await desk.replied() == []
+        assert reply.settles == (left.id, *ids(more))
+
+    # Finding A11: what is asked again must not be lost on its way.
+    async def test_what_is_left_of_a_question_can_be_withdrawn_at_once(self) -> None:
+        desk, lines = Desk(), (message("what", n=1), message("how", n=2))
+        async with desk.at_work():
+            await desk.ask(answer_request(*lines))
+            assert await desk.replied() == ["echo: what how"]
+            for each in lines:
+                desk.requests.send_nowait(Revision(versions={each.id: None}))
+            assert await desk.replied() == []
+            assert desk.settled == [each.id for each in lines]
 
     async def test_a_withdrawn_question_in_line_is_not_begun(self) -> None:
         desk, asked = Desk(), request("how", 2, thread=True)
@@ -389,12 +444,44 @@ class TestWithdrawing:
     async def test_foreign_messages_concern_nobody_and_who_asks_again_is_answered(self) -> None:
         desk, asked = Desk(), request("slow", 1)
         async with desk.at_work():
-            await desk.ask(asked, Withdrawal(message_ids=(MessageId("7"),)))
+            await desk.ask(asked, Revision(versions={MessageId("7"): None}))
             assert desk.answers.ended == []
             # Both at once: what is withdrawn is still being cleared away.
             desk.requests.send_nowait(withdrawal(asked))
             desk.requests.send_nowait(request("how", 2))
             assert await desk.replied() == ["echo: how"]
+
+
+@pytest.mark.anyio
+class TestEditing:
+    def edit(self, asked: AnswerRequest, text: str) -> Revision:
+        last = asked.batch.last
+        return Revision(versions={last.id: structs.replace(last, text=text)})
+
+    async def test_an_edited_question_in_work_is_answered_as_it_reads_now(self) -> None:
+        desk, asked = Desk(), answer_request(message("slow", n=1), message("how", n=2))
+        async with desk.at_work():
+            await desk.ask(asked, self.edit(asked, "why"))
+            assert desk.answers.ended == ["slow how"]
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow why"]
+            assert desk.settled == []
+
+    async def test_a_reply_that_has_not_left_is_taken_back_when_its_question_is_edited(self) -> None:
+        desk, asked, other = Desk(), request("how", 1), request("why", 2, by="bob")
+        async with desk.at_work():
+            await desk.ask(asked, other)
+            desk.outgoing.leave(other.batch.last.id)
+            await desk.replied()
+            await desk.ask(self.edit(asked, "how now"), self.edit(other, "why now"))
+            desk.outgoing.done(asked.batch.last.id)
+            assert await desk.replied() == ["echo: how now"]
+
+    async def test_an_edit_that_was_read_before_changes_nothing(self) -> None:
+        desk, asked = Desk(), request("slow", 1)
+        async with desk.at_work():
+            await desk.ask(asked, self.edit(asked, "slow"))
+            assert desk.answers.ended == []
 
 
 def on_a_turned_clock(desk: Desk, *asked: AnswerRequest, seconds: float) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import repeat
 
@@ -24,6 +25,7 @@ from intern.core.flow import (
     MessageEdited,
     MessagesDeleted,
     Reply,
+    Revision,
     Withdrawal,
 )
 from intern.core.ids import ChannelId, ConversationId, MessageId
@@ -78,6 +80,7 @@ class Dispatch:
         if text.startswith("capture"):
             return [taught(*batch.messages)]
         asked = replace(answer_request(*batch.messages), called="@intern" in text)
+        asked = replace(asked, batch=replace(asked.batch, from_history=batch.from_history))
         if text.startswith("late"):
             return [Declined(request=asked, reason="too old")]
         return [asked] if text.startswith("ask") else []
@@ -132,7 +135,7 @@ class Desk:
 
     def __init__(self, *, answers: int = 10, captures: int = 10, words: int = 10) -> None:
         self.to_route, self.inbox = create_memory_object_stream[Batch | MessageEdited | MessagesDeleted](1000)
-        self.answers, self.asked = create_memory_object_stream[AnswerRequest | Withdrawal](answers)
+        self.answers, self.asked = create_memory_object_stream[AnswerRequest | Revision](answers)
         self.captures, self.taught = create_memory_object_stream[CaptureRequest](captures)
         self.withdrawals, self.withdrawn = create_memory_object_stream[Withdrawal](10)
         self.words, self.said = create_memory_object_stream[Reply](words)
@@ -144,11 +147,11 @@ class Desk:
         self.one_settled = Event()
         self.closed_channels: set[ChannelId] = set()
 
-    def put(self, *texts: str, channel: str = "200") -> list[ChatMessage]:
+    def put(self, *texts: str, channel: str = "200", from_history: bool = False) -> list[ChatMessage]:
         """A batch for each text."""
         messages = [message(text, n=n, channel=channel) for n, text in enumerate(texts)]
         for each in messages:
-            self.to_route.send_nowait(batch(each))
+            self.to_route.send_nowait(replace(batch(each), from_history=from_history))
         return messages
 
     def delete(self, *messages: ChatMessage) -> None:
@@ -177,12 +180,26 @@ class Desk:
             backoff=backoff,
         ).run(self.inbox, self.answers, self.captures, self.withdrawals, self.words)
 
+    @asynccontextmanager
+    async def at_work(self) -> AsyncGenerator[None]:
+        """The router works inside, and then until it is done with what was put."""
+        with fail_after(15), self.to_route, self.asked, self.taught, self.withdrawn, self.said:
+            async with create_task_group() as tg:
+                tg.start_soon(self.run)
+                yield
+                self.to_route.close()
+
+    async def next_question(self) -> str:
+        asked = await self.asked.receive()
+        assert isinstance(asked, AnswerRequest)
+        return asked.batch.last.text
+
     async def taken(self) -> tuple[list[str], list[str], list[str]]:
         """Texts of the questions and captures that came out, and ids that were withdrawn; behind `-` of questions."""
         with self.asked, self.taught, self.withdrawn, self.said:
             captures = [request.messages[-1].text async for request in self.taught]
             asked = [
-                f"-{','.join(each.message_ids)}" if isinstance(each, Withdrawal) else each.batch.last.text
+                f"-{','.join(each.versions)}" if isinstance(each, Revision) else each.batch.last.text
                 async for each in self.asked
             ]
             return asked, captures, [",".join(each.message_ids) async for each in self.withdrawn]
@@ -243,6 +260,72 @@ async def test_no_more_than_a_few_batches_are_in_work_at_once() -> None:
             gate.set()
             asked, _, _ = await desk.taken()
             assert sorted(asked + desk.events.dropped) == sorted(texts)
+
+
+# Finding I6.
+@pytest.mark.anyio
+async def test_missed_questions_wait_for_room_in_order_and_hold_up_nobody() -> None:
+    desk = Desk(answers=4)
+    desk.put(*(f"ask {n}" for n in range(AT_ONCE * 3)), from_history=True)
+    desk.put("capture 1", from_history=True)
+    async with desk.at_work():
+        taught = await desk.taught.receive()
+        assert taught.messages[-1].text == "capture 1"
+        desk.put("ask now", "ask now, too")
+        await wait_all_tasks_blocked()
+        asked = [await desk.next_question() for _ in range(AT_ONCE * 3 + 2)]
+    assert [text for text in asked if "now" not in text] == [f"ask {n}" for n in range(AT_ONCE * 3)]
+    assert {"ask now", "ask now, too"} <= set(asked[:4]), "half of the room is for live questions"
+    assert (desk.events.dropped, desk.settled) == ([], [])
+
+
+# Finding I6.
+@pytest.mark.anyio
+async def test_a_live_question_that_finds_no_room_beside_missed_ones_is_shed_and_told() -> None:
+    desk = Desk(answers=2)
+    desk.put("ask 1", "ask 2", "ask 3", from_history=True)
+    desk.put("ask now", "ask @intern now")
+    async with desk.at_work():
+        word = await desk.said.receive()
+        assert word.question.text == "ask @intern now"
+        assert [await desk.next_question() for _ in range(4)] == ["ask 1", "ask now", "ask 2", "ask 3"]
+    assert desk.events.dropped == ["ask @intern now"]
+
+
+# Finding I6.
+@pytest.mark.anyio
+async def test_missed_questions_without_room_at_the_end_stay_unsettled_and_keep_nobody() -> None:
+    desk = Desk(answers=1)
+    desk.put("ask 1", "ask 2", "ask 3", from_history=True)
+    desk.to_route.close()
+    with fail_after(5):
+        await desk.run()
+        assert await desk.taken() == (["ask 1"], [], [])
+    assert (desk.events.dropped, desk.settled) == ([], [])
+
+
+# Finding I6.
+@pytest.mark.anyio
+async def test_a_missed_question_that_is_deleted_while_it_waits_is_withdrawn() -> None:
+    desk = Desk(answers=2)
+    _, second = desk.put("ask 1", "ask 2", from_history=True)
+    async with desk.at_work():
+        await wait_all_tasks_blocked()
+        desk.delete(second)
+        await wait_all_tasks_blocked()
+        assert [await desk.next_question() for _ in range(2)] == ["ask 1", "ask 2"]
+        assert await desk.asked.receive() == Revision(versions={second.id: None})
+
+
+# Finding I6.
+@pytest.mark.anyio
+async def test_more_missed_questions_than_may_wait_are_shed_and_named() -> None:
+    desk = Desk(answers=2)
+    desk.put(*(f"ask {n}" for n in range(ASIDE + 5)), from_history=True)
+    async with desk.at_work():
+        await wait_all_tasks_blocked()
+    # One is first in line, and two went into the stream.
+    assert len(desk.events.dropped) == 2
 
 
 @pytest.mark.anyio
@@ -604,6 +687,46 @@ async def test_words_leave_half_of_the_poster_s_room_to_answers_and_the_rest_is_
         await desk.taken()
     assert desk.refusing.accounts == [f"too old: {text}" for text in texts]
     assert desk.settled == places(*lines[2:])
+
+
+@pytest.mark.anyio
+async def test_the_newest_version_of_a_question_reaches_the_responder_once_it_has_room() -> None:
+    desk = Desk(answers=1)
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            [line, chatter] = desk.put("ask", "chatter")
+            await wait_all_tasks_blocked()
+            for text in ("edited", "edited again"):
+                desk.edit(line, text)
+                desk.edit(chatter, text)
+                await wait_all_tasks_blocked()
+            taken = [await desk.asked.receive() for _ in range(3)]
+            assert [each.versions for each in taken if isinstance(each, Revision)][-1] == {
+                line.id: replace(line, text="edited again")
+            }
+            desk.to_route.close()
+            assert await desk.taken() == ([], [], [])
+
+
+@pytest.mark.anyio
+async def test_a_question_that_is_edited_while_it_is_read_is_asked_as_it_reads_now() -> None:
+    desk = Desk()
+    gate = desk.dispatch.gates["ask"] = Event()
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(desk.run)
+            [line] = desk.put("ask")
+            await wait_all_tasks_blocked()
+            desk.edit(line, "edited")
+            await wait_all_tasks_blocked()
+            gate.set()
+            await wait_all_tasks_blocked()
+            asked, revision = desk.asked.receive_nowait(), desk.asked.receive_nowait()
+            assert isinstance(asked, AnswerRequest)
+            assert revision == Revision(versions={line.id: replace(line, text="edited")})
+            desk.to_route.close()
+            assert await desk.taken() == ([], [], [])
 
 
 @pytest.mark.anyio

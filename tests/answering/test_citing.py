@@ -121,7 +121,7 @@ SITE = ShownSource(
         "See docs.lumen.com, or docs.lumen.com/faq/?a=1.",
         "See lumen.org/x and www.lumen.org/x/.",
         "Write to help@lumen.com (HELP@LUMEN.COM).",
-        "Replace relay.example.com and admin@example.org with yours.",
+        "Replace relay.example.com with yours.",
         "Edit install.sh, README.md, relay.toml and src/app.io for ASP.NET, Node.js, socket.io, System.Net.Http, e.g.",
         "It is at own.com/page.",
         "Wait 1.5 s, at 10.30, for v1.2 or so",
@@ -143,6 +143,7 @@ def test_a_site_without_its_scheme_is_known_by_the_addresses_that_are(answer: st
         ("[here](mailto:help@evil.co)", "help@evil.co"),
         ("https:/evil.com and https:evil.com", "evil.com"),
         ("Write to root@lumen.com", "root@lumen.com"),
+        ("Write to support@evil.example", "support@evil.example"),  # Finding A14.
     ],
 )
 def test_a_site_or_mailbox_that_stands_in_no_cited_source_is_strange(answer: str, strange: str) -> None:

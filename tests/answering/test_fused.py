@@ -277,7 +277,7 @@ async def test_the_second_look_sees_each_quoted_line_of_a_long_passage() -> None
     made.sources["kb:long.md"] = f"# Long\n\n{' '.join(lines)}"
     made.order = [SourceId("kb:long.md")]
     quotes = (Quote(source="S1", line=lines[0]), Quote(source="S1", line=lines[-1]))
-    reply = Decision(quotes=quotes, kind="answer", answer="It takes a while.")
+    reply = Decision(quotes=quotes, kind="answer", answer="It takes about 24 minutes.")
     result, model = await ask(made, {DECIDE.name: reply, CONFIRM.name: RIGHT}, text="How long does it take?")
     [shown] = given(model, "confirm").quotes
     assert lines[0] in shown.text
@@ -297,7 +297,7 @@ async def test_a_sure_answer_needs_no_second_look_where_the_operator_says_so() -
     assert result.should_reply
     assert [name for name, _ in model.asked] == ["decide"]
     assert (result.debug or {})["verification"]["by"] == "code"
-    unsure = decision(answer="Probably wise operators rotate everything monthly somehow.")
+    unsure = decision(answer="Probably wise relay operators rotate everything monthly somehow.")
     _, model = await ask(shelf(more=9), {DECIDE.name: unsure, CONFIRM.name: RIGHT}, verify="unsure")
     assert [name for name, _ in model.asked] == ["decide", "confirm"]
 

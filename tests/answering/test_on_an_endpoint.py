@@ -33,7 +33,11 @@ CONTEXT = RequestContext(channel_id=ChannelId("200"), thread_id=ChannelId("250")
 REPLIES: dict[str, dict[str, Any]] = {
     "gate": {"reason": "it asks", "kind": "question", "rewrite_query": None},
     "select": {"selected_source_ids": ["kb:keys.md"]},
-    "answer": {"answer": "Run `relay keys rotate`.", "citations": ["kb:keys.md"]},
+    "answer": {
+        "quotes": ["Rotate with `relay keys rotate`."],
+        "answer": "Run `relay keys rotate`.",
+        "citations": ["kb:keys.md"],
+    },
     "verify": {"reason": "it stands there", "issues": [], "is_good_enough": True, "suggested_fix": None},
 }
 TOKENS = {"gate": (100, 10), "select": (200, 20), "answer": (300, 30), "verify": (400, 40)}

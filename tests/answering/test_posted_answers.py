@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from intern.answering.posted_answers import SETTLED, PostedAnswers, Retractions
 from intern.chat.outbox import Outgoing, Posting
-from intern.core.errors import ChatRefusedError, ChatUnavailableError
+from intern.core.errors import ChatRefusedError, ChatUnavailableError, KnowledgeError
 from intern.core.flow import Filing, Reply, Topic
 from intern.core.ids import SourceId, TopicName
 from intern.core.messages import ChatMessage, Citation
@@ -274,6 +274,19 @@ async def test_an_answer_is_edited_once_with_all_its_parts_and_buttons(world: Wo
     assert world.discord.calls["rewrite"] == edits
     [found] = await world.posted.outdated(50)
     assert (found.answer.question_id, found.answer.retracted) == (question.id, "retracted")
+
+
+# Finding A7.
+async def test_after_a_check_that_failed_no_answer_is_retracted(world: World) -> None:
+    async def away() -> None:
+        raise KnowledgeError("the disk is gone")
+
+    await changed(world)
+    with pytest.raises(KnowledgeError):
+        await world.retractions.check_and_retract(away)
+    assert NOTE not in world.said()
+    await world.retractions.check_and_retract(world.check)
+    assert set(world.said()) == {NOTE}
 
 
 async def test_the_note_is_in_the_language_of_the_answer(world: World) -> None:

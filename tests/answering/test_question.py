@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from intern.answering.working import MAX_HISTORY_CHARS, MAX_QUESTION_CHARS, asked
 from intern.core.ids import UserId
 from intern.core.messages import Attachment, Conversation, Image, Message, Role
+from tests.planted import SECRETS
 
 
 def said(text: str, author: str = "1", role: Role = "user") -> Message:
@@ -70,3 +73,13 @@ def test_an_empty_conversation_asks_nothing() -> None:
 )
 def test_a_question_mark_or_an_address_looks_like_a_question(text: str, addressed: bool, looks: bool) -> None:  # noqa: FBT001
     assert asked(Conversation((said(text),)), addressed=addressed).looks_like_a_question is looks
+
+
+# Finding A3.
+@pytest.mark.parametrize("kind", SECRETS)
+def test_a_conversation_holds_no_secret_however_it_is_made(kind: str) -> None:
+    planted = SECRETS[kind]
+    made = Message(role="user", text=planted.text)
+    decoded = msgspec.json.decode(msgspec.json.encode({"role": "user", "text": planted.text}), type=Message)
+    for each in (made, decoded, structs.replace(Message(role="assistant", text=""), text=planted.text)):
+        assert not [part for part in planted.secret if part in each.text]

@@ -8,8 +8,7 @@ from typing import get_args
 
 from intern.answering.slash_commands import explained
 from intern.core.ids import ChannelId, MessageId
-from intern.core.messages import COULD_NOT_LOOK, SilenceReason
-from intern.frontends.cli.output import in_words
+from intern.core.messages import COULD_NOT_LOOK, SILENCES, SilenceReason
 from intern.stores.sqlite.traces import Trace
 from tests.samples import START
 
@@ -32,9 +31,9 @@ def test_every_reason_stands_once_in_the_docs_and_no_other_does() -> None:
 
 
 def test_every_reason_has_words_of_its_own_without_its_code() -> None:
-    said = {in_words(reason) for reason in REASONS}
+    said = {SILENCES[reason] for reason in REASONS}
     assert len(said) == len(REASONS)
-    assert not any(reason in in_words(reason) for reason in REASONS if "_" in reason)
+    assert not any(reason in SILENCES[reason] for reason in REASONS if "_" in reason)
 
 
 def test_who_asks_why_on_discord_is_told_in_words() -> None:

@@ -55,11 +55,13 @@ class Recorder:
         self.answerer = Answerer(model, knowledge, AnsweringOptions(**options), Nearest())
         self.texts: dict[str, str] = {}
 
-    async def recorded(self, conversation: Conversation, *, addressed: bool = True) -> tuple[Answered, str]:
+    async def recorded(
+        self, conversation: Conversation, *, addressed: bool = True, context: bool = True
+    ) -> tuple[Answered, str]:
         """Return the recording, as it is read back, and why it cannot be replayed."""
         tape = Tape(at=HandClock().now(), conversation=conversation, context=CONTEXT, addressed=addressed)
         tape.result = await taped(self.answerer, tape, "m").answer(conversation, CONTEXT, addressed=addressed)
-        answered = tape.answered(Templates(), self._keep)
+        answered = tape.answered(Templates(), self._keep, context=context)
         return msgspec.json.decode(encoded(answered), type=Answered), tape.unfit
 
     def _keep(self, text: str) -> str:
@@ -98,7 +100,14 @@ def separate() -> ScriptedModel:
     model = ScriptedModel()
     model.always(GATE, GateDecision(kind="question"))
     model.always(SELECT, Selection(selected_source_ids=("kb:keys.md",)))
-    model.always(ANSWER, Draft(answer="Rotate with `relay keys rotate`.", citations=("kb:keys.md",)))
+    model.always(
+        ANSWER,
+        Draft(
+            quotes=("Rotate with `relay keys rotate`.",),
+            answer="Rotate with `relay keys rotate`.",
+            citations=("kb:keys.md",),
+        ),
+    )
     model.always(VERIFY, Verification(is_good_enough=True))
     return model
 
@@ -289,3 +298,31 @@ def test_an_answer_is_compared_without_the_figures_of_its_making() -> None:
     assert plain(AIResult(should_reply=True, reply_text="x", debug={"seconds": 1})) == AIResult(
         should_reply=True, reply_text="x"
     )
+
+
+def in_company() -> Conversation:
+    """A question after words of the bot, of its asker, and of somebody else."""
+    before = (
+        Message(role="user", text="we run relay 2", author_id=UserId("5")),
+        Message(role="user", text="mine speaks zanzibork", author_id=UserId("6")),
+        Message(role="assistant", text="Which relay?"),
+    )
+    return Conversation((*before, *asked(QUESTION).messages))
+
+
+# Finding A5.
+@pytest.mark.parametrize(("steps", "model"), [("fused", fused), ("separate", separate)])
+async def test_what_others_said_is_kept_only_if_wanted_and_a_replay_does_without(
+    steps: str, model: Callable[[], ScriptedModel]
+) -> None:
+    recorder = Recorder(shelf(), model(), steps=steps)
+    whole, _ = await recorder.recorded(in_company())
+    assert "zanzibork" in encoded(whole).decode()
+    answered, unfit = await recorder.recorded(in_company(), context=False)
+    kept = encoded(answered).decode() + "".join(recorder.texts.values())
+    assert "zanzibork" not in kept
+    assert all(word in kept for word in ("we run relay 2", "Which relay?", QUESTION))
+    assert answered.named == whole.named, "so forgetting finds it as before"
+    assert not unfit
+    again = await recorder.replay().again(answered, recorder.texts)
+    assert (again.is_same, again.changed, again.calls) == (True, (), 0)

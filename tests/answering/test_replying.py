@@ -50,7 +50,7 @@ WORDING = Wording(
     limit="enough",
     busy="full",
     late="away",
-    no_thread="no thread",
+    unposted="unposted",
     retracted="taken back",
     welcome="hello",
 )

@@ -62,7 +62,8 @@ TEAM_ANSWER = "team:keys.txt#qa_20260201_031056.228000"
 YES = GateDecision(kind="question")
 NO = GateDecision(kind="chatter", reason="they greet")
 CHOICE = Selection(selected_source_ids=("kb:keys.md",))
-DRAFT = Draft(answer="Run `relay keys rotate`.", citations=("kb:keys.md",))
+QUOTES = ("Rotate with `relay keys rotate`.", "use relay keys rotate")
+DRAFT = Draft(quotes=QUOTES, answer="Run `relay keys rotate`.", citations=("kb:keys.md",))
 GOOD = Verification(is_good_enough=True)
 CONTEXT = RequestContext(channel_id=ChannelId("200"), message_id=MessageId("300"))
 
@@ -91,7 +92,7 @@ async def never(_: object) -> None:
 
 
 def draft(answer: str | None = "Run `relay keys rotate`.", *citations: str) -> Draft:
-    return Draft(answer=answer, citations=citations or ("kb:keys.md",))
+    return Draft(quotes=QUOTES, answer=answer, citations=citations or ("kb:keys.md",))
 
 
 def asking(text: str = "How do I rotate keys?") -> Conversation:
@@ -125,7 +126,7 @@ async def test_a_team_answer_is_cited_by_its_id_and_links_to_its_message() -> No
     knowledge.links[TEAM_ANSWER] = "https://discord.com/channels/1/2/3"
     model = scripted(
         select=Selection(selected_source_ids=("kb:keys.md", "team:keys.txt")),
-        answer=draft("Use it.", TEAM_ANSWER, "kb:keys.md"),
+        answer=draft("Use relay keys rotate.", TEAM_ANSWER, "kb:keys.md"),
     )
     result = await answered(model, knowledge)
     assert [(c.source_id, c.url) for c in result.citations] == [
@@ -140,7 +141,10 @@ async def test_an_answer_stands_without_its_link() -> None:
     knowledge = shelf()
     knowledge.broken["links"] = KnowledgeError("the archive cannot be read")
     result = await answered(
-        scripted(select=Selection(selected_source_ids=("team:keys.txt",)), answer=draft("Use it.", TEAM_ANSWER)),
+        scripted(
+            select=Selection(selected_source_ids=("team:keys.txt",)),
+            answer=draft("Use relay keys rotate.", TEAM_ANSWER),
+        ),
         knowledge,
     )
     assert result.should_reply
@@ -150,9 +154,8 @@ async def test_an_answer_stands_without_its_link() -> None:
 async def test_a_page_is_cited_with_its_address() -> None:
     page = "kb:https://docs.example/x"
     knowledge = Shelf({page: "# X\n\nSay xyzzy."}, urls={page: "https://docs.example/x"})
-    model = scripted(
-        select=Selection(selected_source_ids=(page,)), answer=draft("Say xyzzy: https://docs.example/x", page)
-    )
+    said = Draft(quotes=("Say xyzzy.",), answer="Say xyzzy: https://docs.example/x", citations=(page,))
+    model = scripted(select=Selection(selected_source_ids=(page,)), answer=said)
     result = await answered(model, knowledge)
     assert result.citations[0].url == "https://docs.example/x"
 
@@ -197,8 +200,9 @@ async def test_every_reason_is_reached_by_some_test() -> None:
 
 
 async def test_an_answer_of_the_longest_length_is_given_whole() -> None:
-    result = await answered(scripted(answer=draft("x" * 3000)))
-    assert result.reply_text == "x" * 3000
+    longest = "See keys rotate. ".ljust(3000, "x")
+    result = await answered(scripted(answer=draft(longest)))
+    assert result.reply_text == longest
 
 
 async def test_without_the_need_for_citations_an_answer_may_have_none() -> None:
@@ -208,7 +212,7 @@ async def test_without_the_need_for_citations_an_answer_may_have_none() -> None:
 
 
 async def test_one_bad_citation_among_good_ones_is_dropped_and_counted() -> None:
-    model = scripted(answer=draft("Run it.", "kb:nowhere.md", "kb:keys.md", "kb:keys.md"))
+    model = scripted(answer=draft("Run relay keys rotate.", "kb:nowhere.md", "kb:keys.md", "kb:keys.md"))
     result = await answered(model)
     assert [c.source_id for c in result.citations] == ["kb:keys.md"]
     assert result.debug is not None
@@ -424,7 +428,7 @@ async def test_without_strict_grounding_the_verifier_is_told_what_was_not_found(
 
 
 async def test_numbers_and_code_that_no_source_holds_are_pointed_out_to_the_verifier() -> None:
-    model = scripted(answer=draft("Set `grace_period` to 45, or to 30 as you said."))
+    model = scripted(answer=draft("Set `grace_period` of relay keys to 45, or to 30 as you said."))
     await answered(model, text="How do I rotate keys within 30 days?")
     assert model.calls(VERIFY)[0].suspicions == ("grace_period", "45", "30")
 

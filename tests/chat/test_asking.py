@@ -150,6 +150,16 @@ def test_of_a_message_that_is_in_both_the_newer_version_counts_once() -> None:
     assert [m.text for m in both.batch.messages] == ["how", "do I start?", "on Windows"]
 
 
+# Finding B1.
+def test_an_edited_part_of_a_question_keeps_its_place() -> None:
+    older = request(asked(message(5, ALICE, "it fails"), message(6, ALICE, "how do I start it?")))
+    edited = request(asked(message(5, ALICE, "error 4711\nit fails")))
+    for both in (joined(older, edited, OPTIONS), joined(edited, older, OPTIONS)):
+        assert [each.id for each in both.batch.messages] == ["5", "6"]
+        assert both.context.message_id == "6"
+    assert texts(joined(older, edited, OPTIONS))[-2:] == ["error 4711\nit fails", "how do I start it?"]
+
+
 def test_joined_questions_keep_to_the_same_bounds() -> None:
     options = ConversationOptions(max_history_chars=100, max_history_messages=1)
     older = request(asked(message(2, ALICE, "o" * 30)), message(1, BOB, "x" * 10))

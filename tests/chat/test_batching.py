@@ -209,6 +209,20 @@ def test_a_batch_is_due_as_soon_as_the_channel_is_read_past_its_window() -> None
     assert texts(batches.due(0)) == [["line 0"]]
 
 
+# Findings I5 and I6.
+def test_a_batch_says_whether_some_of_it_was_read_from_history() -> None:
+    batches = Batches(60)
+    batches.add(was_read(0), 100, age=100)
+    batches.add(was_read(90), 100, age=10)
+    batches.add(created(95, author=BOB), 100)
+    batches.add(created(100), 100)
+    assert [(texts([each]), each.from_history) for each in batches.flush()] == [
+        ([["line 0"]], True),
+        ([["line 90", "line 100"]], True),
+        ([["line 95"]], False),
+    ]
+
+
 def test_who_never_paused_in_history_is_heard_out_after_the_greatest_age() -> None:
     batches = Batches(60, max_age=100)
     for n in (0, 50, 99, 100):
@@ -273,6 +287,8 @@ def test_history_forms_the_batches_that_it_would_have_formed_live(
     assert late.next_deadline() == math.inf
     assert not late._past
     assert sorted(texts(later)) == sorted(texts(heard))
+    assert {each.from_history for each in later} <= {True}
+    assert {each.from_history for each in heard} <= {False}
 
 
 # A story: after some seconds, somebody writes somewhere, or a message of before is deleted, or somebody looks.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from anyio import fail_after
@@ -31,7 +32,7 @@ from intern.core.errors import (
 from intern.core.flow import AnswerRequest, Reply
 from intern.core.ids import ChannelId, MessageId, RoleId, SourceId
 from intern.core.messages import Button, Channel, ChatMessage, Citation, Conversation, RequestContext
-from intern.platforms.memory import Sent
+from intern.platforms.memory import Call, Sent
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox, Post
 from tests.fakes import HandClock
@@ -40,6 +41,7 @@ from tests.sandbox import Sandbox
 
 LOST = ChatUnknownOutcomeError("the reply was lost")
 DOWN = ChatUnavailableError("down")
+REFUSED = ChatRefusedError("Message was blocked by automatic moderation (code 200000)")
 NO_THREAD = ChatRefusedError("Cannot execute action on this channel type (code 50024)")
 FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
 
@@ -83,7 +85,7 @@ class World:
             admits=self.admits,
             max_age=self.max_age,
             late={"en": "Late.", "de": "Zu spät."},
-            no_thread={"en": "No thread.", "de": "Kein Thread."},
+            unposted={"en": "Not here.", "de": "Nicht hier."},
         )
 
     async def post(self, reply: Reply, *, waited_for: MessageId | None = None) -> PostOutcome:
@@ -141,6 +143,9 @@ class TurnsPrivate:
         if not self._left:
             self._discord.set_private(self._discord.general)
         return sent
+
+    async def remove_thread(self, thread_id: ChannelId, /) -> None:
+        await self._discord.remove_thread(thread_id)
 
     async def rewrite(self, channel_id: ChannelId, message_id: MessageId, text: str, /) -> None:
         await self._discord.rewrite(channel_id, message_id, text)
@@ -316,11 +321,9 @@ class TestPosting:
             with pytest.raises(ChatUnavailableError):
                 await w.post(called)
             outcome = await w.post(called)
-            assert outcome == PostOutcome(
-                status="posted", reason="no_thread", notice=True, thread_id=question.channel_id
-            )
+            assert outcome == PostOutcome(status="posted", reason="refused", notice=True, thread_id=question.channel_id)
             [word] = w.discord.posts()
-            assert (word.text, word.channel_id) == ("No thread.", question.channel_id)
+            assert (word.text, word.channel_id) == ("Not here.", question.channel_id)
             assert w.discord.sent[word.id] == Sent()
             assert (await w.post(called)).status == "already_posted"
             assert not await w.ledger.answered_in(question.channel_id)
@@ -329,14 +332,14 @@ class TestPosting:
         async with world(tmp_path) as w:
             german = structs.replace(reply(w.ask(), text="Starte das Relay neu."), called=True, language="de")
             w.discord.fail("start_thread", NO_THREAD)
-            assert (await w.post(german)).reason == "no_thread"
+            assert (await w.post(german)).reason == "refused"
             w.discord.fail("start_thread", DOWN)
             german = structs.replace(german, question=w.ask())
             with pytest.raises(ChatUnavailableError):
                 await w.post(german)
             w.clock.turn(minutes=61)
             assert await w.resume() == 1
-            assert w.said() == ["Kein Thread.", "Zu spät."]
+            assert w.said() == ["Nicht hier.", "Zu spät."]
 
     async def test_a_word_in_place_that_a_crash_cut_off_is_said_after_the_restart(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
@@ -345,12 +348,12 @@ class TestPosting:
             with pytest.raises(ChatUnavailableError):
                 await w.post(structs.replace(reply(w.ask()), called=True))
             assert await w.resume() == 1
-            assert w.said() == ["No thread."]
+            assert w.said() == ["Not here."]
 
     async def test_who_did_not_call_the_bot_is_told_nothing_where_no_thread_can_be_opened(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             w.discord.fail("start_thread", NO_THREAD)
-            assert await w.post(reply(w.ask())) == PostOutcome(status="dropped", reason="no_thread")
+            assert await w.post(reply(w.ask())) == PostOutcome(status="dropped", reason="refused")
             assert w.said() == []
 
     async def test_where_no_word_may_be_said_either_it_is_dropped(self, tmp_path: Path) -> None:
@@ -358,7 +361,7 @@ class TestPosting:
             w.discord.fail("start_thread", NO_THREAD)
             w.discord.fail("send", ChatRefusedError("no permission"))
             called = structs.replace(reply(w.ask()), called=True)
-            assert await w.post(called) == PostOutcome(status="dropped", reason="no_thread")
+            assert await w.post(called) == PostOutcome(status="dropped", reason="refused")
 
     async def test_no_thread_on_what_is_gone_is_nothing_to_tell_anybody(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
@@ -366,6 +369,82 @@ class TestPosting:
             called = structs.replace(reply(w.ask()), called=True)
             assert await w.post(called) == PostOutcome(status="dropped", reason="refused")
             assert w.said() == []
+
+    # Finding A9.
+    async def test_a_refused_reply_leaves_no_empty_thread_and_who_called_is_told_in_place(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            called = structs.replace(reply(w.ask()), called=True)
+            w.discord.fail("send", REFUSED)
+            outcome = await w.post(called)
+            assert outcome == PostOutcome(
+                status="posted", reason="refused", notice=True, thread_id=called.question.channel_id
+            )
+            w.discord.fail("send", REFUSED)
+            assert await w.post(reply(w.ask())) == PostOutcome(status="dropped", reason="refused")
+            assert [(word.text, word.channel_id) for word in w.discord.posts()] == [("Not here.", w.discord.general)]
+            assert w.discord.threads() == ()
+
+    # Finding A9.
+    @pytest.mark.parametrize("called", [False, True])
+    @pytest.mark.parametrize("restarts", [False, True])
+    @pytest.mark.parametrize("done", [False, True])
+    @pytest.mark.parametrize("breaks", ["start_thread", "send", "after", "remove_thread", "ledger"])
+    async def test_whatever_breaks_around_a_refusal_one_word_is_said_and_no_thread_stays(
+        self, tmp_path: Path, breaks: Call | Literal["ledger"], *, done: bool, restarts: bool, called: bool
+    ) -> None:
+        async with world(tmp_path) as w:
+            asked = structs.replace(reply(w.ask()), called=called)
+            if breaks == "ledger":  # as a crash between the platform's answer and the note of it
+                w.ledger.refuses = asked.question.id
+            elif breaks != "send":
+                w.discord.fail(breaks, DOWN, done=done)
+            w.discord.fail("send", REFUSED)
+            if called and breaks == "send":  # the word, in place
+                w.discord.fail("send", DOWN, done=done)
+            if not called and breaks == "remove_thread":  # then the reply itself is tried once more
+                w.discord.fail("send", REFUSED)
+            for _ in range(2):
+                with suppress(ChatUnavailableError, KnowledgeError):
+                    await (w.resume() if restarts and await w.ledger.get(asked.question.id) else w.post(asked))
+                w.ledger.refuses = ""
+                w.clock.turn(minutes=5)  # no nonce protects any more
+            entry = await w.ledger.get(asked.question.id)
+            assert entry is not None
+            assert (entry.state, entry.reason) == ("finished" if called else "dropped", "refused")
+            assert w.said() == (["Not here."] if called else [])
+            assert w.discord.threads() == ()
+
+    # Finding A9.
+    async def test_a_thread_in_which_someone_wrote_stays_when_the_reply_is_refused(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            thread = await w.discord.start_thread(question.channel_id, question.id, "how")
+            w.discord.say("bob", "Same here.", channel_id=thread)
+            w.discord.fail("send", REFUSED)
+            assert (await w.post(reply(question))).reason == "refused"
+            assert [message.text for message in w.discord.messages(thread)] == ["Same here."]
+
+    # Finding A9.
+    async def test_a_refused_reply_within_a_thread_is_replaced_by_a_word_there(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            thread = w.discord.open_thread(w.discord.general, w.ask().id, "a thread")
+            question = w.discord.say("alice", "And on Windows?", channel_id=thread)
+            w.discord.fail("send", REFUSED)
+            outcome = await w.post(structs.replace(reply(question, thread=True), called=True))
+            assert (outcome.reason, outcome.thread_id) == ("refused", thread)
+            assert [message.text for message in w.discord.messages(thread)] == ["And on Windows?", "Not here."]
+
+    async def test_a_refused_rest_of_a_reply_leaves_what_stands(self, tmp_path: Path) -> None:
+        async with world(tmp_path) as w:
+            question = w.ask()
+            long = reply(question, "\n\n".join(f"{n} " + "word " * 300 for n in range(2)))
+            w.discord.fail("send", DOWN, done=True)
+            with pytest.raises(ChatUnavailableError):
+                await w.post(structs.replace(long, called=True))
+            w.discord.fail("send", REFUSED)
+            assert (await w.post(long)).reason == "refused"
+            assert w.said() == [reply_parts(long)[0].strip()]
+            assert len(w.discord.threads()) == 1
 
     async def test_a_reply_that_discord_kept_out_for_too_long_is_dropped_and_who_called_is_told(
         self, tmp_path: Path
@@ -379,8 +458,9 @@ class TestPosting:
             w.clock.turn(minutes=61)
             # Where nothing is to be said, nobody needs to be asked.
             w.discord.calls.clear()
+            w.discord.fail("remove_thread", DOWN)
             assert await w.post(silent) == PostOutcome(status="dropped", reason="too_old")
-            assert not +w.discord.calls
+            assert set(+w.discord.calls) <= {"remove_thread"}
             for _ in range(3):  # and the word has a day
                 w.discord.fail("start_thread", DOWN)
                 with pytest.raises(ChatUnavailableError):
@@ -615,23 +695,6 @@ class TestPosting:
             [stands] = w.discord.posts()
             assert await w.ledger.holds(stands.id)
 
-    async def test_what_is_left_of_a_question_is_answered_before_the_reply_to_all_of_it_is_recalled(
-        self, tmp_path: Path
-    ) -> None:
-        async with world(tmp_path) as w:
-            left, withdrawn = w.ask(), w.ask()
-            both = structs.replace(reply(withdrawn, "Both."), settles=(left.id, withdrawn.id))
-            w.outgoing.hand_over(request(withdrawn))
-            w.discord.fail("after", DOWN)
-            with pytest.raises(ChatUnavailableError):
-                await w.post(both)
-            w.outgoing.take_back("withdrawn", lambda _: True)
-            w.discord.delete(w.discord.general, withdrawn.id)
-            w.outgoing.hand_over(request(left))
-            assert (await w.post(reply(left))).status == "posted"
-            assert (await w.post(both)).status == "recalled"
-            assert w.said() == [ANSWER]
-
     async def test_what_is_taken_back_during_the_last_look_is_not_posted(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:
             question = w.ask()
@@ -664,25 +727,6 @@ class TestPosting:
             assert await w.resume() == 1
             assert len(w.said()) == 1
             assert "For both." in w.said()[0]
-
-    async def test_a_held_reply_that_was_taken_back_does_not_post_the_one_that_took_its_place(
-        self, tmp_path: Path
-    ) -> None:
-        async with world(tmp_path) as w:
-            first, second = w.ask(), w.ask("On Windows, that is.")
-            w.outgoing.hand_over(request(first))
-            assert (await w.post(reply(first))).status == "held"
-            w.outgoing.take_back("superseded", lambda _: True)
-            w.outgoing.hand_over(request(second))
-            both = structs.replace(reply(second, "For both."), settles=(first.id, second.id))
-            w.discord.fail("start_thread", DOWN)
-            with pytest.raises(ChatUnavailableError):
-                await w.post(both)
-            # It is looked at once more, now that it need not be held any longer.
-            assert await w.post(reply(first)) == PostOutcome(status="recalled", reason="superseded")
-            assert w.said() == []
-            assert (await w.post(both)).status == "posted"
-            assert len(w.said()) == 1
 
     async def test_once_it_has_left_a_reply_cannot_be_taken_back(self, tmp_path: Path) -> None:
         async with world(tmp_path) as w:

@@ -65,3 +65,25 @@ async def test_who_holds_a_reply_is_told_when_it_is_taken_back_or_when_nobody_wi
             outgoing.close()
         assert told == [TWO, ONE]
         await outgoing.hold(ONE)
+
+
+@pytest.mark.anyio
+async def test_a_reply_waits_until_the_one_that_it_takes_the_place_of_is_done() -> None:
+    outgoing, over = Outgoing(), list[str]()
+    outgoing.hand_over(FIRST)
+    outgoing.hand_over(SECOND)
+    outgoing.take_back("superseded", lambda request: request is FIRST)
+
+    async def make_way(text: str, *n: int) -> None:
+        await outgoing.make_way(answer_request(*(message(text, n=each) for each in n)))
+        over.append(text)
+
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(make_way, "both", 1, 2)
+            tg.start_soon(make_way, "edited", 1)
+            tg.start_soon(make_way, "another", 2)
+            await wait_all_tasks_blocked()
+            assert over == ["another"], "the reply to it was not taken back"
+            outgoing.done(ONE)
+    assert sorted(over) == ["another", "both", "edited"]

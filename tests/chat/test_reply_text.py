@@ -14,6 +14,7 @@ from intern.core.flow import Reply
 from intern.core.ids import SourceId
 from intern.core.messages import Citation
 from tests.fakes import HandClock
+from tests.planted import SECRETS
 from tests.sandbox import Sandbox
 
 FAQ = Citation(source_id=SourceId("kb:faq.md"), title="FAQ")
@@ -192,3 +193,16 @@ def test_hostile_answers_post_no_links() -> None:
         for part in parts(json.loads(line)["text"], FAQ):
             assert clickable(part) == []
             assert len(part) <= 2000
+
+
+# Finding A3.
+@pytest.mark.parametrize("kind", SECRETS)
+def test_the_name_of_a_thread_which_stays_when_the_question_is_deleted_holds_no_secret(kind: str) -> None:
+    planted = SECRETS[kind]
+    name = thread_name(f"{planted.text} is refused, why?", 100)
+    assert not [part for part in planted.secret if part[:12] in name]
+
+
+# Finding I3.
+def test_no_id_names_a_member_in_an_answer() -> None:
+    assert parts_of("<@80351110224678912> said: ask <@!900>.") == ["the member said: ask the member."]

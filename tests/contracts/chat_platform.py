@@ -75,6 +75,10 @@ class Community(ABC):
         """Delete messages."""
 
     @abstractmethod
+    async def open_thread(self, said: Said) -> ChannelId:
+        """Open a thread on a message."""
+
+    @abstractmethod
     async def archive(self, thread: ChannelId) -> None:
         """Archive a thread."""
 
@@ -205,6 +209,21 @@ class ChatPlatformContract:
         sent = await community.platform.send(threads[0], "so", "n-1")
         assert [message.id for message in await community.platform.before(threads[0], None, 10)] == [sent]
 
+    # Finding A9.
+    async def test_only_an_empty_thread_of_ours_is_removed(self, community: Community) -> None:
+        platform, place = community.platform, community.channel
+        ours, used, theirs = [await community.say("alice", f"how {n}?") for n in range(3)]
+        threads = [await platform.start_thread(place, each.id, "how") for each in (ours, used)]
+        await community.say("alice", "more", place=threads[1])
+        threads.append(await community.open_thread(theirs))
+        for thread in threads:
+            await platform.remove_thread(thread)
+        with pytest.raises(ChatNotFoundError):
+            await platform.remove_thread(threads[0])
+        for thread in threads[1:]:
+            assert (await platform.channel(thread)).id == thread
+        assert await platform.start_thread(place, ours.id, "again") == threads[0]
+
     async def test_a_nonce_posts_once_while_it_is_remembered(self, community: Community) -> None:
         platform, place = community.platform, community.channel
         first = await platform.send(place, "so", "n-1")
@@ -296,3 +315,17 @@ class ChatPlatformContract:
         await community.say("alice", "open")
         await community.until(lambda: len(community.told(MessageCreated)) == 2)
         assert platform.admits(place)
+
+    # Finding A1.
+    async def test_what_is_read_after_a_lost_session_waits_until_it_is_known_who_may_read_it(
+        self, community: Community
+    ) -> None:
+        platform, question = community.platform, await community.say("alice", "in public")
+        await community.until(lambda: community.told(MessageCreated))
+        place = await platform.channel(community.channel)
+        async with community.away():
+            await community.set_private(True)
+            hidden = await community.say("tess", "in private")
+        page = await platform.page(community.channel, question.id, limit=100)
+        assert [message.id for message in page.messages] == [hidden.id]
+        assert not platform.admits(place)

@@ -43,6 +43,9 @@ class InMemory(Community):
     async def delete(self, *said: Said) -> None:
         self._sandbox.delete(said[0].channel_id, *(each.id for each in said))
 
+    async def open_thread(self, said: Said) -> ChannelId:
+        return self._sandbox.open_thread(*said, "a thread")
+
     async def archive(self, thread: ChannelId) -> None:
         self._sandbox.archive(thread)
 
@@ -91,6 +94,12 @@ class OnDiscord(Community):
 
     async def delete(self, *said: Said) -> None:
         await self._discord.delete(*map(self._message, said))
+
+    async def open_thread(self, said: Said) -> ChannelId:
+        message = self._message(said)
+        return ChannelId(
+            (await self._discord.create_thread("a thread", author=self._discord.alice, message=message)).id
+        )
 
     async def archive(self, thread: ChannelId) -> None:
         await self._discord.archive(self._discord.acts.channel(thread))

@@ -20,7 +20,7 @@ from tests.contracts.database import INSERT, SHARED, Gate
 from tests.contracts.leases import LeasesContract, MemoryLeases, MemoryLeaseStore
 from tests.engines import ROLE, Server
 
-pytest.importorskip("psycopg", reason="intern[postgres] is not installed")
+pytest.importorskip("psycopg", reason="the extra postgres is not installed")
 
 from intern.stores.database import Transaction
 from intern.stores.postgres.database import Database

@@ -99,6 +99,37 @@ def direction(random: Random, numbers: int = 16) -> bytes:
     return struct.pack(f"<{numbers}f", *(each / math.hypot(*drawn) for each in drawn))
 
 
+# Finding B12.
+async def test_nuggets_have_their_lists_and_are_found_by_a_keyword(tmp_path: Path, maybe_held: Held | None) -> None:
+    made = [
+        replace(nugget(f"n{n}", n), keywords=(word, "relay")) for n, word in enumerate(("spool", "clock, skew", ""))
+    ]
+    documents = [document for each in made for document in nugget_documents(each)[:1]]
+    with fail_after(30):
+        async with opened(tmp_path, engine_of(maybe_held)) as store:
+            await put(store, documents, *(vector(10 * n) for n in range(3)))
+            await settle(store)
+            for keyword, ids in (("spool", ["nugget:n0"]), ("clock, skew", ["nugget:n1"]), ("clock", [])):
+                assert await alike(store, vector(22), SearchFilter(keyword=keyword), limit=1) == ids
+                if store.engine is not None:
+                    asked = await store.engine.proposed(vector(22), "m", SearchFilter(keyword=keyword), 5)
+                    assert asked is not None
+                    assert len(asked) == len(ids)
+            assert await alike(store, vector(22), SearchFilter(keyword="relay")) == [
+                "nugget:n2",
+                "nugget:n1",
+                "nugget:n0",
+            ]
+        if maybe_held is not None:
+            payloads = [payload for payload, _ in maybe_held.held().values()]
+            assert {tuple(each["keywords"]) for each in payloads} == {
+                ("spool", "relay"),
+                ("clock, skew", "relay"),
+                ("", "relay"),
+            }
+            assert all(isinstance(each["source_message_ids"], list) for each in payloads)
+
+
 async def test_the_most_alike_come_first_and_filters_leave_out_the_others(
     tmp_path: Path, maybe_held: Held | None
 ) -> None:
@@ -451,16 +482,17 @@ async def test_points_have_the_ids_and_the_payload_of_the_specifications(tmp_pat
     assert numbers == pytest.approx([math.cos(math.radians(30)), math.sin(math.radians(30))])
     assert {**meta, "_text": "How it is built."}.items() <= payload.items()
     payload, _ = found[str(UUID(bytes=hashlib.sha256(analysis.id.encode()).digest()[:16]))]
-    assert {
+    told = {
         "_text": made.detailed_analysis,
         "topic": made.topic,
         "timestamp": made.timestamp.isoformat(),
         "topic_summary": made.topic_summary,
         "status": made.status,
-        "keywords": ", ".join(made.keywords),
-        "source_message_ids": ", ".join(made.source_message_ids),
-        "user_ids_involved": ", ".join(made.user_ids_involved),
-    }.items() <= payload.items()
+        "keywords": [*made.keywords],
+        "source_message_ids": [*made.source_message_ids],
+        "user_ids_involved": [*made.user_ids_involved],
+    }
+    assert payload == payload | told
 
 
 async def test_a_model_with_longer_vectors_is_refused_in_the_same_collection_and_says_so(

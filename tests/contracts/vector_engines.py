@@ -1,7 +1,8 @@
-"""Vector engines for tests: Qdrant's own client in its local mode behind the REST API, and a real `chroma run`."""
+"""Vector engines for tests: Qdrant's own engine behind the REST API, and a real `chroma run`."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -10,13 +11,15 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import mkdtemp
 from threading import Event, Lock, Thread
 from typing import Any, Literal
+from weakref import finalize
 
 import httpx
 import pytest
@@ -31,14 +34,29 @@ COLLECTION = "kloros_knowledge"
 KEY = "key-of-the-engine"
 
 
+_FORMS = {
+    ("PUT", ""): "CreateCollection",
+    ("PUT", "index"): "CreateFieldIndex",
+    ("PUT", "points"): "PointsList",
+    ("POST", "points"): "PointRequest",
+    ("POST", "points/delete"): "FilterSelector",
+    ("POST", "points/count"): "CountRequest",
+    ("POST", "points/query"): "QueryRequest",
+}
+
+
 class QdrantDouble:
-    """Qdrant's REST API, as far as we use it: each body is checked by the client's models, made from Qdrant's OpenAPI,
-    and done by the client's local mode, which compares all vectors."""
+    """Qdrant's REST API, as far as we use it, over Qdrant's own engine: that filters, compares and keeps the points.
+
+    Each body is checked by the models of Qdrant's client, made from its OpenAPI.
+    """
 
     def __init__(self) -> None:
-        qdrant: Any = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
-        self.local = qdrant.QdrantClient(":memory:")
-        self.models = qdrant.models
+        self._client: Any = pytest.importorskip("qdrant_client", reason="needs qdrant-client")
+        self._edge: Any = pytest.importorskip("qdrant_edge", reason="needs qdrant-edge-py")
+        self._shard: Any = None
+        self._folder = mkdtemp(prefix="intern-qdrant-")
+        finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self.indexed: set[str] = set()
         """Fields that a filter may name: more of them may be refused, or slow."""
         self.is_away = False
@@ -48,6 +66,24 @@ class QdrantDouble:
     def client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=httpx.MockTransport(self.answer))
 
+    def points(self) -> dict[str, tuple[dict[str, Any], list[float]]]:
+        """Payload and vector of each point, by its id; none without a collection."""
+        if self._shard is None:
+            return {}
+        asked = self._edge.ScrollRequest(limit=10_000, with_payload=True, with_vector=True)
+        return {str(each.id): (each.payload, each.vector) for each in self._shard.scroll(asked)[0]}
+
+    def put(self, points: Iterable[tuple[str, dict[str, Any], list[float]]]) -> None:
+        made = [self._edge.Point(name, vector, payload) for name, payload, vector in points]
+        self._shard.update(self._edge.UpdateOperation.upsert_points(made))
+
+    def remove(self, ids: Collection[str]) -> None:
+        self._shard.update(self._edge.UpdateOperation.delete_points([*ids]))
+
+    def lose(self) -> None:
+        """Lose the collection."""
+        self._shard = None
+
     def answer(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request)
         if self.is_away:
@@ -55,63 +91,86 @@ class QdrantDouble:
         if request.headers.get("api-key") != KEY:
             return httpx.Response(403, text="forbidden")
         _, _, name, *rest = request.url.path.split("/")
+        body = json.loads(request.content or b"null")
+        if form := _FORMS.get((request.method, "/".join(rest))):
+            getattr(self._client.models, form).model_validate_json(request.content)
         if request.method == "PUT" and not rest:
-            made = self.models.CreateCollection.model_validate_json(request.content)
-            return _said(self.local.create_collection(name, made.vectors, hnsw_config=made.hnsw_config))
-        if not self.local.collection_exists(name):
+            assert (body["vectors"]["distance"], body["hnsw_config"]) == ("Cosine", {"m": 0})
+            one = self._edge.EdgeVectorParams(size=body["vectors"]["size"], distance=self._edge.Distance.Cosine)
+            folder = mkdtemp(dir=self._folder)
+            self._shard = self._edge.EdgeShard.create(folder, self._edge.EdgeConfig(vectors=one))
+            return _said(True)
+        if self._shard is None:
             return httpx.Response(404, json={"status": {"error": f"Not found: Collection `{name}` doesn't exist!"}})
         try:
-            return _said(self._done(request.method, name, "/".join(rest), request.content))
-        except ValueError as error:
+            return _said(self._done(request.method, "/".join(rest), body))
+        except AssertionError:
+            raise
+        except Exception as error:  # noqa: BLE001 the engine raises no other class
             return httpx.Response(400, json={"status": {"error": str(error)}})
 
-    def _done(self, method: str, name: str, path: str, body: bytes) -> object:  # noqa: PLR0911 one for each
-        local, models = self.local, self.models
-        match method, path:
-            case "GET", "":
-                return {"points_count": local.count(name).count}
-            case "PUT", "index":
-                made = models.CreateFieldIndex.model_validate_json(body)
-                self.indexed.add(made.field_name)
+    def _done(self, method: str, path: str, body: Any) -> object:  # noqa: PLR0911 one for each
+        shard, edge = self._shard, self._edge
+        match method, path, body:
+            case "GET", "", None:
+                return {"points_count": shard.count(edge.CountRequest())}
+            case "PUT", "index", {"field_name": str(field), "field_schema": {"type": str(kind), **more}}:
+                assert more in ({}, {"is_tenant": True})
+                schema = edge.PayloadSchemaType
+                kinds = {"keyword": schema.Keyword, "integer": schema.Integer, "float": schema.Float}
+                shard.update(edge.UpdateOperation.create_field_index(field, kinds[kind]))
+                self.indexed.add(field)
                 return {"status": "completed", "operation_id": 1}
-            case "PUT", "points":
-                points = models.PointsList.model_validate_json(body).points
-                local.upsert(name, points)
-                if any(each.payload["model"] for each in points):  # others are marks
+            case "PUT", "points", {"points": [*points], **none} if not none:
+                self.put((each["id"], each["payload"], each["vector"]) for each in points)
+                if any(each["payload"]["model"] for each in points):  # others are marks
                     self.written.set()
                 return {"status": "completed", "operation_id": 1}
-            case "POST", "points":
-                asked = models.PointRequest.model_validate_json(body)
-                found = local.retrieve(name, asked.ids, asked.with_payload)
-                return [{"id": each.id, "payload": each.payload} for each in found]
-            case "POST", "points/delete":
-                asked = models.FilterSelector.model_validate_json(body)
-                self._check(asked.filter)
-                local.delete(name, asked)
+            case "POST", "points", {"ids": ids, "with_payload": fields, **none} if not none:
+                found = shard.retrieve(ids, fields, with_vector=False)
+                return [{"id": str(each.id), "payload": each.payload} for each in found]
+            case "POST", "points/delete", {"filter": asked, **none} if not none:
+                shard.update(edge.UpdateOperation.delete_points_by_filter(self._filter(asked)))
                 return {"status": "completed", "operation_id": 1}
-            case "POST", "points/count":
-                asked = models.CountRequest.model_validate_json(body)
-                self._check(asked.filter)
-                return {"count": local.count(name, asked.filter, exact=asked.exact).count}
-            case "POST", "points/query":
-                asked = models.QueryRequest.model_validate_json(body)
-                self._check(asked.filter)
-                assert asked.params is None or asked.params.exact, "as the local mode is"
-                found = local.query_points(
-                    name,
-                    query=getattr(asked.query, "nearest", asked.query),
-                    query_filter=asked.filter,
-                    limit=asked.limit,
-                    with_payload=asked.with_payload,
+            case "POST", "points/count", {"filter": asked, "exact": True, **none} if not none:
+                return {"count": shard.count(edge.CountRequest(exact=True, filter=self._filter(asked)))}
+            case "POST", "points/query", {"query": {"nearest": near}, "filter": asked, "limit": limit, **more}:
+                assert more.get("params", {"exact": True}) == {"exact": True}
+                query = edge.QueryRequest(
+                    limit=limit,
+                    query=edge.Query.Nearest(near),
+                    filter=self._filter(asked),
+                    params=edge.SearchParams(exact=True),
+                    with_payload=more["with_payload"],
                 )
-                return found.model_dump(mode="json")
+                found = shard.query(query)
+                told = ("payload", "score", "version")
+                return {
+                    "points": [{"id": str(each.id), **{name: getattr(each, name) for name in told}} for each in found]
+                }
             case _:
-                raise AssertionError(f"the double does not know {method} {path}")
+                raise AssertionError(f"the double does not know {method} {path} with {body}")
 
-    def _check(self, asked: Any) -> None:
-        named = {each.key for each in (*(asked.must or ()), *(asked.must_not or ())) if hasattr(each, "key")}
+    def _filter(self, asked: dict[str, Any]) -> Any:
+        named = {each["key"] for how in ("must", "must_not") for each in asked.get(how, ()) if "key" in each}
         assert named <= self.indexed
         assert "community" in named
+        tests = {how: [self._condition(each) for each in asked.get(how, ())] for how in ("must", "must_not")}
+        return self._edge.Filter(**tests)
+
+    def _condition(self, asked: dict[str, Any]) -> Any:
+        edge = self._edge
+        match asked:
+            case {"has_id": ids}:
+                return edge.HasIdCondition({*ids})
+            case {"key": key, "match": {"value": value}}:
+                return edge.FieldCondition(key, match=edge.MatchValue(value))
+            case {"key": key, "match": {"any": values}}:
+                return edge.FieldCondition(key, match=edge.MatchAny(values))
+            case {"key": key, "range": bounds}:
+                return edge.FieldCondition(key, range=edge.RangeFloat(**bounds))
+            case _:
+                raise AssertionError(f"the double does not know the condition {asked}")
 
 
 def _said(result: object) -> httpx.Response:
@@ -250,20 +309,17 @@ class HeldByQdrant(Held):
         self.double.is_away = False
 
     def lose(self) -> None:
-        self.double.local.delete_collection(COLLECTION)
+        self.double.lose()
 
     def held(self) -> dict[str, tuple[dict[str, Any], list[float]]]:
-        points, _ = self.double.local.scroll(COLLECTION, limit=10_000, with_vectors=True)
-        return {each.id: (each.payload, each.vector) for each in points if each.payload["model"]}
+        return {name: point for name, point in self.double.points().items() if point[0]["model"]}
 
     def backup(self) -> Callable[[], None]:
-        local, point = self.double.local, self.double.models.PointStruct
-        points, _ = local.scroll(COLLECTION, limit=10_000, with_vectors=True)
-        kept = [point(id=each.id, vector=each.vector, payload=each.payload) for each in points]
+        kept = self.double.points()
 
         def put_back() -> None:
-            local.delete(COLLECTION, [each.id for each in local.scroll(COLLECTION, limit=10_000)[0]])
-            local.upsert(COLLECTION, kept)
+            self.double.remove(self.double.points())
+            self.double.put((name, *point) for name, point in kept.items())
 
         return put_back
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from intern.core.log import LogFormat, configure, get_logger, redacted
+from intern.settings.loading import load_settings
 
 SECRET = 'tok.en+with(regex"and-quote'
 
@@ -142,3 +143,15 @@ def test_a_host_program_may_configure_structlog_as_it_likes(tmp_path: Path, when
     assert "port 7480" in done.stdout
     if when != "never":
         assert json.loads(done.stdout.splitlines()[-1]) == {"event": "still mine", "n": 1, "level": "info"}
+
+
+# Finding A8.
+@pytest.mark.parametrize("log_format", ["json", "pretty"])
+def test_the_documented_address_of_a_database_hides_no_name_of_ours(log_format: LogFormat) -> None:
+    url, key = "postgresql://intern@127.0.0.1:5432/intern", "k"
+    settings = load_settings(environ={"INTERN__DATA__URL": url, "INTERN__LLM__API_KEY": key})
+    stream = sink(log_format, secrets=settings.secrets)
+    get_logger("intern.answering.workflow").info("ask_kept", kind="key")
+    assert "intern.answering.workflow" in stream.getvalue()
+    assert "ask_kept" in stream.getvalue()
+    assert "[secret]" not in stream.getvalue()

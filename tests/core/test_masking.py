@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from intern.core.text.masking import mask_secrets, masked_start
+from tests.planted import LOOKALIKES, SECRETS
 
 # Put together here, so that no scanner takes the tests for a leak.
 _DISCORD = "MTE5" + "x8" * 11 + ".Gab1_c." + "Zz9-" * 8
@@ -282,3 +283,19 @@ def test_the_start_of_a_text_says_that_more_follows_and_a_short_text_is_whole() 
     assert masked_start("a word", 6) == "a word"
     assert masked_start("a word", 5) == "a wo…"
     assert masked_start(f"{_SECRETS['api_key']} leaked", 24) == "[masked api_key] leaked"
+
+
+# Finding A3.
+@pytest.mark.parametrize("kind", SECRETS)
+def test_each_secret_that_people_paste_is_masked(kind: str) -> None:
+    planted = SECRETS[kind]
+    masked = mask_secrets(f"It says no. {planted.text}\nWhy?").text
+    assert not [part for part in planted.secret if part in masked]
+    assert masked.startswith("It says no. ")
+    assert masked.endswith("\nWhy?")
+
+
+@pytest.mark.parametrize("text", LOOKALIKES)
+def test_what_people_paste_every_day_stays(text: str) -> None:
+    assert mask_secrets(text).text == text
+    assert mask_secrets(f"Why does it say\n{text}.\nIs it bad?").text == f"Why does it say\n{text}.\nIs it bad?"

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-import pytest
+import json
 
-from intern.core.text.masking import Secret, address_secrets
+import pytest
+from hypothesis import assume, given, strategies as st
+
+from intern.core.text.masking import Secret, address_secrets, make_hider
 
 
 def test_a_secret_prints_as_stars_and_is_given_away_on_purpose_only() -> None:
@@ -34,3 +37,19 @@ def test_secrets_are_equal_by_value() -> None:
 )
 def test_what_may_be_secret_in_an_address_is_found(url: str, secrets: tuple[str, ...]) -> None:
     assert address_secrets(url) == secrets
+
+
+# Finding A8.
+@pytest.mark.parametrize(
+    "setting", ["k", "ollama", "EMPTY", "none", "intern", "lm-studio", "postgres", "sslmode=require"]
+)
+def test_a_setting_that_is_a_plain_word_hides_no_text(setting: str) -> None:
+    line = f"intern.answering.workflow: {setting} is EMPTY, so ollama asks postgres of intern about lm-studio"
+    assert make_hider([setting])(line) == line
+
+
+@given(st.text("abcXYZ0189_-+%$", min_size=16, max_size=80).filter(lambda text: len(set(text)) > 6 and "0" in text))
+def test_a_key_is_hidden_wherever_it_stands_and_however_json_spells_it(key: str) -> None:
+    assume(any(map(str.isalpha, key)))
+    assert key not in make_hider([key])(f"x {key} y")
+    assert make_hider([f'{key}"é'])(f'{json.dumps(key + chr(34) + "é")} {key}"é') == '"[secret]" [secret]'

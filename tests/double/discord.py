@@ -260,6 +260,10 @@ class DiscordDouble:
         self.acts.change_channel(thread, {"archived": True, "locked": locked})
         await self.gateway.flushed()
 
+    async def rename(self, thread: Channel, name: str) -> None:
+        self.acts.change_channel(thread, {"name": name})
+        await self.gateway.flushed()
+
     async def make_private(self, channel: Channel, *, private: bool = True) -> None:
         """Hide a channel from everyone but the bot, or show it again."""
         overwrites = self.world.hiding_overwrites(channel.guild_id) if private else []
@@ -327,17 +331,21 @@ class DiscordDouble:
         status: int = 502,
         code: int = 0,
         message: str = "as the test asked",
+        errors: Json | None = None,
         when: When = "before",
         drop: bool = False,
         times: int = 1,
     ) -> None:
-        """Let the next requests to a route fail, before or after the work is done; `drop` gives no answer at all."""
+        """Let the next requests to a route fail, before or after the work is done; `drop` gives no answer at all.
+
+        `errors` says what is wrong with single fields.
+        """
         self._faults.failures.append(
             Failure(
                 aim=Aim(method=method, matches=route_matcher(route), times=times),
                 when=when,
                 status=status,
-                body={"message": message, "code": code},
+                body={"message": message, "code": code, **({"errors": errors} if errors else {})},
                 drop=drop,
             )
         )

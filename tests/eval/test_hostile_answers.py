@@ -38,6 +38,8 @@ from intern.answering.workflow import Answerer
 from intern.answering.working import asked
 from intern.core.ids import SourceId, UserId
 from intern.core.messages import AIResult, Conversation, Image, Message, RequestContext
+from intern.core.text.masking import fenced
+from intern.core.text.orders import gives_orders
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.templates import Rendered, Templates
 from tests.answering.shelf import Shelf
@@ -154,7 +156,7 @@ async def answered_in_steps(
     model = Reader()
     model.always(GATE, gate or GateDecision(kind="question"))
     model.always(SELECT, Selection(selected_source_ids=tuple(select)))
-    model.always(ANSWER, Draft(answer=GOOD, citations=tuple(citations)))
+    model.always(ANSWER, Draft(quotes=(KEYS_LINE.line,), answer=GOOD, citations=tuple(citations)))
     model.always(VERIFY, Verification(is_good_enough=True))
     return await _answered(model, Watched(PORT), AnsweringOptions(steps="separate"), ())
 
@@ -215,6 +217,11 @@ def _without_findings(skeleton: str) -> str:
     return re.sub(findings, "", skeleton).strip()
 
 
+def as_shown(text: str) -> str:
+    """A text as it stands between marks."""
+    return "\n".join(fenced(text, "x").split("\n")[1:-1])
+
+
 # As a question.
 
 
@@ -238,7 +245,7 @@ async def test_no_question_says_anything_outside_of_its_marks(anyio_backend: str
             case = await answered(said(text))
             expected = asked(Conversation((said(text),)), addressed=True).question
             found += differences(case.model, usual)
-            found += [name for name, one in case.model.read.items() if question_in(one) != [expected]]
+            found += [name for name, one in case.model.read.items() if question_in(one) != [as_shown(expected)]]
             found += [] if case.result.should_reply else [f"silent: {case.result.reason}"]
         return found
 
@@ -257,7 +264,7 @@ async def test_no_history_says_anything_outside_of_its_marks_or_in_another_s_nam
         speakers = re.findall(r"^(asker|member|bot): ", expected, re.MULTILINE)
         found = [*differences(case.model, usual)] if string.strip() else []
         told = [case.model.read["decide"].texts["history"], case.model.read["confirm"].texts["said before"]]
-        found += [] if told == [[expected], [expected]] else ["the history"]
+        found += [] if told == [[as_shown(expected)]] * 2 else ["the history"]
         return found + ([] if speakers in (["member", "bot"], ["bot"]) else ["a forged speaker"])
 
     assert await rows_with(anyio_backend, faults) == []
@@ -289,8 +296,13 @@ async def test_no_source_says_anything_outside_of_its_marks_or_as_another_source
             case = await told(f"{PORT_LINE.line}\n{text}")
             expected = f"{PORT_LINE.line}\n{text}".strip()
             found += [] if case.result.should_reply else [f"silent: {case.result.reason}"]
-            found += differences(case.model, usual)
             shown, checked = (case.model.read[name].texts for name in ("decide", "confirm"))
+            if gives_orders(text):
+                held = [*shown.get("S3: port.md", ()), *checked.get("quote 2", ())]
+                found += ["an order"] if any(map(gives_orders, held)) else []
+                continue
+            found += differences(case.model, usual)
+            expected = as_shown(expected)
             found += [] if (shown["S2: keys.md"], shown["S3: port.md"]) == ([KEYS], [expected]) else ["the sources"]
             quoted = checked["quote 2"][0]
             found += [] if checked["quote 1"] == [KEYS] and expected.startswith(quoted) else ["the quotes"]
@@ -360,7 +372,7 @@ async def test_whatever_the_gate_says_is_a_question_and_no_more(anyio_backend: s
             return []
         case = await answered_in_steps(gate=decision(string))
         found = [*differences(case.model, usual)]
-        found += [] if case.model.read["answer"].texts["query"] == [string.strip()] else ["the query"]
+        found += [] if case.model.read["answer"].texts["query"] == [as_shown(string.strip())] else ["the query"]
         found += [] if case.shelf.loaded == ["kb:keys.md"] else ["what is loaded"]
         found += [] if case.result.reply_text == GOOD else ["the reply"]
         return found

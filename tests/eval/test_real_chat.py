@@ -34,7 +34,7 @@ from intern.chat.batching import Batches
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.dispatching import Dispatcher
 from intern.chat.outbox import Outgoing
-from intern.core.flow import AnswerRequest, Declined, MessageCreated, Reply, Withdrawal
+from intern.core.flow import AnswerRequest, Declined, MessageCreated, Reply, Revision
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import ChatMessage
 from intern.learning.message_changes import MessageChanges
@@ -109,7 +109,7 @@ async def everywhere(_: ChannelId) -> bool:
     return True
 
 
-async def unanswered(asked: MemoryObjectReceiveStream[AnswerRequest | Withdrawal]) -> None:
+async def unanswered(asked: MemoryObjectReceiveStream[AnswerRequest | Revision]) -> None:
     """Nobody answers questions here."""
     async with asked:
         async for _ in asked:

@@ -9,6 +9,7 @@ from hypothesis import example, given, strategies as st
 
 from intern.core.records import Visibility
 from intern.facts.visibility import VisibilityRule, of_account, strictest, visibility_of
+from tests.facts import personal
 
 
 @pytest.mark.parametrize(
@@ -229,8 +230,32 @@ def test_an_account_of_what_was_said_in_confidence_is_private() -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("piece", ["password is ", "password:", "-", "with a ", "password of a.", "x is the "])
+@pytest.mark.parametrize(
+    "piece",
+    ["password is ", "password:", "-", "with a ", "password of a.", "x is the ", "Ann ", "Ann is a ", "cancer a "],
+)
 def test_a_hostile_text_is_looked_at_in_a_moment(piece: str) -> None:
     started = time.process_time()
     of_account(piece * (100_000 // len(piece)))
     assert time.process_time() - started < 2
+
+
+# Finding A6.
+@pytest.mark.parametrize("proposed", ["shared", "private", "secret"])
+def test_the_health_of_a_named_person_is_secret_whatever_a_model_proposes(proposed: Visibility) -> None:
+    assert visibility_of("The diagnosis of Nadia is diabetes.", "technical", proposed=proposed) == "secret"
+
+
+@pytest.mark.parametrize(
+    ("secret", "shared", "missed", "lost"),
+    [
+        # Sentences that are not found, and sentences that are taken for what they are not.
+        pytest.param(personal.FITTED_SECRET, personal.FITTED_SHARED, 4, 0, id="fitted"),
+        pytest.param(personal.HELD_OUT_SECRET, personal.HELD_OUT_SHARED, 5, 2, id="held out"),
+    ],
+)
+def test_what_concerns_people_alone_is_secret_and_what_sounds_like_that_is_shared(
+    secret: tuple[str, ...], shared: tuple[str, ...], missed: int, lost: int
+) -> None:
+    assert len([each for each in secret if visibility_of(each, "technical") != "secret"]) <= missed
+    assert len([each for each in shared if visibility_of(each, "technical") != "shared"]) <= lost

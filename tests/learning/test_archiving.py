@@ -322,3 +322,44 @@ async def test_what_no_archive_can_hold_is_wrong_use_and_leaves_the_archive_alon
     assert refused.value.exit_code == 2
     assert len(desk.archive) == len(before)
     assert held(await desk.archived(GOOD)) == {"1": user("How?"), "2": team("So.")}
+
+
+MEMBER, HELPER = UserId("80351110224678912"), UserId("80351110224678999")
+
+
+async def in_company(desk: Desk, **said: Turn) -> CapturedPair | None:
+    """A capture that knows who wrote in it."""
+    authors = tuple(HELPER if turn.speaker == "Team" else MEMBER for turn in said.values())
+    ids = tuple(MessageId(each.removeprefix("_")) for each in said)
+    return await desk.archived(
+        Capture(
+            conversation_id=ConversationId("thread_1"),
+            turns=tuple(said.values()),
+            message_ids=ids,
+            author_ids=authors,
+            answered_at=NOON,
+        )
+    )
+
+
+# Finding I3.
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (f"<@{MEMBER}> the fuse of lantern-5 is in drawer 3", "the fuse of lantern-5 is in drawer 3"),
+        (f"<@!{MEMBER}> <@777>: it is in drawer 3", "it is in drawer 3"),
+        (f"ask <@{HELPER}> or <@{MEMBER}>", "ask a team member or the member"),
+        ("see what <@777> wrote in <#12345>", "see what the member wrote in <#12345>"),
+        ("<@777>", "the member"),
+        (f"@{HELPER} and {MEMBER} know", "a team member and the member know"),
+        ("see 1458745245675032709, order 12345678901234567", "see 1458745245675032709, order 12345678901234567"),
+    ],
+)
+async def test_nobody_is_named_by_an_id_in_what_is_learned(desk: Desk, said: str, kept: str) -> None:
+    assert held(await in_company(desk, _1=user("Where?"), _2=team(said)))["2"].text == kept
+
+
+async def test_an_edit_that_comes_by_itself_names_the_same_people(desk: Desk) -> None:
+    first = {"_1": user(f"<@{HELPER}> Where does <@{HELPER}> keep it?"), "_2": team("In drawer 3.")}
+    assert held(await in_company(desk, **first))["1"].text == "Where does a team member keep it?"
+    assert await in_company(desk, _1=first["_1"]) is None, "and is no news where it says the same"

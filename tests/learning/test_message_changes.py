@@ -9,7 +9,7 @@ from anyio import fail_after
 from msgspec.structs import replace
 
 from intern.core.errors import ChatUnavailableError
-from intern.core.flow import CaptureRequest, MessageEdited, MessagesDeleted
+from intern.core.flow import Batch, CaptureRequest, MessageEdited, MessagesDeleted
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId
 from intern.core.messages import ChatMessage
 from intern.core.records import CapturedPair, Turn
@@ -119,6 +119,28 @@ async def test_a_deleted_question_that_was_handed_on_is_not_to_be_answered() -> 
     assert changes.deleted(deleted(ASKED, CHATTER)) == ((ASKED.id,), ())
 
 
+# Finding B1: so is a new title.
+@pytest.mark.parametrize("known", ["nothing", "answered", "captured"])
+async def test_an_edited_question_is_asked_anew_unless_it_has_an_answer(known: str) -> None:
+    async def done_with(message_id: MessageId) -> bool:
+        return known == "answered" and message_id == ASKED.id
+
+    captured = Captured(held(ASKED, TAUGHT)) if known == "captured" else Captured()
+    changes = MessageChanges(captured, admits=Door().admits, done_with=done_with)
+    changes.asks(answer_request(ASKED))
+    with fail_after(5):
+        for message, text in ((ASKED, "How, on arm64?"), (CHATTER, "rofl")):
+            change = edited(message, text)
+            assert changes.edited(change) == (message is ASKED)
+            question = await changes.asked_anew(change)
+            if message is ASKED and known == "nothing":
+                assert question == Batch(
+                    channel_id=CHANNEL, author=ASKED.author, messages=(replace(ASKED, text="How, on arm64?"),)
+                )
+            else:
+                assert question is None
+
+
 async def test_an_edited_answer_is_captured_anew_as_the_team_s_in_the_place_where_it_was_captured() -> None:
     changes = late(Captured(held(ASKED, TAUGHT, conversation="thread_9", channel="9")))
     change = edited(TAUGHT, "So, but slowly.")
@@ -203,7 +225,7 @@ async def test_what_changes_while_a_batch_is_read_concerns_what_follows_from_it(
     now = meanwhile.captured_now(capture_request(ASKED, TAUGHT, CHATTER))
     assert now is not None
     assert now.messages == (ASKED, replace(TAUGHT, text="So, but slowly."))
-    assert meanwhile.deleted_of([ASKED, CHATTER]) == (CHATTER.id,)
+    assert dict(meanwhile.versions_of([ASKED, CHATTER])) == {CHATTER.id: None}
     assert meanwhile.now([CHATTER]) == ()
 
     changes.deleted(deleted(ASKED))

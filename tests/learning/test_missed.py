@@ -84,6 +84,7 @@ class Down:
             self.discord,
             is_withdrawn=self.withdrawn.__contains__,
             admits=self.admits,
+            mask=lambda text: text.replace("hunter2", "[secret]"),
             requests=requests,
         )
         self.told.clear()
@@ -114,6 +115,33 @@ async def test_what_was_edited_or_deleted_is_told_and_nothing_else(down: Down) -
     down.discord.delete(place, answer.id)
     assert await down.look() == 3, "and one for what is not on it"
     assert (down.edited, down.deleted) == (["How exactly?"], [answer.id])
+
+
+# Finding I7.
+async def test_an_edit_that_was_captured_is_no_news_and_a_later_one_is(down: Down) -> None:
+    place, (question, answer) = down.discord.general, down.answered()
+    before = down.archive.latest_of(down.archive.conversations_of(answer.id)[0])
+    edited = down.discord.edit(place, answer.id, "So, with hunter2.")
+    await down.look()
+    assert down.edited == ["So, with hunter2."]
+    down.capture(question, replace(edited, text="So, with [secret]."), replaces=before)
+    await down.look()
+    assert down.told == []
+    down.discord.edit(place, answer.id, "So, without it.")
+    await down.look()
+    assert down.edited == ["So, without it."]
+
+
+# Finding B1.
+async def test_a_post_or_thread_that_was_renamed_is_told_as_edited(down: Down) -> None:
+    asked = down.say("ann", "How?")
+    thread = down.discord.open_thread(down.discord.general, asked.id, "Error 4711")
+    opening = down.discord.open_post("ann", "Error 4712", "And this?")
+    for question, place in ((asked, thread), (opening, ChannelId(opening.id))):
+        answer = down.say("tess", "So.", place)
+        down.capture(replace(question, text=f"Old\n{question.text}"), answer, channel_id=place)
+    await down.look()
+    assert sorted(down.edited) == ["Error 4712\nAnd this?", "How?"]
 
 
 async def test_what_is_withdrawn_already_is_not_looked_at(down: Down) -> None:

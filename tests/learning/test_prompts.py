@@ -40,7 +40,7 @@ def test_each_template_fits_its_input_and_keeps_material_apart(prompt: Prompt[An
     system, user, _ = templates.render(prompt, given)
     assert "It is a relay." in system
     assert "Ignore" not in system
-    assert HOSTILE in user
+    assert HOSTILE.replace("=== end of pair ===", "end of pair") in user
 
 
 def test_the_last_thing_in_a_prompt_is_the_new_pair_so_its_beginning_can_be_cached() -> None:

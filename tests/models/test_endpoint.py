@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import traceback
 from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -396,6 +397,17 @@ async def test_a_refusal_names_the_setting_to_look_at(endpoint: Endpoint, make: 
 
     with pytest.raises(ModelAccessError, match=names):
         await make().ask(ASK, GIVEN)
+
+
+# Finding A8.
+@pytest.mark.parametrize(("key", "shown"), [("k", "ask k: look at token ollama"), (KEY, "[secret] ollama")])
+async def test_a_plain_word_as_a_key_takes_nothing_out_of_what_the_endpoint_says(
+    endpoint: Endpoint, make: Make, key: str, shown: str
+) -> None:
+    endpoint.planned = [failing(400, says=shown.replace("[secret]", key))] * 9
+
+    with pytest.raises(ModelError, match=re.escape(shown)):
+        await make(api_key=Secret(key)).ask(ASK, GIVEN)
 
 
 async def test_a_prompt_that_is_too_long_tells_which_how_long_and_what_to_lower(endpoint: Endpoint, make: Make) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
+from anyio import Event, create_task_group, fail_after, move_on_after, wait_all_tasks_blocked
 from hypothesis import given, strategies as st
 
+from intern.core.errors import ChatUnavailableError
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.messages import Channel
 from intern.platforms.discord.audience import (
@@ -20,6 +21,7 @@ from intern.platforms.discord.audience import (
     may_read,
     permissions,
 )
+from intern.platforms.discord.shards import LOST
 
 Json = dict[str, Any]
 
@@ -213,6 +215,115 @@ async def test_whoever_waits_for_a_server_goes_on_once_discord_tells_of_it() -> 
             audience.hear("GUILD_CREATE", guild())
         await audience.told(GUILD)
         await audience.told(None)
+
+
+async def is_told(audience: Audience, guild_id: GuildId = GUILD) -> bool:
+    """Whether nobody has to wait."""
+    with move_on_after(0) as scope:
+        await audience.told(guild_id)
+    return not scope.cancelled_caught
+
+
+# Finding A1.
+@pytest.mark.anyio
+async def test_while_a_session_is_lost_its_servers_are_waited_for_and_no_others() -> None:
+    audience = Audience()
+    for shard, guild_id in enumerate((GUILD, OTHER_GUILD)):
+        audience.attend(shard, "READY")
+        audience.hear("GUILD_CREATE", guild() | {"id": guild_id}, shard)
+    audience.attend(0, LOST)
+    assert [await is_told(audience, each) for each in (GUILD, OTHER_GUILD)] == [False, True]
+
+    audience.attend(0, "RESUMED")
+    assert await is_told(audience)
+
+    audience.attend(0, LOST)
+    audience.attend(0, "READY")
+    assert not await is_told(audience), "a new session has not told of it yet"
+    audience.hear("GUILD_CREATE", guild())
+    assert await is_told(audience)
+
+    audience.hear("GUILD_DELETE", {"id": GUILD, "unavailable": True})
+    assert not await is_told(audience), "nothing is heard of it during its outage"
+    assert await is_told(audience, OTHER_GUILD)
+
+
+# Finding A1.
+@pytest.mark.anyio
+@pytest.mark.parametrize("ends", ["resumed", "a new session", "closed"])
+async def test_whoever_waits_for_a_lost_session_goes_on_at_once_when_the_wait_is_over(ends: str) -> None:
+    audience, outcomes = heard(("GUILD_CREATE", guild())), list[str]()
+    audience.attend(0, LOST)
+
+    async def wait() -> None:
+        try:
+            await audience.told(GUILD)
+            outcomes.append("told")
+        except ChatUnavailableError:
+            outcomes.append("unavailable")
+
+    with fail_after(5):
+        async with create_task_group() as tg:
+            tg.start_soon(wait)
+            tg.start_soon(wait)
+            await wait_all_tasks_blocked()
+            assert outcomes == []
+            match ends:
+                case "resumed":
+                    audience.attend(0, "RESUMED")
+                case "a new session":
+                    audience.attend(0, "READY")
+                    audience.hear("GUILD_CREATE", guild())
+                case _:
+                    audience.close()
+    assert outcomes == ["unavailable" if ends == "closed" else "told"] * 2
+
+
+_HAPPENINGS = ("turns private", "turns public", "breaks off", "is resumed", "begins anew", "tells of the server")
+
+
+# Finding A1.
+@pytest.mark.anyio
+@given(happened=st.lists(st.sampled_from(_HAPPENINGS), max_size=12))
+async def test_whatever_the_order_of_losses_and_permissions_who_needs_not_wait_knows_who_may_read(
+    happened: list[str],
+) -> None:
+    audience, is_public, has_session, connected = Audience(), True, False, False
+    missed: list[tuple[str, Json]] = []
+
+    def tell(name: str, payload: Json) -> None:
+        # What happens before the server is told of is in what tells of it.
+        if connected:
+            audience.hear(name, payload)
+        else:
+            missed.append((name, payload))
+
+    def channel() -> Json:
+        return raw_channel(HELP, *([] if is_public else [denied()]))
+
+    for what in happened:
+        match what:
+            case "turns private" | "turns public":
+                is_public = what == "turns public"
+                tell("CHANNEL_UPDATE", channel())
+            case "breaks off":
+                connected = False
+                audience.attend(0, LOST)
+            case "is resumed" if has_session and not connected:
+                connected = True
+                for name, payload in missed:
+                    audience.hear(name, payload)
+                missed.clear()
+                audience.attend(0, "RESUMED")
+            case "begins anew":
+                connected = has_session = True
+                missed.clear()
+                audience.attend(0, "READY")
+            case "tells of the server" if connected:
+                audience.hear("GUILD_CREATE", guild(channel()))
+            case _:
+                pass
+        assert not await is_told(audience) or audience.admits(place()) is is_public
 
 
 def test_listed_channels_are_open_though_everybody_is_kept_out() -> None:

@@ -354,9 +354,20 @@ async def test_too_late_is_a_refusal() -> None:
         to = ticket(discord, used)
         await commands.defer(to)
         now.at += timedelta(minutes=16)
-        with pytest.raises(ChatRefusedError, match="15 minutes are over") as refused:
+        with pytest.raises(ChatRefusedError, match="15 minutes") as refused:
             await commands.reply(to, "so")
         assert "discord.token" not in str(refused.value)
+
+
+# Finding I7.
+async def test_an_answer_to_an_unacknowledged_press_says_what_was_answered_and_no_wrong_reason() -> None:
+    async with connected() as (discord, commands):
+        used = await double.ask(discord, discord.alice, "how?")
+        discord.fail_next(
+            "PATCH", "/webhooks/*/*/messages/@original", status=404, code=10015, message="Unknown Webhook"
+        )
+        with pytest.raises(ChatRefusedError, match=r"3 s without a sign \(code 10015\)"):
+            await commands.reply(ticket(discord, used), "so")
 
 
 FAULTS: tuple[dict[str, Any], ...] = ({"status": 403}, {"status": 500}, {"drop": True}, {"status": 200})
@@ -430,11 +441,26 @@ async def test_commands_are_registered_once_and_again_only_when_they_differ() ->
 async def test_a_registration_that_is_refused_or_fails_says_so() -> None:
     async with connected() as (discord, commands):
         discord.fail_next("GET", GUILD_COMMANDS, status=403, code=50001, message="Missing Access")
-        with pytest.raises(ChatRefusedError, match="read the commands of server"):
+        with pytest.raises(ChatRefusedError, match=r"read the commands of server .*scope applications\.commands"):
             await commands.register()
         discord.fail_next("PUT", GUILD_COMMANDS, status=503)
         with pytest.raises(ChatUnavailableError, match="register the commands on server"):
             await commands.register()
+
+
+# Finding I7.
+async def test_a_registration_that_is_refused_says_what_discord_answered() -> None:
+    async with connected() as (discord, commands):
+        discord.fail_next("PUT", GUILD_COMMANDS, status=400, code=50035, message="Invalid Form Body", errors=WRONG_NAME)
+        with pytest.raises(ChatRefusedError, match=r"400 Invalid Form Body .*Must be 1-32 in length") as refused:
+            await commands.register()
+        assert "scope" not in str(refused.value)
+        discord.fail_next("PUT", GUILD_COMMANDS, status=401, message="401: Unauthorized")
+        with pytest.raises(ChatUnavailableError, match=r"401.*If it says so to all calls"):
+            await commands.register()
+
+
+WRONG_NAME = {"0": {"name": {"_errors": [{"code": 0, "message": "Must be 1-32 in length."}]}}}
 
 
 def held(commands: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings as hypothesis_settings, strategies as st
 
 from intern.core.errors import ChatRefusedError, ConfigError
-from intern.core.ids import ChannelId, MessageId, RoleId, UserId
+from intern.core.ids import ChannelId, MessageId, RoleId, UserId, position_at
 from intern.platforms.discord.exports import (
     ExportedHistory,
     ExportedRole,
@@ -54,11 +54,16 @@ def replying(number: int, to: int, author: str = "3", **more: Any) -> dict[str, 
 
 
 def export(
-    *messages: Any, channel: str = "10", kind: str = "GuildTextChat", parent: str | None = "4", guild: str = "5"
+    *messages: Any,
+    channel: str = "10",
+    kind: str = "GuildTextChat",
+    parent: str | None = "4",
+    guild: str = "5",
+    name: str = "",
 ) -> dict[str, Any]:
     return {
         "guild": {"id": guild, "name": "Lumen"},
-        "channel": {"id": channel, "type": kind, "categoryId": parent, "name": f"c{channel}"},
+        "channel": {"id": channel, "type": kind, "categoryId": parent, "name": name},
         "dateRange": {"after": None, "before": None},
         "messages": list(messages),
         "messageCount": len(messages),
@@ -137,6 +142,42 @@ def test_a_thread_hangs_in_its_category_and_a_forum_post_holds_its_own_opening(t
         ("20", "post", "12", False),
         ("29", "thread", "10", True),
     ]
+
+
+# Finding B1.
+@pytest.mark.parametrize(
+    ("name", "seconds", "author", "titled"),
+    [
+        ("Error 4711 in the tenant", 0, "1", True),  # a post, or what a thread hangs on
+        ("Error 4711 in the tenant", 3, "1", True),  # a thread on no message, opened with these words
+        ("Error 4711 in the tenant", 3600, "3", False),  # an answer to what is not in the exports
+        ("Error 4711 in the tenant", 0, "9", False),  # a bot
+        ("Help!", 0, "1", False),
+        ("What am I doing", 0, "1", False),
+    ],
+)
+def test_the_first_message_of_a_post_or_thread_begins_with_its_title(
+    tmp_path: Path,
+    name: str,
+    seconds: int,
+    author: str,
+    titled: bool,  # noqa: FBT001
+) -> None:
+    born, asked = position_at(NOON), "What am I doing wrong?"
+    first, second = (
+        message(n, who, text) | {"id": str(born.after(timedelta(seconds=seconds + n)))}
+        for n, who, text in ((0, author, asked), (4, "1", "I see nothing in the logs"))
+    )
+    thread = {"channel": str(born), "kind": "GuildPublicThread", "name": name}
+    above = f"{name}\n" if titled else ""
+    [alone] = read(tmp_path, export(first, **thread)).channels
+    assert [each.text for each in alone.messages] == [above + asked]
+    if not seconds:
+        [post] = read(tmp_path, export(first, second, **thread)).channels
+        assert [each.text for each in post.messages] == [above + asked, "I see nothing in the logs"]
+        channel, hangs = read(tmp_path, export(first), export(second, **thread)).channels
+        said = [[each.text for each in place.messages] for place in (channel, hangs)]
+        assert said == [[above + asked], ["I see nothing in the logs"]]
 
 
 def test_parts_of_a_channel_are_joined_and_a_repeated_message_counts_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from anyio import create_task_group, fail_after, sleep_forever
 
 from intern.chat.platform import ChatPlatform
-from intern.core.errors import ConfigError
+from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.flow import (
     Approval,
     ButtonPressed,
@@ -271,6 +271,66 @@ async def test_threads_and_posts_are_known_without_asking() -> None:
                 found = [await bot.channel(ChannelId(channel.id)) for channel in (old, post)]
                 assert [(channel.kind, channel.name) for channel in found] == [("thread", "old"), ("post", "p")]
                 assert discord.requests_to("GET", "/channels/*") == []
+
+
+TITLE, ASKED = "Error 4711 in the tenant", "What am I doing wrong?"
+
+
+# Finding B1.
+@pytest.mark.parametrize("kind", ["post", "hanging", "bare"])
+async def test_a_first_message_begins_with_the_title_and_a_new_one_is_an_edit(kind: str) -> None:
+    ears = Ears()
+    with fail_after(10):
+        async with DiscordDouble() as discord, listening(discord, ears) as bot:
+            if kind == "post":
+                thread = await discord.create_thread(TITLE, author=discord.alice, text=ASKED)
+                asked = discord.messages(thread)[0]
+            elif kind == "hanging":
+                asked = await discord.say(discord.alice, ASKED)
+                thread = await discord.create_thread(TITLE, author=discord.bob, message=asked)
+            else:
+                thread = await discord.create_thread(TITLE, author=discord.alice, channel=discord.help)
+                asked = await discord.say(discord.alice, ASKED, channel=thread)
+            await discord.say(discord.alice, "anybody?", channel=thread)
+            await ears.heard(2)
+            assert ears.texts[0] == (ASKED if kind == "hanging" else f"{TITLE}\n{ASKED}")
+            place, opening = ChannelId(asked.channel_id), MessageId(asked.id)
+            read = await bot.message(place, opening)
+            assert read is not None
+            assert read.text == f"{TITLE}\n{ASKED}"
+            await discord.edit(asked, "Why?")
+            await ears.heard(3)
+            assert ears.texts[2] == f"{TITLE}\nWhy?"
+
+            await discord.rename(thread, "Error 4712 in the tenant")
+            await ears.heard(4)
+            edited = ears.events[3]
+            assert isinstance(edited, MessageEdited)
+            assert (edited.message.id, edited.message.text) == (asked.id, "Error 4712 in the tenant\nWhy?")
+            await discord.rename(thread, "help")
+            await ears.heard(5)
+            assert ears.texts[4] == "Why?"
+
+
+# Finding B1.
+async def test_a_thread_that_the_bot_opened_gives_no_title_and_a_deleted_message_takes_its_title_along() -> None:
+    ears = Ears()
+    with fail_after(10):
+        async with DiscordDouble() as discord, listening(discord, ears) as bot:
+            asked = await discord.say(discord.alice, ASKED)
+            await bot.start_thread(ChannelId(discord.help.id), MessageId(asked.id), TITLE)
+            read = await bot.message(ChannelId(asked.channel_id), MessageId(asked.id))
+            assert read is not None
+            assert read.text == ASKED
+
+            post = await discord.create_thread(TITLE, author=discord.alice, text=ASKED)
+            await discord.say(discord.bob, "me too", channel=post)
+            await discord.delete(discord.messages(post)[0])
+            assert [each.text for each in await bot.before(ChannelId(post.id), None, limit=10)] == ["me too"]
+            await discord.rename(post, "Another")
+            await discord.say(discord.bob, "still there?", channel=post)
+            await ears.until(lambda: "still there?" in ears.texts)
+            assert not any(isinstance(event, MessageEdited) for event in ears.events)
 
 
 async def test_an_unreadable_payload_costs_itself_alone() -> None:
@@ -596,6 +656,72 @@ async def test_a_channel_that_turns_private_stops_at_once() -> None:
                 await discord.say(discord.alice, "closed to all")
                 await ears.heard(3)
                 assert not bot.admits(help_)
+
+
+async def lose_session(discord: DiscordDouble, how: str) -> None:
+    """Break the connection, so that the session is resumed, or a new one begins."""
+    await discord.close_gateway(4000 if how == "resumed" else 4009)
+    await discord.until(lambda: not discord.gateway.ready)
+
+
+# Finding A1.
+@pytest.mark.parametrize("how", ["resumed", "anew"])
+async def test_what_rest_reads_while_the_session_is_lost_waits_until_it_is_known_who_may_read_it(how: str) -> None:
+    ears = Ears()
+    with fail_after(10):  # hikari waits a second or two before it comes back
+        async with DiscordDouble() as discord, listening(discord, ears) as bot:
+            question = await discord.say(discord.alice, "in public")
+            await ears.heard(1)
+            await lose_session(discord, how)
+            await discord.make_private(discord.help)
+            answer = await discord.say(discord.tess, "in private", reply_to=question)
+
+            help_ = ChannelId(discord.help.id)
+            page, found = (
+                await bot.page(help_, MessageId(question.id), 10),
+                await bot.look_up(help_, MessageId(answer.id)),
+            )
+            assert [message.text for message in page.messages] == ["in private"]
+            assert found == page.messages[0]
+            assert not bot.admits(place(discord.help))
+
+
+# Finding A1.
+async def test_a_role_that_was_taken_away_while_the_session_was_lost_counts_no_more() -> None:
+    ears = Ears()
+    with fail_after(10):
+        async with DiscordDouble() as discord, listening(discord, ears) as bot:
+            first = await discord.say(discord.tess, "of the team")
+            await ears.heard(1)
+            await lose_session(discord, "anew")
+            discord.guild.members[discord.tess.id].roles.clear()
+            await discord.say(discord.tess, "a member now")
+            page = await bot.page(ChannelId(discord.help.id), MessageId(first.id), 10)
+            await bot.page(ChannelId(discord.help.id), MessageId(first.id), 10)
+            lookups = discord.requests_to("GET", f"/guilds/{discord.guild.id}/members/{discord.tess.id}")
+    assert [message.author.type for message in page.messages] == ["community_user"]
+    assert len(lookups) == 1, "it is known for the rest of the session"
+
+
+# Finding A1.
+async def test_who_reads_while_the_session_is_lost_gives_up_once_nobody_listens() -> None:
+    ended: list[str] = []
+    with fail_after(10):
+        async with DiscordDouble() as discord, HikariDiscord(options(discord), first_pause=0.05) as bot:
+
+            async def read() -> None:
+                with pytest.raises(ChatUnavailableError, match="who may read"):
+                    await bot.page(ChannelId(discord.help.id), MessageId("1"), 10)
+                ended.append("the reading")
+
+            async with create_task_group() as reading, create_task_group() as listening:
+                listening.start_soon(bot.listen, Ears())
+                await bot.told(GuildId(discord.guild.id))
+                await lose_session(discord, "anew")
+                reading.start_soon(read)
+                await discord.until(lambda: discord.requests_to("GET", f"/channels/{discord.help.id}/messages"))
+                listening.cancel_scope.cancel()
+    assert ended == ["the reading"]
 
 
 async def test_private_messages_are_heard() -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from anyio import Event, create_task_group, fail_after
+from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
 from intern.chat.platform import ChatPlatform
@@ -22,7 +22,7 @@ from intern.core.flow import (
     SessionStarted,
 )
 from intern.core.ids import ChannelId, MessageId, RoleId, position_of
-from intern.core.messages import Button, Page
+from intern.core.messages import Button, ChatMessage, Page
 from intern.core.text.masking import Secret
 from intern.platforms.memory import NONCE_LIFETIME
 from tests.fakes import HandClock
@@ -279,8 +279,8 @@ async def test_what_happens_while_the_gateway_is_away_is_history() -> None:
     async with listening(sandbox) as ears:
         async with sandbox.offline():
             missed = sandbox.say("alice", "missed")
-            assert await sandbox.message(sandbox.general, missed.id) == missed
             assert len(ears.sessions) == 1
+        assert await sandbox.message(sandbox.general, missed.id) == missed
         assert ears.happened == []
         assert ears.sessions[1:] == [{"general": missed.id}]
         heard = sandbox.say("alice", "heard")
@@ -295,6 +295,28 @@ async def test_a_session_that_is_resumed_tells_what_was_missed() -> None:
             assert ears.happened == []
         assert ears.happened == [MessageCreated(message=missed)]
         assert len(ears.sessions) == 1
+
+
+# Finding A1.
+@pytest.mark.parametrize("resumes", [True, False])
+async def test_what_is_read_while_the_gateway_is_away_waits_until_it_is_told_who_may_read(*, resumes: bool) -> None:
+    sandbox, read = Sandbox(HandClock()), list[str]()
+
+    async def look(message: ChatMessage) -> None:
+        found = await sandbox.message(sandbox.general, message.id)
+        assert found
+        read.append(found.text)
+        assert not sandbox.admits(await sandbox.channel(sandbox.general))
+
+    async with create_task_group() as reading, listening(sandbox):
+        async with sandbox.offline(resumes=resumes):
+            sandbox.set_private(sandbox.general)
+            reading.start_soon(look, sandbox.say("tess", "in private"))
+            await wait_all_tasks_blocked()
+            assert read == []
+            assert sandbox.admits(await sandbox.channel(sandbox.general)), "nobody has told of it"
+        await wait_all_tasks_blocked()
+    assert read == ["in private"]
 
 
 async def test_whoever_comes_while_the_gateway_is_away_gets_a_session_of_their_own() -> None:

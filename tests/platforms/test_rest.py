@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,7 +27,8 @@ from intern.core.text.masking import Secret
 from intern.platforms.discord.events import Cache, ChannelsSeen
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import RawChannel
-from intern.platforms.discord.rest import HikariRest, in_seconds
+from intern.platforms.discord.rate_limits import in_seconds
+from intern.platforms.discord.rest import HikariRest
 from intern.runtime.parts import open_message
 from tests.double import interactions
 from tests.double.discord import DiscordDouble
@@ -255,6 +256,45 @@ async def test_no_thread_hangs_on_what_is_gone() -> None:
         discord.fail_next("POST", THREADS, status=503)
         with pytest.raises(ChatUnavailableError):
             await rest.start_thread(channel_id(discord.help), message_id(question), "how?")
+
+
+# Finding A9.
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [
+        (403, 40333, ChatUnavailableError),  # internal network error: blocked on its way
+        (403, 40004, ChatUnavailableError),  # sending messages is temporarily disabled
+        (400, 130000, ChatUnavailableError),  # overloaded
+        (400, 200000, ChatRefusedError),  # blocked by automatic moderation
+        (403, 50013, ChatRefusedError),
+    ],
+)
+async def test_what_passes_by_itself_is_worth_asking_later(status: int, code: int, error: type[ChatError]) -> None:
+    async with connected() as (discord, rest):
+        question, place = await discord.say(discord.alice, "how?"), channel_id(discord.help)
+        calls: list[tuple[str, str, Callable[[], Awaitable[object]]]] = [
+            ("POST", POST, lambda: rest.send(place, "so", "n-1")),
+            ("POST", THREADS, lambda: rest.start_thread(place, message_id(question), "how?")),
+            ("GET", POST, lambda: rest.before(place, None, 10)),
+        ]
+        for method, route, call in calls:
+            discord.fail_next(method, route, status=status, code=code, message="as the test asked")
+            with pytest.raises(ChatError) as raised:
+                await call()
+            assert type(raised.value) is error
+        assert discord.said_by_bot() == []
+
+
+# Finding A9.
+async def test_an_empty_thread_that_may_not_be_removed_is_archived() -> None:
+    async with connected() as (discord, rest):
+        question = await discord.say(discord.alice, "how?")
+        thread = await rest.start_thread(channel_id(discord.help), message_id(question), "how?")
+        discord.fail_next("DELETE", "/channels/{channel_id}", status=403, code=50013, message="Missing Permissions")
+        await rest.remove_thread(thread)
+        assert [there.archived for there in discord.threads()] == [True]
+        await rest.remove_thread(thread)
+        assert discord.threads() == []
 
 
 async def test_buttons_stand_under_a_message_in_rows_of_five() -> None:

@@ -13,7 +13,7 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import GatewayEvent, GuildJoined, GuildLeft, MessageCreated, SessionStarted
-from intern.core.ids import GuildId
+from intern.core.ids import ChannelId, GuildId, MessageId
 from intern.core.text.masking import Secret
 from intern.platforms.discord.gateway import HikariDiscord
 from intern.platforms.discord.options import DiscordOptions, ShardChoice, shard_of
@@ -152,7 +152,7 @@ async def test_a_shard_is_held_and_let_go_while_others_go_on() -> None:
             hikari.shards.hold(0)
             await ears.until(begun=2)
             assert hikari.is_open
-            assert await hikari.release(1)
+            assert await hikari.shards.release(1)
             await two.say(1, "unheard")
             await two.say(0, "heard")
             await ears.until(texts=1)
@@ -160,7 +160,7 @@ async def test_a_shard_is_held_and_let_go_while_others_go_on() -> None:
             await two.discord.until(lambda: len(two.discord.gateway.sessions) == 1)
             # It may come back, with a session of its own.
             hikari.shards.hold(1)
-            assert not await hikari.release(1), "it was not welcomed yet"
+            assert not await hikari.shards.release(1), "it was not welcomed yet"
             hikari.shards.hold(1)
             await ears.until(begun=3)
             await two.say(1, "heard again")
@@ -185,6 +185,27 @@ async def test_a_new_session_of_one_shard_begins_nothing_on_the_others() -> None
             await ears.until(texts=1)
     assert ears.begun[2] == two.guild_ids[0]
     assert not [event for event in ears.events if isinstance(event, GuildLeft | GuildJoined)]
+
+
+# Finding A1.
+@pytest.mark.parametrize("hosts", [True, False])
+async def test_while_one_shard_has_lost_its_session_only_what_is_read_on_its_servers_waits(*, hosts: bool) -> None:
+    ears = Ears()
+    with fail_after(10):
+        async with town() as two, bot(two, ears, ShardChoice(ids=(0, 1), of=2), hosts=hosts) as hikari:
+            for guild_id in two.guild_ids:
+                hikari.servers.serve(guild_id, member_ids=(), role_ids=())
+            await ears.until(begun=2)
+            lost = next(each for each in two.discord.gateway.sessions.values() if each.shard[0] == 0)
+            assert lost.socket
+            two.discord.gateway.sessions.pop(lost.id)
+            lost.socket.close(4009)
+            await two.discord.until(lambda: len(two.discord.gateway.sessions) == 1)
+            places = [ChannelId(channel.id) for channel in two.places]
+            assert await hikari.page(places[1], MessageId("1"), 10)
+            assert len(ears.begun) == 2
+            assert await hikari.page(places[0], MessageId("1"), 10)
+            assert ears.begun[2:] == [two.guild_ids[0]]
 
 
 async def test_a_bot_with_fewer_shards_than_recommended_goes_on_and_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio import Event, create_task_group, fail_after, wait_all_tasks_blocked
+from msgspec.structs import asdict
 from structlog.contextvars import get_contextvars
 from trio.testing import MockClock
 
@@ -20,6 +22,7 @@ from intern.core import flow
 from intern.core.errors import ChatRefusedError, ConfigError, KnowledgeError
 from intern.core.ids import GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.messages import MemberRoles
+from intern.platforms.discord.options import DiscordOptions
 from intern.runtime.communities import Communities
 from intern.settings.communities import Community, chosen_with, settings_of
 from intern.settings.loading import load_settings
@@ -382,6 +385,32 @@ def test_a_community_chooses_its_settings_over_those_of_the_process(tmp_path: An
     assert own.discord.message_batch_wait_seconds == 5
     assert own.kb.scan_interval_seconds == 60
     assert own.paths.raw == tmp_path / "communities/lumen/team-knowledge/raw"
+
+
+# Finding I4.
+def test_what_the_host_sets_holds_for_each_community_or_the_start_says_that_it_does_not() -> None:
+    changed: dict[str, Any] = {
+        **{name: ["7"] for name in ("guild_ids", "team_member_ids", "team_role_ids", "listed_channel_ids")},
+        "channels": [{"id": "7", "mode": "off"}],
+        "handoff_role_id": "7",
+        "language": "de",
+        "default_mode": "capture_only",
+        "token": "x",
+        "rest_url": "http://discord.test",
+        "shards": {"ids": [1], "of": 2},
+    }
+    refused: set[str] = set()
+    for name, default in asdict(DiscordOptions()).items():
+        value = changed.get(name, default + 1 if isinstance(default, int | float) else None)
+        overrides: dict[str, Any] = {"discord": {name: value}, "hosting": {"enabled": True}}
+        try:
+            host = load_settings(environ={}, overrides=overrides)
+        except ConfigError as error:
+            refused.update(re.findall(r"discord\.(\w+): must be empty with hosting\.enabled", str(error)))
+            continue
+        own = settings_of(Community(name="lumen", guild_ids=(GuildId("2"),)), host)
+        assert getattr(own.discord, name) == getattr(host.discord, name) != default
+    assert refused == {name for name in changed if name.endswith(("_ids", "_role_id"))} | {"channels"}
 
 
 @pytest.mark.parametrize(

@@ -298,8 +298,8 @@ async def test_a_server_that_removed_the_bot_is_left_and_comes_back_with_what_it
         await registry.change("one", lambda each: replace(each, chosen={"discord": {"team_role_ids": ["7"]}}))
         block.tell(flow.GuildLeft(guild_id=guild_id))
         await block.until(lambda: "one" not in block.hosting.communities)
-        await block.until(lambda: block.at_work_now == [])
-        assert block.served[guild_id] is None
+        await block.until(lambda: block.served[guild_id] is None)
+        assert block.at_work_now == []
         assert (await registry.get("one")).state == "left"
 
         block.tell(flow.GuildJoined(guild_id=guild_id, name="One"))

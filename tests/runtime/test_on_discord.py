@@ -149,7 +149,7 @@ async def test_who_calls_the_bot_beyond_the_limit_is_told_so_once_and_why_says_i
         asked = await double.why(discord, discord.tess, third.id)
         await discord.until(lambda: double.shown(asked))
         assert "**passed over**" in double.shown(asked)[0]
-        assert "as one member may within an hour" in double.shown(asked)[0]
+        assert "over the hourly limit" in double.shown(asked)[0]
         told = await double.why(discord, discord.tess, second.id)
         await discord.until(lambda: double.shown(told))
         assert "**notice posted**" in double.shown(told)[0]
@@ -174,7 +174,7 @@ async def test_who_calls_the_bot_when_it_has_no_room_is_told_so_and_status_count
             await stage.seen.one_of(Declined, where=lambda each: each.request.batch.last.id == again.id)
             asked = await double.why(discord, discord.tess, again.id)
             await discord.until(lambda: double.shown(asked))
-            assert "**shed**. Too many questions waited already." in double.shown(asked)[0]
+            assert "**shed**. Too many questions waited." in double.shown(asked)[0]
             shed = len(stage.seen.all_of(Declined))
     assert [message.content for message in discord.said_by_bot()] == [WORDING.busy]
     assert stage.status().shed == shed
@@ -474,12 +474,36 @@ async def test_who_calls_the_bot_where_no_thread_can_be_opened_is_told_so_in_pla
             )
             question = await stage.say(discord.bob, text)
             outcome = await stage.over(question)
-            assert outcome == "no_thread"
+            assert outcome == "refused"
         asked = await double.why(discord, discord.tess, question.id)
         await discord.until(lambda: double.shown(asked))
-        assert "open no thread" in double.shown(asked)[0]
-    assert [(said.content, said.channel_id) for said in discord.said_by_bot()] == [(WORDING.no_thread, discord.help.id)]
+        assert "refused the reply, or a thread" in double.shown(asked)[0]
+    assert [(said.content, said.channel_id) for said in discord.said_by_bot()] == [(WORDING.unposted, discord.help.id)]
     assert discord.threads() == []
+
+
+# Finding A9.
+@pytest.mark.rest
+async def test_a_refusal_that_passes_by_itself_only_delays_the_answer(stage: Stage) -> None:
+    discord = stage.discord
+    async with stage.up():
+        discord.fail_next("POST", MESSAGES, status=403, code=40333, message="internal network error")
+        question = await stage.say(discord.bob, f"{discord.bot.mention} {KNOWN}")
+        assert await stage.over(question) == "posted"
+        assert "7480" in await stage.answered(question)
+
+
+# Finding A9.
+@pytest.mark.rest
+async def test_who_calls_the_bot_whose_reply_is_refused_is_told_so_in_place(stage: Stage) -> None:
+    discord = stage.discord
+    async with stage.up():
+        for text in (f"{discord.bot.mention} {KNOWN}", KNOWN):
+            discord.fail_next("POST", MESSAGES, status=400, code=200000, message="blocked by automatic moderation")
+            question = await stage.say(discord.bob, text)
+            assert await stage.over(question) == "refused"
+    assert discord.threads() == []
+    assert [(said.content, said.channel_id) for said in discord.said_by_bot()] == [(WORDING.unposted, discord.help.id)]
 
 
 @pytest.mark.rest

@@ -37,7 +37,7 @@ from intern.service.models import Models, open_models
 from intern.service.questions import QuestionFilter
 from intern.service.running import Running
 from intern.service.server_setup import ServerSetup
-from intern.service.status import sources_of, status_of
+from intern.service.status import sources_at_rest, status_of
 from intern.settings.loading import load_settings
 from intern.sources.refresh import Refreshed
 from intern.stores.sqlite.communities import CommunityStore
@@ -182,7 +182,9 @@ class Two:
                     id="1", token=Secret("t"), application_id="2", guild_id=None, channel_id=self.places[name]
                 )
                 yield await setup(kind(interaction=ticket, user=samples.author(), manages=True))
-        yield await run_sync(lambda: (status_of(settings, clock=self.clock), sources_of(settings, clock=self.clock)))
+        yield await run_sync(
+            lambda: (status_of(settings, clock=self.clock), sources_at_rest(settings, clock=self.clock))
+        )
         async with open_intern(settings, clock=self.clock) as intern:
             yield [await intern.entries(), await intern.why(), await intern.known.nuggets(None, 9)]
             yield await intern.known.facts(FactFilter(active=None, secret=True), 9)

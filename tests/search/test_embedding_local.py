@@ -104,7 +104,7 @@ async def test_questions_and_documents_are_told_apart() -> None:
 def test_without_the_extra_it_says_what_to_install() -> None:
     lacking = ENGLISH._replace(packages=("there_is_no_such_package",))
     assert not lacking.is_installed
-    with pytest.raises(ConfigError, match=r"intern\[embeddings\]"):
+    with pytest.raises(ConfigError, match=r"\[embeddings\]"):
         LocalEmbedder(lacking)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Never
 
 import apsw
 import pytest
-from anyio import create_task_group, fail_after
+from anyio import CancelScope, create_task_group, fail_after, sleep_forever, to_thread, wait_all_tasks_blocked
 from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
@@ -114,6 +116,45 @@ async def test_of_many_questions_at_once_each_is_embedded_once(tmp_path: Path) -
             for question in questions:
                 tg.start_soon(finder.find, question)
     assert sorted(embedder.asked) == sorted(questions)
+
+
+# Finding A2.
+async def test_a_search_that_is_cancelled_while_a_thread_looks_for_words_ends_there(tmp_path: Path) -> None:
+    looking, looked = threading.Event(), threading.Event()
+
+    class Slow(SqliteSearchStore):
+        async def by_words(self, *args: Any, **kwargs: Any) -> Any:
+            found = await super().by_words(*args, **kwargs)
+            looking.set()
+            await to_thread.run_sync(looked.wait)
+            return found
+
+    class Waiting(Directions):
+        async def embed(self, texts: Sequence[str], /, *, asked: bool = False) -> Never:
+            await sleep_forever()
+            raise AssertionError
+
+    ended: list[object] = []
+    with fail_after(5):
+        async with opened(tmp_path) as (store, db), create_task_group() as tg:
+            await store.put([document("kb:keys", "signing keys")])
+            finder, asking = Finder(Slow(db, tmp_path / "search.db"), Waiting()), CancelScope()
+
+            async def ask() -> None:
+                try:
+                    with asking:
+                        await finder.find("signing keys")
+                except TypeError as bug:
+                    ended.append(bug)
+                else:
+                    ended.append("cancelled" if asking.cancelled_caught else "found")
+
+            tg.start_soon(ask)
+            await to_thread.run_sync(looking.wait)
+            asking.cancel()
+            await wait_all_tasks_blocked()  # the thread alone is waited for
+            looked.set()
+    assert ended == ["cancelled"]
 
 
 @pytest.mark.rest

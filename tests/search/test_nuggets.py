@@ -16,7 +16,9 @@ from tests.search.documents import NOON, Directions, document, opened
 pytestmark = pytest.mark.anyio
 
 
-def found(name: str, score: float = 0.8, *, status: str = "FACT", days: float = 0, keywords: str = "") -> Found:
+def found(
+    name: str, score: float = 0.8, *, status: str = "FACT", days: float = 0, keywords: tuple[str, ...] = ()
+) -> Found:
     at = NOON - timedelta(days=days)
     made = document(f"nugget:{name}", name, kind="nugget", status=status, at=at, meta={"keywords": keywords})
     return Found(document_id="x", source_id=made.source_id, document=made, score=score)
@@ -57,10 +59,10 @@ def test_what_is_no_nugget_keeps_its_score() -> None:
 
 
 def test_a_keyword_of_the_question_counts_in_whichever_form() -> None:
-    plain, fitting = found("plain", 0.81), found("fitting", keywords="spooling, relay")
+    plain, fitting = found("plain", 0.81), found("fitting", keywords=("spooling", "relay"))
     assert order(plain, fitting) == ["fitting", "plain"]
     assert order(plain, fitting, text="valves") == ["plain", "fitting"]
-    many = found("many", keywords=", ".join(["spool"] * 40))
+    many = found("many", keywords=("spool",) * 40)
     assert reranked([many], "spool", now=NOON)[0].score < 0.9
 
 
@@ -72,7 +74,7 @@ def test_a_keyword_of_the_question_counts_in_whichever_form() -> None:
             st.floats(0, 1),
             status=st.sampled_from(["FACT", "COMMUNITY_OPINION", "SPECULATION", "made up"]),
             days=st.floats(-10, 10_000),
-            keywords=st.text(max_size=9),
+            keywords=st.tuples(st.text(max_size=9)),
         ),
         max_size=6,
     ),

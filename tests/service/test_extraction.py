@@ -25,6 +25,7 @@ from intern.core.records import (
     Rejected,
     SearchFilter,
     SearchKind,
+    Skipped,
     Speaker,
     Turn,
 )
@@ -232,6 +233,85 @@ async def test_what_is_filed_becomes_nuggets_and_facts_and_is_found(tmp_path: Pa
         assert made.user_ids_involved == ("User_1", "User_2")
         assert len(await shop.facts()) == 1
         assert sorted(await shop.found("quokka wombats")) == ["fact", "nugget"]
+
+
+THANKS = (3, MIA, "thanks a lot!")
+
+
+# Finding B8.
+@pytest.mark.parametrize("kept", [False, True])
+async def test_thanks_that_join_a_conversation_ask_no_model_and_a_regeneration_does_not_either(
+    tmp_path: Path,
+    kept: bool,  # noqa: FBT001
+) -> None:
+    shop = Shop(tmp_path)
+    shop.model.always(CLASSIFY, ClassifyOut(skip=not kept, topic_name="spool" if kept else ""))
+    async with shop.open() as work:
+        first = await shop.captured(ASKED, ANSWERED)
+        await work.learning.file(Filing(pair=first, choice=await work.learning.choose_topic(first)))
+        await work.extraction.catch_up()
+        asked = len(shop.model.calls(CLASSIFY)), shop.calls()
+        assert asked == (1, int(kept))
+        for said in ((THANKS,), (THANKS, (4, MIA, "🎉"))):
+            fuller = await shop.captured(ASKED, ANSWERED, *said)
+            decision = await work.learning.file(Filing(pair=fuller, choice=await work.learning.choose_topic(fuller)))
+            assert isinstance(decision, Skipped)
+            await work.extraction.catch_up()
+        assert (len(shop.model.calls(CLASSIFY)), shop.calls()) == asked
+        assert work.stores.knowledge.topic_of(first.qa_id) == (SPOOL if kept else None)
+        if kept:
+            await work.learning.regenerate()
+            await work.extraction.catch_up()
+            assert shop.calls() == asked[1]
+            assert work.stores.knowledge.topic_of(first.qa_id) == SPOOL
+        else:
+            approved = await shop.captured(ASKED, ANSWERED, THANKS, (5, MIA, "👍"))
+            await decided(work, Approved(qa_id=approved.qa_id, at=shop.clock.now()))
+            await work.learning.choose_topic(approved)
+            assert len(shop.model.calls(CLASSIFY)) == 2  # a person's word counts
+
+
+# Finding B8.
+@pytest.mark.parametrize(
+    "edited", [(ASKED, (2, ANN, "thanks")), (ASKED, (2, ANN, "Run purge twice.")), (ASKED, ANSWERED, MORE)]
+)
+async def test_what_changes_a_conversation_is_filed_whatever_it_says(
+    tmp_path: Path, edited: tuple[tuple[int, UserId, str], ...]
+) -> None:
+    shop = Shop(tmp_path)
+    async with shop.open() as work:
+        await shop.taught(ASKED, ANSWERED)
+        await shop.taught(*edited)
+        [block] = work.stores.knowledge.read(SPOOL)
+        assert [turn.text for turn in block.turns] == [text for _, _, text in edited]
+        assert shop.calls() == 2
+
+
+# Finding B7: archives of other programs, as the specification shows them.
+@pytest.mark.parametrize("ids", ["msg_123, msg_124, msg_125", "msg_123", ""])
+async def test_a_conversation_whose_messages_are_not_its_turns_is_read_and_goes_with_any_of_its_messages(
+    tmp_path: Path, ids: str
+) -> None:
+    shop = Shop(tmp_path)
+    sample = (
+        "--- QA ---\nid: qa_20260201_031056.228000\ntimestamp: 2026-02-01T03:10:56.228000Z\n"
+        f"conversation_id: thread_1458745245675032709\nmessage_ids: {ids}\n"
+        "User: How do I start a quokka node?\nTeam: Run the Docker container.\n\n"
+    )
+    shop.settings.paths.raw.mkdir(parents=True)
+    (shop.settings.paths.raw / "2026-W05.txt").write_text(sample)
+    async with shop.open() as work:
+        [pair] = await work.learning.after(None)
+        assert await work.extraction.take_up() == {"unknown": 1}
+        await work.learning.file(Filing(pair=pair, choice=Topic(name=SPOOL)))
+        assert await work.extraction.take_up() == {"extracted": 1}
+        [made] = await work.extraction.nuggets.all()
+        assert made.source_message_ids == pair.message_ids
+        assert sorted(await shop.found("quokka docker")) == ["fact", "nugget"]
+        if pair.message_ids:
+            await work.learning.withdraw(pair.message_ids[-1:])
+            await work.extraction.catch_up()
+            assert (await shop.nuggets(), await shop.facts()) == ([], [])
 
 
 async def test_nothing_that_was_read_is_read_again_after_a_restart_or_repeated_decisions(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
@@ -158,7 +159,15 @@ async def everything(shop: Shop) -> None:
             await ledger.finished(message(question[0]))
     traces = TraceStore(shop.db, clock=shop.clock)
     await traces.keep([message(1)], ChannelId("7"), outcome="silent", reason=QUESTION[2])
-    await traces.keep([message(11)], ChannelId("7"), outcome="answered")
+    said = {
+        "answer": QUESTION[2],
+        "quotes": [QUESTION[2]],
+        "told": QUESTION[2],
+        "asked": QUESTION[2],
+        "error": QUESTION[2],
+    }
+    debug = {"gate": {"reason": QUESTION[2]}, "generation": {**said, "quotes_count": 1}, "error": QUESTION[2]}
+    await traces.keep([message(11)], ChannelId("7"), outcome="answered", debug=debug)
     await FeedbackStore(shop.db, clock=shop.clock).vote(message(11), MIA, up=True)
     hers = replace(samples.message(QUESTION[2]), id=message(1), author=samples.author("mia"))
     hers = replace(hers, author=replace(hers.author, id=MIA))
@@ -200,6 +209,42 @@ async def test_a_member_is_forgotten_everywhere_but_in_the_archive(shop: Shop) -
         [pending] = [await work.stores.pending.get(rid) for rid in await work.stores.pending.waiting()]
         assert pending is not None
         assert [each.id for each in pending.request.messages] == [message(32), message(33)]
+
+
+async def dump_of(shop: Shop) -> AsyncGenerator[tuple[str, str]]:
+    """All rows of all tables, with what is compressed in them."""
+    on_server = shop.settings.data.url
+    schema = "information_schema.tables where table_schema = current_schema()"
+    listed = f"select table_name from {schema}" if on_server else "select name from sqlite_schema where type = 'table'"
+    for (table,) in await shop.db.rows(listed):
+        for row in await shop.db.rows(f"select * from {table}"):
+            yield str(table), " ".join(readable(value) for value in row)
+
+
+def readable(value: object) -> str:
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return zlib.decompress(value).decode()
+    except (zlib.error, UnicodeDecodeError):
+        return value.decode("utf-8", "replace")
+
+
+# Finding I1.
+@pytest.mark.parametrize(
+    "asked", [Forget(user_id=MIA), Forget(message_ids=tuple(message(n) for n in (1, 4, 31)), erase=True)]
+)
+async def test_a_whole_dump_holds_no_word_of_what_is_forgotten(
+    server: Schemas | None, tmp_path: Path, asked: Forget
+) -> None:
+    with server.emptied() if server else nullcontext("") as schema:
+        shop = Shop(tmp_path / "data", server.url(schema) if server else "")
+        async with shop.open() as work:
+            await everything(shop)
+            assert "traces" in {table async for table, _ in dump_of(shop)}
+            assert [each async for each in dump_of(shop) if "quokka" in each[1]]
+            await work.forget(asked)
+            assert [each async for each in dump_of(shop) if "quokka" in each[1]] == []
 
 
 async def test_erased_it_stands_in_no_byte_of_the_folder_and_all_else_is_as_it_was(shop: Shop) -> None:

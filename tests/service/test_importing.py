@@ -39,8 +39,10 @@ QUESTION = "Which port does the relay listen on behind the proxy?"
 class Chat:
     """A channel or thread to be exported, in which time passes as people write."""
 
-    def __init__(self, channel: str = "100", *, kind: str = "GuildTextChat", parent: str | None = None) -> None:
-        self.channel = {"id": channel, "type": kind, "categoryId": parent, "name": f"c{channel}"}
+    def __init__(
+        self, channel: str = "100", *, kind: str = "GuildTextChat", parent: str | None = None, name: str = ""
+    ) -> None:
+        self.channel = {"id": channel, "type": kind, "categoryId": parent, "name": name}
         self.guild = "5"
         self.now = NOON
         self.messages: list[dict[str, Any]] = []
@@ -173,10 +175,14 @@ async def test_what_grows_for_years_is_archived_once_in_its_fullest_version(tmp_
     assert (done.team_replies, done.captured, done.archived) == (11, 1, 1)
 
 
-async def test_a_thread_is_captured_whole_with_the_question_that_it_hangs_on(tmp_path: Path) -> None:
+# Finding B1.
+@pytest.mark.parametrize(("name", "above"), [("Behind haproxy 2.8", "Behind haproxy 2.8\n"), (QUESTION[:20], "")])
+async def test_a_thread_is_captured_whole_with_the_question_that_it_hangs_on(
+    tmp_path: Path, name: str, above: str
+) -> None:
     channel = Chat()
     asked = channel.say(ALICE, QUESTION)
-    thread = Chat(asked, kind="GuildPublicThread", parent="100")
+    thread = Chat(asked, kind="GuildPublicThread", parent="100", name=name)
     thread.say(MAYA, "Which version?", after=60)
     thread.say(BOT, "I may be wrong.", after=60)
     thread.say(ALICE, "2.1", after=600)
@@ -184,18 +190,19 @@ async def test_a_thread_is_captured_whole_with_the_question_that_it_hangs_on(tmp
     thread.say(ALICE, "Thanks!", after=60)
     await imported(tmp_path, thread, channel)
     [pair] = archived(tmp_path)
-    said = [f"User: {QUESTION}", "Team: Which version?", "User: 2.1", "Team: On 7480.", "User: Thanks!"]
+    said = [f"User: {above}{QUESTION}", "Team: Which version?", "User: 2.1", "Team: On 7480.", "User: Thanks!"]
     assert texts(pair) == said
     assert pair.conversation_id == f"thread_{asked}"
 
 
 async def test_a_forum_post_opens_with_its_own_question(tmp_path: Path) -> None:
-    post = Chat("700", kind="GuildPublicThread", parent="99")
+    post = Chat("700", kind="GuildPublicThread", parent="99", name="Haproxy in front")
     post.say(ALICE, QUESTION, own_id="700")
     post.say(MAYA, "On 7480.", after=60)
     await imported(tmp_path, post)
     [pair] = archived(tmp_path)
-    assert texts(pair) == [f"User: {QUESTION}", "Team: On 7480."]
+    assert texts(pair) == [f"User: Haproxy in front\n{QUESTION}", "Team: On 7480."]
+    assert f"Haproxy in front\n{QUESTION}" in blocks(tmp_path)
 
 
 async def test_files_are_named_and_never_fetched(tmp_path: Path) -> None:

@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import sys
+import threading
 from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 
 import pytest
-from anyio import fail_after, run_process
+from anyio import fail_after, move_on_after, run_process
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
+from intern.core.flow import Reply
 from intern.core.ids import GuildId
+from intern.core.messages import AIResult
 from intern.core.records import CapturedPair
 from intern.learning.forgetting import Forget
 from intern.platforms.discord.options import HostingOptions
+from intern.runtime.bot import open_sandbox
 from intern.service.communities import open_registry
 from intern.service.databases import move_database
 from intern.service.intern import open_intern
 from intern.service.local_checks import folder_findings
-from intern.service.status import sources_of, status_of
+from intern.service.status import sources_at_rest, status_of
 from intern.service.stores import back_up
 from intern.settings.loading import Paths, Settings
+from intern.sources.refresh import Refreshed
+from intern.stores.postgres.database import Database
 from tests import samples
-from tests.engines import Server
+from tests.at_work import Watching
+from tests.double.discord import DiscordDouble
+from tests.engines import Server, pooling
+from tests.fakes import HandClock
+from tests.process.running import Folder, Installed, answers_to, ended, started, variables
 from tests.programs import program
+from tests.sandbox import Sandbox
 from tests.service.chatting import ALICE, MAYA, Town
 from tests.service.test_intern import ANSWER, PARAPHRASE, QUESTION, bot, reply, settings_in
 
@@ -47,7 +60,8 @@ def settings(postgres: Server, schema: str, tmp_path: Path) -> Settings:
 
 
 def on_server(postgres: Server, schema: str, folder: Path) -> Settings:
-    return settings_in(folder, data={"dir": str(folder), "url": postgres.url(schema)})
+    batches: dict[str, object] = {"message_batch_wait_seconds": 0}
+    return settings_in(folder, data={"dir": str(folder), "url": postgres.url(schema)}, discord=batches)
 
 
 def texts(settings: Settings) -> dict[str, str]:
@@ -64,7 +78,7 @@ async def test_a_bot_learns_answers_regenerates_and_forgets(settings: Settings, 
             assert (await intern.regenerate()).pairs == 1
             status = await run_sync(partial(status_of, settings, clock=SystemClock()))
             assert (status.archived, status.topics, status.running) == (1, 1, True)
-            assert [each.state for each in await run_sync(partial(sources_of, settings, clock=SystemClock()))] == [
+            assert [each.state for each in await run_sync(partial(sources_at_rest, settings, clock=SystemClock()))] == [
                 "ok"
             ] * 2
         assert not settings.paths.database.exists()
@@ -108,6 +122,119 @@ async def test_a_server_that_is_killed_and_comes_back_loses_nothing_and_doubles_
             status = await run_sync(partial(status_of, settings, clock=SystemClock()))
             assert (status.archived, status.waiting, status.undecided) == (2, 0, 0)
             assert ANSWER in await reply(intern, PARAPHRASE)
+
+
+class _Told(logging.Handler):
+    """Notices the first line about a server that is away, or about what that has cost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.once = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if any(event in record.getMessage() for event in ("database_away", "message_failed")):
+            self.once.set()
+
+
+# Finding I2.
+@pytest.mark.parametrize("teaches", [False, True])
+async def test_while_the_server_is_away_questions_and_captures_wait_and_none_is_dropped(
+    postgres: Server, settings: Settings, monkeypatch: pytest.MonkeyPatch, *, teaches: bool
+) -> None:
+    monkeypatch.setattr(Database, "patience", 0.2)
+    sandbox, seen, told = Sandbox(HandClock(), team={"mira"}), Watching(), _Told()
+    logging.getLogger("intern").addHandler(told)
+    try:
+        with fail_after(60):
+            async with open_sandbox(settings, sandbox, events=seen, clock=HandClock()):
+                await seen.one_of(Refreshed)
+                asked = sandbox.say("ann", "Where are the logs?")
+                await seen.one_of(AIResult)
+                postgres.kill()
+                sandbox.say("bob", "@intern Which port does the relay listen on?")
+                if teaches:
+                    sandbox.say("mira", "Below /var/log.", reply_to=asked.id)
+                try:
+                    assert await run_sync(told.once.wait, 20)
+                finally:
+                    postgres.start()
+                with move_on_after(20):
+                    await seen.one_of(Reply, where=lambda reply: "7480" in reply.text)
+                assert ["7480" in reply.text for reply in seen.all_of(Reply)][-1:] == [True]
+                if teaches:
+                    with move_on_after(20):
+                        await seen.one_of(CapturedPair)
+                    assert len(seen.all_of(CapturedPair)) == 1
+    finally:
+        logging.getLogger("intern").removeHandler(told)
+
+
+def _advisory_locks(server: Server) -> object:
+    return server.run("select count(*) from pg_locks where locktype = 'advisory'")[0][0]
+
+
+def _behind(url: str, folder: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "INTERN__DATA__URL": url,
+        "INTERN__DATA__DIR": str(folder),
+        "INTERN__DISCORD__TOKEN": "MTIzNDU2Nzg5MDEyMzQ1Njc4.x.y",
+        "INTERN__DISCORD__REST_URL": "http://127.0.0.1:1",
+        "INTERN__DISCORD__GUILD_IDS": "[1]",
+        "INTERN__LLM__PROVIDER": "offline",
+    }
+
+
+# Finding A10.
+@pytest.mark.parametrize("mode", ["transaction", "statement"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_pooler_that_changes_connections_is_refused_in_one_line_and_nothing_stays_behind(
+    postgres: Server, tmp_path: Path, mode: str
+) -> None:
+    settings_in(tmp_path / "data")
+    with postgres.schema() as schema, pooling(postgres, mode, schema) as url, fail_after(120):
+        environment = _behind(url, tmp_path / "data")
+        for command in (["run"], ["index"], ["ask", QUESTION], ["status"]):
+            done = await run_process(program(*command), check=False, env=environment, cwd=tmp_path)
+            said = done.stderr.decode()
+            assert (done.returncode, said.count("\n"), "set pool_mode = session" in said) == (3, 1, True), said
+        found = folder_findings(settings_in(tmp_path / "data", data={"dir": str(tmp_path / "data"), "url": url}))
+        assert ["pooler" in each.what for each in found if each.level == "todo"] == [True]
+        assert _advisory_locks(postgres) == 0
+        assert postgres.run(f"select count(*) from pg_tables where schemaname = '{schema}'") == [(0,)]
+
+
+# Finding A10.
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_behind_a_pooler_with_sessions_it_indexes_answers_runs_is_killed_and_starts_again(
+    postgres: Server, tmp_path: Path
+) -> None:
+    settings_in(tmp_path / "data")
+    with postgres.schema() as schema, pooling(postgres, "session", schema) as url, fail_after(120):
+        intern, folder = Installed(Path(sys.executable).with_name("intern")), Folder(tmp_path / "bot")
+        async with DiscordDouble() as discord:
+            settings = variables(discord, "", data__url=url, data__dir=str(tmp_path / "data"), llm__provider="offline")
+            asked = "Which port does the relay listen on?"
+            assert (await ended(intern, folder, settings, "index")).exit_code == 0
+            assert "7480" in (await ended(intern, folder, settings, "ask", asked)).stdout
+            async with started(intern, folder, settings) as bot:
+                await discord.wait_ready()
+                question = await discord.say(discord.alice, QUESTION)
+                await discord.say(discord.tess, ANSWER, reply_to=question)
+                await bot.until_logged("qa_pair_captured")
+                await bot.kill()
+            async with started(intern, folder, settings) as bot:
+                await discord.wait_ready(sessions=2)
+                postgres.kill()
+                question = await discord.say(discord.bob, f"{discord.bot.mention} {PARAPHRASE}")
+                postgres.start()
+                await discord.until(lambda: len(answers_to(discord, question)) > 0)
+                bot.ask_to_end()
+                assert await bot.until_ended() == 0
+            assert ANSWER in answers_to(discord, question)[0].content
+            status = json.loads((await ended(intern, folder, settings, "status", "--json")).stdout)
+            assert (status["archived"], status["topics"]) == (1, 1)
+            assert (await ended(intern, folder, settings, "index")).exit_code == 0
 
 
 async def test_moved_to_the_server_and_back_a_database_exports_the_same(settings: Settings, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from anyio.to_thread import run_sync
 from intern.core.ids import SourceId
 from intern.models.prompt import OfflineModel
 from intern.service.models import offline_rules
-from intern.service.status import sources_of
+from intern.service.status import sources_at_rest
 from intern.service.writer import Writer
 from intern.settings.loading import DataSection, KbSection, Settings
 from intern.sources.catalogue import Catalogue
@@ -89,7 +89,7 @@ async def test_each_page_tells_how_it_stands(tmp_path: Path) -> None:
             for _ in range(MOST_MISSING):
                 await writer.indexing.refresh_pages()
                 clock.turn(hours=5)
-        told = {each.path: each for each in sources_of(settings, clock=clock)}
+        told = {each.path: each for each in sources_at_rest(settings, clock=clock)}
         a, app, gone, b = (told[site.url(path)] for path in ("/a", "/app", "/gone", "/b"))
         assert {each.type for each in told.values()} == {"page"}
         assert (a.state, a.note, a.last_error, a.check_every_seconds) == ("ok", "", None, None)
@@ -114,5 +114,5 @@ async def test_addresses_of_the_settings_are_read_beside_those_of_the_list(tmp_p
             read = await writer.indexing.refresh_pages()
             assert set(read.changed) == {f"kb:{site.url(each)}" for each in ("/a", "/b")}
             assert [each.rel_path for each in read.skipped] == ["kb.links:2"]
-        [left_out] = [each for each in sources_of(settings, clock=HandClock()) if each.state == "left_out"]
+        [left_out] = [each for each in sources_at_rest(settings, clock=HandClock()) if each.state == "left_out"]
         assert (left_out.path, left_out.type) == ("kb.links:2", "link")

@@ -8,13 +8,15 @@ import pytest
 from anyio import fail_after
 
 from intern.core.errors import ConfigError
-from intern.core.ids import MessageId, UserId
-from intern.core.messages import AIResult, Conversation, Message
+from intern.core.ids import GuildId, MessageId, RoleId, UserId
+from intern.core.messages import AIResult, Conversation, MemberRoles, Message
+from intern.core.records import CapturedPair
 from intern.learning.forgetting import Forget
 from intern.service.databases import open_database
 from intern.service.intern import open_intern
 from intern.service.questions import QuestionFilter
 from intern.settings.loading import Settings
+from intern.stores.sqlite.chat import NameStore, RoleStore
 from intern.stores.sqlite.questions import Questions
 from tests import samples
 from tests.at_work import Watching, at_work, settings_in
@@ -86,6 +88,39 @@ async def test_an_answered_gap_answers_the_next_member_and_is_forgotten_with_its
             assert (await intern.questions.find(QuestionFilter())).total == 0
             assert await intern.search("quokka") == ()
     assert holding(tmp_path, b"Hello numbats") == holding(tmp_path, b"groom a quokka") == []
+
+
+# Finding B14.
+async def test_a_gap_is_answered_by_name_where_the_team_is_known_by_its_role_only(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, team_role_ids=["7"])
+    gap, *_ = await asked(settings, "How do I groom a quokka?", "Is there a dark mode?")
+    now, last_week, new, other = (UserId(each) for each in ("991", "992", "993", "994"))
+    async with await open_database(settings) as db:
+        names = NameStore(db)
+        await names.note([(now, ["Mira"]), (last_week, ["Tess"]), (other, ["Alice"])])
+        await names.note([(now, ["Mira"]), (last_week, ["Tess"])], {now, last_week})
+        seen = ((new, "7"), (other, "8"), (now, "7"))
+        await RoleStore(db, clock=CLOCK).keep([MemberRoles(GuildId("1"), who, (RoleId(role),)) for who, role in seen])
+    async with open_intern(settings, clock=CLOCK) as intern:
+        with fail_after(20):
+            assert (await intern.questions.gaps(9)).team == {"993": new, "Mira": now, "Tess": last_week}
+            await RoleStore(intern._db, clock=CLOCK).keep([MemberRoles(GuildId("1"), now, (RoleId("8"),))])
+            with pytest.raises(ConfigError, match="a member of the team"):
+                await intern.questions.answer(gap, "Brush it.", "Mira")
+            await intern.questions.answer(gap, "Brush the quokka weekly.", "Tess")
+            result = await intern.answer(Conversation((Message(role="user", text="How do I groom a quokka?"),)))
+            assert "Brush the quokka weekly." in (result.reply_text or "")
+
+
+# Finding B14.
+async def test_who_answered_as_the_team_on_discord_is_known_by_name(tmp_path: Path) -> None:
+    sandbox, events = Sandbox(CLOCK, team={"mira", "tess"}), Watching()
+    async with at_work(tmp_path, sandbox, events, team_role_ids=["7"]):
+        question = sandbox.say("bob", "My quokkas are rejected because of a clock skew, what now?")
+        sandbox.say("mira", "Run `lumen-relay agents reset-skew` first.", reply_to=question.id)
+        await events.one_of(CapturedPair)
+    async with open_intern(settings_in(tmp_path, team_role_ids=["7"]), clock=CLOCK) as intern:
+        assert (await intern.questions.gaps(9)).team == {"mira": sandbox.author("mira").id}
 
 
 async def test_a_gap_whose_question_was_deleted_meanwhile_is_not_captured(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from intern.service.intern import Intern, open_intern
 from intern.service.models import offline_rules
 from intern.settings.loading import Settings
 from intern.sources.refresh import Refreshed
+from intern.stores.options import RecorderOptions
 from tests.answering.shelf import Shelf
 from tests.at_work import Watching, settings_in
 from tests.endpoint_double import EndpointDouble, endpoint_double
@@ -106,7 +107,7 @@ async def test_a_capture_and_a_document_are_recorded_by_call_and_replay(bot: Bot
             assert each.is_same, each
 
 
-async def test_secrets_are_masked_and_the_recording_says_that_it_cannot_be_replayed(bot: Bot) -> None:
+async def test_secrets_are_masked_before_they_are_recorded_so_it_can_be_replayed(bot: Bot) -> None:
     secret = "ghp_" + "a1B2" * 10
     async with bot.at_work():
         asked = bot.sandbox.say("bob", f"@intern which port? my token is {secret}", channel_id=bot.places[0])
@@ -114,9 +115,27 @@ async def test_secrets_are_masked_and_the_recording_says_that_it_cannot_be_repla
     async with bot.looked_into() as intern:
         (why,) = await intern.why(asked.id)
         (again,) = await intern.replay(asked.id, offline=True)
-    assert why.unfit == again.unfit == "secrets in it were masked"
+    assert (why.unfit, again.unfit, again.is_same) == ("", "", True)
     assert "[masked github_token]" in why.heard[0].text
     assert secret not in words_of(bot.settings)
+
+
+# Finding A5.
+@pytest.mark.parametrize("context", [False, True])
+async def test_words_of_others_are_recorded_only_if_the_operator_wants_them(bot: Bot, *, context: bool) -> None:
+    bot.settings = replace(bot.settings, recorder=RecorderOptions(context=context))
+    async with bot.at_work():
+        said = bot.sandbox.say("ann", "Mine listens to zebrafish.", channel_id=bot.places[0])
+        asked = bot.sandbox.say("bob", QUESTION, reply_to=said.id, channel_id=bot.places[0])
+        await bot.seen.one_of(AIResult)
+    async with bot.looked_into() as intern:
+        (why,) = await intern.why(asked.id)
+        (again,) = await intern.replay(asked.id, offline=True)
+    assert any("zebrafish" in each.user for each in bot.endpoint.requests), "the model was shown it"
+    assert ("zebrafish" in words_of(bot.settings)) == context
+    assert [line.speaker for line in why.heard] == ["member", "asker"]
+    assert why.heard[0].text == (said.text if context else "(not kept: recorder.context is off)")
+    assert (again.is_same, again.changed, again.unfit) == (True, (), "")
 
 
 async def test_secrets_in_descriptions_and_addresses_are_masked_too(bot: Bot) -> None:

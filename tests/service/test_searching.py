@@ -26,7 +26,7 @@ from intern.search.finding import LEAST_LIKENESS, Finder
 from intern.service.intern import open_intern
 from intern.service.models import offline_rules
 from intern.service.searching import Ranking, SearchResult
-from intern.service.status import sources_of
+from intern.service.status import sources_at_rest
 from intern.service.writer import Writer
 from intern.settings.loading import Settings, load_settings
 from intern.sources import catalogue
@@ -77,7 +77,7 @@ async def test_what_is_indexed_is_found_and_what_is_removed_is_not(tmp_path: Pat
             (settings.paths.sources / "logs.md").unlink()
             await intern.index()
             assert await intern.search("lumen") == ()
-            assert [source.source_id for source in sources_of(settings, clock=HandClock())] == ["kb:ports.md"]
+            assert [source.source_id for source in sources_at_rest(settings, clock=HandClock())] == ["kb:ports.md"]
 
 
 async def test_a_refresh_that_finds_nothing_changed_writes_nothing_to_the_search(tmp_path: Path) -> None:
@@ -288,14 +288,14 @@ async def test_each_source_tells_how_it_stands(tmp_path: Path) -> None:
             await intern.index()
             await intern.discover()
         clock.turn(hours=2)
-        document, a, b = sources_of(settings, clock=clock)
+        document, a, b = sources_at_rest(settings, clock=clock)
         assert (document.source_id, document.state, document.age_seconds) == ("kb:ports.md", "ok", 7200)
         assert (document.next_check, document.check_every_seconds) == (None, 600)
         assert (a.path, a.state, a.last_error) == (str(tmp_path / "docs" / "a.md"), "ok", None)
         assert (b.state, b.last_error) == ("failed", "it is binary, not text")
         (tmp_path / "docs" / "a.md").unlink()
         (settings.paths.sources / "ports.md").unlink()
-        assert [each.state for each in sources_of(settings, clock=clock)] == ["gone", "gone", "failed"]
+        assert [each.state for each in sources_at_rest(settings, clock=clock)] == ["gone", "gone", "failed"]
 
 
 async def test_what_the_model_cannot_describe_is_tried_by_who_asks_for_that_and_by_no_search(tmp_path: Path) -> None:
@@ -319,11 +319,11 @@ async def test_a_source_that_could_not_be_described_tells_why(tmp_path: Path) ->
         async with await Database.open(settings.paths.database) as db:
             writer = await run_sync(Writer, settings, db, model, clock)
             await writer.indexing.refresh()
-            [source] = sources_of(settings, clock=clock)
+            [source] = sources_at_rest(settings, clock=clock)
             assert (source.state, source.last_error, source.is_described) == ("failed", "it made no sense", False)
             # It is found all the same, by its beginning and by its text.
             assert [hit.source_id for hit in await Finder(writer.stores.search).hits("port", 5)] == ["kb:ports.md"]
             model.next(SUMMARIZE_SOURCE, SummarizeOut(description="All about ports."))
             await writer.indexing.refresh()
-            [source] = sources_of(settings, clock=clock)
+            [source] = sources_at_rest(settings, clock=clock)
             assert (source.state, source.last_error, source.is_described) == ("ok", None, True)

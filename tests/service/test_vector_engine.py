@@ -26,7 +26,7 @@ from intern.service.status import status_of
 from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.communities import CommunityStore
 from tests import samples
-from tests.contracts.vector_engines import COLLECTION, KEY, QdrantDouble, serving
+from tests.contracts.vector_engines import KEY, QdrantDouble, serving
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
 
@@ -57,8 +57,7 @@ def settings(tmp_path: Path, qdrant: QdrantDouble) -> Generator[Settings]:
 
 def texts(qdrant: QdrantDouble) -> str:
     """All that the engine holds."""
-    points, _ = qdrant.local.scroll(COLLECTION, limit=10_000)
-    return str([each.payload for each in points])
+    return str([payload for payload, _ in qdrant.points().values()])
 
 
 @pytest.mark.rest
@@ -73,7 +72,7 @@ async def test_commands_copy_what_they_change_and_search_finds_it_there(
             [found] = await intern.search("automobile")
             assert found.source_id == "kb:car.md"
             assert any(each.url.path.endswith("/query") for each in qdrant.asked)
-            qdrant.local.delete_collection(COLLECTION)
+            qdrant.lose()
             await intern.rebuild_search()
             assert "car will not start" in texts(qdrant)
 

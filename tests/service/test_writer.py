@@ -20,6 +20,7 @@ from intern.core.messages import Image
 from intern.core.records import Approved, AwaitingReview, CapturedPair, Filed, PairDecision, Parked, Rejected
 from intern.learning.classifying import split_topic
 from intern.learning.filing import Tally
+from intern.learning.forgetting import Forget
 from intern.learning.prompts import CLASSIFY, INTEGRATE, SPLIT_TOPIC, ClassifyOut, IntegrateOut
 from intern.learning.review import Review
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
@@ -84,25 +85,33 @@ async def test_what_a_killed_process_had_begun_to_write_is_cleared_away(tmp_path
         assert kept.exists()
 
 
+# Finding A4.
+async def test_hidden_files_of_other_programs_stay_wherever_our_own_are(tmp_path: Path) -> None:
+    shared, ours = tmp_path / "shared", tmp_path / "team-knowledge"
+    settings = settings_in(tmp_path, index_path=str(shared / "index.txt"))
+    names = (".other-program.tmp", ".index.txt.bak.tmp", ".my index.txt.tmp", ".notes.edited", ".index.txt.old.edited")
+    folders = (shared, ours, ours / "raw", ours / "topics", tmp_path / "knowledge-base")
+    others = [folder / name for folder in folders for name in names]
+    begun = [shared / ".index.txt.tmp", shared / "..index.txt.2.edited.tmp", ours / ".decisions.jsonl.tmp"]
+    for path in (*others, *begun):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("somebody's work")
+    async with writer_in(settings) as writer:
+        assert [path for path in begun if path.exists()] == []
+        pair = await kept(writer, 1)
+        for path in others:
+            path.write_text(f"somebody's work on {pair.qa_id} {pair.message_ids[0]}\n")
+        await writer.learning.file(filing(pair))
+        await writer.forget(Forget(message_ids=(pair.message_ids[0],)))
+        assert [path for path in others if not path.exists()] == []
+    assert len({path.read_text() for path in others}) == 1
+
+
 async def test_no_model_is_asked_about_a_conversation_that_has_its_topic(tmp_path: Path) -> None:
     async with writer_in(settings_in(tmp_path), ScriptedModel()) as writer:
         await writer.learning.file(filing(await kept(writer, 1, conversation="reply_1")))
         fuller = await kept(writer, 2, conversation="reply_1")
         assert await writer.learning.choose_topic(fuller) == Topic(name=SPOOL)
-
-
-async def test_a_conversation_is_filed_once_its_last_words_are_old_even_if_archived_just_now(tmp_path: Path) -> None:
-    clock = HandClock()
-    async with writer_in(settings_in(tmp_path), clock=clock) as writer:
-        imported, live = [
-            await writer.learning.keep(msgspec.structs.replace(samples.capture(n=n), answered_at=clock.now() - age))
-            for n, age in ((1, timedelta(days=1)), (2, timedelta(minutes=1)))
-        ]
-        assert imported
-        assert live
-        assert (writer.learning.settles_in(imported), writer.learning.settles_in(live)) == (0.0, 300.0)
-        clock.turn(minutes=5)
-        assert writer.learning.settles_in(live) == 0.0
 
 
 async def test_what_the_operator_wants_passed_over_is_not_filed(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from intern.platforms.memory import Call
 from intern.runtime.bot import open_sandbox
 from intern.settings.loading import Settings, load_settings
 from tests.sandbox import Sandbox
-from tests.simulation.machine import SimulatedTime
+from tests.simulation.machine import PAUSES, SimulatedTime
 from tests.simulation.people import MEMBERS, TEAM, Act, Change, People, Said, write_documents
 from tests.simulation.shaky import LATENCY, ShakyModels, ShakyResponses
 
@@ -93,6 +93,8 @@ class Community(People):
     """One run."""
 
     handoff = HANDOFF
+    thread_pauses: Sequence[float] = PAUSES
+    """Seconds that work in a thread may take."""
 
     def __init__(
         self,
@@ -315,9 +317,19 @@ class Community(People):
         }
 
     async def _close_channel(self) -> None:
-        if self.help not in self.private_from:
-            self.note(f"{self.help} turns private")
-            self.make_private(self.help)
+        """A channel turns private, maybe unheard, while an answer in it is still to be read to its end."""
+        if self.help in self.private_from:
+            return
+        question, member = self.say(self.rng.choice(MEMBERS), self.question(), self.help), self.rng.choice(TEAM)
+        thread = self.stage.open_thread(self.help, question.id, "a thread")
+        self.say(member, self.text("You can take"), thread)
+        await sleep(self.rng.uniform(0, 2))
+        if self.rng.random() < 0.7:
+            await self._lose_connection()
+        self.note(f"{self.help} turns private")
+        self.make_private(self.help)
+        self.say(member, self.text("And then also"), thread)
+        await sleep(WINDOW + self.rng.uniform(0, 5))
 
     async def _talk_across_a_crash(self) -> None:
         """Two members talk at once. One has just been handled, and the machine dies before the other one is.

@@ -12,7 +12,8 @@ from intern.chat.dispatching import asks
 from intern.chat.phrases import phrases
 from intern.core.flow import Batch, ButtonPressed, LearnCommand
 from intern.core.ids import ChannelId, MessageId
-from intern.core.records import Filed, Parked
+from intern.core.records import Filed, Parked, Turn
+from intern.facts.segments import without_ids
 from intern.learning.classifying import MOST_ATTEMPTS
 from intern.service.databases import archive_of, at_rest, open_database
 from intern.stores.archive import Archive
@@ -191,7 +192,8 @@ def _captures(run: People, books: Books) -> Iterator[str]:
             yield f"the team's {said.id} is not captured"
             continue
         edits = [change for change in said.changes if not run.had_effect(change)]
-        texts = said.texts if edits else said.texts[-1:]
+        written = [Turn("Team", text) for text in (said.texts if edits else said.texts[-1:])]
+        texts = [turn.text for turn in without_ids(written, ())]  # as they are archived: nobody is named by an id
         turns = [turn.text for turn in pair.turns]
         if sum(turns.count(text) for text in texts) != 1:
             yield f"the team's {said.id} is not archived once with {texts}, but in {turns}"

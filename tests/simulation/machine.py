@@ -6,14 +6,14 @@ writer thread is waited for after each step that gave it something to do. So no 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
 from random import Random
 from threading import current_thread, main_thread
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import outcome
 import pytest
@@ -29,10 +29,16 @@ _PATIENCE = 10.0  # real seconds for one write
 _A_MOMENT = 0.0001  # real seconds between two looks at whether a write is done: to look all the time slows it down
 
 
+class Jumping(Protocol):
+    """A clock that jumps while everybody waits."""
+
+    def current_time(self) -> float: ...
+
+
 class SimulatedTime:
     """The bot's clock, which is trio's."""
 
-    def __init__(self, clock: MockClock, begin: datetime = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)) -> None:
+    def __init__(self, clock: Jumping, begin: datetime = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)) -> None:
         self._clock = clock
         self._offset = clock.current_time()
         self._begin = begin
@@ -45,10 +51,12 @@ class SimulatedTime:
         return self._begin + timedelta(seconds=self.seconds())
 
 
-class _Writer(trio.abc.Instrument):
+class Writer:
     """Nobody else gets to run before what the writer thread was given is done, and its caller about to hear of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, wakes: Callable[[], bool]) -> None:
+        """`wakes`: whether the loop is about to run what the thread told it to."""
+        self._wakes = wakes
         self._open: list[Event] = []
         self._closing = False
 
@@ -71,30 +79,44 @@ class _Writer(trio.abc.Instrument):
         else:
             self._open.append(operation.done)
 
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        del task
+    def wait(self) -> None:
+        """Call it after each step."""
         self._open = [event for event in self._open if not event.is_set()]
         if not self._open and not self._closing:
             return
-        wakes = trio.lowlevel.current_trio_token()._reentry_queue
         end = monotonic() + _PATIENCE
-        while not wakes.queue:
+        while not self._wakes():
             assert monotonic() < end, "the database's writer thread does not answer"
             sleep(_A_MOMENT)
-        with wakes.lock:  # the loop itself is woken by now
-            self._closing = self._closing and bool(self._open)
+        self._closing = self._closing and bool(self._open)
+
+
+class _WriterOfTrio(Writer, trio.abc.Instrument):
+    def __init__(self) -> None:
+        super().__init__(self._is_woken)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        del task
+        self.wait()
+
+    @staticmethod
+    def _is_woken() -> bool:
+        wakes = trio.lowlevel.current_trio_token()._reentry_queue
+        with wakes.lock:  # the loop itself is woken by then
+            return bool(wakes.queue)
 
 
 class _Threads:
     """What was meant for a thread is done in the loop, a moment later."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, pauses: Sequence[float]) -> None:
         self._rng = rng
+        self._pauses = pauses
 
     def start(self, work: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], object], name: str = "") -> None:
         """As trio's `start_thread_soon`."""
         del name
-        pause = self._rng.choice((0.0, 0.0, 0.001, 0.02, 0.2))
+        pause = self._rng.choice(self._pauses)
 
         async def later() -> None:
             await trio.sleep(pause)
@@ -104,23 +126,32 @@ class _Threads:
 
 
 @contextmanager
-def _one_order(seed: int, writer: _Writer) -> Generator[None]:
+def _one_order(seed: int, writer: Writer, pauses: Sequence[float]) -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("intern.stores.sqlite.database.SimpleQueue", writer.queue)
-        patch.setattr(_threads, "start_thread_soon", _Threads(Random(seed)).start)
+        patch.setattr(_threads, "start_thread_soon", _Threads(Random(seed), pauses).start)
         # Tasks that are ready at one time still run in any order, but the seed chooses it.
         patch.setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)
         patch.setattr(_run, "_r", Random(seed))
         yield
 
 
-def run_seed(seed: int, main: Callable[[SimulatedTime], Awaitable[T]]) -> T:
+PAUSES = (0.0, 0.0, 0.001, 0.02, 0.2)
+"""Seconds that work in a thread may take."""
+
+
+def run_seed(
+    seed: int,
+    main: Callable[[SimulatedTime], Awaitable[T]],
+    *instruments: trio.abc.Instrument,
+    pauses: Sequence[float] = PAUSES,
+) -> T:
     """Run `main` as this seed has it, always in the same way."""
     clock = MockClock(autojump_threshold=0)
 
     async def begin() -> T:
         return await main(SimulatedTime(clock))
 
-    writer = _Writer()
-    with _one_order(seed, writer):
-        return trio.run(begin, clock=clock, instruments=[writer])
+    writer = _WriterOfTrio()
+    with _one_order(seed, writer, pauses):
+        return trio.run(begin, clock=clock, instruments=[writer, *instruments])

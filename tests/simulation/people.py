@@ -241,6 +241,19 @@ class People(ABC):
         self.note(f"{message.author.name} in {message.channel_id}: {message.id}{to} {message.text!r}")
         return said
 
+    def rewrite(self, said: Said, text: str) -> None:
+        said.texts.append(text)
+        said.changes.append(self._changed())
+        self.note(f"edit {said.id} {text!r}")
+        said.message = self.stage.edit(said.place, said.id, text)
+
+    def remove(self, said: Said) -> None:
+        change = self._changed()
+        said.deleted = change.at
+        said.changes.append(change)
+        self.note(f"delete {said.id}")
+        self.stage.delete(said.place, said.id)
+
     def make_private(self, place: ChannelId) -> None:
         self.private_from[place] = self.seconds()
         self.stage.set_private(place)
@@ -299,21 +312,12 @@ class People(ABC):
     async def _edit(self) -> None:
         recent = self.standing(lambda said: said.author.type != "bot")[-10:]
         if recent:
-            said = self.rng.choice(recent)
-            said.texts.append(self.text("Rather I say"))
-            said.changes.append(self._changed())
-            self.note(f"edit {said.id} {said.texts[-1]!r}")
-            said.message = self.stage.edit(said.place, said.id, said.texts[-1])
+            self.rewrite(self.rng.choice(recent), self.text("Rather I say"))
 
     async def _delete(self) -> None:
         recent = self.standing(lambda said: said.author.type != "bot")[-10:]
         if recent:
-            said = self.rng.choice(recent)
-            change = self._changed()
-            said.deleted = change.at
-            said.changes.append(change)
-            self.note(f"delete {said.id}")
-            self.stage.delete(said.place, said.id)
+            self.remove(self.rng.choice(recent))
 
     async def _sleep_in(self) -> None:
         if threads := self.stage.threads():

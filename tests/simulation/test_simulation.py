@@ -43,7 +43,7 @@ def simulate(
         return [*run.transcript, *ends], [*violations(run, books), *desk_violations(run, books)]
 
     try:
-        return run_seed(seed, main)
+        return run_seed(seed, main, pauses=kind.thread_pauses)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -231,13 +231,21 @@ class Town(People):
         if question.deleted is None:
             return False
         written = self._when(post)
-        before = str(int(question.id) - 1)
-        looks = (
-            request.at - self._began
+        # A look begins at the first message of what was asked together.
+        together = [
+            each
+            for each in self.said.values()
+            if (each.author.id, each.place) == (question.author.id, question.place) and int(each.id) <= int(question.id)
+        ]
+        looks = [
+            (request.query.get("after"), request.at - self._began)
             for request in self.discord.requests_to("GET", f"/channels/{question.place}/messages")
-            if request.query.get("after") == before and request.status == 200
-        )
-        return question.deleted < max((look for look in looks if look < written), default=written)
+            if request.status == 200 and request.at - self._began < written
+        ]
+        for first in sorted(together, key=lambda each: int(each.id), reverse=True):
+            if at := [at for after, at in looks if after == str(int(first.id) - 1)]:
+                return question.deleted < max(at)
+        return question.deleted < written
 
     def spoke_in_private(self, post: ChatMessage) -> bool:
         place, question = self.parent_of(post.channel_id), self.said.get(MessageId(post.channel_id))

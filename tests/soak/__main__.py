@@ -3,7 +3,7 @@
 SOAK_SEED plays the same people and faults again; SOAK_RATE is in messages a second; SOAK_KILLS=0 leaves the process
 alive, so that it can be judged whether memory, files, threads and tasks grow: for that, SOAK_MINUTES is 100 by itself,
 and all rest for some seconds in each of them.
-SOAK_FOLDER keeps everything there.
+SOAK_FOLDER keeps everything there. SOAK_DATABASE=postgres soaks on PostgreSQL, which is away for 15 s five times.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
         rate=float(environ.get("SOAK_RATE", "20")),
         kill_every=40.0 if kills else 0.0,
         trouble_every=0.0 if environ.get("SOAK_FAULTS") == "0" else 4.0,
+        database=environ.get("SOAK_DATABASE") or "sqlite",
         log_level=environ.get("SOAK_LOG", "info"),
         embeddings=environ.get("SOAK_EMBEDDINGS", "none"),
     )

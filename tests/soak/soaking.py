@@ -11,7 +11,7 @@ import signal
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import anyio
 import httpx
-from anyio import create_task_group, current_time, fail_after, move_on_after, open_process, sleep, sleep_until
+from anyio import Lock, create_task_group, current_time, fail_after, move_on_after, open_process, sleep, sleep_until
 from anyio.abc import Process
 from anyio.to_thread import run_sync
 
@@ -33,6 +33,7 @@ from tests.double.discord import DiscordDouble, Request
 from tests.double.gateway import Session
 from tests.double.world import Message, User
 from tests.endpoint_double import EndpointDouble, endpoint_double
+from tests.engines import Server, serving
 from tests.process.running import API_KEY
 from tests.programs import program
 from tests.soak.books import (
@@ -92,6 +93,9 @@ class Plan:
     busy: float = 60.0  # seconds from a rest to the next, where nobody kills
     recorded: Path = RECORDED
     embeddings: str = "none"
+    database: str = "sqlite"
+    away: int = 5  # times, over its length, that PostgreSQL is taken away
+    away_seconds: float = 15.0
     log_level: str = "info"
     check: bool = True
     """Hold every request and reply against Discord's OpenAPI file."""
@@ -125,9 +129,13 @@ class Outcome:
 async def soak(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _: None) -> Outcome:
     """Do it in an empty folder, which keeps the data, each life's log and the samples. asyncio only."""
     weather = Weather(Random(f"{plan.seed} weather"))
-    with endpoint_double(weather, api_key=API_KEY) as endpoint:
+    with ExitStack() as stack, endpoint_double(weather, api_key=API_KEY) as endpoint:
+        server, url = None, ""
+        if plan.database == "postgres":
+            server = stack.enter_context(serving())
+            url = server.url(stack.enter_context(server.schema()))
         async with DiscordDouble(check=plan.check) as discord:
-            run = Soak(plan, folder, Around(discord, endpoint, weather), tell)
+            run = Soak(plan, folder, Around(discord, endpoint, weather, server, url), tell)
             try:
                 return await run.live()
             finally:
@@ -140,6 +148,9 @@ class Around(NamedTuple):
     discord: DiscordDouble
     endpoint: EndpointDouble
     weather: Weather
+    server: Server | None = None
+    """PostgreSQL; None for a file."""
+    url: str = ""
 
 
 class Soak:
@@ -148,7 +159,8 @@ class Soak:
     def __init__(self, plan: Plan, folder: Path, around: Around, tell: Callable[[str], None]) -> None:
         self.plan = plan
         self.folder = folder
-        self.discord, self.endpoint, self.weather = discord, _, weather = around
+        self.discord, self.endpoint, self.weather, self.server, self.url = discord, _, weather, *_ = around
+        self._starting = Lock()  # no life begins while the database is away: that ends it, as faults.md says
         self.trouble = Trouble(Random(f"{plan.seed} trouble"), discord, weather)
         self.said: list[Said] = []
         self.accounts: dict[str, Account] = {}
@@ -191,7 +203,7 @@ class Soak:
             tg.cancel_scope.cancel()
         await self._end()
         await self._harvest()
-        books = await run_sync(books_in, self._settings.paths)
+        books = await run_sync(books_in, self._settings)
         logged = await run_sync(_logged, [life.log for life in self.lives])
         tells = self.plan.log_level in {"debug", "info", "warning"}
         shed = Shed(logged.shed, late=logged.shed_late, kills=len(self.lives) - 1) if tells else None
@@ -238,6 +250,8 @@ class Soak:
                     busy.start_soon(self.trouble.make, self.plan.trouble_every)
                 if self.plan.kill_every:
                     busy.start_soon(self._kill_now_and_then)
+                if self.server is not None:
+                    busy.start_soon(self._take_database_away, self.server, seconds)
                 talked += await self._talk(seconds, told)
                 busy.cancel_scope.cancel()
             if self.plan.kill_every:
@@ -349,6 +363,7 @@ class Soak:
         discord = self.discord
         return {
             "INTERN__DATA__DIR": str(self.folder / "data"),
+            "INTERN__DATA__URL": self.url,
             "INTERN__DISCORD__TOKEN": discord.token,
             "INTERN__DISCORD__REST_URL": discord.rest_url,
             "INTERN__DISCORD__GUILD_IDS": json.dumps([discord.guild.id]),
@@ -374,6 +389,10 @@ class Soak:
 
     async def _begin(self) -> None:
         """A life, up to its first session."""
+        async with self._starting:
+            await self._begin_now()
+
+    async def _begin_now(self) -> None:
         sessions = len(self.discord.gateway.identifies)
         log = self.folder / f"life-{len(self.lives) + 1:03}.log"
         command = program("run")
@@ -410,6 +429,19 @@ class Soak:
             await sleep(self._random.uniform(0.2, 3))
             with anyio.CancelScope(shield=True):
                 await self._begin()
+
+    async def _take_database_away(self, server: Server, seconds: float) -> None:
+        times = round(self.plan.away * seconds / self.plan.seconds)
+        for n in range(times):
+            await sleep(max(0.0, seconds / times - self.plan.away_seconds) * (0.3 if n == 0 else 1))
+            how = self._random.choice(("killed", "stopped", "paused"))
+            with anyio.CancelScope(shield=True):
+                async with self._starting:
+                    self._tell(f"the database is {how} for {self.plan.away_seconds:g} s")
+                    back = await run_sync(server.take_away, how)
+                    await sleep(self.plan.away_seconds)
+                    await run_sync(back)
+            self.trouble.made[f"database {how}"] += 1
 
     async def _end(self) -> None:
         """Ask it to end, as service managers do."""
@@ -467,7 +499,8 @@ class Soak:
         return next((each.tasks for each in reversed(self.life.samples) if each.tasks is not None), None)
 
     async def _harvest(self) -> None:
-        self.accounts |= await run_sync(accounts_in, self._settings.paths.database)
+        with suppress(InternError):  # the database is away
+            self.accounts |= await run_sync(accounts_in, self._settings)
 
     def _archive_threads(self) -> None:
         """What Discord does with threads in which nobody writes, only sooner: an hour here is weeks there."""
@@ -508,7 +541,7 @@ class Soak:
     async def _left(self) -> int:
         await self._harvest()
         try:
-            books = await run_sync(books_in, self._settings.paths)
+            books = await run_sync(books_in, self._settings)
         except InternError:  # a file was exchanged while it was read
             return 1
         known = {message_id for pair in books.pairs for message_id in pair.message_ids}

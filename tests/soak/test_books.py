@@ -11,11 +11,11 @@ import pytest
 
 from intern.core.ids import ChannelId, ConversationId, MessageId, QAId, TopicName
 from intern.core.records import CapturedPair, Filed, Skipped, TopicBlock, Turn
-from intern.settings.loading import KbSection, Paths
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.outbox import Outbox
 from intern.stores.sqlite.traces import TraceStore
 from tests import samples
+from tests.at_work import settings_in
 from tests.fakes import HandClock
 from tests.soak.books import (
     Account,
@@ -227,41 +227,41 @@ def test_a_kill_may_take_along_what_was_counted_right_before_it(counted: int) ->
 @pytest.mark.anyio
 async def test_a_message_that_was_answered_alone_and_then_once_more_with_others_is_found(tmp_path: Path) -> None:
     one, two, here = MessageId("1"), MessageId("2"), ChannelId("10")
-    paths, clock = Paths(tmp_path, KbSection()), HandClock()
-    async with await Database.open(paths.database) as db:
+    settings, clock = settings_in(tmp_path), HandClock()
+    async with await Database.open(settings.paths.database) as db:
         ledger = Outbox(db, clock=clock)
         await ledger.begin(samples.reply(one, here, "in_place"), ["Thus."])
         await ledger.finished(one)
-        assert dict(books_in(paths).covered) == {"1": 1}
+        assert dict(books_in(settings).covered) == {"1": 1}
         # The ledger leaves the first with its own reply, but what was asked and answered held both.
         await ledger.begin(samples.reply(two, here, "in_place", covers=[one, two]), ["Thus, once more."])
         await TraceStore(db, clock=clock).keep([one, two], here, outcome="answer posted")
-        assert dict(books_in(paths).covered) == {"1": 1, "2": 1}
+        assert dict(books_in(settings).covered) == {"1": 1, "2": 1}
         await ledger.finished(two)
-        assert dict(books_in(paths).covered) == {"1": 2, "2": 1}
-        assert "1 is held by 2 replies" in "\n".join(faults([], [], {}, books_in(paths), window=WINDOW))
+        assert dict(books_in(settings).covered) == {"1": 2, "2": 1}
+        assert "1 is held by 2 replies" in "\n".join(faults([], [], {}, books_in(settings), window=WINDOW))
         await ledger.dropped(one, "too_old")
-        assert dict(books_in(paths).covered) == {"1": 1, "2": 1}
+        assert dict(books_in(settings).covered) == {"1": 1, "2": 1}
 
 
 @pytest.mark.anyio
 async def test_a_message_whose_reply_was_dropped_may_be_answered_with_a_later_one(tmp_path: Path) -> None:
     one, two, three, here = MessageId("1"), MessageId("2"), MessageId("3"), ChannelId("10")
-    paths, clock = Paths(tmp_path, KbSection()), HandClock()
-    async with await Database.open(paths.database) as db:
+    settings, clock = settings_in(tmp_path), HandClock()
+    async with await Database.open(settings.paths.database) as db:
         ledger = Outbox(db, clock=clock)
         await ledger.begin(samples.reply(two, here, "in_place", covers=[one, two]), ["Thus."])
         await ledger.dropped(two, "team_answered")
         await ledger.begin(samples.reply(three, here, "in_place", covers=[three]), ["Thus, once more."])
         await TraceStore(db, clock=clock).keep([one, three], here, outcome="answer posted")
         await ledger.finished(three)
-        assert dict(books_in(paths).covered) == {"1": 1, "2": 1, "3": 1}
+        assert dict(books_in(settings).covered) == {"1": 1, "2": 1, "3": 1}
 
 
 @pytest.mark.anyio
 async def test_a_thread_is_answered_from_when_an_answer_that_is_no_notice_stood_there(tmp_path: Path) -> None:
-    paths, clock = Paths(tmp_path, KbSection()), HandClock()
-    async with await Database.open(paths.database) as db:
+    settings, clock = settings_in(tmp_path), HandClock()
+    async with await Database.open(settings.paths.database) as db:
         ledger = Outbox(db, clock=clock)
         for n, notice in (("1", False), ("2", True), ("3", False)):
             await ledger.begin(samples.reply(MessageId(n), ChannelId("10"), "new_thread", notice=notice), ["Thus."])
@@ -270,16 +270,16 @@ async def test_a_thread_is_answered_from_when_an_answer_that_is_no_notice_stood_
         answered = clock.now()
         for n in ("1", "2"):
             await ledger.finished(MessageId(n))
-    assert books_in(paths).answered == {"1": answered}
+    assert books_in(settings).answered == {"1": answered}
 
 
 @pytest.mark.anyio
 async def test_each_message_of_a_question_has_its_account(tmp_path: Path) -> None:
-    database = tmp_path / "intern.db"
-    async with await Database.open(database) as db:
+    settings = settings_in(tmp_path)
+    async with await Database.open(settings.paths.database) as db:
         await TraceStore(db, clock=HandClock()).keep(
             [MessageId("1"), MessageId("2")], ChannelId("10"), outcome="silent", reason="no_question"
         )
         account = Account("2", "silent", "no_question")
-        assert accounts_in(database) == {"1": account, "2": account}
+        assert accounts_in(settings) == {"1": account, "2": account}
         assert str(account) == "silent: no_question"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from intern.core.errors import SourceError
+from intern.core.installing import how_to_add
 from intern.sources import files
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.sources.sandboxed import TooLongError
@@ -290,7 +291,7 @@ def test_without_the_extra_a_pdf_is_passed_over_with_what_to_install(
     make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
     monkeypatch.setattr(files, "find_spec", dict[str, None]().get)
     reason = looked_into(SourceFolder(tmp_path, 100))["a.pdf"]
-    assert reason == "it is a PDF; to have those read, install intern[pdf] (pip install 'intern[pdf]')"
+    assert reason == f"it is a PDF; to have those read, {how_to_add('pdf')}"
 
 
 def written_pdf(text: str, title: str, password: str = "") -> bytes:

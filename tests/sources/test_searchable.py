@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,3 +53,26 @@ async def test_after_many_sources_came_a_search_looks_into_one_piece_and_a_few_m
             assert await keep_searchable(store, listed(3303), read) == 100  # no more than one of twenty
             assert await pieces() > 1
             await check(store)
+
+
+# Finding G1.
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_file_has_a_larger_cache_only_while_many_sources_are_put(tmp_path: Path, *, fails: bool) -> None:
+    seen = set[int]()
+    with fail_after(20):
+        async with opened(tmp_path) as (store, _):
+
+            async def kilobytes() -> int:
+                return -await (await store.current()).write(lambda tx: tx.number("pragma cache_size"))
+
+            async def read_and_look(source_id: SourceId) -> Covered:
+                seen.add(await kilobytes())
+                if fails:
+                    raise ZeroDivisionError
+                return await read(source_id)
+
+            usual = await kilobytes()
+            with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+                await keep_searchable(store, listed(70), read_and_look)
+            assert min(seen) > 4 * usual
+            assert await kilobytes() == usual

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -274,6 +275,47 @@ async def test_facts_are_found_as_they_are_after_every_change(tmp_path: Path) ->
         for word, expected in (("tea", []), ("coffee", ["d"]), ("Omar", [])):
             found = await stores.facts.search_facts(any_of([word]), FactFilter(), 10)
             assert [each.id for each in found] == expected
+
+
+# Finding B11.
+async def test_a_search_among_many_facts_reads_those_that_match(tmp_path: Path) -> None:
+    async with opened(tmp_path) as stores:
+        taught = [new(f"f{n}", f"The relay listens on port {n}{', as they all do' * 40}.", 1, 1) for n in range(300)]
+        await stores.log.apply(outcome(conversation(1, 1), taught))
+        tracemalloc.start()
+        try:
+            [found] = await stores.facts.search_facts(any_of(["123"]), FactFilter(), 50)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert found.id == "f123"
+        assert most < 100_000, "bytes; all texts take 200,000"
+
+
+# Finding B11.
+@ON_SQLITE
+async def test_words_of_a_fact_that_is_forgotten_or_reworded_stay_nowhere_on_disk(tmp_path: Path) -> None:
+    async with opened(tmp_path) as stores:
+        words = ("xylographer", "quokkaesque", "zeugmatical")
+        taught = [
+            new(name, f"Nadia is {word}.", n, 1) for n, (name, word) in enumerate(zip("abc", words, strict=True), 1)
+        ]
+        for n, each in enumerate(taught, 1):
+            await stores.log.apply(outcome(conversation(n, 1), [each]))
+        await stores.log.forget([MessageId("11")])
+        await stores.facts.judge(
+            lambda each: replace(each, content="Nadia is back.", summary="") if each.id == "b" else each
+        )
+        await stores.db.write(
+            lambda db: db.run("insert into facts_fts (facts_fts, rank) values ('integrity-check', 1)")
+        )
+        kept = await stores.db.number(
+            "select count(*) from facts_fts where facts_fts match 'xylographer OR quokkaesque'"
+        )
+        assert kept == 0
+        await stores.db.scrub()
+        stems = ("xylograph", "quokkaesqu", "zeugmat")
+        assert [stem.encode() in on_disk(tmp_path) for stem in stems] == [False, False, True]
 
 
 async def test_a_retired_fact_stays_with_its_reason_and_keeps_the_first_one(tmp_path: Path) -> None:

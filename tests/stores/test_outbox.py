@@ -76,7 +76,7 @@ async def test_a_post_becomes_a_word_in_its_place_and_keeps_what_it_is_for(ledge
             ["one", "two"],
         )
         clock.turn(minutes=7)
-        word = await ledger.replaced(QUESTION, ["Not here."], reason="no_thread", in_place=True)
+        word = await ledger.replaced(QUESTION, ["Not here."], reason="refused", in_place=True)
         assert await ledger.get(earlier) == word
     assert word == Post(
         question_id=QUESTION,
@@ -85,7 +85,7 @@ async def test_a_post_becomes_a_word_in_its_place_and_keeps_what_it_is_for(ledge
         parts=(Part(n=0, text="Not here.", nonce=nonce_of(QUESTION, 0)),),
         changed_at=clock.now(),
         thread_id=CHANNEL,
-        reason="no_thread",
+        reason="refused",
         covers=(earlier, QUESTION),
         called=True,
         notice=True,

@@ -14,10 +14,12 @@ from msgspec.structs import replace
 from intern.core.flow import CaptureRequest
 from intern.core.ids import ConversationId, MessageId
 from intern.core.messages import Attachment, ChatMessage
+from intern.settings.loading import load_settings
 from intern.stores.sqlite.work import PendingCapture, PendingCaptures, without_messages
 from tests.engines import open_database
 from tests.examples import examples
 from tests.fakes import HandClock
+from tests.planted import SECRETS
 from tests.samples import author, capture_request, message
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]
@@ -55,6 +57,20 @@ async def all_of(pending: PendingCaptures) -> list[PendingCapture]:
 
 async def requests(pending: PendingCaptures) -> list[CaptureRequest]:
     return [each.request for each in await all_of(pending)]
+
+
+# Finding A3.
+async def test_what_waits_is_kept_without_secrets(tmp_path: Path) -> None:
+    secret = SECRETS["ghp"]
+    asked, taught = (replace(each, text=f"{each.text} {secret.text}") for each in (ASKED, TAUGHT))
+    async with await open_database(tmp_path / "intern.db") as db:
+        mask = load_settings(environ={}).kb.masked
+        pending = PendingCaptures(db, clock=HandClock(), conversations_of=Archive().conversations_of, mask=mask)
+        await pending.add(capture_request(asked, taught))
+        assert [f"{each.text} [masked github_token]" for each in (ASKED, TAUGHT)] == [
+            each.text for request in await requests(pending) for each in request.messages
+        ]
+        assert not any(secret.secret[0] in repr(row) for row in await db.rows("select * from pending_captures"))
 
 
 async def test_a_capture_waits_across_a_restart_without_what_it_settles(tmp_path: Path) -> None:

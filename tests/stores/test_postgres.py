@@ -15,14 +15,14 @@ import anyio
 import pytest
 from hypothesis import given, strategies as st
 
-pytest.importorskip("psycopg", reason="intern[postgres] is not installed")
+pytest.importorskip("psycopg", reason="the extra postgres is not installed")
 
 import psycopg
 
 from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError
 from intern.stores.database import SCHEMA_VERSION, Transaction
-from intern.stores.postgres.connection import with_zero, without_zero
-from intern.stores.postgres.database import Database, PostgresTransaction
+from intern.stores.postgres.connection import PostgresTransaction, explained, with_zero, without_zero
+from intern.stores.postgres.database import Database
 from intern.stores.sqlite.store import as_json
 from tests.contracts.database import INSERT, SHARED, Gate
 from tests.engines import ROLE, Opening, Server, serving
@@ -374,6 +374,14 @@ async def test_a_server_that_refuses_the_connection_is_no_server_that_is_away(
         with pytest.raises(KnowledgeError, match=rf"refuses the connection \({said}.*\); check user, pass") as caught:
             await Database.open(postgres.url(schema).replace(right, wrong))
         assert not any(each in str(caught.value) for each in ("hush", "s3cret", "\n"))
+
+
+# Finding I2.
+@pytest.mark.parametrize("said", ["the database system is starting up", "the database system is shutting down"])
+def test_a_server_that_starts_up_asks_for_patience_and_not_for_another_password(said: str) -> None:
+    error = psycopg.OperationalError(f"connection failed: connection to server on socket failed: FATAL:  {said}")
+    told = str(explained("PostgreSQL at db:5432/intern", error))
+    assert (said in told, "wait until it takes connections" in told, "password" in told) == (True, True, False)
 
 
 async def test_a_server_that_takes_no_writes_is_read_and_never_written(postgres: Server, schema: str) -> None:

@@ -21,6 +21,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchFilter
 from intern.stores.database import Row
+from intern.stores.sqlite import database, search_index
 from intern.stores.sqlite.documents import Documents
 from intern.stores.sqlite.maintenance import copied
 from intern.stores.sqlite.search_index import SqliteSearchStore
@@ -156,6 +157,46 @@ async def test_a_file_that_cannot_be_opened_is_an_error_and_stays(tmp_path: Path
             with pytest.raises(KnowledgeError):
                 await found(store)
         assert (tmp_path / "search.db").is_dir()
+
+
+def words(random: Random, number: int) -> str:
+    """So many words, few of them twice."""
+    return " ".join(f"w{random.randrange(10**6)}" for _ in range(number))
+
+
+# Finding G1.
+async def test_filling_the_file_for_the_first_time_reads_it_no_more_than_a_few_times(tmp_path: Path) -> None:
+    """FTS5 deletes the pieces that it merged by a range of rows; a plan that scans for them reads the whole file."""
+    random = Random(1)
+    (tmp_path / "search.db").touch()  # or the tests' copy of ready-made tables would stand there
+    with fail_after(60):
+        async with opened(tmp_path) as (store, _):
+            for batch in range(30):
+                await store.put([document(f"kb:{batch}-{n}", words(random, 400)) for n in range(20)])
+            file = await store.current()
+            read = await file.write(bytes_read)
+            assert read < 2 * (tmp_path / "search.db").stat().st_size
+
+
+def bytes_read(tx: Any) -> int:
+    """What the writer has read so far, in bytes, without the pages that it still held."""
+    misses, _ = tx._db.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)
+    return int(misses) * 4096
+
+
+# Finding G1.
+@pytest.mark.parametrize("schema", [database.SCHEMA, search_index._SCHEMA])
+async def test_the_connection_that_made_the_tables_looks_rows_up_by_their_number(tmp_path: Path, schema: Path) -> None:
+    (tmp_path / "any.db").touch()
+    async with await database.Database.open(tmp_path / "any.db", schema=await anyio.Path(schema).read_text()) as db:
+        tables = await db.write(
+            lambda tx: tx.texts("select name from sqlite_schema where name like '%\\_data' escape '\\'")
+        )
+        assert tables or schema == database.SCHEMA
+        for table in tables:
+            statement = f"explain query plan delete from {table} where id >= ? and id <= ?"
+            plan = await db.write(lambda tx, of=statement: tx.rows(of, (1, 2)))
+            assert [str(row[-1]).split()[0] for row in plan] == ["SEARCH"], table
 
 
 ACTS = st.lists(

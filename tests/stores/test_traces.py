@@ -218,15 +218,26 @@ def test_whatever_the_steps_say_fits(debug: dict[str, Any]) -> None:
 
 
 def test_the_first_steps_are_kept_whole_and_the_cut_is_told() -> None:
-    steps = {f"step{n}": {"issues": ["x" * 280] * 5} for n in range(10)}
+    steps = {f"step{n}": {"source_ids": ["x" * 280] * 5} for n in range(10)}
     kept = json.loads(bounded(steps))
     assert kept["cut"]
     assert kept["step0"] == steps["step0"]
     assert "step9" not in kept
 
 
-def test_secrets_and_long_texts_are_not_kept() -> None:
-    kept = bounded({"error": "Bearer sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD", "gate": {"reason": "y" * 5000}})
-    assert "abcdefghij" not in kept
+# Finding I1.
+def test_nothing_that_was_said_is_kept() -> None:
+    said = {"error": "zork", "answer": "zork", "quotes": ["zork"], "told": "zork", "deeper": {"asked": ("zork",)}}
+    kept = bounded(
+        {"error": "zork", "generation": {**said, "citations": ["kb:a.md"], "quotes_count": 1, "by": "model"}}
+    )
+    assert "zork" not in kept
+    told = json.loads(kept)["generation"]
+    assert (told["citations"], told["quotes_count"], told["by"]) == (["kb:a.md"], 1, "model")
+
+
+def test_a_secret_in_an_id_and_a_long_one_are_not_kept_whole() -> None:
+    kept = bounded({"load": {"shown": ["kb:https://a.example/?key=" + "a1B2c3D4e5F6g7H8", "y" * 5000]}})
+    assert "a1B2" not in kept
     assert "y" * 299 in kept
     assert "y" * 300 not in kept

@@ -6,10 +6,12 @@ UTF-8 cannot hold, are replaced. Fences around untrusted text are markers that t
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, Final, cast
 
 import msgspec
@@ -52,6 +54,11 @@ def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> Ma
     return Masked(text, dict(kinds))
 
 
+def masks_in(text: str) -> Counter[str]:
+    """Count the masks in a text, by the kinds of what they hide."""
+    return Counter(_MASK.findall(text))
+
+
 def masked_start(text: str, most: int) -> str:
     """Return the beginning of a text, without its secrets: at most `most` characters, the last a `…` where more follow.
 
@@ -69,36 +76,40 @@ def _whole(found: str) -> str:
     return found
 
 
-def _of_letters_and_digits(found: str) -> str:
-    """Placeholders (`YOUR_API_KEY_HERE`) and plain words have no digits, plain numbers no letters."""
-    return found if any(map(str.isdigit, found)) and any(map(str.isalpha, found)) else ""
+def _assigned(found: str) -> str:
+    """Return a value without the sentence's end, unless it is a switch, a small number, a path or a placeholder."""
+    value = found.rstrip(".,;:!?)")
+    return "" if any(each.fullmatch(value) for each in (_SWITCH, _PLACEHOLDER, _NAMED)) else value
 
 
-def _random(found: str) -> str:
-    """Names made of words (`sk-fading-circle-container2`) have few characters beside them."""
-    return found if sum(len(run) for run in _RUN.findall(found) if _is_mixed(run)) >= _LEAST_RANDOM else ""
+def _chosen(found: str) -> str:
+    """Return a password: it is mixed as no word is, and is no version, size or name of a method."""
+    value = _assigned(found)
+    return value if _MIXED.search(value) and not _NO_VALUE.fullmatch(value) else ""
 
 
-def _with_digits(found: str) -> str:
-    """Words joined by hyphens (`token-based-authentication-2`) have their digits apart."""
-    return found if any(map(_is_mixed, _RUN.findall(found))) else ""
+def _generated(found: str) -> str:
+    """Return a key; words and numbers (`step2`, `sk-fading-circle-container2`, `2024`) are none."""
+    value = _chosen(found)
+    return "" if _COUNTED.fullmatch(value) else value
 
 
-def _is_mixed(run: str) -> bool:
-    """Whether letters and digits stand together, or small letters and capitals as no word has them."""
-    if any(map(str.isdigit, run)):
-        return any(map(str.isalpha, run))
-    return len(run) >= _SHORTEST_MIXED and bool(_CAPITALS.search(run)) and not run.isupper()
+def _basic(found: str) -> str:
+    """Return the credentials of HTTP's basic scheme: a user and a password in base64."""
+    try:
+        return found if ":" in b64decode(found, validate=True).decode() else ""
+    except ValueError:
+        return ""
 
 
-def _token(found: str) -> str:
-    """Anything in a header but placeholders, without the sentence's end."""
-    token = found.rstrip(".,:)!?")
-    return "" if _PLACEHOLDER.fullmatch(found) or _NAMED.fullmatch(token) else token
+def _iban(found: str) -> str:
+    """Return an IBAN without the words behind it, by its check digits (ISO 7064)."""
+    ends = (end for end in range(len(found), 0, -1) if found[end : end + 1] in {"", " "})
+    return next((found[:end] for end in ends if _is_checked(found[:end].replace(" ", ""))), "")
 
 
-def _password(found: str) -> str:
-    return "" if _PLACEHOLDER.fullmatch(found) else found
+def _is_checked(iban: str) -> bool:
+    return int("".join(str(int(sign, 36)) for sign in iban[4:] + iban[:4])) % 97 == 1
 
 
 def _key_block(found: str) -> str:
@@ -127,33 +138,40 @@ def _seed_phrase(found: str) -> str:
     return found[: words[best - 1].end()]
 
 
-_RUN = regex(r"[A-Za-z0-9]+")
-_CAPITALS = regex(r"[A-Z]{2}")
-_SHORTEST_MIXED = 8
-_LEAST_RANDOM = 12
 _NAMED = regex(r"[A-Z]+(?:_[A-Z]+)*_?|(?i:(?:your|my|the)(?:[_-][a-z]+)+)|\w*token|auth|credentials|required")
 _PLACEHOLDER = regex(
-    r"[<{$%*(].*|[x.*]+|(?:your|my|the)?[_-]?(?:pass(?:word|wd|phrase)?|pwd|secret|token|key)(?:[_-]?here)?",
+    r"[\[<{$%*(].*|[x.*]+|(?:your|my|the)?[_-]?(?:pass(?:word|wd|phrase)?|pwd|secret|token|key)(?:[_-]?here)?"
+    r"|change[_-]?me|(?:.*[_-])?(?:example|placeholder)(?:[_-].*)?|.*(?:masked|://|\().*",
     re.IGNORECASE,
+)
+_SWITCH = regex(r"(?i)true|false|yes|no|on|off|none|null|auto|\d{1,3}|[~./]+[\w./~-]*")
+_MIXED = regex(r"(?i)\d.*[^\W\d_]|[^\W\d_].*\d|\w[!$%^&#@]+\w|[!$^&#@]\Z|\A\d{4,12}\Z")
+_COUNTED = regex(r"(?:[A-Za-z]+\d{0,4}[-_.])*[A-Za-z]*\d{0,4}|\d+")
+_NO_VALUE = regex(
+    r"(?i)v\d+|v?\d+(?:\.\w+)+\+?|\d+[a-z]{1,7}|\d{1,3}-[a-z-]+"
+    r"|(?:sha|md|rsa|aes|base|utf|oauth|argon|bcrypt|ed)[-_]?\d{1,5}(?:url|id|[-_][a-z0-9-]+)*"
 )
 _KEY_LINE = regex(
     r"(?<![^\s\\-])(?:\\[nr])?(?:[A-Za-z0-9+/=]{40,}"
     r"|(?=\S{0,200}?(?:\d|[a-z][A-Z]))[A-Za-z0-9+/=]{16,}(?=\Z|[\s\\-]))"
 )
-_WORD = regex(r"[a-z]{3,8}\b")
+_WORD = regex(r"[A-Za-z]{3,8}\b")
 _SEED_LENGTHS = (12, 15, 18, 21, 24)  # BIP39
 
 # Common English words that are not in BIP39's list: a run of words that holds one is prose, not a seed phrase.
 _PROSE = "the|and|not|does|with|for|your|are|was|has|from|but|how|which|its|them|our|out|wallet"
-_SEED_WORD = rf"(?!(?:{_PROSE})\b)\b[a-z]{{3,8}}\b"  # BIP39's words have 3 to 8 letters
+_SEED_WORD = rf"(?!(?i:{_PROSE})\b)\b[A-Za-z]{{3,8}}\b"  # BIP39's words have 3 to 8 letters
 _BETWEEN_SEED_WORDS = r"(?:[\s,;]|\d{1,2}[.):]?){1,8}+"  # possessive: a hostile text must not make it backtrack
-_ANNOUNCED = r"\b(?i:seed|mnemonic|(?:recovery|secret|backup)[ -](?:phrase|words?))\b(?:(?!\[masked)[\s\S]){0,60}?"
+_WORDS = r"(?:recovery|secret|backup)[ -](?:phrase|words?)|(?:12|24|twelve|twenty[ -]?four)[ -]words?"
+_ANNOUNCED = rf"\b(?i:seed|mnemonic|{_WORDS})\b(?:(?!\[masked)[\s\S]){{0,60}}?"
 
 _PEM = r"[A-Z0-9 ]{0,30} PRIVATE KEY(?: BLOCK)?-----"
 # Its end is missing: the lines that are there.
 _CUT_OFF_PEM = r"(?:(?:\\[nr]|\s)*+(?:[A-Za-z0-9+/=]{40,}+|[A-Za-z0-9+/=]{16,}+(?=\s*(?:\n|\Z)|\\|[\"'`])))+"
 _IS = r"[\"']?\s{0,5}[=:]\s{0,5}[\"']?"
 
+# Words joined by hyphens (`token-based-authentication-2`) have their digits apart.
+_MIX = r"[\w.~+/=-]{0,400}?(?:[A-Za-z]\d|\d[A-Za-z]|[a-z]{2}[A-Z]{2})"
 _HEADER_VALUE = r"[^\s\"'`,;<>\[\]{}\\]{3,}"
 # A word that others follow is prose: "authorization: token expired yesterday".
 _SCHEME = rf"(?i:\bauthorization{_IS}(?:bearer|basic|token|bot|apikey)\s{{1,5}})(?![A-Za-z]?[a-z]{{0,30}}[ ]+[a-z])"
@@ -170,7 +188,18 @@ _CARD = (
     r"|3[47]\d\d[ -]?\d{6}[ -]?\d{5}|3[068]\d\d[ -]?\d{6}[ -]?\d{4}"
 )
 
-_KEYS = ("key", "token", "secret")
+# Beside its name, or beside the other half of the pair.
+_BESIDE_AWS = rf"(?:(?i:aws_?secret_?access_?key){_IS}|\b(?:AKIA|ASIA)[A-Z0-9]{{16}}\b[\s\S]{{1,80}}?(?<![\w/+-]))"
+# A line of a `.env`.
+_VARIABLE = (
+    r"(?<![\w${])(?:[A-Z0-9]{1,40}_){0,8}(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?<=_)(?:PWD|KEY))=[\"']?"
+)
+_KEYS, _PASSWORDS = ("key", "token", "secret"), ("pass", "pwd", "kennwort", "contrase", "senha", "пароль")
+_PASSWORD_IS = (
+    r"(?i:pass(?:word|phrase|code|wd)s?|pwd|passwort|kennwort|mot de passe|contraseña|senha|пароль)\b"
+    rf"(?:{_IS}|[ ]{{1,3}}(?i:is|was|ist|lautet|est|es|é)[ ]{{1,3}}[\"'`*]{{0,3}})"
+)
+_IBAN = r"(?<![\w-])(?=(?:[ ]?[A-Z0-9]){15})[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![\w-])"
 
 _Rules = tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[str], str]], ...]
 """The kind; what stands, in small letters, in each text that the pattern finds something in; the pattern; the secret.
@@ -205,7 +234,7 @@ _RULES: _Rules = tuple(
         ("private_key", ("private",), r"(?i:private[ _-]?key)\b\W{0,20}(?P<secret>\b(?:0x)?[0-9a-fA-F]{64}\b)", _whole),
         (
             "seed_phrase",
-            ("seed", "mnemonic", *map("".join, product(("recovery", "secret", "backup"), " -", ("phrase", "word")))),
+            ("seed", "mnemonic", "phrase", "word"),
             rf"{_ANNOUNCED}(?P<secret>(?:{_SEED_WORD}{_BETWEEN_SEED_WORDS}){{11,23}}{_SEED_WORD})",
             _seed_phrase,
         ),
@@ -217,50 +246,39 @@ _RULES: _Rules = tuple(
             r"discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d+/(?P<secret>[\w-]{50,})",
             _whole,
         ),
-        (
-            "github_token",
-            ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-            r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))",
-            _whole,
-        ),
+        ("github_token", ("gh",), r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))", _whole),
         ("gitlab_token", ("glpat-",), r"(?P<secret>\bglpat-[\w-]{20,})", _whole),
+        ("aws_key", ("aws", "akia", "asia"), rf"{_BESIDE_AWS}(?P<secret>[A-Za-z0-9/+]{{40}})(?![\w/+=-])", _generated),
         ("aws_key", ("akia", "asia"), r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{16}\b)", _whole),
-        (
-            "aws_key",
-            ("aws",),
-            rf"(?i:aws_?secret_?access_?key){_IS}(?P<secret>[A-Za-z0-9/+]{{40}}(?![A-Za-z0-9/+]))",
-            _whole,
-        ),
         ("slack_token", ("xox", "xapp-"), r"(?P<secret>\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,})", _whole),
         ("slack_webhook", ("hooks.slack",), r"hooks\.slack\.com/services/(?P<secret>[\w/-]{20,})", _whole),
-        ("api_key", ("sk-",), r"(?P<secret>\bsk-[\w-]{20,})", _random),
+        ("api_key", ("sk-",), r"(?P<secret>\bsk-[\w-]{20,})", _generated),
         ("api_key", ("k_live_", "k_test_"), r"(?P<secret>\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,})", _whole),
-        (
-            "api_key",
-            ("aiza", "hf_", "npm_", "pypi-"),
-            r"(?P<secret>\b(?:AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))",
-            _whole,
-        ),
+        ("api_key", ("aiza", "hf_"), r"(?P<secret>\b(?:AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}))", _whole),
+        ("api_key", ("npm_", "pypi-"), r"(?P<secret>\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))", _whole),
         ("jwt", ("eyj",), r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _whole),
-        ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _token),
+        ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _assigned),
         (
             "bearer_token",
             ("authorization",),
-            rf"(?i:\bauthorization){_IS}(?P<secret>{_HEADER_VALUE})",
-            _of_letters_and_digits,
+            rf"(?i:\bauthorization){_IS}(?={_MIX})(?P<secret>{_HEADER_VALUE})",
+            _whole,
         ),
-        ("bearer_token", ("bearer",), r"\b(?i:bearer)\s{1,5}(?P<secret>[\w.~+/=-]{12,})", _with_digits),
-        ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _password),
-        (
-            "api_key",
-            tuple(map("".join, product(("api", "access", "secret", "auth", "client"), ("", "_", "-"), _KEYS))),
-            rf"(?i:\b\w{{0,30}}(?:api|access|secret|auth|client)[_-]?(?:key|token|secret)\b){_IS}(?P<secret>[\w.~+/=-]{{16,}})",
-            _of_letters_and_digits,
-        ),
+        ("bearer_token", ("bearer",), rf"\b(?i:bearer)\s{{1,5}}(?={_MIX})(?P<secret>[\w.~+/=-]{{12,}})", _whole),
+        ("bearer_token", ("basic",), r"\b(?i:basic)\s{1,5}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})", _basic),
+        ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _assigned),
+        ("password", ("=",), rf"{_VARIABLE}(?P<secret>(?<=[\"'])[^\"'\n]{{4,200}}|[^\s\"'`,;]{{4,200}})", _assigned),
+        ("password", _PASSWORDS, rf"{_PASSWORD_IS}(?P<secret>[^\s\"'`<>{{}}\[\],;*]{{4,200}})", _chosen),
+        ("api_key", _KEYS, rf"(?i:key|token|secret)\b{_IS}(?P<secret>[\w.~+/=-]{{8,200}})", _generated),
+        ("iban", (), rf"(?P<secret>{_IBAN})", _iban),
         ("card_number", (), rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _card),
     )
 )
 
+
+_LEAST_DIFFERENT = 7
+_ODD = regex(r"(?is)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w|.{25}")
+_MASK = regex(rf"\[masked ({'|'.join(sorted({kind for kind, *_ in (*_RULES, *_EMAILS)}))})\]")
 
 # A password may hold `?` and `#`; figures and one of these are a port with what follows it.
 _USER = regex(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
@@ -292,6 +310,16 @@ class Secret:
         return "Secret('***')" if self._value else "Secret('')"
 
     __str__ = __repr__
+
+
+def make_hider(secrets: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that replaces each of these secrets by `[secret]`, also where JSON spells it otherwise.
+
+    Only what is long and random enough is sought: a user called `intern` or a key `ollama` would hide words of our own.
+    """
+    known = {each for each in secrets if len(set(each)) >= _LEAST_DIFFERENT and _ODD.search(each)}
+    forms = sorted({*known, *(json.dumps(each)[1:-1] for each in known)}, key=len, reverse=True)
+    return lambda text: reduce(lambda left, form: left.replace(form, "[secret]"), forms, text)
 
 
 def address_secrets(url: str) -> tuple[str, ...]:
@@ -353,28 +381,33 @@ def _mended(value: Any) -> Any:
 
 _NOT_IN_A_LABEL = regex(r"[^\w.:/-]+")
 _LONGEST_LABEL = 80  # characters; a marker is no place for a second text
+# As markers have them, and signs that look the same.
+_EQUALS = "=\uff1d\u2550\u2a75"
+# What begins a turn in a model's own format: servers read it even in a member's text.
+_TURN = regex(r"<(?=[|\uff5c]|/?s>|<?/?SYS>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
+_INVISIBLE = regex(
+    "[\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0d\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
+)
+
+
+def without_invisible(text: str) -> str:
+    """Remove characters that no reader sees and a model does: of no width, tags, and turns of the line."""
+    return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
 def fenced(text: str, label: str) -> str:
-    """`text`, untouched, between two marker lines that name `label`.
+    """Put a text between two marker lines that name `label`.
 
-    The markers are the plain ones wherever the text allows it, so a prompt's prefix stays the same from call to call;
-    a text that holds them, in any case, gets numbered ones that it does not hold.
+    Nothing in the text looks like a marker or a model's own mark of a turn, nor is it invisible. The markers are always
+    the same, so a prompt's prefix stays the same from call to call.
     """
     name = _NOT_IN_A_LABEL.sub(" ", label)[:_LONGEST_LABEL].strip() or "text"
-    number = _first_free_number(text, name)
-    suffix = f" #{number}" if number > 1 else ""
-    return f"=== {name}{suffix} ===\n{text}\n=== end of {name}{suffix} ==="
+    lines = _TURN.sub(r"\g<0> ", without_invisible(text)).splitlines(keepends=True)
+    return f"=== {name} ===\n{''.join(map(_unmarked, lines))}\n=== end of {name} ==="
 
 
-def _first_free_number(text: str, name: str) -> int:
-    if "==" not in text:  # as in almost all
-        return 1
-    # Wider than the markers themselves: "==End of x==" would fool a reader as well.
-    words = rf"(?:end of\s{{1,3}})?{re.escape(name.casefold())}"
-    lookalike = rf"==\s{{0,3}}{words}\s{{0,3}}(?:#\s{{0,3}}([0-9]{{1,9}})\s{{0,3}})?=="
-    taken = {int(number or 1) for number in re.findall(lookalike, text.casefold())}
-    number = 1
-    while number in taken:
-        number += 1
-    return number
+def _unmarked(line: str) -> str:
+    """Return a line that looks like a marker without its equals signs."""
+    bare = line.strip()
+    said = bare.strip(f"{_EQUALS} \t")
+    return line.replace(bare, said) if said and bare[0] in _EQUALS and bare[-1] in _EQUALS else line

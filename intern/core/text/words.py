@@ -77,6 +77,19 @@ def truncated(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: max(most - 1, 0)].rstrip()}…"
 
 
+def add_title(text: str, title: str) -> str:
+    """Put the title of a thread above its first message, unless it says nothing that the message does not say.
+
+    It becomes one line without mentions. A name that was made of the message may end within a word.
+    """
+    line = truncated(one_line(_MARKUP.sub(" ", title)), _LONGEST_TITLE)
+    telling = [word for word in words(line) if word not in PLEASANTRIES]
+    said = " ".join(["", *words(text), *map(str.casefold, plain_words(text))]) if telling else ""
+    if all(f" {word}" in said for word in telling):
+        return text
+    return f"{line}\n{text}" if text else line
+
+
 def wording(text: str) -> str:
     """Normalise a text to compare it word for word: case, Unicode forms, spaces, and full stops at the end."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).rstrip(".!… ")
@@ -190,6 +203,16 @@ def _stem(word: str) -> str:
     # Porter's own algorithm, as FTS5 has it.
     return _snowball("porter", word) if _ENGLISH.fullmatch(word) else word
 
+
+_LONGEST_TITLE = 100  # characters, as on Discord
+_MARKUP = regex(r"<[^<>\s]*\d>")  # mentions of people, roles and channels, custom emoji, times
+PLEASANTRIES = word_set(
+    "hello hallo hola hey hi yo morning evening afternoon night day good nice great cool awesome perfect amazing "
+    "bye goodbye cheers welcome sorry thank thanks thx ty np lol haha hmm ah oh wow ping question ask urgent asap "
+    "dumb stupid silly noob newbie newb apologies apologise apologize excuse please pls plz advance quick "
+    "guys folks team everyone everybody dear sir mate friend problem issue worries pleasure happy glad love lovely"
+)
+"""Words without content, beside the stop words."""
 
 MAX_LENGTH = 64
 """Characters of a topic name."""

@@ -14,8 +14,8 @@ from intern.core.records import FactCategory, FileType, SearchFilter, SearchKind
 from intern.core.text.masking import encoded
 from intern.core.text.words import word_set
 from intern.frontends.cli.options import UtcTime, ask_folder, settings_of_folder
-from intern.frontends.cli.output import in_words, painted, say, show, show_json, show_painted
-from intern.frontends.words import excerpt, marked
+from intern.frontends.cli.output import painted, say, show, show_json, show_painted
+from intern.frontends.words import excerpt, marked, silence
 
 if TYPE_CHECKING:
     from intern.service.intern import Intern
@@ -53,9 +53,9 @@ def ask(question: str, *, as_json: bool, trace: bool) -> None:
         show("\n".join([result.reply_text or "", "", *sources]))
     elif result.reason in COULD_NOT_LOOK:
         error = (result.debug or {}).get("error")
-        say(f"intern: could not look: {error or in_words(result.reason)}")
+        say(f"intern: could not look: {error or silence(result.reason)}")
     else:
-        say(f"no answer: {in_words(result.reason)}")
+        say(f"no answer: {silence(result.reason)}")
         for each in result.citations:
             say(f"perhaps: {each.source_id}{f' <{each.url}>' if each.url else ''}")
         if not is_indexed:
@@ -83,6 +83,7 @@ _UP_TO_1000 = click.IntRange(1, 1000)
     type=click.Choice([*get_args(SourceType), *get_args(FileType), *get_args(FactCategory)]),
     help="Of a source of answers, of a discovered file, or a fact's category.",
 )
+@click.option("--keyword", metavar="WORD", help="Only lessons with this keyword.")
 @click.option("--status", type=click.Choice(get_args(SearchStatus)))
 @click.option("--guild", "guild_id", metavar="ID", help="Only from this server.")
 @click.option("--after", type=UtcTime(), help="Written at or after this time (UTC).")

@@ -25,7 +25,7 @@ _CAME: Mapping[Came, str] = {
     "unchanged": "unchanged",
     "too short": "too short",
     "withdrawn": "withdrawn",
-    "unknown": "no longer filed",
+    "unknown": "not filed",
     "failed": "failed (see the log)",
 }
 

@@ -18,6 +18,7 @@ import click
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.progress import tell
 from intern.core.records import IndexEntry
+from intern.core.tasks import open_task_group
 from intern.core.text.words import one_line, truncated
 from intern.frontends.cli.options import UTC_DATES, ask_folder, run_work, settings_of, settings_of_folder, team_options
 from intern.frontends.cli.output import INTERRUPTED, say, show, show_result
@@ -270,7 +271,7 @@ async def _work(
 async def _until_stopped(replay: Replay) -> bool:
     """Replay until it is done or stopped, and return whether it was stopped."""
     stopped = False
-    async with anyio.create_task_group() as tg:
+    async with open_task_group() as tg:
 
         async def watch() -> None:
             nonlocal stopped

@@ -255,11 +255,10 @@ def status(*, as_json: bool, sources: bool) -> None:
     Reads only, and works beside a running bot. Exit code 0; 3 where something cannot be read.
     """
     settings = settings_of_folder()
-    from intern.service.status import sources_of, status_of
+    from intern.service.status import sources_at_rest, status_of
 
     if sources:
-        each_source = sources_of(settings, clock=SystemClock())
-        show_result(each_source, _show_sources, as_json=as_json)
+        show_result(sources_at_rest(settings, clock=SystemClock()), _show_sources, as_json=as_json)
     else:
         found = status_of(settings, clock=SystemClock())
         show_result(found, lambda found: show("\n".join(_lines(found))), as_json=as_json)

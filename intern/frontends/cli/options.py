@@ -20,7 +20,7 @@ from intern.core.errors import ConfigError
 from intern.core.ids import UserId
 from intern.frontends.cli import OF_NONE
 from intern.frontends.cli.output import say
-from intern.service import NO_PRICE, DiscordOptions, Settings, load_settings
+from intern.service import DiscordOptions, Settings, load_settings
 
 if TYPE_CHECKING:
     from intern.service.intern import Intern
@@ -91,8 +91,8 @@ def settings_of(overrides: Mapping[str, Any] | None = None, *, logs: bool = Fals
     if brief:
         for handler in logging.getLogger().handlers:
             handler.addFilter(_Brief())
-    for table in () if brief else settings.without_price:
-        get_logger(__name__).warning("model_without_price", table=table, hint=NO_PRICE.format(table))
+    for hint in () if brief else settings.warnings:
+        get_logger(__name__).warning("setting_without_effect", hint=hint)
     return settings
 
 

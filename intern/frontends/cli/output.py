@@ -150,26 +150,6 @@ def make_way() -> None:
 _UNPRINTABLE = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-_SILENCES = {
-    "not_a_question": "that is no question",
-    "not_answerable": "that is nothing that it answers",
-    "no_sources": "nothing in its knowledge is about that",
-    "sources_unreadable": "no source that fits could be read",
-    "no_answer": "its sources do not answer that",
-    "no_citations": "the answer cited no source that it was shown",
-    "ungrounded": "the answer gave a command, a version or an address that stands in no source that it cites",
-    "too_long": "the answer was longer than ai.max_answer_chars",
-    "rejected": "the answer did not pass the check by the model",
-    "images_unavailable": "its images could not be fetched",
-    "timeout": "it took longer than ai.request_timeout_seconds",
-    "unsure": "the answer is not sure enough",
-    "over_budget": "today's budget is spent",
-    "model_unavailable": "the model cannot be asked now",
-    "model_failed": "the model gave no usable reply",
-    "knowledge_failed": "the index could not be read",
-}
-
-
 def say(text: str) -> None:
     """Print a message on stderr, so that stdout holds results only."""
     make_way()
@@ -202,11 +182,6 @@ def show_json(value: object) -> None:
 def printable(text: str) -> str:
     """Escape all that a terminal would act on: answers may quote anybody."""
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def in_words(reason: str) -> str:
-    """Return in words why there is no answer."""
-    return _SILENCES.get(reason, reason)
 
 
 def _write(data: bytes) -> None:

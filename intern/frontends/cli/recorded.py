@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from intern.core.errors import ConfigError
+from intern.core.messages import SILENCES
 from intern.core.text.words import one_line, truncated
 from intern.frontends.cli.options import UTC_DATES, ask_folder, check_folder, settings_of
-from intern.frontends.cli.output import in_words, show, show_each, show_result
+from intern.frontends.cli.output import show, show_each, show_result
 from intern.frontends.words import minute
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _listed(why: Why) -> str:
 
 
 def _told(why: Why, *, full: bool) -> Iterator[str]:
-    yield f"{why.kind} {why.subject}".strip() + f", {_time(why.at)} UTC: {in_words(why.outcome)}"
+    yield f"{why.kind} {why.subject}".strip() + f", {_time(why.at)} UTC: {SILENCES.get(why.outcome, why.outcome)}"
     if why.unfit:
         yield f"cannot be replayed: {why.unfit}"
     if why.kind == "answer":

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
 from intern.core.errors import ConfigError
-from intern.core.flow import AnswerRequest, Batch, Reply
+from intern.core.flow import AnswerRequest, Batch, Declined, Reply
 from intern.core.ids import MessageId
 from intern.core.log import configure
 from intern.core.messages import AIResult, ChatMessage
@@ -27,8 +27,9 @@ from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
 from intern.core.text.patterns import regex
 from intern.frontends.cli.options import in_folder, run_work, settings_of
-from intern.frontends.cli.output import INTERRUPTED, ProgressLine, in_words, printable, say
+from intern.frontends.cli.output import INTERRUPTED, ProgressLine, printable, say
 from intern.frontends.cli.terminal import Keyboard, Typed, tell, write
+from intern.frontends.words import silence
 from intern.runtime.bot import Events, Sandbox, open_sandbox
 from intern.service import Settings
 from intern.service.intern import Refreshed
@@ -143,10 +144,18 @@ class _Scene(Events):
 
     def answered(self, request: AnswerRequest, result: AIResult) -> None:
         super().answered(request, result)
-        self.why = in_words(result.reason) or "answered"
+        self.why = silence(result.reason)
         if not result.should_reply:
             _margin(f"stays silent: {self.why}")
-            self._now("done")
+
+    def declined(self, declined: Declined) -> None:
+        super().declined(declined)
+        self.why = silence(declined.reason)
+        _margin(f"declined: {self.why}")
+
+    def unsaid(self, request: AnswerRequest) -> None:
+        super().unsaid(request)
+        self._now("done")
 
     def posted(self, reply: Reply, outcome: str) -> None:
         super().posted(reply, outcome)

@@ -25,7 +25,7 @@ OTHER: Final = "other"
 
 _REPLIES = (
     *("posted", "already_posted", "dropped", "recalled", "failed"),
-    *("question_deleted", "team_answered", "not_public", "refused", "no_thread", "too_old", "empty"),
+    *("question_deleted", "team_answered", "not_public", "refused", "too_old", "empty"),
 )
 """What became of a reply, or why; see `intern.chat.outbox`. `failed`: not before the next start."""
 _DECISIONS = tuple(str(kind.__struct_config__.tag) for kind in get_args(Decision))

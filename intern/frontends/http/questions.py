@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from intern.core.errors import ConfigError, InternError
-from intern.core.ids import ChannelId, MessageId, UserId
+from intern.core.ids import ChannelId, MessageId
 from intern.frontends.http.rendering import first_words
 from intern.frontends.http.shell import Shell, offset, text
 from intern.service.questions import MAX_ANSWER_CHARS, PAGE, Place, QuestionFilter
@@ -116,7 +116,7 @@ class _Pages:
         answer, by = text(form, "answer"), text(form, "by")
         try:
             if action == "answer":
-                await self._running.asked.answer(question_id, answer, UserId(by))
+                await self._running.asked.answer(question_id, answer, by)
             elif action == "dismiss":
                 await self._running.asked.dismiss(question_id)
             else:

@@ -13,7 +13,7 @@ from anyio import Event
 from hikari.internal import routes
 from msgspec import Meta, Struct
 
-from intern.core.errors import ChatNotFoundError, ChatRefusedError, ChatUnauthorizedError, ConfigError
+from intern.core import errors
 from intern.core.flow import ChannelSeen, SessionStarted
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.messages import Channel
@@ -22,6 +22,7 @@ from intern.platforms.discord.events import channel_of
 from intern.platforms.discord.options import DiscordOptions
 from intern.platforms.discord.payloads import FORUMS, RawApplication, RawChannel, RawGuild, RawMember, fitted, readable
 from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, HikariRest, to
+from intern.platforms.discord.shards import LOST
 
 ADMINISTRATOR: Final = 1 << 3
 VIEW_CHANNEL: Final = 1 << 10
@@ -91,12 +92,19 @@ class Audience:
     """Which channels a member without any role can read. Also open: what the operator has listed.
 
     Threads are as open as the channel that they hang in, but for private ones.
+
+    A lost session does not report a channel that turns private. So what is read over REST must wait (`told`) until a
+    session is open again and has caught up.
     """
 
     def __init__(self, listed: Collection[ChannelId] = ()) -> None:
         self._listed = frozenset(listed)
         self._guilds: dict[GuildId, _Everyone] = {}
-        self._welcomed: dict[GuildId, Event] = {}
+        self.sessions: dict[GuildId, int] = {}
+        """The servers that their shard's newest session, open or lost, has reported; with the shard."""
+        self._lost: set[int] = set()
+        self._waiting: dict[GuildId, Event] = {}
+        self._is_closed = False
 
     def admits(self, channel: Channel) -> bool:
         """Whether intern may listen and speak there."""
@@ -109,18 +117,41 @@ class Audience:
         return place in self._listed or bool(guild and place and guild.is_open(place))
 
     async def told(self, guild_id: GuildId | None) -> None:
-        """Wait until Discord has told of the server; until then all of it is closed, and that means nothing."""
-        while guild_id is not None and guild_id not in self._guilds:
-            await self._welcomed.setdefault(guild_id, Event()).wait()
+        """Wait until an open session has told who may read on the server, and all that was missed.
 
-    def hear(self, name: str, payload: Mapping[str, Any]) -> None:
+        Raises ChatUnavailableError once it is closed, unless such a session is open.
+        """
+        while guild_id is not None and (guild_id not in self.sessions or self.sessions[guild_id] in self._lost):
+            if self._is_closed:
+                raise errors.ChatUnavailableError(f"Discord has not told yet who may read on server {guild_id}")
+            await self._waiting.setdefault(guild_id, Event()).wait()
+
+    def attend(self, shard: int, name: str) -> None:
+        """Learn from the name of a dispatch, or from LOST, whether the shard's session is open."""
+        if name == LOST:
+            self._lost.add(shard)
+        elif name == "READY":  # a new session, which has still to tell of each server
+            self._lost.discard(shard)
+            self.sessions = {guild_id: at for guild_id, at in self.sessions.items() if at != shard}
+        elif name == "RESUMED":  # what was missed was delivered right before
+            self._lost.discard(shard)
+            for guild_id in [each for each in self._waiting if self.sessions.get(each) == shard]:
+                self._waiting.pop(guild_id).set()
+
+    def close(self) -> None:
+        """End all waiting, because no further dispatches are heard."""
+        self._is_closed = True
+        for waiting in self._waiting.values():
+            waiting.set()
+
+    def hear(self, name: str, payload: Mapping[str, Any], shard: int = 0) -> None:
         """Learn from a gateway dispatch of any name.
 
         Raises msgspec.ValidationError for one that cannot be read; the channel or role that it is about is closed then.
         """
         match name:
             case "GUILD_CREATE":
-                self._welcome(fitted(payload, RawGuild))
+                self._welcome(fitted(payload, RawGuild), shard)
             case "GUILD_DELETE":
                 self._leave(fitted(payload, RawGuild))
             case "GUILD_ROLE_CREATE" | "GUILD_ROLE_UPDATE":
@@ -130,7 +161,7 @@ class Audience:
             case _:
                 pass
 
-    def _welcome(self, told: RawGuild) -> None:
+    def _welcome(self, told: RawGuild, shard: int) -> None:
         if told.unavailable:
             return
         guild = self._guilds[told.id] = _Everyone(told.id)
@@ -138,13 +169,13 @@ class Audience:
         guild.everyone = next((role.bits for role in roles if role.id == RoleId(told.id)), 0)
         for channel in readable(told.channels, RawPermissions):
             guild.change(channel)
-        if waiting := self._welcomed.pop(told.id, None):
+        self.sessions[told.id] = shard
+        if waiting := self._waiting.pop(told.id, None):
             waiting.set()
 
     def _leave(self, told: RawGuild) -> None:
         # An outage is announced in the same words, and ends with a GUILD_CREATE.
-        if not told.unavailable:
-            self._guilds.pop(told.id, None)
+        (self.sessions if told.unavailable else self._guilds).pop(told.id, None)
 
     def _change_role(self, told: _RoleChanged) -> None:
         guild = self._guilds.get(told.guild_id)
@@ -382,10 +413,10 @@ async def _application(rest: HikariRest) -> RawApplication:
     route = routes.Route("GET", "/applications/@me").compile()
     try:
         return await rest.get("look up the application", route, RawApplication)
-    except ChatUnauthorizedError:
-        raise ConfigError(LOGIN_REFUSED) from None
-    except ChatNotFoundError:
-        raise ConfigError(NO_API) from None
+    except errors.ChatUnauthorizedError:
+        raise errors.ConfigError(LOGIN_REFUSED) from None
+    except errors.ChatNotFoundError:
+        raise errors.ConfigError(NO_API) from None
 
 
 async def _server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> Server | None:
@@ -393,7 +424,7 @@ async def _server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> Server
     try:
         guild = await rest.get(what, to(routes.GET_GUILD, guild=guild_id), _Guild)
         member = await rest.get(what, to(routes.GET_GUILD_MEMBER, guild=guild_id, user=bot_id), RawMember)
-    except ChatRefusedError:
+    except errors.ChatRefusedError:
         return None
     roles = await rest.get(what, to(routes.GET_GUILD_ROLES, guild=guild_id), list[Any])
     channels = await rest.get(what, to(routes.GET_GUILD_CHANNELS, guild=guild_id), list[Any])
@@ -410,6 +441,6 @@ async def _server(rest: HikariRest, guild_id: GuildId, bot_id: UserId) -> Server
 async def _exists(rest: HikariRest, what: str, route: routes.CompiledRoute) -> bool:
     try:
         await rest.ask(what, route)
-    except ChatRefusedError:
+    except errors.ChatRefusedError:
         return False
     return True

@@ -39,7 +39,8 @@ _DEFER_MESSAGE, _DEFER_UPDATE = 5, 6
 
 _ON_SERVERS: Final = 0  # a context of commands: neither in private messages, nor where the bot is not
 _EPHEMERAL = 1 << 6  # message flag
-_ACKNOWLEDGED = 40060  # Discord's JSON error codes
+_ACKNOWLEDGED, _MISSING_ACCESS = 40060, 50001  # Discord's JSON error codes
+_INVITE: Final = "; invite the bot with the scope applications.commands: `intern doctor` prints the link"
 _TOKEN_EXPIRED: Final = frozenset({10015, 50027})
 
 _ASK, _ANSWER_THIS, _LEARN_FROM_THIS, _INTERN, _WHY = "ask", "Answer this", "Learn from this", "intern", "why"
@@ -180,10 +181,13 @@ class HikariCommands:
         self, on: str, there: routes.CompiledRoute, put: routes.CompiledRoute, wanted: Sequence[Mapping[str, Any]]
     ) -> None:
         localized = {"with_localizations": "true"}
-        known = await self.rest.get(f"read the commands of {on}", there, list[dict[str, Any]], query=localized)
-        if not same_commands(known, wanted):
-            await self.rest.ask(f"register the commands on {on}", put, body=wanted)
-            _log.info("commands_registered", on=on)
+        try:
+            known = await self.rest.get(f"read the commands of {on}", there, list[dict[str, Any]], query=localized)
+            if not same_commands(known, wanted):
+                await self.rest.ask(f"register the commands on {on}", put, body=wanted)
+                _log.info("commands_registered", on=on)
+        except ChatRefusedError as refusal:
+            raise ChatRefusedError(f"{refusal}{_INVITE if _code(refusal) == _MISSING_ACCESS else ''}") from refusal
 
     async def _ask(
         self, ticket: _Ticket, act: str, route: routes.CompiledRoute, body: Mapping[str, Any], *, done: int = 0
@@ -195,7 +199,8 @@ class HikariCommands:
         except ChatError as error:
             code = _code(error)
             if code in _TOKEN_EXPIRED:
-                raise ChatRefusedError(f"could not {what}: its 15 minutes are over (code {code})") from None
+                forgets = "Discord forgets it after 15 minutes, or after 3 s without a sign"
+                raise ChatRefusedError(f"could not {what}: {forgets} (code {code})") from None
             if not code or code != done:
                 # hikari's errors hold the address, and that the token.
                 raise type(error)(str(error).replace(_token(ticket), "***")) from None

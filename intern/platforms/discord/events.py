@@ -6,11 +6,11 @@ by itself. A payload that cannot be read raises `msgspec.ValidationError`, which
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,7 @@ from intern.core.flow import APPROVES, Approval, MessageCreated, MessageEdited, 
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChannelKind, ChatMessage, MemberRoles
 from intern.core.text.masking import whole
+from intern.core.text.words import add_title
 from intern.platforms.discord import payloads
 
 
@@ -52,32 +53,23 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
-class _Latest(Generic[_Key, _Value]):
-    """The entries that were written or read last, up to a limit."""
+class _Latest(OrderedDict[_Key, _Value]):
+    """The entries that were written or found last, up to a limit."""
 
     def __init__(self, limit: int) -> None:
+        super().__init__()
         self._limit = limit
-        self._entries: OrderedDict[_Key, _Value] = OrderedDict()
 
-    def get(self, key: _Key) -> _Value | None:
-        if key in self._entries:
-            self._entries.move_to_end(key)
-        return self._entries.get(key)
+    def find(self, key: _Key) -> _Value | None:
+        if key in self:
+            self.move_to_end(key)
+        return self.get(key)
 
     def put(self, key: _Key, value: _Value) -> None:
-        self._entries[key] = value
-        self._entries.move_to_end(key)
-        if len(self._entries) > self._limit:
-            self._entries.popitem(last=False)
-
-    def drop(self, key: _Key) -> None:
-        self._entries.pop(key, None)
-
-    def taken(self) -> list[tuple[_Key, _Value]]:
-        """All entries, the latest last; they are dropped."""
-        entries = list(self._entries.items())
-        self._entries.clear()
-        return entries
+        self[key] = value
+        self.move_to_end(key)
+        if len(self) > self._limit:
+            self.popitem(last=False)
 
 
 class Cache:
@@ -92,7 +84,9 @@ class Cache:
         self._channels: _Latest[ChannelId, payloads.RawChannel] = _Latest(limit)
         self._of_server: defaultdict[GuildId | None, set[ChannelId]] = defaultdict(set)
         self._archived: _Latest[ChannelId, payloads.RawChannel] = _Latest(archived)
-        self._roles: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
+        # With the number of the server's session that told them.
+        self._roles: _Latest[tuple[GuildId, UserId], tuple[tuple[RoleId, ...], int]] = _Latest(limit)
+        self._sessions: Counter[GuildId] = Counter()
         self._noted: _Latest[tuple[GuildId, UserId], tuple[RoleId, ...]] = _Latest(limit)
         self._edits: _Latest[MessageId, object] = _Latest(limit)
 
@@ -101,7 +95,7 @@ class Cache:
         match event:
             case ChannelsSeen(channels, all_of):
                 for each in self._of_server.pop(all_of, ()) if all_of else ():
-                    self._channels.drop(each)
+                    self._channels.pop(each, None)
                 for channel in channels:
                     self._drop(channel.id)
                     self._of_server[channel.guild_id].discard(channel.id)
@@ -109,6 +103,13 @@ class Cache:
                         self.keep(channel)
             case ChannelGone(channel_id):
                 self._drop(channel_id)
+
+    def renamed(self, event: ChannelEvent) -> Iterator[payloads.RawChannel]:
+        """Yield the threads that have another name than before."""
+        for each in event.channels if isinstance(event, ChannelsSeen) else ():
+            known = self.find(each.id) if each.is_thread else None
+            if known is not None and known.name != each.name:
+                yield each
 
     def keep(self, raw: payloads.RawChannel) -> None:
         """Learn of a channel that was asked for, archived or not: it will be needed at once."""
@@ -119,47 +120,58 @@ class Cache:
             self._of_server[raw.guild_id].add(raw.id)
 
     def _drop(self, channel_id: ChannelId) -> None:
-        self._channels.drop(channel_id)
-        self._archived.drop(channel_id)
+        self._channels.pop(channel_id, None)
+        self._archived.pop(channel_id, None)
+
+    def find(self, channel_id: ChannelId) -> payloads.RawChannel | None:
+        """Return the channel as it was told."""
+        return self._channels.find(channel_id) or self._archived.find(channel_id)
 
     def channel(self, channel_id: ChannelId) -> Channel | None:
         """Return the channel, if it and the parent that tells its kind are known."""
-        raw = self._channels.get(channel_id) or self._archived.get(channel_id)
+        raw = self.find(channel_id)
         return self.told(raw) if raw else None
 
     def told(self, raw: payloads.RawChannel) -> Channel | None:
         """Return the channel; None for a thread whose parent is unknown, which tells its kind."""
         if not raw.is_thread:
             return channel_of(raw, {})
-        parent = self._channels.get(raw.parent_id) if raw.parent_id else None
+        parent = self._channels.find(raw.parent_id) if raw.parent_id else None
         return channel_of(raw, {parent.id: parent.type}) if parent else None
 
     def holds_threads(self, channel_id: ChannelId) -> bool | None:
         """Return whether threads can hang there; None where that is unknown."""
-        raw = self._channels.get(channel_id)
+        raw = self._channels.find(channel_id)
         return raw.holds_threads if raw else None
 
-    def roles(self, guild_id: GuildId, user_id: UserId) -> tuple[RoleId, ...] | None:
-        """Return a member's roles as last seen; None where they are unknown."""
-        return self._roles.get((guild_id, user_id))
+    def begin_session(self, guild_id: GuildId) -> None:
+        """Doubt the roles of the server's members: they may have changed unnoticed."""
+        self._sessions[guild_id] += 1
+
+    def roles(self, guild_id: GuildId, user_id: UserId, *, undoubted: bool = False) -> tuple[RoleId, ...] | None:
+        """Return a member's roles as last seen, if `undoubted` in this session; None where they are unknown."""
+        roles, session = self._roles.find((guild_id, user_id)) or (None, 0)
+        return None if undoubted and session != self._sessions[guild_id] else roles
 
     def note_roles(self, guild_id: GuildId, user_id: UserId, roles: Collection[RoleId]) -> None:
         """Learn a member's roles."""
-        self._roles.put((guild_id, user_id), tuple(roles))
+        self._roles.put((guild_id, user_id), (tuple(roles), self._sessions[guild_id]))
         self._noted.put((guild_id, user_id), tuple(roles))
 
     def noted_roles(self) -> tuple[MemberRoles, ...]:
         """Take the roles that were learned since the last call."""
-        return tuple(MemberRoles(guild_id, user_id, roles) for (guild_id, user_id), roles in self._noted.taken())
+        noted = tuple(MemberRoles(guild_id, user_id, roles) for (guild_id, user_id), roles in self._noted.items())
+        self._noted.clear()
+        return noted
 
     def recall_roles(self, known: Iterable[MemberRoles]) -> None:
-        """Learn what an earlier start had learned; it is not noted anew."""
+        """Learn what an earlier start had learned; it is doubted, and not noted anew."""
         for each in known:
-            self._roles.put((each.guild_id, each.user_id), each.roles)
+            self._roles.put((each.guild_id, each.user_id), (each.roles, -1))
 
     def is_new_edit(self, message_id: MessageId, edited_at: object) -> bool:
         """Return False where this edit was told before: then only an embed or a thread came to the message."""
-        if self._edits.get(message_id) == edited_at:
+        if self._edits.find(message_id) == edited_at:
             return False
         self._edits.put(message_id, edited_at)
         return True
@@ -224,7 +236,7 @@ def message_of(
         guild_id=raw.guild_id,
         channel_id=raw.channel_id,
         author=author_of(raw.author, raw.member, held or (), team, is_bot=raw.is_bots),
-        text=said,
+        text=add_title(said, _title_of(raw, team, cache) if cache else ""),
         at=_utc(raw.timestamp) or position_of(raw.id).time,
         edited_at=_utc(raw.edited_timestamp),
         reply_to=reference.message_id if reference else None,
@@ -306,7 +318,7 @@ def _channel_event(name: str, payload: Mapping[str, Any]) -> ChannelEvent | None
         case "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE":
             return ChannelsSeen((payloads.fitted(payload, payloads.RawChannel),))
         case "CHANNEL_DELETE" | "THREAD_DELETE":
-            return ChannelGone(msgspec.convert(payload, payloads.RawPlace).id)
+            return ChannelGone(payloads.fitted(payload, payloads.RawPlace).id)
         case "GUILD_CREATE" | "THREAD_LIST_SYNC":
             return _channels(payloads.fitted(payload, payloads.RawGuild))
         case _:
@@ -361,6 +373,28 @@ def _files(raw: payloads.RawMessage) -> list[Any]:
         shot.message.attachments or [] for shot in payloads.readable(raw.message_snapshots, payloads.RawSnapshot)
     )
     return [*(raw.attachments or ()), *chain.from_iterable(forwarded)]
+
+
+_BEGINS_WITHIN = timedelta(seconds=10)
+
+
+def begins(message_id: MessageId, thread_id: ChannelId) -> bool:
+    """Whether a message is so near to the beginning of a thread that it was written with it."""
+    return position_of(message_id) <= position_of(thread_id).after(_BEGINS_WITHIN)
+
+
+def _title_of(raw: payloads.RawMessage, team: Team, cache: Cache) -> str:
+    """Return the title of the post or thread that a person's message opens; empty without one.
+
+    A thread that hangs on no message is opened by its owner's first words. What intern opens is named by the question.
+    """
+    thread = cache.find(ChannelId(raw.id)) or raw.thread
+    if thread is None and begins(raw.id, raw.channel_id):
+        here = cache.find(raw.channel_id)
+        opened = here and here.owner_id == raw.author.id and cache.told(here)
+        thread = here if opened and opened.kind == "thread" else None
+    is_ours = thread is None or raw.is_bots or thread.owner_id == team.bot_id
+    return "" if thread is None or is_ours else whole(thread.name or "")
 
 
 def _thread_of(raw: payloads.RawMessage) -> ChannelId | None:

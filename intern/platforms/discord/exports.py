@@ -24,6 +24,8 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, posit
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage
 from intern.core.progress import tell
 from intern.core.text.masking import whole_json
+from intern.core.text.words import add_title
+from intern.platforms.discord.events import begins
 from intern.platforms.discord.payloads import Snowflake, fitted, readable
 from intern.platforms.memory import MemoryHistory
 
@@ -56,7 +58,7 @@ class ExportedRole(Struct, frozen=True):
 
 
 class _Role(Struct, frozen=True):
-    id: str
+    id: Snowflake
     name: str | None = None
 
 
@@ -77,8 +79,8 @@ class _File(Struct, frozen=True, rename="camel"):
 
 
 class _Reference(Struct, frozen=True, rename="camel"):
-    message_id: str | None = None
-    channel_id: str | None = None
+    message_id: Snowflake | None = None
+    channel_id: Snowflake | None = None
     type: str | None = None
 
 
@@ -107,7 +109,6 @@ class _Written(Struct, frozen=True):
 
 class _Guild(Struct, frozen=True):
     id: Snowflake
-    name: str | None = None
 
 
 class _Channel(Struct, frozen=True, rename="camel"):
@@ -177,8 +178,6 @@ def roles_in(paths: Sequence[Path]) -> list[ExportedRole]:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue  # the import counts it
             for role in () if author.is_bot else readable(author.roles, _Role):
-                if not _is_snowflake(role.id):
-                    continue
                 names[role.id] = role.name or ""
                 members.setdefault(role.id, set()).add(author.id)
                 messages[role.id] += 1
@@ -247,9 +246,18 @@ class _Reading:
         messages = sorted(self._messages[channel_id].values(), key=lambda message: position_of(message.id))
         return ExportedChannel(
             channel=_channel(raw, guild_id, opens_itself=MessageId(channel_id) in self._messages[channel_id]),
-            messages=tuple(self._with_team(message) for message in messages),
+            messages=tuple(self._with_title(self._with_team(message)) for message in messages),
             direct=raw.type in _DIRECT,
         )
+
+    def _with_title(self, message: ChatMessage) -> ChatMessage:
+        """Return the message with the title of the post or thread that it opens."""
+        here, opened = message.channel_id, self._heads.get(ChannelId(message.id))
+        if begins(message.id, here) and not any(here in said for said in self._messages.values()):
+            opened = self._heads[here]
+        if opened is None or opened[0].type not in _THREADS or message.author.type == "bot":
+            return message
+        return replace(message, text=add_title(message.text, opened[0].name or ""))
 
     def _with_team(self, message: ChatMessage) -> ChatMessage:
         author = message.author
@@ -289,25 +297,20 @@ class _Reading:
             at=_utc(told.timestamp),
             edited_at=_utc(told.timestamp_edited) if told.timestamp_edited else None,
             reply_to=reply_to,
-            reply_to_channel=_reply_channel(told.reference, place) if reply_to else None,
+            reply_to_channel=ChannelId(told.reference.channel_id or place) if reply_to and told.reference else None,
             attachments=tuple(_attachment(file) for file in readable(told.attachments, _File)),
         )
 
     def _author(self, raw: _Author) -> Author:
-        user_id = UserId(raw.id)
-        kind: AuthorType = "community_user"
-        if raw.is_bot or user_id == self._team.bot_id:
-            kind = "bot"
-        elif user_id in self._team.member_ids or self._is_team(raw):
+        user_id, roles = UserId(raw.id), {RoleId(role.id) for role in readable(raw.roles, _Role)}
+        is_self = user_id == self._team.bot_id
+        kind: AuthorType = "bot" if raw.is_bot or is_self else "community_user"
+        if kind != "bot" and (user_id in self._team.member_ids or not roles.isdisjoint(self._team.role_ids)):
             kind = "team_member"
             self._team_seen.add(user_id)
         name = raw.nickname or raw.name or raw.id
         handles = tuple(filter(None, (raw.nickname, raw.name)))
-        is_self = user_id == self._team.bot_id
         return self._one(Author(id=user_id, name=name, type=kind, is_self=is_self, handles=handles))
-
-    def _is_team(self, raw: _Author) -> bool:
-        return any(RoleId(role.id) in self._team.role_ids for role in readable(raw.roles, _Role))
 
     def _one(self, author: Author) -> Author:
         # One object for all messages of an author: most of them say the same of themselves.
@@ -326,13 +329,10 @@ def _decoded(path: Path) -> _Export:
         raise ConfigError(why) from error
     try:
         return _read(text[3:] if bytes(text[:3]) == BOM_UTF8 else text)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ConfigError(
-            f"{path} is no JSON export of DiscordChatExporter ({error}); export the channel with --format Json"
-        ) from error
-    except RecursionError as error:
-        raise ConfigError(
-            f"{path} is no JSON export of DiscordChatExporter (it is nested too deeply); export the channel again"
+            f"{path} is no JSON export of DiscordChatExporter ({why}); export the channel with --format Json"
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         # Of what is malformed, msgspec says at which byte.
@@ -373,17 +373,11 @@ def _channel(raw: _Channel, guild_id: GuildId, *, opens_itself: bool) -> Channel
 
 
 def _reply_of(told: _Message) -> MessageId | None:
-    reference = told.reference
-    if reference is None or not reference.message_id or not _is_snowflake(reference.message_id):
-        return None
     # A forwarded message is no reply, though it is referred to in the same way.
-    forwarded = reference.type == "Forward" or told.forwarded_message is not None
-    return None if forwarded else MessageId(reference.message_id)
-
-
-def _reply_channel(reference: _Reference | None, place: ChannelId) -> ChannelId:
-    named = reference.channel_id if reference else None
-    return ChannelId(named) if named and _is_snowflake(named) else place
+    reference = None if told.forwarded_message is not None else told.reference
+    if reference is None or reference.type == "Forward" or not reference.message_id:
+        return None
+    return MessageId(reference.message_id)
 
 
 def _attachment(file: _File) -> Attachment:

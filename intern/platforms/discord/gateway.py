@@ -5,23 +5,26 @@ hikari hands on raw payloads, `events` reads them; only `Cache` and `Audience` k
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import hikari
 import msgspec
-from anyio import create_task_group, move_on_after
+from anyio import move_on_after
 
 from intern.chat.platform import Deliver, Requested
-from intern.core.errors import ConfigError
-from intern.core.flow import GatewayEvent, GuildLeft
-from intern.core.ids import GuildId
+from intern.core.errors import ChatError, ConfigError
+from intern.core.flow import GatewayEvent, GuildLeft, MessageEdited
+from intern.core.ids import ChannelId, GuildId, position_of
 from intern.core.log import get_logger
+from intern.core.messages import ChatMessage, Lookups
+from intern.core.tasks import open_task_group
 from intern.platforms.discord.audience import Audience, own_roles, session_of
 from intern.platforms.discord.commands import interaction_of
-from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, event_of
+from intern.platforms.discord.events import Cache, ChannelGone, ChannelsSeen, begins, event_of
 from intern.platforms.discord.options import NO_SERVERS, DiscordOptions, ShardChoice, more_shards
-from intern.platforms.discord.payloads import RawGuild, RawPlace, RawUser, fitted, readable
+from intern.platforms.discord.payloads import RawChannel, RawGuild, RawPlace, RawUser, fitted, readable
 from intern.platforms.discord.rest import HikariRest
 from intern.platforms.discord.servers import joined_of
 from intern.platforms.discord.sessions import Turn, no_turn
@@ -34,6 +37,7 @@ REACTIONS: Final = _Of.GUILD_MESSAGE_REACTIONS
 """Needs no permission of anybody's, but brings every reaction: asked for only where one can mean something."""
 
 
+_MOST_RENAMED: Final = 100  # threads whose first message is read again at once
 _CHANNELS_HOSTED: Final = 100_000  # that are remembered: more than 3,000 servers have
 
 
@@ -68,10 +72,9 @@ class HikariDiscord(HikariRest):
         self._audience = Audience(options.listed_channel_ids)
         self.admits, self.told = self._audience.admits, self._audience.told
         self.noted_roles, self.recall_roles = self._cache.noted_roles, self._cache.recall_roles
-        # The shard of each server whose GUILD_CREATE was heard in this session, and of each that the bot is on.
-        self._told: dict[GuildId, int] = {}
-        self._there: dict[GuildId, int] = {}
+        self._there: dict[GuildId, int] = {}  # the shard of each server that the bot is on
         self._deliver: Deliver | None = None
+        self._rereads: set[asyncio.Task[None]] = set()
         self._leased = leased
         self.shards = Shards(
             token=options.token.reveal().strip(),
@@ -87,7 +90,7 @@ class HikariDiscord(HikariRest):
     async def __aexit__(self, *_: object) -> None:
         self._deliver = None
         with move_on_after(GOODBYE_SECONDS, shield=True) as scope:
-            async with create_task_group() as tg:
+            async with open_task_group() as tg:
                 tg.start_soon(super().__aexit__)
                 tg.start_soon(self.shards.close)
         if scope.cancelled_caught:
@@ -102,11 +105,6 @@ class HikariDiscord(HikariRest):
     def advice(self) -> str:
         """What the operator should change about the shards; empty where nothing."""
         return more_shards(self.shards.count, self.shards.recommended)
-
-    async def release(self, shard: int) -> bool:
-        """End the connection of a shard; from now on nothing of it is delivered. Return whether it was welcomed."""
-        self._forget_sessions(shard)
-        return await self.shards.release(shard)
 
     def tell_requests(self, requested: Requested, reconnected: Callable[[], object]) -> None:
         """Tell each request that ended, with what it raises, and each connection after the first, however it came back.
@@ -131,8 +129,16 @@ class HikariDiscord(HikariRest):
             await self.shards.wait_for_the_end()
         finally:
             self._deliver = None
+            self._audience.close()
+
+    async def _messages(self, place: ChannelId, page: list[Any], lookups: Lookups | None = None) -> list[ChatMessage]:
+        """Read a page, once an open session has told who may read it, also if it was lost meanwhile."""
+        guild_id = (await self.channel(place)).guild_id
+        await self.told(guild_id if self._hosts or guild_id in self.servers else None)
+        return await super()._messages(place, page, lookups)
 
     def _take(self, shard: int, name: str, payload: Mapping[str, Any]) -> None:
+        self._audience.attend(shard, name)
         try:
             if name == "READY":
                 self._welcome(shard, fitted(payload, _Ready))
@@ -156,7 +162,6 @@ class HikariDiscord(HikariRest):
 
     def _welcome(self, shard: int, ready: _Ready) -> None:
         self.servers.met(ready.user.id)
-        self._forget_sessions(shard)
         _log.info("discord_ready", bot_id=ready.user.id, shard=shard)
         if self._hosts and ready.guilds is not None:
             there = {each.id for each in readable(ready.guilds, RawPlace)}
@@ -166,11 +171,8 @@ class HikariDiscord(HikariRest):
                 if self.shards.of(guild_id) == shard:
                     self._hand_on(GuildLeft(guild_id=guild_id))
 
-    def _forget_sessions(self, shard: int) -> None:
-        self._told = {server: at for server, at in self._told.items() if at != shard}
-
     def _tell(self, shard: int, server: GuildId | None, name: str, payload: Mapping[str, Any]) -> None:
-        self._audience.hear(name, payload)
+        self._audience.hear(name, payload, shard)
         bot_id = self.servers.bot_id
         if server is not None and name == "GUILD_CREATE":
             self.servers.note_own_roles(server, own_roles(payload, bot_id))
@@ -178,14 +180,30 @@ class HikariDiscord(HikariRest):
             self._move(shard, server, name, fitted(payload, RawGuild))
         event = event_of(name, payload, self.servers.of(server), self._cache)
         if isinstance(event, ChannelsSeen | ChannelGone):
+            renamed = list(self._cache.renamed(event))
             self._cache.take(event)
-        elif event is not None and (server is None or server in self._told):
+            for thread in renamed[: _MOST_RENAMED - len(self._rereads)]:
+                reread = asyncio.create_task(self._tell_renamed(thread))
+                self._rereads.add(reread)
+                reread.add_done_callback(self._rereads.discard)
+        elif event is not None and (server is None or server in self._audience.sessions):
             # What comes before its server is history by the time that the server comes.
             self._hand_on(event)
         if name == "GUILD_CREATE" and (started := session_of(payload, bot_id)):
             _log.info("discord_session_started", guild_id=started.guild_id, channels=len(started.channels))
-            self._told[started.guild_id] = shard
+            self._cache.begin_session(started.guild_id)
             self._hand_on(started)
+
+    async def _tell_renamed(self, thread: RawChannel) -> None:
+        """Tell the message that opens a thread as edited: its text begins with the title."""
+        before = position_of(thread.id).previous.id
+        try:
+            found = await self.after(thread.id, before, 1) or await self.after(thread.parent_id or thread.id, before, 1)
+        except ChatError as error:
+            _log.info("title_unread", channel_id=thread.id, reason=str(error))
+            return
+        if found and begins(found[0].id, thread.id):
+            self._hand_on(MessageEdited(message=found[0]))
 
     def _move(self, shard: int, server: GuildId, name: str, told: RawGuild) -> None:
         """Tell that the bot joined or left a server. An outage is neither."""

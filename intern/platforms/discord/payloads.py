@@ -24,6 +24,7 @@ _THREADS: Final = frozenset({10, 11, _PRIVATE_THREAD})
 # Types of messages that people and bots write; all others are Discord's notices (its reference, "Message Types").
 _DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND = 0, 19, 20, 23
 _WRITTEN: Final = frozenset({_DEFAULT, _REPLY, _SLASH_COMMAND, _CONTEXT_COMMAND})
+THREAD_STARTER: Final = 21
 _FORWARD = 1  # a message reference of this type is no reply
 
 _SNOWFLAKE = Meta(pattern=r"\A[0-9]{1,20}\Z")
@@ -55,6 +56,7 @@ class RawChannel(Struct, frozen=True):
     guild_id: GuildField | None = None
     parent_id: ChannelField | None = None
     name: str | None = None
+    owner_id: UserField | None = None
     last_message_id: MessageField | None = None
     """As of when this was written. In a forum it names the newest post."""
     thread_metadata: _Kept | None = None
@@ -238,12 +240,21 @@ class RawPlace(Struct, frozen=True):
     """A channel or thread, by its id."""
 
     id: ChannelField
+    name: str | None = None
+    owner_id: UserField | None = None
+
+
+class RawOwned(Struct, frozen=True):
+    """A thread, by who opened it."""
+
+    owner_id: UserField | None = None
 
 
 class RawSent(Struct, frozen=True):
     """A message, by its id."""
 
     id: MessageField
+    type: int | None = None
 
 
 class _Referenced(Struct, frozen=True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -22,7 +21,6 @@ import hikari
 import msgspec
 from anyio import CancelScope
 from hikari.impl import BasicAuthHeader, HTTPSettings, ProxySettings, RESTApp, RESTClientImpl
-from hikari.impl.buckets import RESTBucketManager
 from hikari.internal import data_binding, routes
 
 from intern.chat.platform import PAGE, Capabilities, Requested
@@ -36,47 +34,11 @@ from intern.models.limits import Turns
 from intern.platforms.discord import payloads
 from intern.platforms.discord.events import Cache, message_of
 from intern.platforms.discord.options import DiscordOptions
+from intern.platforms.discord.rate_limits import Buckets
 from intern.platforms.discord.servers import servers_of
 
 _log = get_logger(__name__)
 _Kind = TypeVar("_Kind")
-
-# Discord counts rate limits in seconds. Compatible servers count in milliseconds, and hikari would wait for ever.
-_NO_SECONDS: Final = 1e11  # as seconds since 1970, the year 5138
-_SKEW: Final = 600.0  # seconds that our clock may be wrong by, before the two headers contradict each other
-_LONGEST: Final = 86_400.0  # seconds; Discord has no longer limits
-
-
-class Buckets(RESTBucketManager):
-    """hikari's rate limits, for headers in seconds or milliseconds; headers that make no sense limit nothing."""
-
-    def update_rate_limits(  # noqa: PLR0917 as hikari has it
-        self,
-        compiled_route: routes.CompiledRoute,
-        authentication: str | None,
-        bucket_header: str,
-        remaining_header: int,
-        limit_header: int,
-        reset_at: float,
-        reset_after: float,
-    ) -> None:
-        """Learn from a reply's headers."""
-        now = time.time()
-        reset_at, reset_after = in_seconds(reset_at, reset_after, now=now)
-        if reset_after >= 0 and max(reset_at - now, reset_after) <= _LONGEST:
-            super().update_rate_limits(
-                compiled_route, authentication, bucket_header, remaining_header, limit_header, reset_at, reset_after
-            )
-
-
-def in_seconds(reset_at: float, reset_after: float, *, now: float) -> tuple[float, float]:
-    """Convert the headers `X-RateLimit-Reset` (since 1970) and `X-RateLimit-Reset-After` from either unit."""
-    if reset_at > _NO_SECONDS:
-        reset_at /= 1000
-    if reset_after > max(reset_at - now, 0) + _SKEW:
-        reset_after /= 1000
-    return reset_at, reset_after
-
 
 _THREAD_PAGES = 50  # of archived threads, for one channel
 _LAST_CALLS_SECONDS = 3.0  # for writing calls under way when the program ends
@@ -85,6 +47,7 @@ _A_SECOND = 50  # requests that Discord lets an application make, but for answer
 _EXEMPT = ("/interactions/", "/webhooks/")  # what routes of interactions begin with
 _LONGEST_LIMIT = 300.0  # seconds of a rate limit that are waited for
 _UNKNOWN_MESSAGE, _THREAD_EXISTS = 10008, 160004  # Discord's JSON error codes
+_PASSING = frozenset({40004, 40006, 40333, 130000})  # switched off for now, blocked on its way, overloaded
 _UNAUTHORIZED: Final = 401
 _TIMED_OUT, _TOO_MANY_REQUESTS = 408, 429
 
@@ -289,6 +252,21 @@ class HikariRest:
         # A thread that hangs on a message has the message's id (Discord's reference, "Start Thread from Message").
         return ChannelId(message_id)
 
+    async def remove_thread(self, thread_id: ChannelId) -> None:
+        """Remove a thread that we opened, unless there is a message in it; without Manage Threads, archive it."""
+        place, what = {"channel": thread_id}, f"look up channel {thread_id}"
+        thread = await self.get(what, to(routes.GET_CHANNEL, **place), payloads.RawOwned)
+        if thread.owner_id != await self.own_id():
+            return
+        page = await self._raw_page(thread_id, "after", MessageId(thread_id), PAGE)
+        notices = [sent for sent in payloads.readable(page, payloads.RawSent) if sent.type == payloads.THREAD_STARTER]
+        if len(notices) < len(page):
+            return
+        try:
+            await self.ask(f"remove thread {thread_id}", to(routes.DELETE_CHANNEL, **place))
+        except errors.ChatRefusedError:
+            await self.ask(f"archive thread {thread_id}", to(routes.PATCH_CHANNEL, **place), body={"archived": True})
+
     async def send(
         self,
         channel_id: ChannelId,
@@ -365,13 +343,13 @@ class HikariRest:
         return sorted(messages, key=lambda message: position_of(message.id))
 
     async def _roles(self, raw: payloads.RawMessage, lookups: Lookups | None = None) -> Collection[RoleId]:
-        """Return the author's roles, looked up only where they decide something."""
+        """Return the author's roles, looked up only where they decide something, and anew in each session."""
         author, team = raw.author.id, self.servers.of(raw.guild_id)
         if raw.guild_id is None or raw.is_bots or not raw.is_written or not team.role_ids:
             return ()
         if author in team.member_ids or author == team.bot_id:
             return ()
-        known = self._cache.roles(raw.guild_id, author)
+        known = self._cache.roles(raw.guild_id, author, undoubted=lookups is None)
         if known is None:
             if lookups is not None and not lookups.take():
                 return ()
@@ -487,18 +465,20 @@ def _failure(what: str, error: Exception, otherwise: type[errors.ChatError]) -> 
 def _refusal(what: str, error: hikari.HTTPResponseError) -> errors.ChatError | None:
     """Return the error of a call that Discord did not do; None where that is unknown."""
     if error.status == _UNAUTHORIZED:
-        return errors.ChatUnauthorizedError(f"could not {what}: {LOGIN_REFUSED}")
+        return errors.ChatUnauthorizedError(f"{_said(what, error)}. If it says so to all calls: {LOGIN_REFUSED}")
     if error.status == _TOO_MANY_REQUESTS:
         return errors.ChatUnavailableError(_said(what, error))
     if isinstance(error, hikari.NotFoundError):
         return errors.ChatNotFoundError(_said(what, error))
     if isinstance(error, hikari.ClientHTTPResponseError) and error.status != _TIMED_OUT:
-        return errors.ChatRefusedError(_said(what, error))
+        passes = error.code in _PASSING
+        return (errors.ChatUnavailableError if passes else errors.ChatRefusedError)(_said(what, error))
     return None
 
 
 def _said(what: str, error: hikari.HTTPResponseError) -> str:
-    return f"could not {what}: Discord says {int(error.status)} {error.message} (code {error.code})".rstrip()
+    fields = str(getattr(error, "errors", None) or "")[:300]  # what is wrong with each field of a request
+    return f"could not {what}: Discord says {int(error.status)} {error.message} (code {error.code}) {fields}".rstrip()
 
 
 def _log_late(what: str, call: asyncio.Task[Any]) -> None:

@@ -28,6 +28,7 @@ _log = get_logger(__name__)
 _STEADY_SECONDS: Final = 300.0  # a connection that held so long was a good one
 _BETWEEN_IDENTIFIES: Final = 5.0  # seconds, for `max_concurrency` shards at a time
 _IDENTIFY: Final = 2  # the opcode
+LOST: Final = "SESSION_LOST"  # no dispatch of Discord's: the connection broke off, or has yet to begin
 GOODBYE_SECONDS: Final = 3.5  # for closing everything; measured: 0.3, or 3 where a writing call hangs
 
 # Close codes after which Discord forbids to come back (its reference, "Gateway Close Event Codes").
@@ -124,7 +125,10 @@ class Shard(GatewayShardImpl):
 
     async def _poll_events(self) -> None:
         self._note_task()
-        await super()._poll_events()
+        try:
+            await super()._poll_events()
+        finally:
+            self._event_manager.consume_raw_event(LOST, self, {})  # hikari itself first says goodbye
 
     def _note_task(self) -> None:
         task = asyncio.current_task()
@@ -152,7 +156,8 @@ class _Held:
 class Shards:
     """The shards that this process holds, each with its connection.
 
-    `take` gets each dispatch with its shard, in order for each shard. `ask` asks Discord where the gateway is.
+    `take` gets each dispatch with its shard, in order for each shard, and LOST while none come. `ask` asks Discord
+    where the gateway is.
     """
 
     def __init__(
@@ -296,6 +301,7 @@ class Shards:
                 self.reconnected()
             was_connected = True
 
+        take(LOST, {})
         try:
             url = (await self._asked()).url
             held.connection = Shard(

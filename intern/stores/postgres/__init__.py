@@ -1,1 +1,1 @@
-"""PostgreSQL (extra `intern[postgres]`): one database for one community or for many."""
+"""PostgreSQL (the extra `postgres`): one database for one community or for many."""

@@ -1,13 +1,15 @@
-"""A connection to PostgreSQL: what values become, which server will do, its tables, and what went wrong.
+"""A connection to PostgreSQL and its transactions: what values become, which server will do, and what went wrong.
 
 An error says where it was and what to do next. No message holds the password of the address.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import msgspec
 import psycopg
 from psycopg import errors
 from psycopg.adapt import Buffer, Loader
@@ -16,8 +18,9 @@ from psycopg.types.numeric import Int8Dumper
 from psycopg.types.string import StrDumperUnknown
 
 from intern.core.errors import ConfigError, KnowledgeError
-from intern.stores.database import PROCESS, SCHEMA_VERSION
-from intern.stores.postgres.dialect import tables
+from intern.core.text.patterns import regex
+from intern.stores.database import DEFAULT_COMMUNITY, PROCESS, SCHEMA_VERSION, Row, Transaction, Value, positional
+from intern.stores.postgres.dialect import tables, translated
 from intern.stores.postgres.leases import TABLES
 from intern.stores.sqlite.database import SCHEMA
 
@@ -35,6 +38,10 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         """Raise ReadOnlySqlTransaction where the server takes no writes, though it would take ours."""
         if self.takes_no_writes:
             raise errors.ReadOnlySqlTransaction
+
+
+class AwayError(psycopg.OperationalError):
+    """The server accepts no connection now."""
 
 
 _SETTINGS = """
@@ -115,9 +122,13 @@ def quoted(text: str) -> str:
 
 
 def connected(url: str) -> Connection:
-    """Connect. Raises OperationalError."""
-    db = Connection.connect(url, autocommit=True, application_name=PROCESS, **_NETWORK)
+    """Connect. Raises AwayError, and KnowledgeError where a pooler changes the session between statements."""
     try:
+        db = Connection.connect(url, autocommit=True, application_name=PROCESS, **_NETWORK)
+    except psycopg.OperationalError as error:
+        raise AwayError(str(error)) from error
+    try:
+        _check_session(db, url)
         db.adapters.register_dumper(str, _TextDumper)
         db.adapters.register_loader("text", _TextLoader)
         db.adapters.register_dumper(int, Int8Dumper)
@@ -133,6 +144,31 @@ def connected(url: str) -> Connection:
         db.close()
         raise
     return db
+
+
+_ROUNDS = 8  # other clients of a pooler may take a server's connection between two statements of ours
+
+
+def _check_session(db: Connection, url: str) -> None:
+    """Raise KnowledgeError where a pooler lends a server's connection for less than a session.
+
+    Locks and settings would stay behind on it then, for other clients. A pooler answers with a process number of its
+    own. Each of two connections asks twice in a row: a pooler takes the one that was used last, or the one least used.
+    """
+    if _server_process(db) == db.info.backend_pid:
+        return
+    with psycopg.connect(url, autocommit=True, **_NETWORK) as other:
+        asked = [(each, _server_process(each)) for each in (db, db, other, other) * _ROUNDS]
+    if len({*asked}) > len({db, other}) or len({pid for _, pid in asked}) < len({db, other}):
+        raise KnowledgeError(
+            f"{place(url)} is a pooler that changes the connection between statements, such as PgBouncer with"
+            " pool_mode = transaction; set pool_mode = session, or let data.url name the server itself"
+        )
+
+
+def _server_process(db: psycopg.Connection[tuple[Any, ...]]) -> int:
+    # A prepared statement would stay behind.
+    return int(db.execute("select pg_backend_pid()", prepare=False).fetchall()[0][0])
 
 
 def opened(url: str, schema: str | None = None) -> Connection:
@@ -247,6 +283,10 @@ def place(url: str) -> str:
     return f"PostgreSQL at {host}:{parts.get('port') or 5432}/{parts.get('dbname') or parts.get('user') or ''}"
 
 
+# A server that refuses a connection sends words, and psycopg gives no code.
+_NOT_READY = regex(r"starting up|shutting down|in recovery mode|not accepting|not yet accepting")
+
+
 def explained(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
     """Return the error that says what to do. An error that only wrong SQL can cause is a bug and stays as it is."""
     match error:
@@ -277,10 +317,9 @@ def explained(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
         ):
             return KnowledgeError(f"{where} failed ({_first_line(error)}); read the server's log")
         case psycopg.OperationalError() if (said := _first_line(error).partition("FATAL:"))[1]:
-            return KnowledgeError(
-                f"{where} refuses the connection ({said[2].strip()}); check user, password and database in data.url, "
-                "and the server's log"
-            )
+            check = "check user, password and database in data.url, and the server's log"
+            todo = "wait until it takes connections, then try again" if _NOT_READY.search(said[2]) else check
+            return KnowledgeError(f"{where} refuses the connection ({said[2].strip()}); {todo}")
         case psycopg.OperationalError():
             return KnowledgeError(
                 f"{where} cannot be reached ({_first_line(error)}); check that the server runs, the address and the "
@@ -293,3 +332,101 @@ def explained(where: str, error: psycopg.Error) -> Exception:  # noqa: PLR0911
 def _first_line(error: psycopg.Error) -> str:
     said = error.diag.message_primary or str(error)
     return said.strip().splitlines()[0] if said.strip() else type(error).__name__
+
+
+class NoLeaseError(Exception):
+    """The lease that a transaction needs is not held any more."""
+
+
+class PostgresTransaction(Transaction):
+    """A transaction on a connection of PostgreSQL.
+
+    Statements without a result wait for the next one with a result, or for the end, and are sent with it.
+    """
+
+    def __init__(self, db: Connection, community: str = DEFAULT_COMMUNITY, *before: str) -> None:
+        super().__init__(community)
+        self._db = db
+        self._waiting: list[Callable[[], psycopg.Cursor[tuple[Any, ...]]]] = []
+        self._beginning, self._xid = len(before), ""
+        for each in before:
+            self._later(each)
+
+    def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
+        cursor = self._run(statement, values)
+        return cast("list[Row]", cursor.fetchall()) if cursor.description else []
+
+    def run(self, statement: str, values: Sequence[Value] = ()) -> int:
+        return self._run(statement, values).rowcount
+
+    def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
+        plain, places = positional(statement)
+        said, lists = translated(plain)
+        given = [self._given(each, places, lists) for each in values]
+        if len(given) > 1:
+            self._waiting.append(lambda: self._many(said, given))
+        elif given:
+            self._later(said, given[0])
+
+    def count_on(self, table: str, column: str) -> None:
+        numbers = f"pg_get_serial_sequence('{table}', '{column}')"  # of all communities; the largest one seen is ours
+        self._later(f"select setval({numbers}, greatest(max({column}), nextval({numbers}))) from {table}")
+
+    @property
+    def xid(self) -> str:
+        """The number that the server gave the transaction."""
+        if not self._xid:
+            self._send()
+        return self._xid
+
+    def end(self, how: str) -> None:
+        """Send what waits, and end the transaction."""
+        self._later(how)
+        self._send()
+
+    def _run(self, statement: str, values: Sequence[Value]) -> psycopg.Cursor[tuple[Any, ...]]:
+        plain, places = positional(statement)
+        said, lists = translated(plain)
+        self._later(said, self._given(values, places, lists))
+        return self._send()
+
+    def _later(self, statement: str, given: Sequence[object] = ()) -> None:
+        self._waiting.append(lambda: self._db.execute(sql(statement), given))
+
+    def _many(self, statement: str, given: Sequence[Sequence[object]]) -> psycopg.Cursor[tuple[Any, ...]]:
+        cursor = self._db.cursor()
+        cursor.executemany(sql(statement), given)
+        return cursor
+
+    def _send(self) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Send all that waits in one round trip, and return the cursor of the last."""
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) == 1:
+            return waiting[0]()
+        cursors: list[psycopg.Cursor[tuple[Any, ...]]] = []
+        try:
+            with self._db.pipeline():
+                for each in waiting:
+                    cursors.append(each())  # noqa: PERF401 those before an error are looked at
+        except psycopg.Error:
+            self._begin(cursors)
+            raise
+        self._begin(cursors)
+        return cursors[-1]
+
+    def _begin(self, cursors: Sequence[psycopg.Cursor[tuple[Any, ...]]]) -> None:
+        """Take the number of the transaction from the last statement that opened it."""
+        if not 0 < self._beginning <= len(cursors):
+            return
+        last = cursors[self._beginning - 1]
+        if last.pgresult is not None and last.pgresult.status == psycopg.pq.ExecStatus.TUPLES_OK:
+            self._beginning = 0
+            if (row := last.fetchone()) is None:
+                raise NoLeaseError
+            self._xid = str(row[-1])
+
+    def _given(self, values: Sequence[Value], places: Sequence[int], lists: Sequence[int]) -> Sequence[object]:
+        given: list[object] = [*self._with_community(values, places)]
+        for n in lists:
+            given[n] = [*map(str, msgspec.json.decode(cast("str", given[n]), type=list[str | int]))]
+        return given

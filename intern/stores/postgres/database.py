@@ -9,25 +9,28 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from copy import copy
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import NamedTuple, Self, TypeVar
 
 import anyio
-import msgspec
 import psycopg
 from anyio import CapacityLimiter, Lock, to_thread
 
 from intern.core.errors import FolderBusyError, KnowledgeError, LeaseLostError
+from intern.core.log import get_logger
 from intern.stores import database
-from intern.stores.database import DEFAULT_COMMUNITY, Row, Transaction, Value, positional
+from intern.stores.database import Transaction
 from intern.stores.postgres.connection import (
     CONFLICTS,
     HOLDING,
     MAKING,
+    AwayError,
     Connection,
     Examined,
+    NoLeaseError,
+    PostgresTransaction,
     connected,
     examined,
     explained,
@@ -37,11 +40,12 @@ from intern.stores.postgres.connection import (
     quoted,
     sql,
 )
-from intern.stores.postgres.dialect import translated
 from intern.stores.postgres.leases import HELD, HOLDER, Lease
 from intern.stores.sqlite.database import empty
 
 T = TypeVar("T")
+
+_log = get_logger(__name__)
 
 # Transactions are short; a server has 100 connections by default, for all of its clients.
 _CONNECTIONS = 4  # to write, and as many to read for tasks
@@ -51,6 +55,7 @@ _READING = 8  # with those for threads that look
 _ATTEMPTS = 5
 
 _PAUSE_SECONDS = 0.1  # between two attempts to connect
+_LONG_PAUSE_SECONDS = 1.0  # of a bot, whose patience is over
 
 # Closing waits this long for what is under way. The server undoes what a process that ends earlier had not committed.
 _CLOSE_SECONDS = 30
@@ -67,105 +72,12 @@ _HOLDERS = """
 """
 
 
-class PostgresTransaction(Transaction):
-    """A transaction on a connection of PostgreSQL.
-
-    Statements without a result wait for the next one with a result, or for the end, and are sent with it.
-    """
-
-    def __init__(self, db: Connection, community: str = DEFAULT_COMMUNITY, *before: str) -> None:
-        super().__init__(community)
-        self._db = db
-        self._waiting: list[Callable[[], psycopg.Cursor[tuple[Any, ...]]]] = []
-        self._beginning, self._xid = len(before), ""
-        for each in before:
-            self._later(each)
-
-    def rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
-        cursor = self._run(statement, values)
-        return cast("list[Row]", cursor.fetchall()) if cursor.description else []
-
-    def run(self, statement: str, values: Sequence[Value] = ()) -> int:
-        return self._run(statement, values).rowcount
-
-    def run_each(self, statement: str, values: Iterable[Sequence[Value]]) -> None:
-        plain, places = positional(statement)
-        said, lists = translated(plain)
-        given = [self._given(each, places, lists) for each in values]
-        if len(given) > 1:
-            self._waiting.append(lambda: self._many(said, given))
-        elif given:
-            self._later(said, given[0])
-
-    def count_on(self, table: str, column: str) -> None:
-        numbers = f"pg_get_serial_sequence('{table}', '{column}')"  # of all communities; the largest one seen is ours
-        self._later(f"select setval({numbers}, greatest(max({column}), nextval({numbers}))) from {table}")
-
-    @property
-    def xid(self) -> str:
-        """The number that the server gave the transaction."""
-        if not self._xid:
-            self._send()
-        return self._xid
-
-    def end(self, how: str) -> None:
-        """Send what waits, and end the transaction."""
-        self._later(how)
-        self._send()
-
-    def _run(self, statement: str, values: Sequence[Value]) -> psycopg.Cursor[tuple[Any, ...]]:
-        plain, places = positional(statement)
-        said, lists = translated(plain)
-        self._later(said, self._given(values, places, lists))
-        return self._send()
-
-    def _later(self, statement: str, given: Sequence[object] = ()) -> None:
-        self._waiting.append(lambda: self._db.execute(sql(statement), given))
-
-    def _many(self, statement: str, given: Sequence[Sequence[object]]) -> psycopg.Cursor[tuple[Any, ...]]:
-        cursor = self._db.cursor()
-        cursor.executemany(sql(statement), given)
-        return cursor
-
-    def _send(self) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Send all that waits in one round trip, and return the cursor of the last."""
-        waiting, self._waiting = self._waiting, []
-        if len(waiting) == 1:
-            return waiting[0]()
-        cursors: list[psycopg.Cursor[tuple[Any, ...]]] = []
-        try:
-            with self._db.pipeline():
-                for each in waiting:
-                    cursors.append(each())  # noqa: PERF401 those before an error are looked at
-        except psycopg.Error:
-            self._begin(cursors)
-            raise
-        self._begin(cursors)
-        return cursors[-1]
-
-    def _begin(self, cursors: Sequence[psycopg.Cursor[tuple[Any, ...]]]) -> None:
-        """Take the number of the transaction from the last statement that opened it."""
-        if not 0 < self._beginning <= len(cursors):
-            return
-        last = cursors[self._beginning - 1]
-        if last.pgresult is not None and last.pgresult.status == psycopg.pq.ExecStatus.TUPLES_OK:
-            self._beginning = 0
-            if (row := last.fetchone()) is None:
-                raise _NoLeaseError
-            self._xid = str(row[-1])
-
-    def _given(self, values: Sequence[Value], places: Sequence[int], lists: Sequence[int]) -> Sequence[object]:
-        given: list[object] = [*self._with_community(values, places)]
-        for n in lists:
-            given[n] = [*map(str, msgspec.json.decode(cast("str", given[n]), type=list[str | int]))]
-        return given
-
-
 class Database(database.Database):
     """A database on a server, bound to a community."""
 
     patience = 10.0
-    """Seconds for a server that restarts, until it takes connections again, and knows what was committed."""
+    """Seconds for a server that restarts, until it takes connections again, and knows what was committed. A bot at work
+    waits on: work that it gave up would wait for the next start."""
 
     def __init__(self, url: str, first: Connection | None = None) -> None:
         super().__init__(place(url))
@@ -178,6 +90,7 @@ class Database(database.Database):
         self._turns = defaultdict[str, Lock](Lock)
         self._held: dict[str, _Held] = {}
         self._lease: Lease | None = None
+        self._stop: anyio.Event | None = None
         self._closing = threading.Event()
 
     @classmethod
@@ -224,6 +137,9 @@ class Database(database.Database):
             if (held := self._held.pop(self.community, None)) is not None:
                 await to_thread.run_sync(held.connection.close)
 
+    def wait_until(self, stop: anyio.Event) -> None:
+        self._stop = stop
+
     async def write(self, work: Callable[[Transaction], T]) -> T:
         async with self._turns[self.community]:
             return await self._in_thread(
@@ -231,9 +147,17 @@ class Database(database.Database):
             )
 
     async def read(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
-        return await self._in_thread(lambda: self.look(work, steady=steady), self._readers)
+        return await self._in_thread(lambda: self._look(work, steady=steady), self._readers)
 
     def look(self, work: Callable[[Transaction], T], *, steady: bool = True) -> T:
+        began = time.monotonic()
+        while True:
+            try:
+                return self._look(work, steady=steady)
+            except AwayError as away:
+                time.sleep(self._pause(began, away))
+
+    def _look(self, work: Callable[[Transaction], T], *, steady: bool) -> T:
         with self._looks:
             return self._repeated(lambda db: _looked(db, work, self.community, steady=steady))
 
@@ -260,9 +184,16 @@ class Database(database.Database):
                     await to_thread.run_sync(self._held.pop(community).connection.close)
 
     async def _in_thread(self, call: Callable[[], T], limiter: CapacityLimiter) -> T:
-        if self._closing.is_set():
-            raise RuntimeError(f"{self.place} is closed")
-        return await to_thread.run_sync(call, limiter=limiter)
+        """Call in a thread; again while the server is away. Only the wait in between can be cancelled."""
+        began = time.monotonic()
+        while True:
+            if self._closing.is_set():
+                raise RuntimeError(f"{self.place} is closed")
+            try:
+                return await to_thread.run_sync(call, limiter=limiter)
+            except AwayError as away:
+                pause = self._pause(began, away)
+            await anyio.sleep(pause)
 
     # From here on: worker threads.
 
@@ -272,6 +203,8 @@ class Database(database.Database):
         while True:
             try:
                 return self._with_connection(call, writes=writes)
+            except AwayError:
+                raise
             except _LostError as lost:
                 error: psycopg.Error = lost.error
                 again = attempt < _ATTEMPTS
@@ -287,7 +220,7 @@ class Database(database.Database):
         if held is not None:
             connection = self._taken(held.pid) if held.connection.closed else held.connection
         else:
-            connection = self._idle_connection() or self._reconnected()
+            connection = self._idle_connection() or connected(self._url)
         try:
             return call(connection)
         except psycopg.Error as error:
@@ -299,16 +232,17 @@ class Database(database.Database):
             if held is None:
                 self._release(connection)
 
-    def _reconnected(self) -> Connection:
-        """Connect. A server that restarts has some seconds for it."""
-        deadline = time.monotonic() + self.patience
-        while True:
-            try:
-                return connected(self._url)
-            except psycopg.OperationalError:
-                if time.monotonic() > deadline or self._closing.is_set():
-                    raise
-                time.sleep(_PAUSE_SECONDS)
+    def _pause(self, began: float, error: psycopg.Error) -> float:
+        """Return in how many seconds to try again to connect. Raises KnowledgeError where it has waited enough."""
+        waited = time.monotonic() - began
+        if waited <= self.patience:
+            return _PAUSE_SECONDS
+        away = explained(self.place, error)
+        if self._stop is None or self._stop.is_set() or self._closing.is_set():
+            raise away from error
+        if waited <= self.patience + _LONG_PAUSE_SECONDS:
+            _log.warning("database_away", seconds=round(waited), reason=str(away))
+        return _LONG_PAUSE_SECONDS
 
     def _take(self) -> None:
         try:
@@ -322,13 +256,17 @@ class Database(database.Database):
         So nothing is written once another process holds it: raises FolderBusyError then. `lost`: the server's process
         for our own connection before.
         """
-        db = self._reconnected()
+        db = connected(self._url)
         try:
             db.check_writable()
             name = "another process"
             for _ in range(_ATTEMPTS):
-                if db.execute(sql(f"select pg_try_advisory_lock({self._key})")).fetchall()[0][0]:
-                    self._held[self.community] = _Held(db, db.info.backend_pid)
+                # A pooler gives its clients other process numbers than the server's.
+                [(is_ours, pid)] = db.execute(
+                    sql(f"select pg_try_advisory_lock({self._key}), pg_backend_pid()")
+                ).fetchall()
+                if is_ours:
+                    self._held[self.community] = _Held(db, pid)
                     return db
                 # The server may not know yet that our connection is lost.
                 name = next(iter(self._holders(db, lost)), name)
@@ -361,7 +299,7 @@ class Database(database.Database):
             value = work(tx)
             number = self._xid_of(tx)
             _check_open(db)
-        except _NoLeaseError:
+        except NoLeaseError:
             _roll_back(db)
             assert self._lease is not None
             raise LeaseLostError(self.place, self._lease.shard) from None
@@ -387,15 +325,19 @@ class Database(database.Database):
 
         After a crash its yes is not believed: the server gives the numbers of lost transactions away again.
         """
-        deadline = time.monotonic() + self.patience
-        status = "in progress"
-        while status == "in progress" and time.monotonic() < deadline:
-            # None for what the server has forgotten, and an error for what it never knew: it may be another server.
-            with suppress(psycopg.OperationalError, psycopg.DataError), connected(self._url) as db:
-                status = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchall()[0][0]
-                if status == "committed" and db.recovered != recovered:
-                    status = "unknown"
-            time.sleep(_PAUSE_SECONDS)
+        began, status = time.monotonic(), "in progress"
+        # It has waited enough; or the server never knew the number, and may be another one.
+        with suppress(KnowledgeError, psycopg.DataError):
+            while status == "in progress":
+                try:
+                    with connected(self._url) as db:  # None for what the server has forgotten
+                        status = db.execute("select pg_xact_status(%s::text::xid8)", (number,)).fetchall()[0][0]
+                        if status == "in progress":
+                            raise psycopg.OperationalError("its transaction goes on")  # noqa: TRY301 tried again below
+                        if status == "committed" and db.recovered != recovered:
+                            status = "unknown"
+                except psycopg.OperationalError as error:
+                    time.sleep(self._pause(began, error))
         if status in {"committed", "aborted"}:
             return bool(status == "committed")
         raise KnowledgeError(
@@ -457,10 +399,6 @@ class _Held(NamedTuple):
 
     connection: Connection
     pid: int
-
-
-class _NoLeaseError(Exception):
-    """The lease that a transaction needs is not held any more."""
 
 
 class _LostError(Exception):

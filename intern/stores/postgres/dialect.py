@@ -64,7 +64,7 @@ def _said(statement: str) -> str:
 
 
 def tables(schema: str) -> list[str]:
-    """Return the statements that make the tables of `schema.sql`. Full-text tables and triggers are left out.
+    """Return the statements that make the tables of `schema.sql`. Triggers are left out: no text is kept twice.
 
     Rows of another community than the transaction's are out of reach, even where a statement is wrong.
     """
@@ -74,6 +74,7 @@ def tables(schema: str) -> list[str]:
         kind, name = _kind(statement)
         if kind == "virtual":
             virtual.add(name)
+            made += _full_text(name, statement)
         elif kind == "table":
             made.append(_table(statement))
             if re.search(r"\bcommunity text\b", statement):
@@ -107,6 +108,18 @@ def _table(statement: str) -> str:
         plain,
     )
     return re.sub(r"([(,]\s*\w+\s+)(text|integer|real|blob)\b", lambda found: found[1] + _TYPES[found[2]], plain)
+
+
+def _full_text(name: str, statement: str) -> list[str]:
+    """Return a column with the words of a text, and a function that finds them by a match, as FTS5 does."""
+    table, rid = re.findall(r"= '(\w+)'", statement)[:2]
+    text = " || ' ' || ".join(re.findall(r"\w+(?=,)", statement.partition(" content =")[0]))
+    match = "websearch_to_tsquery('english', match)"
+    # Row-level security reads the rows of a community first, so an index would not be used.
+    kept = f"{name} tsvector generated always as (to_tsvector('english', {text})) stored"
+    found = f"select {rid}, -ts_rank({name}, {match}) from {table} where {name} @@ {match}"
+    gives = "returns table (rowid bigint, rank real) language sql stable"
+    return [f"alter table {table} add column {kept}", f"create function {name}(match text) {gives} as $${found}$$"]
 
 
 _OWN = "current_setting('intern.community', true)"

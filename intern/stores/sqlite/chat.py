@@ -325,6 +325,8 @@ _PRUNE_ONE = (
     "delete from member_names where community = :community and rid in (select rid from member_names"
     " where community = :community and author_id = ? order by rid desc limit ? offset ?)"
 )
+_TEAM = f"update member_names set is_team = 1 where community = :community and author_id {IN}"
+_NO_TEAM = f"select 1 from member_names where community = :community and author_id {IN} and is_team = 0"
 _NAMES = "select author_id, name from member_names where community = :community and"
 
 
@@ -334,20 +336,25 @@ class NameStore(Store):
     most = 20_000
     """Names; those that were noted longest ago go first."""
 
-    async def note(self, names: Iterable[tuple[UserId, Collection[str]]]) -> None:
-        """Add names of members; earlier ones are kept, up to a bound."""
+    async def note(self, names: Iterable[tuple[UserId, Collection[str]]], team: Collection[UserId] = ()) -> None:
+        """Add names of members, and note who answered as the team; earlier ones are kept, up to a bound."""
         said = dict.fromkeys((author, name) for author, known in names for name in map(_one_line, known))
         wanted = [(author, name) for author, name in said if author and name != author and likeness_key(name)]
         # Mostly there is nothing to write.
-        if wanted and await self.db.read(lambda db: _unknown(db, wanted)):
-            await self._note(wanted)
+        if wanted and await self.db.read(lambda db: _unknown(db, wanted) or db.row(_NO_TEAM, (listed(team),))):
+            await self._note(wanted, team)
 
     @writes
-    def _note(self, db: Transaction, wanted: Iterable[tuple[UserId, str]]) -> None:
+    def _note(self, db: Transaction, wanted: Iterable[tuple[UserId, str]], team: Collection[UserId]) -> None:
         for author, name in _unknown(db, wanted):
             db.run(_NOTE, (author, name, likeness_key(name)))
             db.run(_PRUNE_ONE, (author, NO_LIMIT, _MOST_OF_ONE))
+        db.run(_TEAM, (listed(team),))
         keep_first(db, "member_names", "rid", "rid desc", self.most)
+
+    async def team(self) -> tuple[UserId, ...]:
+        """Return those who answered as the team."""
+        return tuple(dict.fromkeys(author for author, _ in await self._select("is_team = 1")))
 
     async def of(self, author_ids: Collection[UserId]) -> Mapping[UserId, tuple[str, ...]]:
         """Return the names of these members, the newest name first."""

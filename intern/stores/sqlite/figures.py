@@ -39,7 +39,7 @@ class FigureStore(Store):
         return {day: Votes(up=up, down=down) for day, up, down in rows}
 
     async def seconds(self, since: date) -> dict[date, list[float]]:
-        """Return how long each answer took, by day. Questions whose words are not kept are missing."""
+        """Return how long members waited for each answer, by day. Questions whose words are not kept are missing."""
         statement = f"select substr(at, 1, 10), seconds from questions {_OURS} and at >= ? and reason = ''"
         days: dict[date, list[float]] = {}
         for day, seconds in msgspec.convert(

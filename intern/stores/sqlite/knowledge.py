@@ -160,7 +160,7 @@ class _View(ABC):
 
     def topic_of(self, qa_id: QAId) -> TopicName | None:
         """Return the topic with the pair's block; None where there is none."""
-        found = self._places([qa_id])
+        found = self.places([qa_id])
         return found[0][0] if found else None
 
     def of_conversation(self, conversation_id: ConversationId) -> list[tuple[TopicName, QAId]]:
@@ -175,7 +175,8 @@ class _View(ABC):
         places = self.of_conversation(conversation_id)
         return places[-1][0] if places else None
 
-    def _places(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
+    def places(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
+        """Return topic and id of each of these pairs that stands in a topic, oldest first."""
         times = as_json(_micros(time) for time in times_of(qa_ids))
         if times == "[]":
             return []
@@ -245,7 +246,7 @@ class Change(_View):
 
     def put(self, topic: TopicName, *blocks: records.TopicBlock) -> None:
         """Put blocks into a topic. Each leaves the topic where it stood before, and replaces the block of its id."""
-        self._topics.update(name for name, _ in self._places(block.qa_id for block in blocks))
+        self._topics.update(name for name, _ in self.places(block.qa_id for block in blocks))
         self._topics.add(topic)
         self.db.run_each(
             "insert into blocks (community, generation, time, topic, qa_id, conversation_id, answered, block)"
@@ -268,7 +269,7 @@ class Change(_View):
 
     def remove(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
         """Take blocks out of their topics; return those that were there, with their topics. A model may name any id."""
-        if found := self._places(qa_ids):
+        if found := self.places(qa_ids):
             times = as_json(_micros(time_of(qa_id)) for _, qa_id in found)
             self.db.run_each(f"delete {_BLOCKS} and time {NUMBER_IN}", [(self.draft, times)])
         self._topics.update(name for name, _ in found)
@@ -399,6 +400,10 @@ class Knowledge(Store, _View):
     def of(self, qa_id: QAId) -> records.PairDecision | None:
         """Return the last decision about a pair; None where there is none yet."""
         return next((self._last.get(time) for time in times_of((qa_id,))), None)
+
+    def undecided(self, times: Iterable[datetime]) -> list[datetime]:
+        """Return the times of those pairs that nothing was decided about yet."""
+        return [time for time in times if time not in self._last]
 
     def cursor(self) -> QAId | None:
         """Return the newest pair that was decided; None where none was."""

@@ -61,7 +61,7 @@ class Question(Struct, frozen=True, kw_only=True):
     texts: tuple[str, ...]
     """Of each message, shortened, without secrets and mentions."""
     seconds: float = 0.0
-    """How long the answer, or finding none, took."""
+    """From its last message until there was an answer, or surely none: the batch wait counts, too."""
     tokens: int = 0
     cost: float = 0.0
     settled: Settled = ""

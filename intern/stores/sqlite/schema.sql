@@ -413,7 +413,8 @@ create table jobs (
 create index jobs_by_state on jobs (community, state, id);
 create index jobs_waiting on jobs (community) where state = 'waiting';
 
--- Members: who has seen the notice about private messages; names, with the form that is searched; roles.
+-- Members: who has seen the notice about private messages; names, with the form that is searched, and whose answers of
+-- the team were captured; roles.
 create table greeted (
     community text not null,
     user_id text not null,
@@ -426,6 +427,7 @@ create table member_names (
     author_id text not null,
     name text not null,
     look text not null,
+    is_team integer not null default 0,
     unique (community, author_id, name),
     unique (community, rid)
 ) strict;
@@ -523,6 +525,7 @@ create table facts (
     retired_at integer,
     retired_why text not null default '',
     wording text not null,
+    metadata text not null default '{}',
     unique (community, id),
     foreign key (community, supersedes) references facts (community, id)
 ) strict;
@@ -531,6 +534,22 @@ create index facts_by_wording on facts (community, wording);
 create index facts_by_category on facts (community, category);
 create index facts_by_agent on facts (community, agent_id);
 create index facts_by_visibility on facts (community, visibility);
+-- Words of all facts. It holds no text of its own: triggers keep it in step, and with `secure-delete` its pages keep
+-- nothing of a deleted fact. PostgreSQL has a function of this name for it.
+create virtual table facts_fts using fts5 (
+    content, summary, content = 'facts', content_rowid = 'rid', tokenize = 'porter unicode61 remove_diacritics 2'
+);
+insert into facts_fts (facts_fts, rank) values ('secure-delete', 1);
+create trigger fact_added after insert on facts begin
+    insert into facts_fts (rowid, content, summary) values (new.rid, new.content, new.summary);
+end;
+create trigger fact_removed after delete on facts begin
+    insert into facts_fts (facts_fts, rowid, content, summary) values ('delete', old.rid, old.content, old.summary);
+end;
+create trigger fact_changed after update of content, summary on facts begin
+    insert into facts_fts (facts_fts, rowid, content, summary) values ('delete', old.rid, old.content, old.summary);
+    insert into facts_fts (rowid, content, summary) values (new.rid, new.content, new.summary);
+end;
 create table fact_beliefs (
     community text not null,
     fact_id text not null,

@@ -7,19 +7,21 @@ another database, it is made anew, without asking a model. Text of others reache
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
-from anyio import Lock
+from anyio import CancelScope, Lock
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
 from intern.core.errors import KnowledgeError
 from intern.core.ids import SourceId
+from intern.core.installing import how_to_add
 from intern.core.log import get_logger
 from intern.core.memory import Room
 from intern.core.records import Match, Scored, SearchDocument, SearchFilter, SearchPart
@@ -62,6 +64,7 @@ _PUT_VECTOR = (
 
 _TELLING = 500  # characters of a text, which tell its language
 _FEW = 8  # words, which do not: a heading like "Disk partition configuration" is French as well
+_FILLING, _USUAL = 16_000, 2_000  # kB of the file in memory; two hundred communities may share a process
 _PAGES = 64  # of 4 kB, merged in one go: some ms
 _CHANGES = "select total_changes()"
 
@@ -230,8 +233,12 @@ class SqliteSearchStore(Documents):
 
         def work(db: Transaction) -> tuple[Scored, ...]:
             vectors, asked = self._asked(model, vector)
-            alike = vectors.like(db, asked, wanted, limit, also, among=proposed)
             where, values = _conditions(wanted)
+            among = proposed
+            if among is None and wanted.keyword is not None:
+                rids = db.rows(f"select rid from search_documents where {where}", values)
+                among = [cast("int", rid) for (rid,) in rids]
+            alike = vectors.like(db, asked, wanted, limit, also, among=among)
             statement = f"select rid, id, source_id, 0.0, {_WRITTEN} from search_documents where rid {IN} and {where}"
             rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
             of = {cast("int", rid): _scored(row) for rid, *row in rows}
@@ -246,11 +253,24 @@ class SqliteSearchStore(Documents):
             from intern.stores.sqlite.vectors import Asked, Vectors  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise KnowledgeError(
-                f'vectors cannot be compared without {error.name}; pip install "intern[embeddings]", or set '
-                'embeddings.provider = "none"'
+                f'vectors cannot be compared without {error.name}; set embeddings.provider = "none", or'
+                f" {how_to_add('embeddings')}"
             ) from error
         self.vectors = self.vectors or Vectors(self._room)
         return self.vectors, Asked(model, vector)
+
+    @asynccontextmanager
+    async def widen_cache(self) -> AsyncGenerator[None]:
+        """Hold more of the file in memory while much is put: each merge reads what earlier ones have written."""
+        await self._hold(_FILLING)
+        try:
+            yield
+        finally:
+            with CancelScope(shield=True):
+                await self._hold(_USUAL)
+
+    async def _hold(self, kilobytes: int) -> None:
+        await (await self.current()).run(f"pragma cache_size = -{kilobytes}")
 
     async def optimize(self) -> None:
         """Make one piece of the many that the full-text tables are in after many puts: a search looks into each.
@@ -459,6 +479,7 @@ def _conditions(wanted: SearchFilter) -> tuple[str, tuple[Value, ...]]:
         (f"kind {IN}", as_json(wanted.kinds) if wanted.kinds else None),
         ("part = ?", wanted.part),
         ("type = ?", wanted.type),
+        ("exists (select 1 from json_each(meta, '$.keywords') where value = ?)", wanted.keyword),
         ("status = ?", wanted.status),
         ("visibility = ?", wanted.visibility),
         ("guild_id = ?", wanted.guild_id),

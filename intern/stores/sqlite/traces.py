@@ -2,7 +2,8 @@
 
 A question may consist of several messages, and each of these belongs to one account. The newest message that is left
 names an account, so a later account replaces the older one for the messages that it names, and for no others. A trace
-holds ids, numbers and the steps' short reasons; no message and no answer. The words are in `questions`.
+holds ids, names and numbers, and nothing that anybody said, a model included: the words are in `questions`, and for
+some days in the flight recorder.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId, UserId
-from intern.core.text.masking import masked_start
+from intern.core.text.masking import encoded, masked_start
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.judgements import judge
 from intern.stores.sqlite.store import Store, Table, conditions, keep_first, reads, writes
@@ -26,9 +27,10 @@ from intern.stores.sqlite.usage import drop_replies
 
 KEPT = 5_000  # questions; with MAX_DEBUG_CHARS, 20 MB at the very most
 MAX_DEBUG_CHARS = 4_000
-_MAX_TEXT = 300  # a reason is a sentence
+_MAX_TEXT = 300
 _MAX_ITEMS = 20
-_MAX_DEPTH = 4
+# The fields of steps that hold ids and names of ours. What another one holds may be words of people.
+_NAMES = frozenset("by citations facts kind links nuggets_shown prompt setup shown source_ids verdict".split())
 
 
 class Trace(Struct, frozen=True, kw_only=True):
@@ -150,41 +152,37 @@ class Counts(Store):
 
 
 def bounded(debug: Mapping[str, Any]) -> str:
-    """Return the steps as JSON of at most MAX_DEBUG_CHARS: long texts and lists cut, secrets masked.
+    """Return the steps as JSON of at most MAX_DEBUG_CHARS: their numbers, ids and names.
 
     Steps that no longer fit are left out from the end; then `cut` is true.
     """
     kept: dict[str, Any] = {}
     for name, value in debug.items():
-        longer = {**kept, _short(name): _bounded(value, _MAX_DEPTH)}
-        if len(_json({**longer, "cut": True})) > MAX_DEBUG_CHARS:
+        longer = {**kept, _short(name): _kept(name, value)}
+        if len(encoded({**longer, "cut": True})) > MAX_DEBUG_CHARS:
             kept["cut"] = True
             break
         kept = longer
-    return _json(kept)
+    return encoded(kept).decode()
 
 
-def _bounded(value: object, depth: int) -> object:
+def _kept(name: str, value: object) -> object:
     match value:
-        case None | bool() | int() | float():
-            return value
-        case str():
+        case Mapping():
+            items = [*cast("Mapping[str, object]", value).items()][:_MAX_ITEMS]
+            return {_short(field): held for field, each in items if (held := _kept(field, each)) is not None}
+        case str() if name in _NAMES:
             return _short(value)
-        case Mapping() if depth:
-            items = list(cast("Mapping[object, object]", value).items())[:_MAX_ITEMS]
-            return {_short(str(key)): _bounded(each, depth - 1) for key, each in items}
-        case list() | tuple() if depth:
-            return [_bounded(each, depth - 1) for each in cast("Sequence[object]", value)[:_MAX_ITEMS]]
+        case list() | tuple() if name in _NAMES:
+            return [_short(str(each)) for each in cast("Sequence[object]", value)[:_MAX_ITEMS]]
+        case bool() | int() | float():
+            return value
         case _:
-            return _short(str(value))
+            return None
 
 
 def _short(text: str) -> str:
-    return masked_start(text[: 4 * _MAX_TEXT + 1].encode("utf-8", "replace").decode(), _MAX_TEXT)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return masked_start(text, _MAX_TEXT)
 
 
 _OURS = "where community = :community"

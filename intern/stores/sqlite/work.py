@@ -238,10 +238,16 @@ class PendingCaptures(Store):
     """Pending captures in the database. Every method returns once its change is on disk."""
 
     def __init__(
-        self, db: Database, *, clock: Clock, conversations_of: Callable[[MessageId], Collection[ConversationId]]
+        self,
+        db: Database,
+        *,
+        clock: Clock,
+        conversations_of: Callable[[MessageId], Collection[ConversationId]],
+        mask: Callable[[str], str] = str,
     ) -> None:
         """`conversations_of` tells from memory with which conversations a message was archived."""
         super().__init__(db, clock=clock)
+        self._mask = mask
         self._conversations_of = conversations_of
         self._held = frozenset[str]()
         self._changing = Lock()  # `_held` follows the database only if changes come back in order
@@ -353,6 +359,9 @@ class PendingCaptures(Store):
         known = self._waiting_for(db, request)
         if not known and not always:
             return False
+        # Long before it is archived, its text is on disk, and in the prompt that describes its images.
+        masked = tuple(replace(each, text=self._mask(each.text)) for each in request.messages)
+        request = replace(request, messages=masked)
         earlier = [found.request for rid in known if (found := _get(db, rid)) is not None]
         for rid in known[1:]:
             _delete(db, rid)

@@ -94,7 +94,7 @@ def test_no_answer_ends_with_1_and_the_reason(intern: Intern, sources: Path) -> 
     intern("index")
     code, out, err = intern("ask", "Who won the chess game in 1972?")
     assert (code, out) == (1, "")
-    assert err == "no answer: its sources do not answer that\n"
+    assert err == "no answer: the sources do not answer it\n"
 
 
 def test_the_trace_goes_to_stderr_step_by_step(intern: Intern, sources: Path) -> None:
@@ -129,14 +129,14 @@ def test_the_trace_tells_the_time_and_the_tokens_of_each_step(intern: Intern, so
 @pytest.mark.parametrize(
     ("instead", "ends", "reason", "told"),
     [
-        ({"decide": {"answer": "See http://x.test/"}}, 1, "stands in no source that it cites", "http://x.test/"),
+        ({"decide": {"answer": "See http://x.test/"}}, 1, "stands in no cited source", "http://x.test/"),
         (
             {"decide": {"kind": "not_covered", "answer": None}},
             1,
-            "its sources do not answer that",
+            "the sources do not answer it",
             '"The relay listens on port 7480',
         ),
-        ({"confirm": {"verdict": "unsupported", "asked": "it is wrong"}}, 1, "the check by the model", "it is wrong"),
+        ({"confirm": {"verdict": "unsupported", "asked": "it is wrong"}}, 1, "failed its check", "it is wrong"),
         ({"decide": refuse(401)}, 3, "llm.api_key", "check llm.api_key"),
     ],
 )
@@ -168,7 +168,7 @@ def test_before_the_first_indexing_it_says_what_to_do(intern: Intern) -> None:
     code, out, err = intern("ask", PORT)
     assert (code, out) == (1, "")
     assert err.splitlines() == [
-        "no answer: nothing in its knowledge is about that",
+        "no answer: no source fits",
         "nothing is indexed yet: put documents into data/knowledge-base/sources, then run: intern index",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -245,11 +246,18 @@ def test_a_model_that_no_price_names_is_warned_of_where_the_log_is_shown(folder:
         "prices = [{ model = 'M', input = 1, output = 2 }]"
     )
     warned, asked = process("run").err.splitlines()
-    assert json.loads(warned)["event"] == "model_without_price"
+    assert json.loads(warned)["event"] == "setting_without_effect"
     assert "[[llm.prices]] does not name the model of [llm]" in warned
     assert asked.startswith("intern: discord.token is not set")
     (folder / "data" / "team-knowledge").mkdir(parents=True)
     assert process("status").err == ""
+
+
+# Finding B6.
+@pytest.mark.rest
+def test_a_setting_that_has_no_effect_is_warned_of_where_the_log_is_shown(folder: Path) -> None:
+    (folder / "intern.toml").write_text("[ai]\nmax_sources = 2\nmax_passage_chars = 4000\n")
+    assert re.findall(r"ai\.\w+", process("run").err) == ["ai.max_sources", "ai.steps"]
 
 
 def test_a_broken_line_of_a_dotenv_file_ends_with_2_and_one_line(intern: Intern, folder: Path) -> None:

@@ -27,6 +27,7 @@ from msgspec import structs
 from intern.answering.prompts import GATE, GateIn
 from intern.core.errors import ChatUnavailableError, ConfigError
 from intern.core.ids import SourceId
+from intern.core.installing import how_to_add
 from intern.core.records import SearchDocument
 from intern.core.text.masking import Secret
 from intern.frontends.cli.operating import doctor as doctor_command
@@ -746,7 +747,7 @@ async def test_it_says_what_finds_the_sense_of_a_text_and_how_much_of_that_is_ma
     assert "1 documents have a vector of another model, and get new ones once the bot runs" in said
     unset = structs.replace(settings, embeddings=EmbeddingOptions())
     assert [each.what for each in (await examine(unset)).findings if each.level == "note"] == [
-        'search uses words alone; for paraphrases, pip install "intern[embeddings]" or see [embeddings]'
+        f"search uses words alone; for paraphrases, see [embeddings], or {how_to_add('embeddings')}"
     ]
     status = status_of(local, clock=HandClock())
     assert (status.embeddings, status.documents, status.unembedded) == (LOCAL_MODEL, 3, 2)

@@ -83,7 +83,7 @@ def test_why_lists_the_newest_and_shows_one_by_its_message_or_link(intern: Inter
     (told,) = json.loads(intern("why", asked[0], "--json").out)
     assert told["said"][0]["model"] == "m"
     assert told["hits"][0]["source_id"] == "kb:ports.md"
-    assert "that is no question" in intern("why", asked[1]).out
+    assert "not taken for a question" in intern("why", asked[1]).out
 
 
 def test_what_is_not_recorded_is_said_in_a_line(intern: Intern, asked: tuple[str, str]) -> None:

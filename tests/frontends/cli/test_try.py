@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from intern.answering.replying import load_wordings
 from intern.stores.files import FolderLock
 from tests.endpoint_double import endpoint_double, refuse
 from tests.frontends.cli.conftest import Intern, environment, process
@@ -37,7 +38,7 @@ def test_the_scene_shows_the_main_job_on_stdout(intern: Intern) -> None:
     assert err == f"\nThat was all of it. Now with your own documents: intern try FOLDER\n{WITH_PAGE}"
     documented, unknown, lesson, again = out.split("\n\n")[1:2] + _after(out, "bob: ", "mira (team", "carol: ")
     assert documented.startswith("alice: How do I change the port")
-    assert "stays silent: its sources do not answer that" in unknown
+    assert "stays silent: the sources do not answer it" in unknown
     assert "intern │" not in unknown
     assert "mira (team, replying): " in lesson
     assert (
@@ -157,7 +158,7 @@ def test_people_talk_and_the_bot_learns(intern: Intern) -> None:
         "nothing was learned yet",
         "there is no question that the team could reply to",
         "answered",
-        "nothing in its knowledge is about that",
+        "no source fits",
     ]
     assert "`kb:reference/configuration.md`" in out
     silent, captured, topics, learned = (
@@ -167,6 +168,21 @@ def test_people_talk_and_the_bot_learns(intern: Intern) -> None:
     assert silent < captured < topics < learned
     assert "`team:" in out[learned:]
     assert "Never asked" not in out + err
+
+
+# Finding B5.
+def test_the_word_that_is_owed_to_who_calls_the_bot_is_always_shown(
+    intern: Intern, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERN__DISCORD__MAX_QUESTIONS_PER_USER_PER_HOUR", "2")
+    calls = "".join(f"alice: @intern Does the relay run on a toaster oven, model {n}?\n" for n in range(4))
+    code, out, err = intern("try", typed=f"{calls}alice: Does it?\nbob: @intern How hot is it on Mars?\n")
+    assert (code, "nothing came of it" in err) == (0, False)
+    words = [line.partition("│ ")[2].strip() for line in out.splitlines() if "intern │" in line]
+    unknown, limit = load_wordings()["en"].unknown, load_wordings()["en"].limit
+    owed = [unknown] * 2 + [limit] + [unknown]  # and once an hour, that she asked too much
+    assert len(words) == len(owed)
+    assert all(said.startswith(word) for said, word in zip(owed, words, strict=True))
 
 
 def test_a_line_that_nobody_says_is_told_how_to_write_one(intern: Intern) -> None:
@@ -211,7 +227,7 @@ def test_an_endpoint_that_refuses_is_told_in_the_margin(intern: Intern) -> None:
         Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\nmax_retries = 0\n')
         code, out, _ = intern("try", "docs", typed="alice: How hot is green tea brewed?\n")
     assert code == 0
-    assert "stays silent: the model cannot be asked now" in out
+    assert "stays silent: the model was away" in out
 
 
 @pytest.mark.rest

@@ -20,6 +20,7 @@ from intern.actors.pipeline import STREAMS, Parts, run_pipeline
 from intern.core.errors import ConfigError
 from intern.core.flow import Reply
 from intern.core.messages import AIResult
+from intern.core.records import CapturedPair, Filed, Withdrawn
 from intern.core.text.masking import Secret
 from intern.frontends.http.server import page_beside
 from intern.models.limits import FAILURES
@@ -28,7 +29,8 @@ from intern.runtime.bot import parts_on_discord
 from intern.service.status import status_of
 from intern.settings.loading import PageOptions, Settings
 from intern.sources.refresh import Refreshed
-from intern.stores.sqlite.database import Database
+from intern.stores.sqlite.database import AtRest, Database
+from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.usage import UsageLog
 from tests.at_work import Watching, settings_in
 from tests.double.discord import DiscordDouble
@@ -50,7 +52,12 @@ def settings_of(folder: Path, discord: DiscordDouble, **llm: Any) -> Settings:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    door: dict[str, Any] = {"token": discord.token, "rest_url": discord.rest_url, "guild_ids": [discord.guild.id]}
+    door: dict[str, Any] = {
+        "token": discord.token,
+        "rest_url": discord.rest_url,
+        "guild_ids": [discord.guild.id],
+        "team_role_ids": [discord.team_role.id],
+    }
     return replace(settings_in(folder, llm=llm or None, **door), page=PageOptions(enabled=True, port=port))
 
 
@@ -101,6 +108,56 @@ async def test_it_tells_of_the_bot_s_work_and_leaves_with_it(discord: DiscordDou
                     stop.set()
             with pytest.raises(httpx.ConnectError):
                 await client.get("/healthz")
+
+
+TITLES = tuple(f"Error 471{n} when rotating the tenant certificate" for n in range(2))
+VAGUE = "What am I doing wrong?"
+
+
+async def shown(client: httpx.AsyncClient, path: str, text: str) -> None:
+    """Wait until a page holds a text: questions are written down with the marks, once a second."""
+    while text not in (await client.get(path)).text:
+        pass
+
+
+# Finding B1.
+@pytest.mark.rest
+async def test_the_title_of_a_post_is_asked_archived_and_filed_and_a_new_one_takes_its_place(
+    discord: DiscordDouble, tmp_path: Path
+) -> None:
+    settings = settings_of(tmp_path, discord)
+    topics = Knowledge(AtRest(settings.paths.database))
+    async with at_work(settings, discord) as (client, seen):
+        post = await discord.create_thread(TITLES[0], author=discord.alice, text=VAGUE)
+        assert not (await seen.one_of(AIResult)).should_reply
+        await shown(client, "/gaps", TITLES[0])
+        await shown(client, "/questions", TITLES[0])
+
+        await discord.say(discord.tess, "Renew the root certificate first.", channel=post)
+        assert (await seen.one_of(CapturedPair)).question == f"{TITLES[0]}\n{VAGUE}"
+        topic = (await seen.one_of(Filed)).topic
+        await shown(client, f"/topics/{topic}", TITLES[0])
+        await discord.rename(post, TITLES[1])
+        assert (await seen.one_of(Filed, after=1)).topic == topic
+        await shown(client, f"/topics/{topic}", TITLES[1])
+        assert [block.turns[0].text for block in topics.read(topic)] == [f"{TITLES[1]}\n{VAGUE}"]
+        await discord.delete(discord.messages(post)[0])
+        await seen.one_of(Withdrawn)
+        assert topics.names() == ()
+
+
+# Finding B1.
+@pytest.mark.rest
+async def test_a_question_without_an_answer_is_asked_again_with_its_new_title(
+    discord: DiscordDouble, tmp_path: Path
+) -> None:
+    async with at_work(settings_of(tmp_path, discord), discord) as (client, seen):
+        question = await discord.say(discord.alice, VAGUE)
+        assert not (await seen.one_of(AIResult)).should_reply
+        thread = await discord.create_thread("hm", author=discord.bob, message=question)
+        await discord.rename(thread, TITLES[0])
+        await seen.one_of(AIResult, after=1)
+        await shown(client, "/gaps", TITLES[0])
 
 
 @pytest.mark.rest

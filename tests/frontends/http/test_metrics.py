@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import apsw
 import httpx
 import pytest
 from anyio import Event, create_task_group, current_time, fail_after
@@ -90,7 +91,6 @@ async def test_what_the_bot_did_is_counted_and_names_nobody(tmp_path: Path, embe
                 await discord.until(lambda: double.shown(used))
                 await discord.say(discord.tess, "Hold the blue key for ten seconds.", reply_to=other)
                 pair = await seen.one_of(CapturedPair)
-                clock.turn(seconds=1)  # nothing more was added to it
                 await seen.one_of(Filed)
                 text = (await client.get("/metrics")).text
                 people = {discord.alice.id, discord.bob.id, discord.tess.id}
@@ -130,6 +130,21 @@ def names_nobody(text: str, ids: set[str]) -> None:
     assert not [each for each in labels if re.search(r"\d{15,}", each)]
     assert "alice" not in text
     assert "zorb" not in text
+
+
+# Finding G2.
+async def test_a_scrape_opens_no_database(tmp_path: Path) -> None:
+    """Which would read every decision ever taken."""
+    opened: list[object] = []
+    async with site(tmp_path) as made:
+        standing = Standing(stores=made.writer.stores, fill=Fill(), overheard=made.overheard, usage=None, breakers={})
+        await standing.gauges()  # the first look opens the reader that all others use
+        apsw.connection_hooks.append(opened.append)
+        try:
+            assert await standing.gauges()
+        finally:
+            apsw.connection_hooks.remove(opened.append)
+    assert opened == []
 
 
 async def test_how_things_stand_is_told_of_streams_circuits_budgets_sources_and_captures(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ async def test_a_gap_is_answered_in_the_name_of_a_team_member_and_learned(own: S
     ("changed", "problem"),
     [
         ({"answer": " "}, "write an answer of at most"),
-        ({"by": "999"}, "choose who answers: an id of discord.team_member_ids"),
+        ({"by": "999"}, "choose a member of the team who answers"),
         ({"question_id": "12345"}, "this question is no gap any more"),
     ],
 )
