@@ -227,6 +227,8 @@ class EndpointModel(Endpoint):
                 parts = {"stream"} if isinstance(error, UnreadableStreamError) else error.parts
                 is_sent_whole = isinstance(error, UnreadableStreamError) and not form.value("stream")
                 if is_sent_whole or not search.refuse(parts):
+                    if isinstance(error, FormRefusedError) and parts:
+                        raise ModelSchemaError(str(error)) from error
                     raise
                 _log.warning("model_form_changed", section=self._section, reason=str(error))
                 if search.is_narrowing:  # for calls that begin meanwhile

@@ -72,7 +72,7 @@ class EndpointUnavailableError(errors.ModelUnavailableError):
         """Seconds that the endpoint asked us to wait, within our own bounds; None if it did not say."""
 
 
-class FormRefusedError(errors.ModelSchemaError):
+class FormRefusedError(errors.ModelRefusedError):
     """The endpoint does not take a request in this form, as far as it says why."""
 
     def __init__(self, message: str, parts: Collection[str]) -> None:
