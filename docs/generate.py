@@ -151,8 +151,10 @@ def in_words(hint: Any) -> str:
         return in_words(arguments[0]) + "".join(_bounds(each) for each in arguments[1:] if isinstance(each, Meta))
     if kind is Literal:
         return "one of " + ", ".join(f'`"{choice}"`' for choice in arguments)
-    if kind is tuple:
-        return _list_in_words(arguments[0])
+    if kind in {tuple, dict}:
+        return (
+            _list_in_words(arguments[0]) if kind is tuple else f"a table of names, each with {in_words(arguments[1])}"
+        )
     if kind in {UnionType, Union}:
         return " or ".join(in_words(each) for each in arguments if each is not type(None))
     if isinstance(hint, type) and issubclass(hint, Struct):

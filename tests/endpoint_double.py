@@ -313,13 +313,15 @@ def text_of(body: Mapping[str, Any], role: str) -> str:
 
 
 def schema_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema that a reply must fit; in `json_object` mode it is read from the system message."""
+    """The schema that a reply must fit; where it is said in words, it is read from the first message."""
     if body.get("tools"):
         return dict(body["tools"][0]["function"]["parameters"])
     schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
     if schema is None:
-        _, _, schema = text_of(body, "system").rpartition("JSON schema:\n")
-        return dict(json.loads(schema)) if schema else {}
+        first: Any = body["messages"][0]["content"]
+        whole = first if isinstance(first, str) else first[0]["text"]
+        _, is_there, schema = whole.rpartition("JSON schema:\n")
+        return dict(json.JSONDecoder().raw_decode(schema)[0]) if is_there else {}
     return dict(schema)
 
 

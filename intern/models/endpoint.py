@@ -1,7 +1,4 @@
-"""A model behind any OpenAI-compatible endpoint.
-
-The model learns from refusals which parts of a request an endpoint accepts, and repeats the request without the others.
-"""
+"""A model behind any OpenAI-compatible endpoint, asked in a form of request that its server takes."""
 
 from __future__ import annotations
 
@@ -14,16 +11,17 @@ import httpx
 import msgspec
 import structlog
 
-from intern.core.errors import ModelError, ModelRefusedError, ModelReplyError, ModelSchemaError
+from intern.core.errors import ModelRefusedError, ModelReplyError, ModelSchemaError
 from intern.core.log import get_logger
 from intern.core.messages import Image
 from intern.core.text.patterns import regex
-from intern.models.http import Call, Endpoint, FieldRefusedError, Line
+from intern.models.forms import SMALLEST, VALUES, FormSearch, RequestForm
+from intern.models.http import Call, Endpoint, FormRefusedError, Line
 from intern.models.limits import Limits
-from intern.models.options import LlmOptions, StructuredOutput
+from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OutT, Prompt, Schema, narrowed, reply_schema
 from intern.models.recording import note_sent
-from intern.models.replies import UnreadableStreamError, read_completion, reply_of
+from intern.models.replies import UnfitReplyError, UnreadableStreamError, read_completion, reply_of
 from intern.models.templates import Example, Rendered, Templates
 from intern.models.usage import Usage, estimated_tokens
 
@@ -31,26 +29,6 @@ _log = get_logger(__name__)
 
 _IMAGE_TOKENS = 1000  # what a picture costs at most endpoints, roughly
 _IMAGE_TYPE = regex(r"image/[a-z0-9.+-]{1,40}")
-
-
-_COUNTED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
-STREAMING: tuple[Mapping[str, Any], ...] = (_COUNTED, {"stream": True}, {})
-"""How a stream is asked for; the next form is for an endpoint that refuses the one before."""
-
-
-class Form(NamedTuple):
-    """The parts of a request that an endpoint accepts, as far as known from its refusals."""
-
-    streaming: int = 0
-    """Of `STREAMING`."""
-    temperature: bool = True
-    bounds: bool = True
-    """Lengths and ranges in schemas."""
-
-    def less(self, other: Form) -> Form:
-        """Return the form without anything that either form lacks."""
-        streaming, temperature = max(self.streaming, other.streaming), self.temperature and other.temperature
-        return Form(streaming, temperature, self.bounds and other.bounds)
 
 
 class Request(NamedTuple):
@@ -68,37 +46,53 @@ def chat_request(
     images: Sequence[Image],
     options: LlmOptions,
     *,
-    form: Form = Form(),  # noqa: B008 it is immutable
+    form: RequestForm = RequestForm(),  # noqa: B008 it is immutable
+    offers_choices: bool = False,
+    fault: str = "",
 ) -> Request:
-    """Return one prompt as a request, with fields of the standard API only."""
-    schema = _schema(prompt, given, options, form)
-    system = rendered.system
-    if options.structured_output == "json_object":
+    """Return one prompt as a request in this form, with fields of the standard API only.
+
+    With `offers_choices` the schema lists the ids that were shown. `fault` is that of a reply to the same prompt.
+    """
+    schema = _schema(prompt, given, form, offers_choices=offers_choices)
+    output = form.value("output")
+    system, examples = rendered.system, rendered.examples
+    if form.value("examples") == "text":
+        system += "".join(f"\n\nExample:\n{each.user}\n\nReply:\n{each.assistant}" for each in examples)
+        examples = ()
+    if output in {"json_object", ""}:
         wanted = msgspec.json.encode(schema).decode()
         system += f"\n\nReply with one JSON object, and nothing else, that fits this JSON schema:\n{wanted}"
+    user = rendered.user + (f"\n\nAn earlier reply to this was not usable ({fault}). Reply once more." if fault else "")
+    turns = list(_turns(prompt.name, examples, calls=output == "function_calling"))
+    if (role := form.value("system")) == "user":
+        first = turns[0]["content"] if turns else user
+        whole = _encodable(f"{system}\n\n{first}")
+        user, turns = (user, [{**turns[0], "content": whole}, *turns[1:]]) if turns else (whole, turns)
+    else:
+        turns.insert(0, {"role": role, "content": _encodable(system)})
     pictures = [image for image in images if options.images and _IMAGE_TYPE.fullmatch(image.media_type)]
+    limit, streams = form.value("limit"), form.value("stream")
     body = {
         "model": options.model,
-        "messages": [
-            {"role": "system", "content": _encodable(system)},
-            *_turns(prompt.name, rendered.examples, options.structured_output),
-            {"role": "user", "content": _user_content(_encodable(rendered.user), pictures)},
-        ],
-        "max_tokens": options.max_tokens,
-        **({"temperature": options.temperature} if form.temperature else {}),
-        **STREAMING[form.streaming],
-        **_output_fields(prompt.name, schema, options.structured_output),
+        "messages": [*turns, {"role": "user", "content": _user_content(_encodable(user), pictures)}],
+        **({limit: options.reply_tokens} if limit else {}),
+        **({"temperature": options.temperature} if form.value("temperature") else {}),
+        **({"stream": True} if streams else {}),
+        **({"stream_options": {"include_usage": True}} if streams and form.value("counting") else {}),
+        **({"reasoning_effort": options.reasoning_effort} if options.reasoning_effort and form.value("effort") else {}),
+        **_output_fields(prompt.name, schema, form),
     }
-    words = estimated_tokens(rendered._replace(system=system).whole + str(schema))
+    words = estimated_tokens(rendered._replace(system=system, user=user).whole + str(schema))
     return Request(msgspec.json.encode(body), words + _IMAGE_TOKENS * len(pictures))
 
 
-def _turns(name: str, examples: Sequence[Example], output: StructuredOutput) -> Iterator[dict[str, Any]]:
+def _turns(name: str, examples: Sequence[Example], *, calls: bool) -> Iterator[dict[str, Any]]:
     """Yield examples as messages, each reply in the form that the model is to use."""
     for n, example in enumerate(examples):
         yield {"role": "user", "content": _encodable(example.user)}
         reply = _encodable(example.assistant)
-        if output != "function_calling":
+        if not calls:
             yield {"role": "assistant", "content": reply}
             continue
         call = {"id": f"example{n}", "type": "function", "function": {"name": name, "arguments": reply}}
@@ -106,10 +100,11 @@ def _turns(name: str, examples: Sequence[Example], output: StructuredOutput) -> 
         yield {"role": "tool", "tool_call_id": call["id"], "content": "taken"}
 
 
-def _schema(prompt: Prompt[InT, Any], given: InT, options: LlmOptions, form: Form) -> Schema:
-    schema = reply_schema(prompt.gives, bounds=options.schema_bounds and form.bounds)
+def _schema(prompt: Prompt[InT, Any], given: InT, form: RequestForm, *, offers_choices: bool) -> Schema:
+    schema = reply_schema(prompt.gives, bounds=form.value("bounds"))
     # In words alone an enum would only repeat what the prompt shows.
-    if prompt.offers is None or not options.schema_choices or options.structured_output == "json_object":
+    in_words = form.value("output") in {"json_object", ""}
+    if prompt.offers is None or in_words or not (offers_choices and form.value("choices")):
         return schema
     offered = prompt.offers(given)
     return narrowed(schema, {name: [_encodable(value) for value in values] for name, values in offered.items()})
@@ -123,15 +118,19 @@ def _user_content(text: str, images: Iterable[Image]) -> str | list[dict[str, An
     return [{"type": "text", "text": text}, *parts] if parts else text
 
 
-def _output_fields(name: str, schema: dict[str, Any], output: StructuredOutput) -> dict[str, Any]:
-    if output == "json_schema":
-        wanted = {"name": name, "strict": True, "schema": schema}
-        return {"response_format": {"type": "json_schema", "json_schema": wanted}}
-    if output == "function_calling":
-        function = {"name": name, "description": "Give the reply.", "parameters": schema}
-        # There is one function, so "required" names it; llama.cpp passes over a choice by name.
-        return {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
-    return {"response_format": {"type": "json_object"}}
+def _output_fields(name: str, schema: Schema, form: RequestForm) -> dict[str, Any]:
+    match form.value("output"):
+        case "json_schema":
+            wanted = {"name": name, **({"strict": True} if form.value("strict") else {}), "schema": schema}
+            return {"response_format": {"type": "json_schema", "json_schema": wanted}}
+        case "function_calling":
+            function = {"name": name, "description": "Give the reply.", "parameters": schema}
+            # There is one function, so "required" names it; llama.cpp passes over a choice by name.
+            return {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
+        case "json_object":
+            return {"response_format": {"type": "json_object"}}
+        case _:
+            return {}
 
 
 def _encodable(text: str) -> str:
@@ -139,10 +138,25 @@ def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+_WORTH_A_CALL: tuple[Mapping[str, int], ...] = (
+    {"system": 0, "examples": 0},
+    {"examples": 0},
+    {"output": 0, "strict": 0, "bounds": 0, "choices": 0},
+    {"output": 0},
+    {"output": 1, "bounds": 0, "choices": 0},
+    {"output": 2},
+    {"limit": 0},
+    {"limit": 1},
+    {"stream": 0, "counting": 0},
+    {"temperature": 0},
+)
+"""The places of values to try again after the smallest form; the first help answers most."""
+
+
 class EndpointModel(Endpoint):
     """A model behind an endpoint.
 
-    `form` is the form that an earlier process learned, if any. `remember` gets each new form in which a call was
+    `form` is the form that an earlier process found, if any. `remember` gets each new form in which a call was
     answered, and must not raise.
     """
 
@@ -154,17 +168,27 @@ class EndpointModel(Endpoint):
         usage: Usage,
         client: httpx.AsyncClient | None = None,
         section: str = "llm",
-        form: Form | None = None,
-        remember: Callable[[Form], Awaitable[object]] | None = None,
+        form: RequestForm | None = None,
+        remember: Callable[[RequestForm], Awaitable[object]] | None = None,
         line: Line | None = None,
         party: str = "",
     ) -> None:
         path = "/chat/completions"
         super().__init__(options, path=path, usage=usage, client=client, section=section, line=line, party=party)
         self._templates = templates
-        self.form = form or Form()
-        """The parts of requests that this endpoint accepts, learned from its refusals."""
-        self._remembered, self._remember = form, remember
+        chosen = options.structured_output
+        self._output = None if chosen == "auto" else VALUES["output"].index(chosen)
+        self._fullest = RequestForm(output=self._output or 0)
+        unsent = {} if options.reasoning_effort else {"effort": 0}
+        self._smallest = SMALLEST._replace(**unsent, **({} if self._output is None else {"output": self._output}))
+        self.form = form or self._fullest
+        """The form of requests that the endpoint takes, as far as it is known."""
+        self._answered = form
+        """The form that was last answered."""
+        self._trial: RequestForm | None = None
+        """A fuller form than the answered one that is worth one try."""
+        self._remember = remember
+        self._offers_choices = False
         self._background = _Background(self, self._limits.background())
 
     def background(self) -> Model:
@@ -179,44 +203,85 @@ class EndpointModel(Endpoint):
         """Ask under limits of the caller's choice."""
         rendered = self._templates.render(prompt, given)
         note_sent(rendered)
+        fault = ""
+        trial, self._trial = self._trial, None
+        search = FormSearch(
+            trial or self.form,
+            self._smallest,
+            is_proven=trial is None and self.form == self._answered,
+            fallback=self.form if trial else None,
+        )
         while True:
-            form = self.form
-            request = chat_request(prompt, given, rendered, images, self._options, form=form)
+            form = search.form
+            self._check_output(form)
+            request = chat_request(
+                *(prompt, given, rendered, images, self._options),
+                form=form,
+                offers_choices=self._offers_choices,
+                fault=fault,
+            )
             try:
                 reply = await self._completed(limits, prompt, request)
-            except (ModelRefusedError, UnreadableStreamError) as error:
-                simpler = self._simpler(form, error)
-                if simpler == form:
+            except (FormRefusedError, UnreadableStreamError) as error:
+                # An unreadable stream was paid for, so a reply is asked for only once more, whole.
+                parts = {"stream"} if isinstance(error, UnreadableStreamError) else error.parts
+                is_sent_whole = isinstance(error, UnreadableStreamError) and not form.value("stream")
+                if is_sent_whole or not search.refuse(parts):
+                    if isinstance(error, FormRefusedError) and parts:
+                        raise ModelSchemaError(str(error)) from error
                     raise
-                # Calls that were under way together must not step twice.
-                self.form = self.form.less(simpler)
                 _log.warning("model_form_changed", section=self._section, reason=str(error))
+                if search.is_narrowing:  # for calls that begin meanwhile
+                    self.form = search.form
+            except UnfitReplyError as error:
+                if fault:
+                    raise
+                fault = error.fault
+                _log.warning("model_reply_unfit", section=self._section, reason=str(error))
             else:
-                # A refusal may have had another reason, so a form counts once it was answered.
-                if self._remember and form == self.form != self._remembered:
-                    self._remembered = form
-                    await self._remember(form)
+                await self._keep(search, form)
                 return reply
 
-    def _simpler(self, form: Form, error: ModelError) -> Form:
-        """Return the form to try next; the same one if no other would help."""
-        last = len(STREAMING) - 1
-        match error:
-            case FieldRefusedError(field="stream"):
-                return form._replace(streaming=min(form.streaming + 1, last))
-            case UnreadableStreamError():  # it was paid for, so it is asked for only once more, whole
-                return form._replace(streaming=last)
-            case FieldRefusedError(field="temperature"):
-                return form._replace(temperature=False)
-            case ModelSchemaError() if self._options.schema_bounds:
-                return form._replace(bounds=False)
-            case _:
-                return form
+    async def win_back(self, prompt: Prompt[InT, Any], given: InT) -> None:
+        """Try to say parts of the smallest form more fully again, one call each, eleven at most."""
+        rendered, trial = self._templates.render(prompt, given), self._trial
+        for places in (*((trial._asdict(),) if trial else ()), *_WORTH_A_CALL):
+            fuller = self.form._replace(**places)
+            is_won = all(getattr(self.form, part) <= place for part, place in places.items())
+            if is_won or (self._output is not None and fuller.output != self._output):
+                continue
+            try:
+                request = chat_request(prompt, given, rendered, (), self._options, form=fuller)
+                await self._completed(self._limits, prompt, request)
+            except (ModelRefusedError, ModelReplyError):
+                continue
+            self.form = self._answered = fuller
+            if fuller == trial:  # it lacks nothing but the parts that were refused
+                break
+        if self._remember:
+            await self._remember(self.form)
+
+    def _check_output(self, form: RequestForm) -> None:
+        """Raise ModelSchemaError where only another `structured_output` works than the one that is set."""
+        if self._output is not None and form.output != self._output:
+            found = f'"{form.value("output")}" may work' if form.value("output") else "no other works"
+            raise ModelSchemaError(
+                f'{self.where} refuses {self._section}.structured_output = "{self._options.structured_output}", and'
+                f' {found}: set it to "auto", which finds out'
+            )
+
+    async def _keep(self, search: FormSearch, form: RequestForm) -> None:
+        """Keep a form that was answered. After the smallest, the fullest that was not refused is tried next."""
+        if form == self._answered:
+            return
+        self.form, self._answered, self._trial = form, form, search.untried
+        if self._remember:
+            await self._remember(form)
 
     async def _completed(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
         what = f"{prompt.name}: {self.where}"
         call = Call(prompt.name, what, request.body, request.prompt_tokens, prompt.bounded_by)
-        budgeted = limits.budgeted(request.prompt_tokens, reply_tokens=self._options.max_tokens, what=prompt.name)
+        budgeted = limits.budgeted(request.prompt_tokens, reply_tokens=self._options.reply_tokens, what=prompt.name)
         with structlog.contextvars.bound_contextvars(prompt=prompt.name):
             async with budgeted as still_fits:
                 answer = await self.answered(limits, call, still_fits)
@@ -228,6 +293,7 @@ class EndpointModel(Endpoint):
                 spent = completion.tokens(request.prompt_tokens)
                 cached = completion.cached_tokens
                 await self._usage.add(prompt.name, *spent, self._options.price.of(*spent, cached), cached)
+        self._offers_choices = self._offers_choices or completion.is_of_llama_cpp
         return reply_of(completion, prompt, self._options, what=what)
 
 

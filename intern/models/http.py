@@ -10,8 +10,7 @@ the endpoint and the setting to look at; they never hold the key, and little of 
 from __future__ import annotations
 
 import random
-import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,8 +18,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from itertools import count
 from logging import DEBUG
-from typing import Any, Literal, NamedTuple, Self
-from urllib.request import getproxies
+from typing import Any, NamedTuple, Self
 
 import anyio
 import httpx
@@ -29,9 +27,11 @@ from intern.core import errors
 from intern.core.log import get_logger
 from intern.core.text.masking import make_hider
 from intern.core.text.patterns import regex
+from intern.models.clients import HOST, open_client
 from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, turns_of
 from intern.models.options import LlmOptions
-from intern.models.replies import TooLong, excerpt, has_ended, is_stream, joined, refusal_of
+from intern.models.refusals import Failure, FailureKind, read_failure
+from intern.models.replies import UnfitReplyError, excerpt, has_ended, hidden_failure, is_stream, joined
 from intern.models.usage import Usage
 
 _log = get_logger(__name__)
@@ -47,18 +47,18 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attemp
 _TELLING_SHARE = 0.25
 _LONGEST_RETRY_AFTER = 60.0  # seconds; a later answer is useless, and background work is tried again
 _SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
-_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
-_BUSY = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
-# These refuse this one request; any other status would meet the next request, too.
-_OF_ONE_REQUEST = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
+_ADVICE: Mapping[FailureKind, str] = {
+    "key": "check {0}.api_key, and what it may do",
+    "quota": "the account of {0}.api_key has no credit left",
+    "model": "check {0}.model and {0}.base_url",
+    "address": "check {0}.base_url",
+}
+"""The settings to look at, for a failure that the next request would meet, too."""
+
 _SECONDS = regex(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_HOST = regex(rb"[A-Za-z0-9._:-]+")
+_HEADER = regex(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE = regex(r"[ -~]{0,4000}")
 _KEY = regex(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
-
-
-def may_pass(status: int) -> bool:
-    """Return whether the same request may succeed later."""
-    return status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 class EndpointUnavailableError(errors.ModelUnavailableError):
@@ -72,12 +72,13 @@ class EndpointUnavailableError(errors.ModelUnavailableError):
         """Seconds that the endpoint asked us to wait, within our own bounds; None if it did not say."""
 
 
-class FieldRefusedError(errors.ModelRefusedError):
-    """The endpoint does not know a field that asks for streaming, or the model takes no such temperature."""
+class FormRefusedError(errors.ModelRefusedError):
+    """The endpoint does not take a request in this form, as far as it says why."""
 
-    def __init__(self, message: str, field: Literal["stream", "temperature"]) -> None:
+    def __init__(self, message: str, parts: Collection[str]) -> None:
         super().__init__(message)
-        self.field = field
+        self.parts = parts
+        """The parts of the request that it names, as in `intern.models.forms`; none where it names no reason."""
 
 
 Client = httpx.AsyncClient
@@ -87,7 +88,7 @@ class Line:
     """An endpoint as all communities of a process share it: its connections, their turns and its circuit breaker."""
 
     def __init__(self, options: LlmOptions, client: Client | None = None) -> None:
-        """Without a client, httpx's defaults hold: calls go through the proxies that the environment names."""
+        """Without a client, calls go through the proxy that the environment names. Raises ConfigError."""
         self.client = client or _client(options)
         self._owned = None if client else self.client
         self.turns, self.breaker = turns_of(options), Breaker()
@@ -129,12 +130,15 @@ class Endpoint:
         self._is_shared, self._line = line is not None, line or Line(options, client)
         self._client, self.breaker = self._line.client, self._line.breaker
         self._limits = Limits(options, usage, turns=self._line.turns, party=party)
-        self._headers = {
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream, application/json",
-            "Accept-Encoding": "identity",  # nothing that grows while it is read
-            **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
-        }
+        self._headers = httpx.Headers(
+            {
+                "Content-Type": "application/json",
+                "Accept": "text/event-stream, application/json",
+                "Accept-Encoding": "identity",  # nothing that grows while it is read
+                **_credentials(self._url, self._key),
+            }
+        )
+        self._headers.update(_checked_headers(options, section))
 
     async def __aenter__(self) -> Self:
         return self
@@ -306,48 +310,39 @@ class Endpoint:
         self._usage.count(call.prompt, call.prompt_tokens, 0, self._options.price.of(call.prompt_tokens, 0))
 
     def _judge(self, answer: Reply, call: Call) -> None:
-        """Return if the endpoint answered, else raise what its status code says."""
-        status = answer.status
-        if status == HTTPStatus.OK:
+        """Return if the endpoint answered, else raise what its answer means."""
+        if answer.status == HTTPStatus.OK:
             return
-        says = f"{call.what} answered {status}"
-        if may_pass(status):
-            quoted = self._quoted(answer)
+        failure, says = read_failure(answer.status, answer.body), f"{call.what} answered {answer.status}"
+        # Not quoted: endpoints like to repeat parts of the key.
+        says += "" if failure.kind == "key" else self._quoted(answer)
+        if failure.kind in {"busy", "away"}:
             named = retry_after(answer.retry_after, datetime.now(UTC))
-            raise EndpointUnavailableError(says + quoted, named, busy=status in _BUSY)
-        if status == HTTPStatus.UNAUTHORIZED:
-            # Not quoted: endpoints like to repeat parts of the key.
-            raise errors.ModelAccessError(f"{says}: check {self._section}.api_key")
-        if status == HTTPStatus.FORBIDDEN:
-            raise errors.ModelAccessError(f"{says}: check what {self._section}.api_key may do")
-        quoted = self._quoted(answer)
-        if status == HTTPStatus.NOT_FOUND:
-            raise errors.ModelAccessError(f"{says}: check {self._section}.model and {self._section}.base_url{quoted}")
-        if status in _OF_ONE_REQUEST:
-            raise self._refusal(answer, call, says + quoted)
-        if status < HTTPStatus.BAD_REQUEST:
-            raise errors.ModelAccessError(f"{says} instead of a reply: check {self._section}.base_url")
-        raise errors.ModelAccessError(says + quoted)
+            raise EndpointUnavailableError(says, named, busy=failure.kind == "busy")
+        if advice := _ADVICE.get(failure.kind):
+            raise errors.ModelAccessError(f"{says}: {advice.format(self._section)}")
+        if failure.kind == "content":
+            raise errors.ModelRefusedError(f"{says}: its content filter stopped the prompt or the reply")
+        if failure.kind == "unfit":
+            raise UnfitReplyError(call.what, "does not fit the schema, the server says", self._quoted(answer))
+        if failure.kind == "too_long":
+            raise self._too_long(failure, call, says)
+        raise self._refusal(failure, answer, says)
 
-    def _refusal(self, answer: Reply, call: Call, says: str) -> errors.ModelRefusedError:
-        match refusal_of(answer.body):
-            case TooLong(tokens, room):
-                counted = f"{tokens} tokens" if tokens else f"about {call.prompt_tokens} tokens"
-                fits = f", and the model takes {room}" if room else ""
-                # Some endpoints count the longest reply in.
-                lower = " or ".join((*call.bounded_by, f"{self._section}.max_tokens"))
-                return errors.ModelPromptTooLongError(
-                    f"{says}; the prompt is too long ({counted}{fits}): lower {lower}, or serve more context"
-                )
-            case ("stream" | "temperature") as field:
-                return FieldRefusedError(says, field)
-            case "form":
-                hint = f"set {self._section}.schema_choices = false, or another {self._section}.structured_output"
-                return errors.ModelSchemaError(f"{says}; if it cannot take the form of the reply, {hint}")
-            case None:
-                hint = f"; if it does not know the response format, set {self._section}.structured_output"
-                is_large = answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-                return errors.ModelRefusedError(says if is_large else says + hint)
+    def _too_long(self, failure: Failure, call: Call, says: str) -> errors.ModelPromptTooLongError:
+        counted = f"{failure.tokens} tokens" if failure.tokens else f"about {call.prompt_tokens} tokens"
+        fits = f", and the model takes {failure.room}" if failure.room else ""
+        # Some endpoints count the longest reply in.
+        lower = " or ".join((*call.bounded_by, f"{self._section}.max_tokens"))
+        return errors.ModelPromptTooLongError(
+            f"{says}; the prompt is too long ({counted}{fits}): lower {lower}, or serve more context"
+        )
+
+    def _refusal(self, failure: Failure, answer: Reply, says: str) -> errors.ModelRefusedError:
+        if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and not failure.parts:
+            return errors.ModelRefusedError(says)
+        hint = "; no simpler form of the request helps, or none was tried: run `intern doctor`"
+        return FormRefusedError(says + hint, failure.parts)
 
     def _quoted(self, answer: Reply) -> str:
         said = self._scrubbed(answer.body.decode("utf-8", "replace"))
@@ -391,10 +386,7 @@ def _client(options: LlmOptions) -> httpx.AsyncClient:
     """Make a client that keeps connections for all calls in flight; `Limits` does the waiting."""
     most = options.max_in_flight
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=_LONGEST_IDLE)
-    # Loading the certificates takes 50 ms of CPU; without TLS, nothing is trusted. A proxy may speak TLS.
-    speaks_tls = options.base_url.lower().startswith("https:") or bool(getproxies())
-    verify = httpx.create_ssl_context() if speaks_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return httpx.AsyncClient(limits=limits, verify=verify)
+    return open_client(options.base_url, limits=limits)
 
 
 async def _read(response: httpx.Response, heard: Heard) -> bytes:
@@ -426,8 +418,10 @@ def _whole(reply: Reply, what: str) -> Reply:
     """Join a streamed reply. Raises httpx's `RemoteProtocolError` if it ends too early."""
     if len(reply.body) > _LARGEST_REPLY:
         raise errors.ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
-    if reply.status != HTTPStatus.OK or not is_stream(reply.body):
+    if reply.status != HTTPStatus.OK:
         return reply
+    if not is_stream(reply.body):
+        return reply._replace(status=hidden_failure(reply.body) or reply.status)
     whole = joined(reply.body, what=what)
     if not whole.is_whole:
         raise httpx.RemoteProtocolError("the stream ended before the reply did")
@@ -470,7 +464,7 @@ def _url_of(base_url: str, path: str, section: str) -> httpx.URL:
         url = httpx.URL(base_url.strip())
     except httpx.InvalidURL as error:
         raise errors.ConfigError(wrong) from error
-    strange = url.scheme not in {"http", "https"} or not _HOST.fullmatch(url.raw_host)
+    strange = url.scheme not in {"http", "https"} or not HOST.fullmatch(url.raw_host)
     if strange or url.username or url.password:
         raise errors.ConfigError(wrong + (", without a password in it" if url.username or url.password else ""))
     return url.copy_with(path=url.path.rstrip("/") + path, fragment=None)
@@ -481,6 +475,22 @@ def _checked_key(options: LlmOptions, section: str) -> str:
     if not _KEY.fullmatch(key):
         raise errors.ConfigError(f"{section}.api_key holds characters that no key has: blanks or letters beyond ASCII")
     return key
+
+
+def _credentials(url: httpx.URL, key: str) -> dict[str, str]:
+    """Return the header with the key. Azure's own takes keys; `Authorization` is for its tokens."""
+    if not key:
+        return {}
+    is_of_azure = url.host.endswith((".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"))
+    return {"api-key": key} if is_of_azure else {"Authorization": f"Bearer {key}"}
+
+
+def _checked_headers(options: LlmOptions, section: str) -> dict[str, str]:
+    headers = {name: value.reveal() for name, value in options.headers.items()}
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise errors.ConfigError(f"{section}.headers: {name[:60]!r} or its value cannot be sent as a header")
+    return headers
 
 
 def _shown(url: httpx.URL) -> str:

@@ -41,8 +41,9 @@ def price_of(model: str, prices: Iterable[Price]) -> Price | None:
     return next((price for price in prices if price.model == model), None)
 
 
-StructuredOutput = Literal["json_schema", "function_calling", "json_object"]
-"""How a reply is held to its type: by the response format, by a forced function call, or by the prompt alone."""
+StructuredOutput = Literal["auto", "json_schema", "function_calling", "json_object"]
+"""How a reply is held to its type: by the response format, by a forced function call, or by the prompt alone. "auto" is
+the first of them that the server takes."""
 BACKGROUND_SHARE = 0.8
 """The share of calls a minute and of a day's budget for capture and indexing; the rest is for answers."""
 
@@ -61,16 +62,18 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     so a slow model is not cut off while it writes. Waiting for a free slot is not counted."""
     max_retries: Annotated[int, Meta(ge=0, le=10)] = 3
     max_tokens: Annotated[int, Meta(ge=1)] = 4096
-    """The longest reply; models that think aloud need room for that, too."""
-    structured_output: StructuredOutput = "json_schema"
-    schema_bounds: bool = True
-    """Send bounds like `maxLength` with the schema, unless the endpoint refuses them. They hold on decoding anyway."""
-    schema_choices: bool = False
-    """Send ids that were shown as enums with the schema. Some endpoints compile each new schema, which takes time."""
+    """The longest reply."""
+    reasoning_tokens: Annotated[int, Meta(ge=0)] = 0
+    """Room for the thoughts of a model that reasons, beside `max_tokens`."""
+    reasoning_effort: str = ""
+    """Sent unless it is empty or the endpoint refuses it; "low", "medium" or "high" at most providers."""
+    structured_output: StructuredOutput = "auto"
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
     """Sent unless the endpoint refuses it."""
     images: bool = False
     """The model can look at pictures; otherwise they are left out."""
+    headers: dict[str, Secret] = {}
+    """Sent with each request, over our own of the same name."""
     max_in_flight: Annotated[int, Meta(ge=1)] = 8
     calls_per_minute: Annotated[int, Meta(ge=0)] = 0
     """0: no limit. Retries count."""
@@ -96,6 +99,11 @@ class LlmOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def kind(self) -> Literal["endpoint", "offline"]:
         """The provider; an empty one is resolved."""
         return self.provider or ("endpoint" if self.base_url else "offline")
+
+    @property
+    def reply_tokens(self) -> int:
+        """The most that a reply may take, with the thoughts before it."""
+        return self.max_tokens + self.reasoning_tokens
 
     @property
     def known_as(self) -> str:

@@ -1,7 +1,7 @@
-"""Replies of endpoints, whole or streamed, and the reasons for which they refuse a request. Pure.
+"""Replies of endpoints, whole or streamed. Pure.
 
-Local models put their JSON in a code fence, behind their thoughts, or between sentences. Endpoints word their reasons
-each in their own way. Everything in a reply is data.
+Local models put their JSON in a code fence, behind their thoughts, or between sentences. Some servers put it where the
+thoughts belong. Everything in a reply is data.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -110,6 +110,9 @@ class Message(Struct):
     content: str | list[_Part | str] | None = None
     refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    """The thoughts, by either name."""
 
     @property
     def text(self) -> str:
@@ -119,13 +122,18 @@ class Message(Struct):
         return self.content or ""
 
     @property
+    def thoughts(self) -> str:
+        """The thoughts of the model, if the server tells them apart."""
+        return self.reasoning_content or self.reasoning or ""
+
+    @property
     def calls(self) -> list[tuple[int, _Function]]:
         """The functions that are called, each with its place."""
         return [(call.index or 0, call.function) for call in self.tool_calls or () if call.function]
 
 
 class _Choice(Struct):
-    message: Message
+    message: Message = msgspec.field(default_factory=Message)
     finish_reason: str | None = None
 
 
@@ -136,6 +144,8 @@ class _Details(Struct):
 class _Tokens(Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    total_tokens: int | None = None
+    """Some servers count the thoughts of a model only here."""
     prompt_tokens_details: _Details | None = None
     prompt_cache_hit_tokens: int | None = None
     """DeepSeek's word for the same."""
@@ -162,13 +172,15 @@ class Completion(NamedTuple):
     """None if the endpoint does not count."""
     cached_tokens: int = 0
     """The tokens of the prompt that the endpoint had in its cache."""
+    is_of_llama_cpp: bool = False
+    """llama.cpp's server wrote it, which holds a reply to any schema at no cost."""
 
     def tokens(self, estimated_prompt_tokens: int) -> tuple[int, int]:
         """Return prompt and reply tokens, estimated where the endpoint did not count."""
         if self.prompt_tokens is not None and self.completion_tokens is not None:
             return self.prompt_tokens, self.completion_tokens
         message = self.choice.message
-        written = message.text + "".join(function.text for _, function in message.calls)
+        written = message.text + message.thoughts + "".join(function.text for _, function in message.calls)
         return estimated_prompt_tokens, estimated_tokens(written)
 
 
@@ -181,14 +193,17 @@ def read_completion(body: bytes, *, what: str) -> Completion:
     if not read.choices:
         quoted = excerpt(body.decode("utf-8", "replace"))
         raise ModelReplyError(f"{what}: the reply holds no choices: {quoted}")
+    is_of_llama_cpp = bytes(read.timings).startswith(b"{")
     try:
         tokens = msgspec.json.decode(read.usage, type=_Tokens)
     except _BROKEN:
-        return Completion(read.choices[0], None, None)  # an endpoint that cannot count may still answer well
-    counts = tokens.prompt_tokens, tokens.completion_tokens
-    prompt_tokens, completion_tokens = (min(max(0, count), _MOST_TOKENS) for count in counts)
-    cached = _cached(tokens, read.timings)
-    return Completion(read.choices[0], prompt_tokens, completion_tokens, min(max(0, cached), prompt_tokens))
+        return Completion(
+            read.choices[0], None, None, is_of_llama_cpp=is_of_llama_cpp
+        )  # an endpoint that cannot count may still answer well
+    written = max(tokens.completion_tokens, (tokens.total_tokens or 0) - tokens.prompt_tokens)
+    prompt_tokens, completion_tokens = (min(max(0, count), _MOST_TOKENS) for count in (tokens.prompt_tokens, written))
+    cached = min(max(0, _cached(tokens, read.timings)), prompt_tokens)
+    return Completion(read.choices[0], prompt_tokens, completion_tokens, cached, is_of_llama_cpp)
 
 
 def _cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
@@ -202,9 +217,39 @@ def _cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
         return 0
 
 
+class UnfitReplyError(ModelReplyError):
+    """A whole reply that does not fit its type; the model may mend it once it knows the fault."""
+
+    def __init__(self, what: str, fault: str, hint: str = "") -> None:
+        super().__init__(f"{what}: the reply {fault}{hint}")
+        self.fault = fault
+        """What is wrong with it, without a word of it."""
+
+
 def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOptions, *, what: str) -> OutT:
-    """Decode the reply as its type. Raises `ModelReplyCutError`, `ModelRefusedError` or `ModelReplyError`."""
-    text = _complete_text(completion.choice, prompt.name, options, what=what)
+    """Decode the reply as its type. Raises `ModelReplyCutError`, `ModelRefusedError` or `ModelReplyError`.
+
+    The word for the end of a reply differs from server to server. So a whole reply that fits is taken, except where
+    the word says that it is cut off or filtered.
+    """
+    choice, message = completion.choice, completion.choice.message
+    match choice.finish_reason:
+        case "length":
+            thoughts = " or llm.reasoning_tokens; most of it were thoughts" if message.thoughts else ""
+            limit = f"llm.max_tokens = {options.max_tokens}{thoughts}"
+            raise ModelReplyCutError(f"{what}: the reply was cut off ({limit})")
+        case "content_filter":
+            raise ModelRefusedError(f"{what}: the endpoint's content filter stopped the reply")
+        case _:
+            pass
+    if message.refusal:
+        raise ModelRefusedError(f"{what}: the model refused, in {len(message.refusal)} characters of its own")
+    calls = [function.text for _, function in message.calls if function.name in {prompt.name, None, ""}]
+    text = (calls or [message.text])[0] or message.text or message.thoughts
+    if not text.strip():
+        if message.calls:
+            raise UnfitReplyError(what, f"did not call the function {prompt.name}")
+        raise UnfitReplyError(what, "is empty", "; look at the server's log and at the chat template of the model")
     fault: Exception | None = None
     try:
         for each in objects(text):
@@ -215,33 +260,13 @@ def reply_of(completion: Completion, prompt: Prompt[Any, OutT], options: LlmOpti
     except NoEndError:
         hint = "raise llm.max_tokens, or turn the model's thinking off"
         raise ModelReplyError(f"{what}: the reply is a thought that never ends; {hint}") from None
+    hint = (
+        ""
+        if message.text or calls
+        else "; it stands among the model's thoughts: turn its server's reasoning parser off"
+    )
     # Not `from fault`: it quotes the reply, and a traceback would show it.
-    raise ModelReplyError(f"{what}: the reply does not fit {prompt.gives.__name__}: {_fault(fault)}") from None
-
-
-def _complete_text(choice: _Choice, name: str, options: LlmOptions, *, what: str) -> str:
-    calling = options.structured_output == "function_calling"
-    match choice.finish_reason:
-        case "length":
-            raise ModelReplyCutError(f"{what}: the reply was cut off (llm.max_tokens = {options.max_tokens})")
-        case "content_filter":
-            raise ModelRefusedError(f"{what}: the endpoint's content filter stopped the reply")
-        case "stop" | None:
-            pass
-        case "tool_calls" if calling:
-            pass
-        case other:
-            raise ModelReplyError(f"{what}: the reply ended for an unknown reason: {excerpt(other)}")
-    if choice.message.refusal:
-        raise ModelRefusedError(f"{what}: the model refused, in {len(choice.message.refusal)} characters of its own")
-    calls = [function for _, function in choice.message.calls if function.name == name]
-    if calling and calls:
-        return calls[0].text
-    text = choice.message.text
-    # Where a model has no form for calls, its server may give the arguments as plain text.
-    if calling and "{" not in text:
-        raise ModelReplyError(f"{what}: the model did not call the function {name}")
-    return text
+    raise UnfitReplyError(what, f"does not fit {prompt.gives.__name__}: {_fault(fault)}", hint) from None
 
 
 def _fault(error: Exception | None) -> str:
@@ -285,6 +310,7 @@ class _PieceChoice(Struct):
     index: int | None = None
     delta: Message | None = None
     finish_reason: str | None = None
+    error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Fault(Struct):
@@ -313,6 +339,7 @@ def joined(body: bytes, *, what: str) -> Joined:
     """Join the events of a stream. Raises `UnreadableStreamError` for one that is none; `what` names the call."""
     content: list[str] = []
     refusal: list[str] = []
+    thoughts: list[str] = []
     calls: dict[int, tuple[list[str], list[str]]] = {}
     finish_reason: str | None = None
     usage = timings = msgspec.Raw(b"null")
@@ -322,8 +349,8 @@ def joined(body: bytes, *, what: str) -> Joined:
             is_done = True
             break
         event = _read(data, what)
-        if bytes(event.error) != b"null":
-            return Joined(_status(event.error), data, is_whole=True)
+        if status := _failed(event):
+            return Joined(status, data, is_whole=True)
         if bytes(event.usage) != b"null":
             usage = event.usage
         if bytes(event.timings) != b"null":
@@ -334,6 +361,7 @@ def joined(body: bytes, *, what: str) -> Joined:
             finish_reason = choice.finish_reason or finish_reason
             delta = choice.delta or Message()
             content.append(delta.text)
+            thoughts.append(delta.thoughts)
             refusal.append(delta.refusal or "")
             for place, function in delta.calls:
                 name, arguments = calls.setdefault(place, ([], []))
@@ -341,10 +369,11 @@ def joined(body: bytes, *, what: str) -> Joined:
                     name.append(function.name)
                 arguments.append(function.text)
     functions = [_Function("".join(name), "".join(arguments)) for _, (name, arguments) in sorted(calls.items())]
-    message = Message("".join(content), "".join(refusal) or None, [_ToolCall(function=each) for each in functions])
+    called = [_ToolCall(function=each) for each in functions]
+    message = Message("".join(content), "".join(refusal) or None, called, "".join(thoughts) or None)
     whole = _Body([_Choice(message, finish_reason)], usage, timings)
     # A gateway whose model died may still send the last event.
-    is_whole = finish_reason is not None or (is_done and any((*content, *refusal, *calls)))
+    is_whole = finish_reason is not None or (is_done and any((*content, *refusal, *thoughts, *calls)))
     return Joined(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_whole)
 
 
@@ -368,6 +397,25 @@ def _read(data: bytes, what: str) -> _Event:
         raise UnreadableStreamError(why) from None
 
 
+def hidden_failure(body: bytes) -> int:
+    """Return the status that an error within a reply stands for; 0 where it holds none."""
+    if b'error"' not in body:
+        return 0
+    try:
+        return _failed(msgspec.json.decode(body, type=_Event))
+    except _BROKEN:
+        return 0
+
+
+def _failed(event: _Event) -> int:
+    """Return the status of the error that an event, or its first choice, holds; 0 where there is none."""
+    first = next(iter(event.choices or ()), None)
+    for error in (event.error, *((first.error,) if first else ())):
+        if bytes(error) != b"null":
+            return _status(error)
+    return HTTPStatus.BAD_GATEWAY if first and first.finish_reason == "error" else 0
+
+
 def _status(error: msgspec.Raw) -> int:
     """Return the status of an error; 500 if it names none."""
     try:
@@ -375,71 +423,7 @@ def _status(error: msgspec.Raw) -> int:
     except _BROKEN:
         return HTTPStatus.INTERNAL_SERVER_ERROR
     for named in (fault.code, fault.status):
-        if isinstance(named, int) and HTTPStatus.BAD_REQUEST <= named <= 599:
-            return named
+        number = int(named) if isinstance(named, str) and named.isascii() and named.isdecimal() else named
+        if isinstance(number, int) and HTTPStatus.BAD_REQUEST <= number <= 599:
+            return number
     return HTTPStatus.INTERNAL_SERVER_ERROR
-
-
-_MOST = 4000  # characters of an endpoint's text that are searched
-_LARGEST_COUNT = 100_000_000  # tokens; no prompt has more
-_TOO_LONG = regex(
-    r"exceed_context_size|context_length_exceeded|(?:maximum|available|model'?s) context|context (?:length|window|size)"
-    r"|prompt is too long|input is too long|too many (?:input )?tokens"
-    r"|token count .{0,60}exceeds|exceeds? .{0,40}(?:token limit|number of (?:input )?tokens)",
-    re.IGNORECASE,
-)
-_FORM = regex(
-    r"\b(?:max|min)(?:Length|Items)\b|json.?schema|response_?format|\bschema\b|grammar|tool_choice|\btools?\b|\bfunctions?\b|structured.output",
-    re.IGNORECASE,
-)
-_TEMPERATURE = regex(r"\btemperature\b", re.IGNORECASE)
-_STREAM = regex(r"\bstream(?:ing|_options)?\b", re.IGNORECASE)
-
-_Object = dict[str, Any]
-
-
-class TooLong(NamedTuple):
-    """The prompt does not fit. Counts are None where the endpoint names none."""
-
-    tokens: int | None
-    room: int | None
-
-
-Refusal = TooLong | Literal["form", "stream", "temperature"]
-"""`form`: the endpoint cannot hold a reply to its schema, or does not know the way in which it was asked to. `stream`:
-it does not know a field that asks for streaming. `temperature`: the model takes none, or not this one."""
-
-
-def refusal_of(body: bytes) -> Refusal | None:
-    """Return the reason for a refusal; None if it is unknown."""
-    error = _error(body)
-    said = " ".join(_texts(error))[:_MOST] if error else body[:_MOST].decode("utf-8", "replace")
-    if _TOO_LONG.search(said):
-        return TooLong(_count(error.get("n_prompt_tokens")), _count(error.get("n_ctx")))
-    if _TEMPERATURE.search(said):
-        return "temperature"
-    if _STREAM.search(said):
-        return "stream"
-    return "form" if _FORM.search(said) else None
-
-
-def _error(body: bytes) -> _Object:
-    """Return the object that describes the error; empty if there is none."""
-    try:
-        read: _Object | tuple[_Object, ...] = msgspec.json.decode(body, type=_Object | tuple[_Object, ...])
-    except _BROKEN:
-        return {}
-    if isinstance(read, tuple):
-        read = read[0] if read else {}
-    inner = read.get("error")
-    return cast("_Object", inner) if isinstance(inner, dict) else read
-
-
-def _texts(error: _Object) -> list[str]:
-    """Return the code, the kind and the message of an error."""
-    values = [error.get(key) for key in ("type", "code", "status", "param", "message", "error", "detail")]
-    return [value for value in values if isinstance(value, str)]
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 < value <= _LARGEST_COUNT else None

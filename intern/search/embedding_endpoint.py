@@ -20,10 +20,9 @@ from msgspec import Meta, Struct
 
 from intern.core.errors import KnowledgeError, ModelPromptTooLongError, ModelRefusedError, ModelReplyError
 from intern.core.log import get_logger
-from intern.models.http import Call, Endpoint, Line, Reply
+from intern.models.http import Call, Endpoint, FormRefusedError, Line
 from intern.models.limits import Limits
 from intern.models.options import LlmOptions
-from intern.models.replies import TooLong, refusal_of
 from intern.models.usage import Usage, estimated_tokens
 from intern.stores.sqlite.usage import VectorMemory
 
@@ -35,6 +34,7 @@ USAGE = "embeddings"
 _MOST_TEXTS = 64  # a call; the API's own bound is 2,048, local servers take fewer
 _MOST_TOKENS = 8000  # a call, estimated
 _MOST_CHARS = 8000  # a text; most models look at 512 to 8,192 tokens, and refuse what is longer
+_LEAST_CHARS = 500  # a text is cut to, where the model takes less
 _MOST_NUMBERS = 16_384  # a vector
 
 
@@ -71,6 +71,9 @@ class EndpointEmbedder(Endpoint):
         self.dimensions = 0
         """The length of the first vector that came; 0 before."""
         self._memory = memory
+        self._format: dict[str, str] = {"encoding_format": "float"}
+        self._most_texts, self._most_chars = _MOST_TEXTS, _MOST_CHARS
+        """What the server takes in a call, and of a text, as far as its refusals tell."""
         self._behind = self._limits.background()
         self.ended: Callable[[BaseException | None, float], object] = lambda _error, _seconds: None
         """Called after each call with its error, if any, and its seconds. It must neither wait nor raise."""
@@ -86,11 +89,27 @@ class EndpointEmbedder(Endpoint):
         known = dict(await self._recalled(keys))
         missing = {key: text for key, text in zip(keys, sent, strict=True) if key not in known}
         limits = self._limits if len(texts) == 1 else self._behind
-        for batch in _batches(missing):
-            made = dict(zip(batch, await self._heard(limits, list(batch.values())), strict=True))
+        for batch in _batches(missing, self._most_texts):
+            made = dict(zip(batch, await self._fitted(limits, list(batch.values())), strict=True))
             await self._remember(made)
             known |= made
         return [known[key] for key in keys]
+
+    async def _fitted(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+        """Ask in a form that the server takes: it may refuse a field, so many texts, or so long ones."""
+        try:
+            return await self._heard(limits, [text[: self._most_chars] for text in texts])
+        except ModelRefusedError as error:
+            if self._format and isinstance(error, FormRefusedError) and "encoding" in error.parts:
+                self._format = {}
+            elif len(texts) > 1:
+                half = self._most_texts = (len(texts) + 1) // 2
+                return [*await self._fitted(limits, texts[:half]), *await self._fitted(limits, texts[half:])]
+            elif isinstance(error, ModelPromptTooLongError) and min(self._most_chars, len(texts[0])) > _LEAST_CHARS:
+                self._most_chars = min(self._most_chars, len(texts[0])) // 2
+            else:
+                raise
+        return await self._fitted(limits, texts)
 
     async def _heard(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
         """Ask, then call `ended`."""
@@ -106,7 +125,7 @@ class EndpointEmbedder(Endpoint):
     async def _asked(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
         tokens = sum(map(estimated_tokens, texts))
         what = f"{USAGE}: {self.where}"
-        body = msgspec.json.encode({"model": self._options.model, "input": texts, "encoding_format": "float"})
+        body = msgspec.json.encode({"model": self._options.model, "input": texts, **self._format})
         call = Call(USAGE, what, body, tokens, ())
         with structlog.contextvars.bound_contextvars(prompt=USAGE):
             async with limits.budgeted(tokens, what=USAGE) as still_fits:
@@ -149,12 +168,6 @@ class EndpointEmbedder(Endpoint):
         except KnowledgeError as error:
             _log.warning("vectors_not_remembered", reason=str(error))
 
-    def _refusal(self, answer: Reply, call: Call, says: str) -> ModelRefusedError:
-        if isinstance(refusal_of(answer.body), TooLong):
-            what = f"about {call.prompt_tokens} tokens"
-            return ModelPromptTooLongError(f"{says}; the texts are longer than {self._section}.model takes ({what})")
-        return ModelRefusedError(says)
-
 
 def vectors_of(options: LlmOptions) -> str:
     """Return the name of an endpoint's vectors: elsewhere, a model of the same name may differ."""
@@ -175,13 +188,13 @@ def _key(model: str, text: str) -> str:
     return hashlib.sha256(f"{model}\0{text}".encode("utf-8", "replace")).hexdigest()
 
 
-def _batches(texts: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """Divide texts into batches that fit into a call, in order."""
+def _batches(texts: Mapping[str, str], most: int) -> Iterator[Mapping[str, str]]:
+    """Divide texts into batches of at most so many that fit into a call, in order."""
     batch: dict[str, str] = {}
     tokens = 0
     for key, text in texts.items():
         more = estimated_tokens(text)
-        if batch and (len(batch) == _MOST_TEXTS or tokens + more > _MOST_TOKENS):
+        if batch and (len(batch) == most or tokens + more > _MOST_TOKENS):
             yield batch
             batch, tokens = {}, 0
         batch[key] = text

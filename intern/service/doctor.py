@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 import httpx
-import msgspec
 from anyio.to_thread import run_sync
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,13 +22,16 @@ from intern.core import errors
 from intern.core.clock import Clock, SystemClock
 from intern.core.messages import Channel
 from intern.core.progress import tell
-from intern.models.endpoint import STREAMING, EndpointModel, Form
+from intern.models.clients import open_client
+from intern.models.endpoint import EndpointModel
+from intern.models.forms import SMALLEST
 from intern.models.options import LlmOptions
 from intern.models.usage import Usage
 from intern.platforms.discord import audience
 from intern.platforms.discord.options import ShardChoice, more_shards
 from intern.service.databases import is_made, open_database
 from intern.service.local_checks import NAMED_AT_MOST, Finding, folder_findings, good, note, todo
+from intern.service.model_servers import inspect_server
 from intern.service.models import kept, remembering, templates_of
 from intern.service.stores import engine_told
 from intern.settings.loading import Settings
@@ -114,7 +116,7 @@ async def _ask(
             remember=remembering(forms, options),
         ) as model:
             answered = await _answered(model, options, section, usage, patience)
-            return [answered, *await _served(model, options, section)]
+            return [answered, *await inspect_server(model, options, section)]
     except errors.ConfigError as error:
         return [todo(_silent(section, str(error)), _mend(section, error))]
 
@@ -126,6 +128,8 @@ async def _answered(
     try:
         with anyio.fail_after(patience):
             await model.ask(GATE, _QUESTION)
+            if model.form.system == SMALLEST.system and model.form.examples == SMALLEST.examples:
+                await model.win_back(GATE, _QUESTION)
     except TimeoutError:
         too_slow = f"no whole reply to one short question in {patience:g} s"
         return todo(_silent(section, too_slow), "use a faster model, or raise ai.request_timeout_seconds")
@@ -136,107 +140,8 @@ async def _answered(
     seconds, tokens = anyio.current_time() - began, usage.spent_by_now(usage.today()).tokens - before
     by = "" if section == "llm" else f", for [{section}]"
     took = f" (one short question: {seconds:.1f} s, {tokens:,} tokens)"
-    return good(f"the endpoint at {model.where} answers as {options.model}{by}{took}{_without(model.form)}")
-
-
-class _Meta(Struct):
-    n_ctx: int | None = None
-
-
-class _Listed(Struct):
-    """A model, as `/v1/models`, Ollama's `/api/ps` or LM Studio's `/api/v0/models` lists it."""
-
-    id: str = ""
-    name: str = ""
-    owned_by: str | None = None
-    max_model_len: int | None = None
-    meta: _Meta | None = None
-    context_length: int | None = None
-    loaded_context_length: int | None = None
-
-
-class _Models(Struct):
-    data: list[_Listed] | None = None
-
-
-class _Running(Struct):
-    models: list[_Listed] = []
-
-
-_PROMPT: Final = 2_000
-"""Tokens of a usual prompt, as measured in docs/local-models.md."""
-_OWNERS: Final = {"llamacpp": "llama.cpp", "vllm": "vLLM", "library": "Ollama", "organization_owner": "LM Studio"}
-"""The names that servers give as owner of their models."""
-_LARGER: Final = {
-    "llama.cpp": "start it with a larger -c, which all places (-np) share",
-    "vLLM": "start it with a larger --max-model-len",
-    "Ollama": "set OLLAMA_CONTEXT_LENGTH for `ollama serve`, as it cuts longer prompts off without an error",
-    "LM Studio": "load the model with a larger context length",
-}
-
-
-async def _served(model: EndpointModel, options: LlmOptions, section: str) -> list[Finding]:
-    """Name the server, if it is a known one, and the settings that it needs."""
-    url = httpx.URL(model.where)
-    if url.host == "api.openai.com":
-        return [_needs("OpenAI", None, options, section)]
-    base = url.path.rstrip("/")
-    root = base.removesuffix("/v1")
-    place = f"{base}/models"
-    try:
-        listed = _read_as(_Models, await model.page(place)).data or []
-        server = next((_OWNERS[each.owned_by] for each in listed if each.owned_by in _OWNERS), None)
-        if server is None:
-            return []
-        if server == "Ollama":
-            place = f"{root}/api/ps"
-            listed = _read_as(_Running, await model.page(place)).models
-        elif server == "LM Studio":
-            place = f"{root}/api/v0/models"
-            listed = _read_as(_Models, await model.page(place)).data or []
-    except errors.ModelUnavailableError as error:
-        return [note(f"the server of [{section}] is not known: {error}")]
-    except (msgspec.DecodeError, RecursionError):
-        return [
-            note(f"the server of [{section}] is not known: what {url.copy_with(path=place)} says is no list of models")
-        ]
-    asked = {options.model, f"{options.model}:latest"}
-    mine = next((each for each in listed if asked & {each.id, each.name}), None)
-    if mine is None and len(listed) == 1 and server == "llama.cpp":
-        [mine] = listed  # it serves one model, by any name
-    if mine is None:
-        return [_needs(server, None, options, section)]
-    in_meta = mine.meta.n_ctx if mine.meta else None
-    room = mine.max_model_len or in_meta or mine.context_length or mine.loaded_context_length
-    return [_needs(server, room, options, section)]
-
-
-_T = TypeVar("_T", _Models, _Running)
-
-
-def _read_as(kind: type[_T], page: bytes) -> _T:
-    """Return the list; an empty one where the server has no such page. Raises DecodeError."""
-    return msgspec.json.decode(page, type=kind) if page else kind()
-
-
-def _needs(server: str, room: int | None, options: LlmOptions, section: str) -> Finding:
-    wanted = _PROMPT + options.max_tokens
-    said = f"{server} serves the model of [{section}]" + (f", with {room:,} tokens of context" if room else "")
-    needs: list[str] = []
-    if options.structured_output != "json_schema":
-        needs.append(f'set {section}.structured_output = "json_schema", which it enforces')
-    if server == "llama.cpp" and not options.schema_choices:
-        needs.append(f"set {section}.schema_choices = true, which costs it nothing")
-    if server in _LARGER and (room or 0) < wanted:
-        lower = f"{_LARGER[server]}, or lower {section}.max_tokens"
-        needs.append(f"prompt and reply need about {wanted:,} tokens of context: {lower}")
-    if server in _LARGER and options.timeout_seconds < _PATIENT:
-        needs.append(f"without a graphics card, set {section}.timeout_seconds = {_PATIENT}")
-    return note(f"{said}; {'; '.join(needs)}") if needs else good(said)
-
-
-_PATIENT: Final = 600
-"""Seconds of silence while a processor reads a long prompt, as in docs/local-models.md."""
+    lacks = f"; it does not take {lost}, and is asked without" if (lost := model.form.describe()) else ""
+    return good(f"the endpoint at {model.where} answers as {options.model}{by}{took}{lacks}")
 
 
 def _silent(section: str, reason: str) -> str:
@@ -263,17 +168,6 @@ def _mend(section: str, error: errors.ConfigError | errors.ModelError) -> str:
             )
         case _:
             return str(error)
-
-
-def _without(form: Form) -> str:
-    """Describe what the endpoint does not take."""
-    refused = [
-        *(["bounds in schemas"] if not form.bounds else []),
-        *(["a temperature"] if not form.temperature else []),
-        *(["streaming"] if form.streaming == len(STREAMING) - 1 else []),
-        *(["counts of tokens in streams"] if form.streaming == 1 else []),
-    ]
-    return f"; it does not take {', '.join(refused)}, so intern leaves that out" if refused else ""
 
 
 _NAMES: Final[Mapping[int, str]] = {
@@ -312,9 +206,9 @@ async def _clock(settings: Settings, clock: Clock) -> list[Finding]:
     if settings.discord.token:
         whose, url = "Discord", f"{settings.discord.rest_url.rstrip('/')}/gateway"
     try:
-        async with httpx.AsyncClient(timeout=_LONGEST_LOOK) as client:
+        async with open_client(url, timeout=_LONGEST_LOOK) as client:
             told = parsedate_to_datetime((await client.get(url)).headers["Date"])
-    except (httpx.HTTPError, httpx.InvalidURL, KeyError, ValueError):
+    except (httpx.HTTPError, httpx.InvalidURL, KeyError, ValueError, errors.ConfigError):
         return []
     off = (clock.now() - told.replace(tzinfo=told.tzinfo or UTC)).total_seconds()
     if abs(off) <= _OFF_AT_MOST:

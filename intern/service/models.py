@@ -29,7 +29,8 @@ from intern.facts.prompts import EXTRACT
 from intern.learning import classifying, prompts
 from intern.learning.draft import Journal, awaiting_review, planned, still_begins_with
 from intern.learning.regenerating import Describe, fingerprint
-from intern.models.endpoint import EndpointModel, Form, chat_request
+from intern.models.endpoint import EndpointModel, chat_request
+from intern.models.forms import VALUES, RequestForm
 from intern.models.http import Line
 from intern.models.limits import Breaker
 from intern.models.options import LlmOptions
@@ -193,12 +194,12 @@ async def open_models(
         )
 
 
-def remembering(forms: FormLog | None, options: LlmOptions) -> Callable[[Form], Awaitable[None]] | None:
+def remembering(forms: FormLog | None, options: LlmOptions) -> Callable[[RequestForm], Awaitable[None]] | None:
     """Return a function that stores an endpoint's form of requests; None without a database."""
     if forms is None:
         return None
 
-    async def remember(form: Form) -> None:
+    async def remember(form: RequestForm) -> None:
         try:
             await forms.keep(form, *_named(options))
         except KnowledgeError as error:  # then the next start learns it anew
@@ -207,13 +208,13 @@ def remembering(forms: FormLog | None, options: LlmOptions) -> Callable[[Form], 
     return remember
 
 
-async def _remembered(forms: FormLog | None, options: LlmOptions) -> Form | None:
+async def _remembered(forms: FormLog | None, options: LlmOptions) -> RequestForm | None:
     try:
         taken = forms and await forms.of(*_named(options))
     except KnowledgeError as error:
         _log.warning("model_form_not_read", reason=str(error))
         return None
-    return Form(*taken) if taken else None
+    return RequestForm(*taken) if taken and len(taken) == len(VALUES) else None
 
 
 def _named(options: LlmOptions) -> tuple[str, ...]:

@@ -229,6 +229,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Tokens and keys that no log may show, also those in addresses."""
         models = (self.llm, self.kb_model, self.embeddings)
         known = [self.discord.token, self.page.token, self.search.api_key, *(each.api_key for each in models)]
+        known += [*self.llm.headers.values(), *self.kb_model.headers.values()]
         urls = (self.discord.rest_url, self.data.url.reveal(), self.search.url, *(each.base_url for each in models))
         held = [part for url in urls for part in address_secrets(url)]
         return tuple(dict.fromkeys([*(secret.reveal() for secret in known if secret), *held]))

@@ -35,7 +35,8 @@ from msgspec import Struct
 
 from intern import __version__
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
-from intern.models.http import may_pass, retry_after
+from intern.models.http import retry_after
+from intern.models.refusals import may_pass
 from intern.sources.addresses import GuardedBackend, Policy, port_of
 from intern.sources.options import WebOptions
 

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from intern.core.errors import VectorEngineError
 from intern.core.ids import SourceId
 from intern.core.records import Scalar, SearchDocument, SearchFilter
+from intern.models.clients import open_client
 from intern.stores.database import DEFAULT_COMMUNITY
 from intern.stores.options import SearchOptions
 
@@ -149,7 +150,7 @@ class VectorEngine(ABC):
     async def ask(self, method: str, path: str, body: object, gives: type[T], *, within: float = _WITHIN) -> T | None:
         """Return the answer of the engine; None where there is no such collection."""
         if self._client is None:
-            self._client = httpx.AsyncClient(limits=httpx.Limits(keepalive_expiry=_LONGEST_IDLE))
+            self._client = open_client(self._url, limits=httpx.Limits(keepalive_expiry=_LONGEST_IDLE))
         headers = {"Content-Type": "application/json", **({self.header: self._key} if self._key else {})}
         content = None if body is None else await run_sync(msgspec.json.encode, body)  # many numbers take a while
         try:

@@ -54,7 +54,7 @@ class Endpoint:
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
-        prompt = prompt_of(body)
+        prompt = prompt_of(body) or "gate"  # the smallest form names none, and comes after the first refusal alone
         self.asked[prompt] += 1
         self.bodies.append(body)
         said: Any = self._instead.get(prompt, REPLIES[prompt])
@@ -121,12 +121,15 @@ async def test_a_call_that_takes_longer_than_it_may_ends_in_silence(prompt: str)
     ],
     ids=["prose", "fields missing", "null", "nothing", "400", "422", "401"],
 )
-async def test_what_trying_again_cannot_mend_is_not_tried_again(prompt: str, said: Any, reason: SilenceReason) -> None:
+async def test_what_a_retry_cannot_mend_is_asked_for_once_more_at_most(
+    prompt: str, said: Any, reason: SilenceReason
+) -> None:
     endpoint = Endpoint(**{prompt: said})
     [result] = await answered(endpoint, max_retries=3)
     assert (result.should_reply, result.reason) == (False, reason)
     assert reason in COULD_NOT_LOOK
-    assert endpoint.asked[prompt] == 1
+    is_refused_later = callable(said) and prompt != "gate"  # by then a form was answered
+    assert endpoint.asked[prompt] == (1 if reason == "model_unavailable" or is_refused_later else 2)
 
 
 @pytest.mark.parametrize("prompt", REPLIES)
@@ -242,7 +245,7 @@ async def test_each_step_tells_the_tokens_that_its_call_cost() -> None:
 async def test_a_call_that_failed_is_told_in_its_step() -> None:
     [result] = await answered(Endpoint(answer="prose"))
     assert result.debug is not None
-    assert result.debug["generation"]["tokens"] == sum(TOKENS["answer"])
+    assert result.debug["generation"]["tokens"] == 2 * sum(TOKENS["answer"]), "it was asked for once more"
     assert result.debug["generation"]["error"] == result.debug["error"]
     assert "verification" not in result.debug
 

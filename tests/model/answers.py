@@ -78,7 +78,6 @@ async def ask_model(run: Run, folder: Path, say: Say) -> list[Outcome]:
                 "base_url": base_url,
                 "model": run.model,
                 "max_tokens": 800,
-                "schema_choices": True,
                 "timeout_seconds": 600,
                 "max_in_flight": 1,
                 "max_retries": 1,

@@ -59,7 +59,7 @@ async def try_each(environ: Mapping[str, str], folder: Path, say: Callable[[str]
     base_url = environ.get("INTERN_TEST_BASE_URL", "")
     if not base_url:
         raise SystemExit("set INTERN_TEST_BASE_URL to a running server")
-    llm = {"base_url": base_url, "model": "local", "max_tokens": 400, "schema_choices": True, "timeout_seconds": 900}
+    llm = {"base_url": base_url, "model": "local", "max_tokens": 400, "timeout_seconds": 900}
     over = {"data": {"dir": str(folder)}, "embeddings": {"provider": "local"}, "llm": {**llm, "max_in_flight": 1}}
     options = AnsweringOptions(
         steps="separate" if environ.get("INTERN_TEST_STEPS") == "separate" else "fused", request_timeout_seconds=1800

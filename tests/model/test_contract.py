@@ -44,7 +44,7 @@ from tests.model.wire import Change, Wire, ruin, tighten
 pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.timeout(300)]
 
 LONGEST = 240  # seconds that a busy machine may take for one test
-OPTIONS = LlmOptions(model="small", max_retries=2, max_tokens=400, schema_choices=True, timeout_seconds=LONGEST)
+OPTIONS = LlmOptions(model="small", max_retries=2, max_tokens=400, timeout_seconds=LONGEST)
 GIVEN = GateIn(question="Is it open?", history="", addressed=True)
 
 # Each way on one of the two backends: what depends on them is not the form of a reply.

@@ -55,7 +55,6 @@ async def test_a_conversation_is_captured_and_answered(
                 "base_url": base_url,
                 "model": better_model.stem,
                 "max_tokens": 600,
-                "schema_choices": True,
                 "timeout_seconds": 300,
                 "max_in_flight": 1,
             },

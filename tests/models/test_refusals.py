@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.models.replies import TooLong, refusal_of
+from intern.models.refusals import Failure, FailureKind, read_failure
 
 
 def refusal(**error: Any) -> bytes:
@@ -26,58 +26,101 @@ def refusal(**error: Any) -> bytes:
                 n_prompt_tokens=9018,
                 n_ctx=4096,
             ),
-            TooLong(9018, 4096),
+            Failure("too_long", tokens=9018, room=4096),
         ),
-        (refusal(code="context_length_exceeded", message="…", type="invalid_request_error"), TooLong(None, None)),
+        (refusal(code="context_length_exceeded", message="…", type="invalid_request_error"), Failure("too_long")),
         (
             refusal(message="This model's maximum context length is 8192 tokens. However, you requested 9000 tokens"),
-            TooLong(None, None),
+            Failure("too_long"),
         ),
-        (refusal(message="prompt is too long: 210000 tokens > 200000 maximum"), TooLong(None, None)),
+        (refusal(message="prompt is too long: 210000 tokens > 200000 maximum"), Failure("too_long")),
         (
             b'[{"error": {"message": "The input token count (9) exceeds the maximum number of tokens allowed (8)."}}]',
-            TooLong(None, None),
+            Failure("too_long"),
         ),
-        (b'{"object": "error", "message": "maximum context length is 4096 tokens"}', TooLong(None, None)),
-        (b"Input is too long for requested model.", TooLong(None, None)),
+        (b'{"object": "error", "message": "maximum context length is 4096 tokens"}', Failure("too_long")),
+        (b"Input is too long for requested model.", Failure("too_long")),
         (
             refusal(type="exceed_context_size_error", n_prompt_tokens=-1, n_ctx=True),
-            TooLong(None, None),
+            Failure("too_long"),
         ),
     ],
 )
-def test_a_prompt_that_is_too_long_is_told_by_code_or_by_words(body: bytes, counted: TooLong) -> None:
-    assert refusal_of(body) == counted
+@pytest.mark.parametrize("status", [400, 413, 422, 500])
+def test_a_prompt_that_is_too_long_is_told_by_code_or_by_words(status: int, body: bytes, counted: Failure) -> None:
+    assert read_failure(status, body) == counted
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "parts"),
     [
-        refusal(message="Automatic parser generation failed: JSON schema error at #: unrecognized type nonsense"),
-        refusal(message="Invalid schema for response_format 'gate'", param="response_format"),
-        refusal(message="Failed to parse grammar"),
-        refusal(message="Unknown parameter.", param="tool_choice"),
-        refusal(code="json_schema_unsupported"),
-        b"'response_format.type' must be text",
+        (refusal(message="JSON schema error at #: unrecognized type nonsense"), {"schema"}),
+        (refusal(message="Invalid schema for response_format 'gate'", param="response_format"), {"schema"}),
+        (refusal(message="Invalid schema: 'maxLength' is not permitted", param="response_format"), {"bounds"}),
+        (refusal(message="Failed to parse grammar"), {"schema"}),
+        (refusal(message="Unknown parameter.", param="tool_choice"), {"output"}),
+        (refusal(code="json_schema_unsupported"), {"output"}),
+        (b"'response_format.type' must be text", {"output"}),
+        (refusal(message="Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."), {"limit"}),
+        (refusal(message="temperature and stream_options are not supported"), {"temperature", "counting"}),
+        (refusal(message="Unknown argument: temperature. Supported arguments: model, stream, tools"), {"temperature"}),
+        (
+            refusal(message={"detail": [{"loc": ["body", "stream_options", "include_usage"], "msg": "no"}]}),
+            {"counting"},
+        ),
+        (b'{"detail": [{"loc": ["body", "messages", 0, "role"], "msg": "Input should be user"}]}', {"system"}),
+        (refusal(message="System role not supported"), {"system"}),
+        (refusal(message="Developer instruction is not enabled for models/small"), {"system"}),
+        (refusal(message="Conversation roles must alternate user/assistant/user/assistant/..."), {"examples"}),
+        (refusal(message="Unrecognized request argument supplied: reasoning_effort"), {"effort"}),
+        (refusal(message="stream: Field required", param="stream"), {"stream"}),
     ],
 )
-def test_a_form_that_cannot_be_held_is_told_by_its_words(body: bytes) -> None:
-    assert refusal_of(body) == "form"
+def test_a_refusal_names_the_parts_that_it_is_about_and_no_others(body: bytes, parts: set[str]) -> None:
+    assert read_failure(400, body) == Failure("form", frozenset(parts))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (429, refusal(code="insufficient_quota", message="You exceeded your current quota"), "quota"),
+        (402, b"", "quota"),
+        (400, refusal(message="API key not valid. Please pass a valid API key."), "key"),
+        (401, b"", "key"),
+        (403, refusal(message="no"), "key"),
+        (404, refusal(message="The model `x` does not exist"), "model"),
+        (400, refusal(code="model_not_found", message="no such model"), "model"),
+        (404, b"<html>not found</html>", "model"),
+        (404, refusal(message="No endpoints found that can handle the requested parameters."), "form"),
+        (400, refusal(code="content_filter", message="filtered by the content management policy"), "content"),
+        (400, refusal(code="json_validate_failed", failed_generation="{temperature"), "unfit"),
+        (503, refusal(message="Loading model"), "away"),
+        (500, refusal(message="internal system error"), "away"),
+        (503, refusal(message="the stream broke: temperature"), "away"),
+        (500, refusal(message="temperature is not supported"), "form"),
+        (429, refusal(message="temperature is not supported"), "busy"),
+        (503, refusal(message="overloaded_error"), "busy"),
+        (302, b"", "address"),
+        (400, b"no", "unknown"),
+        (400, refusal(message="bad input", input="the system prompt and its temperature"), "unknown"),
+    ],
+)
+def test_a_failure_is_told_by_its_words_before_its_status(status: int, body: bytes, kind: str) -> None:
+    assert read_failure(status, body).kind == kind
 
 
 @pytest.mark.parametrize("body", [b"", b"no", b"null", b"[]", b"7", b'{"error": null}', b"[" * 99_999, b"\xff\xfe"])
 def test_a_refusal_that_tells_nothing_stays_one(body: bytes) -> None:
-    assert refusal_of(body) is None
+    assert read_failure(400, body) == Failure("unknown")
 
 
 @given(
+    st.integers(min_value=201, max_value=599),
     st.binary()
     | st.recursive(
         st.none() | st.integers() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["error", "message", "n_ctx", "type"]), inner),
-    ).map(lambda said: json.dumps(said).encode())
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["error", "message", "n_ctx", "loc"]), inner),
+    ).map(lambda said: json.dumps(said).encode()),
 )
-def test_no_refusal_breaks_the_reader(body: bytes) -> None:
-    found = refusal_of(body)
-
-    assert found is None or isinstance(found, TooLong) or found in {"form", "temperature"}
+def test_no_refusal_breaks_the_reader(status: int, body: bytes) -> None:
+    assert read_failure(status, body).kind in get_args(FailureKind)

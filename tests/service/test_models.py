@@ -90,7 +90,7 @@ async def test_a_restart_repeats_no_refused_call_until_model_or_structured_outpu
 
 async def test_a_form_that_was_refused_as_well_is_not_remembered(tmp_path: Path) -> None:
     with fail_after(20), endpoint_double() as endpoint:
-        endpoint.next(*[refuse(400, says="no such response_format")] * 2)
+        endpoint.next(*[refuse(400, says="no such response_format")] * 6)
         with pytest.raises(ModelSchemaError):
             await ask_after_a_start(tmp_path, endpoint)
         await ask_after_a_start(tmp_path, endpoint)
@@ -104,7 +104,7 @@ async def test_a_database_that_fails_costs_no_answer(tmp_path: Path) -> None:
             chosen = settings(llm=served_by(endpoint))
             async with open_models(chosen, None, HandClock(), forms=FormLog(db)) as models:
                 assert (await models.answering.ask(GATE, QUESTION)).kind
-            assert await FormLog(db).of(endpoint.base_url, "double", "json_schema") is None
+            assert await FormLog(db).of(endpoint.base_url, "double", "auto") is None
 
 
 def folder_with(tmp_path: Path, mistake: str) -> dict[str, Any]:

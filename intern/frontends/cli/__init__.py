@@ -31,6 +31,7 @@ COMMANDS = {
     "regenerate": ("learned", "Rebuild the topics from the archive."),
     "import": ("intake", "Learn from exported history (DiscordChatExporter, JSON)."),
     "import-notes": ("intake", "Learn nuggets and facts from a folder of notes (*.md)."),
+    "models": ("models", "List the models that the endpoint offers."),
     "doctor": ("operating", "Check model, data folder, and rights and roles on Discord."),
     "backup": ("operating", "Copy the database to a file, whether or not the bot runs."),
     "export": ("operating", "Write archive, decisions, topics and indices as text files."),
@@ -56,7 +57,7 @@ COMMANDS = {
     "help": ("shell", "Show the help of intern, or of one command."),
 }
 
-_OF_ALL = frozenset(("run", "try", "doctor", "backup", "move", "community", "init"))
+_OF_ALL = frozenset(("run", "try", "doctor", "models", "backup", "move", "community", "init"))
 """The commands that --community does not fit."""
 
 OF_NONE = _OF_ALL | {"page", "prompts", "backtest"}

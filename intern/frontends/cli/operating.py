@@ -206,7 +206,8 @@ _MARKS = {"ok": "ok  ", "note": "note", "todo": "TODO"}
 
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def doctor(*, as_json: bool) -> None:
+@click.option("--find", is_flag=True, help="Only look for model servers on this machine, and print the lines to set.")
+def doctor(*, as_json: bool, find: bool) -> None:
     """Check model, data folder, and rights and roles on Discord.
 
     Says the one next thing to do, and prints the link that invites the bot with no more permissions than it needs.
@@ -215,6 +216,13 @@ def doctor(*, as_json: bool) -> None:
     the bot. Without a token, Discord is left out. Exit code 0: all is well. 1: there is something to do. 3: could not
     look.
     """
+    if find:
+        from intern.frontends.cli.models import show_found
+        from intern.service.model_servers import find_local_servers
+
+        servers = run_work(find_local_servers)
+        show_result(servers, show_found, as_json=as_json)
+        sys.exit(0 if servers else 1)
     settings = settings_of()
     from intern.service.doctor import examine
 

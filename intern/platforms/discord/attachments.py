@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from intern.core.errors import ChatUnavailableError, LinkExpiredError, UnusableImageError
 from intern.core.messages import Attachment, Image
-from intern.models.http import may_pass
+from intern.models.clients import open_client
+from intern.models.refusals import may_pass
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
@@ -197,7 +198,7 @@ class AttachedImages:
 
     async def _fetched(self, url: httpx.URL) -> bytes:
         # Made when it is first needed, for reading the certificates costs more than the rest of a start.
-        self._client = self._client or httpx.AsyncClient(timeout=self._limits.seconds, follow_redirects=False)
+        self._client = self._client or open_client(str(url), timeout=self._limits.seconds, follow_redirects=False)
         # Nothing that grows while it is read, and `aiter_raw` would not let it.
         request = self._client.build_request("GET", url, headers={"Accept": "image/*", "Accept-Encoding": "identity"})
         response = await self._client.send(request, stream=True, follow_redirects=False)

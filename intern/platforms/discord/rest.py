@@ -20,7 +20,7 @@ import aiohttp
 import hikari
 import msgspec
 from anyio import CancelScope
-from hikari.impl import HTTPSettings, RESTApp, RESTClientImpl
+from hikari.impl import BasicAuthHeader, HTTPSettings, ProxySettings, RESTApp, RESTClientImpl
 from hikari.internal import data_binding, routes
 
 from intern.chat.platform import PAGE, Capabilities, Requested
@@ -29,6 +29,7 @@ from intern.core.flow import ChannelSeen
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import Button, Channel, ChatMessage, Lookups, Page
+from intern.models.clients import find_proxy
 from intern.models.limits import Turns
 from intern.platforms.discord import payloads
 from intern.platforms.discord.events import Cache, message_of
@@ -69,6 +70,20 @@ def tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
+def proxy_to(url: str) -> ProxySettings:
+    """Return the proxy that the environment names for an address of Discord. Raises ConfigError."""
+    proxy = find_proxy(f"http{url.removeprefix('ws')}" if url.startswith("ws") else url)
+    if proxy is None:
+        return ProxySettings()
+    if proxy.url.scheme not in {"http", "https"}:
+        lacks = "aiohttp, which speaks with Discord, knows no SOCKS"
+        raise errors.ConfigError(
+            f"{lacks}: name a proxy http://HOST:PORT in HTTPS_PROXY, or list discord.com in NO_PROXY"
+        )
+    auth = BasicAuthHeader(username=proxy.auth[0], password=proxy.auth[1]) if proxy.auth else None
+    return ProxySettings(url=str(proxy.url), auth=auth)
+
+
 class HikariRest:
     """Discord's history, and the way to write there; open it with `async with`.
 
@@ -87,6 +102,7 @@ class HikariRest:
             max_retries=max_retries,
             http_settings=HTTPSettings(ssl=tls(), force_close_transports=False),  # else it connects anew for each call
             loads=payloads.decoded,
+            proxy_settings=proxy_to(options.rest_url),
         )
         self._app._bucket_manager = Buckets(max_rate_limit=_LONGEST_LIMIT)  # noqa: SLF001 there is no other way in
         self._client: RESTClientImpl | None = None

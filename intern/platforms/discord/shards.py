@@ -14,14 +14,14 @@ from typing import Any, Final
 import aiohttp
 import hikari
 from anyio import move_on_after
-from hikari.impl import GatewayShardImpl, HTTPSettings, ProxySettings
+from hikari.impl import GatewayShardImpl, HTTPSettings
 
 from intern.core.errors import ChatError, ChatNotFoundError, ChatUnauthorizedError, ConfigError, KnowledgeError
 from intern.core.ids import GuildId
 from intern.core.log import get_logger
 from intern.platforms.discord.options import ShardChoice, shard_of
 from intern.platforms.discord.payloads import RawGateway, decoded
-from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, tls
+from intern.platforms.discord.rest import LOGIN_REFUSED, NO_API, proxy_to, tls
 from intern.platforms.discord.sessions import LONGEST_PAUSE, SessionStarts, Turn, Turns, no_turn, retrieved
 
 _log = get_logger(__name__)
@@ -82,7 +82,7 @@ class Shard(GatewayShardImpl):
             http_settings=HTTPSettings(ssl=tls()),
             intents=intents,
             loads=decoded,
-            proxy_settings=ProxySettings(),
+            proxy_settings=proxy_to(url),
             token=token,
             url=url,
             shard_id=shard,

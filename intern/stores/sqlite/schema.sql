@@ -299,9 +299,8 @@ create table recorded_texts (
 -- time.
 create table endpoint_forms (
     endpoint text primary key,
-    streaming integer not null check (streaming between 0 and 2),
-    temperature integer not null,
-    bounds integer not null
+    form text not null, -- JSON: the place of each part's value
+    at text not null
 ) strict, without rowid;
 create table usage (
     community text not null,

@@ -21,26 +21,27 @@ from intern.models.usage import Meter, Spent
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.store import IN, Store, Table, as_json, bare_ids, keep_first, reads, writes
 
-Taken = tuple[int, bool, bool]
-"""The form of streaming, whether a temperature is taken, and whether bounds in schemas are."""
+_FORM_HOLDS = timedelta(days=7)
+"""The time after which the form of an endpoint's requests is found anew: the server may take more by then."""
 
 
 class FormLog(Store):
-    """Forms in the database, by address, model and structured output."""
+    """Forms of requests in the database, as places of values, by address, model and structured output."""
 
-    async def of(self, *endpoint: str) -> Taken | None:
-        """Return what was kept of an endpoint; None where nothing was."""
-        statement = "select streaming, temperature, bounds from endpoint_forms where endpoint = ?"
-        row = await self.db.row(statement, (_key(endpoint),))
-        return None if row is None else msgspec.convert(row, Taken, strict=False)
+    async def of(self, *endpoint: str) -> tuple[int, ...] | None:
+        """Return the form that an endpoint took, if it is not old."""
+        since = (self.clock.now() - _FORM_HOLDS).isoformat()
+        row = await self.db.row(
+            "select form from endpoint_forms where endpoint = ? and at > ?", (_key(endpoint), since)
+        )
+        return None if row is None else msgspec.json.decode(str(row[0]), type=tuple[int, ...])
 
-    async def keep(self, taken: Taken, *endpoint: str) -> None:
-        """Replace what was kept of an endpoint."""
+    async def keep(self, form: tuple[int, ...], *endpoint: str) -> None:
+        """Replace the form of an endpoint."""
         await self.db.run(
-            "insert into endpoint_forms (endpoint, streaming, temperature, bounds) values (?, ?, ?, ?)"
-            " on conflict (endpoint) do update set streaming = excluded.streaming,"
-            " temperature = excluded.temperature, bounds = excluded.bounds",
-            (_key(endpoint), *map(int, taken)),
+            "insert into endpoint_forms (endpoint, form, at) values (?, ?, ?)"
+            " on conflict (endpoint) do update set form = excluded.form, at = excluded.at",
+            (_key(endpoint), as_json(form), self.now()),
         )
 
 

@@ -146,7 +146,7 @@ def test_a_wrong_setting_ends_with_2_and_one_line(intern: Intern, arguments: lis
 
 _MADE_BY = {"run", "try", "init", "index", "import", "import-notes", "restore"}
 """Commands that make a data folder."""
-_WITHOUT = {"doctor", "prompts", "backtest", "completion", "help"}
+_WITHOUT = {"doctor", "models", "prompts", "backtest", "completion", "help"}
 """Commands that work without one: to tell that there is none, or because they want none."""
 
 

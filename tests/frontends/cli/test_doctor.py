@@ -31,6 +31,7 @@ from intern.core.installing import how_to_add
 from intern.core.records import SearchDocument
 from intern.core.text.masking import Secret
 from intern.frontends.cli.operating import doctor as doctor_command
+from intern.models.forms import RequestForm
 from intern.models.options import EmbeddingOptions, LlmOptions, Price
 from intern.models.usage import Meter
 from intern.platforms.discord.audience import CREATE_PUBLIC_THREADS, SEND_MESSAGES, SEND_MESSAGES_IN_THREADS
@@ -47,7 +48,7 @@ from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import FormLog, UsageLog
 from tests import samples
 from tests.double.discord import DiscordDouble
-from tests.endpoint_double import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse
+from tests.endpoint_double import EndpointDouble, Reply, drop, endpoint_double, junk, never, refuse, sensible
 from tests.fakes import HandClock
 from tests.frontends.cli.conftest import Ended, Intern, environment
 from tests.programs import program
@@ -433,28 +434,38 @@ async def test_an_endpoint_that_answers_is_told_by_address_and_model_and_its_tok
 
 @pytest.mark.rest
 async def test_what_an_endpoint_refuses_is_told_and_remembered_until_it_takes_it(tmp_path: Path) -> None:
-    plain = [
-        refuse(400, says=f"unknown field {name}") for name in ("temperature", "stream_options", "stream", "schema")
-    ]
+    plain = [refuse(400, says=f"unknown field {name}") for name in ("temperature", "stream", "maxLength")]
     with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
         settings = asking(endpoint, tmp_path)
         async with await Database.open(settings.paths.database) as db:
             endpoint.next(*plain)
             refusing = await examine(settings)
             clock = HandClock()
-            async with open_models(settings, None, clock, forms=FormLog(db)) as models:
+            async with open_models(settings, None, clock, forms=FormLog(db, clock=clock)) as models:
                 await models.answering.ask(GATE, GateIn(question="Which port?", history="", addressed=True))
-            started = endpoint.requests[5:]
+            started = endpoint.requests[4:]
             taking = await examine(settings)
-            kept = await FormLog(db).of(endpoint.base_url, "double", "json_schema")
+            kept = await FormLog(db).of(endpoint.base_url, "double", "auto")
     (said,) = said_of_the_model(refusing)
     assert said.startswith(f"the endpoint at {endpoint.base_url} answers as double; it does not take ")
-    assert said.endswith(" bounds in schemas, a temperature, streaming, so intern leaves that out")
+    assert "a temperature, streaming, bounds in schemas" in said
     (request,) = started
     assert not {"temperature", "stream"} & request.body.keys()
     assert "maxLength" not in json.dumps(request.body)
     assert said_of_the_model(taking) == [f"the endpoint at {endpoint.base_url} answers as double"]
-    assert kept == (0, True, True)
+    assert kept == RequestForm()
+
+
+async def test_parts_are_won_back_where_a_server_told_no_reason_for_its_refusal(tmp_path: Path) -> None:
+    def refuse_a_temperature(body: dict[str, Any]) -> Any:
+        return refuse(400, says="Bad Request") if "temperature" in body else sensible(body)
+
+    with fail_after(20), endpoint_double(refuse_a_temperature, api_key=KEY) as endpoint:
+        report = await examine(asking(endpoint, tmp_path))
+    (said,) = said_of_the_model(report)
+    assert said.endswith("it does not take a temperature, and is asked without")
+    assert len(endpoint.requests) <= 2 + 10
+    assert endpoint.requests[-2].body.keys() >= {"max_tokens", "stream", "response_format"}
 
 
 @pytest.mark.parametrize(
@@ -504,7 +515,7 @@ async def test_a_known_server_is_named_with_the_settings_that_it_needs(tmp_path:
     with fail_after(20), endpoint_double(api_key=KEY) as endpoint:
         endpoint.pages = _LISTS[server]
         report = await examine(asking(endpoint, tmp_path))
-        roomy = {"max_tokens": 48, "timeout_seconds": 600, "schema_choices": True}
+        roomy = {"max_tokens": 48, "timeout_seconds": 600}
         content = await examine(asking(endpoint, tmp_path, **roomy))
     (said,) = (each for each in report.findings if "serves the model" in each.what)
     assert said.level == "note"

@@ -155,6 +155,7 @@ ELSEWHERE: Mapping[tuple[str, int], str] = {
     ("regenerate", 3): "test_regenerate.py::test_a_refusing_model_keeps_the_old_library_and_says_what_to_do",
     ("doctor", 0): "test_doctor.py::test_the_command_ends_with_0_where_all_is_well_and_with_1_where_something_is_to_do",
     ("doctor", 3): "test_doctor.py::test_a_discord_that_is_away_is_no_finding",
+    **{("models", code): "test_models.py::test_the_models_of_the_endpoint_are_listed" for code in range(4)},
     ("backtest", 0): "test_backtest.py::test_it_replays_a_file_and_writes_both_reports",
     (
         "backtest",
