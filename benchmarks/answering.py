@@ -245,11 +245,11 @@ def reply(body: dict[str, Any]) -> Reply:
     """Reply at no cost: the first five ids, a sentence of the first source, and yes to all else."""
     user = text_of(body, "user")
     ids = list(dict.fromkeys(re.findall(r"^kb:\S+$", user, re.MULTILINE)))
-    told = next(iter(re.findall(r"^The .*", user, re.MULTILINE)), "")
+    told = next(iter(re.findall(r"^The [^.\n]* is set with [^.\n]*\.", user, re.MULTILINE)), "")
     said: dict[str, dict[str, Any]] = {
         "gate": {"reason": "", "kind": "question", "rewrite_query": None},
         "select": {"selected_source_ids": ids[:5]},
-        "answer": {"answer": told, "citations": ids[:1]},
+        "answer": {"quotes": [told[:300]], "answer": told, "citations": ids[:1]},
         "decide": {
             "quotes": [{"source": "S1", "line": told[:300]}],
             "kind": "answer",
