@@ -33,9 +33,9 @@ from intern.stores.sqlite.database import Database as SqliteFile, is_damage, who
 from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, Documents, identity
 from intern.stores.sqlite.knowledge import changes_after
 from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
-from intern.stores.sqlite.vector_copy import VectorCopy
 
 if TYPE_CHECKING:
+    from intern.stores.sqlite.vector_copy import VectorCopy
     from intern.stores.sqlite.vectors import Asked, Vectors
 
 _log = get_logger(__name__)
