@@ -285,6 +285,8 @@ class _EntryWords:
         for entry in self._held.keys() - now.keys():
             for word in self._held.pop(entry):
                 self._holding[word].discard(entry)
+                if not self._holding[word]:
+                    del self._holding[word]
         for entry in now.keys() - self._held.keys():
             self._held[entry] = word_set(f"{entry.source_id}\n{entry.description}")
             for word in self._held[entry]:
