@@ -194,7 +194,7 @@ _LEAST_TURN = 120
 _BRIEF_ENTRY = 240
 # Characters of the shortest one, with what stands between two.
 _LEAST_ENTRY = 9
-# The best entries, of which those are shown that fit: a prompt costs the same with ten thousand topics.
+# Only so many of the best are tried: a prompt costs the same with ten thousand topics.
 _MOST_RANKED = 200
 
 
