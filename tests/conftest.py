@@ -190,7 +190,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 def words_alone() -> Generator[None]:
     """Nobody loads the embedding model by the way: where no setting names one, it counts as not installed."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("intern.service.models.installed", lambda: False)
+        patched.setattr("intern.service.embedding.installed", lambda: False)
         yield
 
 

@@ -7,8 +7,12 @@ they fit, else the parts most like the pair. Everything is bounded, so prompts s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Set as AbstractSet
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence, Set as AbstractSet
 from datetime import datetime
+from itertools import accumulate, filterfalse, islice
+from operator import attrgetter
+from threading import Lock
 from typing import Annotated
 
 from msgspec import Meta, Struct, structs
@@ -16,7 +20,7 @@ from msgspec import Meta, Struct, structs
 from intern.core.records import CapturedPair, IndexEntry, TopicBlock, Turn, question_of
 from intern.core.text.passages import even_share
 from intern.core.text.patterns import regex
-from intern.core.text.words import Remembering, likeness, weight_of, word_set
+from intern.core.text.words import likeness, weight_of, word_set
 from intern.facts.segments import IsWithdrawn, is_whole, without_withdrawn
 from intern.models.prompt import Choices, Prompt
 from intern.stores.blocks import format_topic
@@ -188,6 +192,10 @@ _TELLING_WORDS = 6
 _LEAST_TURN = 120
 # Characters of an index entry, except the best one: its subject and a line about it.
 _BRIEF_ENTRY = 240
+# Characters of the shortest one, with what stands between two.
+_LEAST_ENTRY = 9
+# Only so many of the best are tried: a prompt costs the same with ten thousand topics.
+_MOST_RANKED = 200
 
 
 def block_of(pair: CapturedPair) -> TopicBlock:
@@ -240,30 +248,58 @@ def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) ->
     In a selection, only the best entry is whole, and the others are cut: a choice of many topics matters more than the
     details of a few.
     """
-    if sum(map(_entry_size, entries)) <= max_chars:
+    if all(size <= max_chars for size in accumulate(map(_entry_size, entries))):
         return format_index(entries).rstrip("\n")
-    known = _KNOWN(entries)
-    by_id = sorted(range(len(entries)), key=lambda n: entries[n].source_id)
-    first, *others = _ranked([held for held, _ in known], query, by_id)
-    shown, left = [entries[first]], max_chars - _entry_size(entries[first])
-    for n in others:
-        brief = known[n][1]
-        if _entry_size(brief) <= left:
+    shown, left = list[IndexEntry](), max_chars
+    for entry in islice(_WORDS.ranked(entries, query), max(_MOST_RANKED, max_chars // _LEAST_ENTRY)):
+        brief = _brief(entry) if shown else entry
+        if _entry_size(brief) <= left or not shown:
             shown.append(brief)
             left -= _entry_size(brief)
     return format_index(shown).rstrip("\n")
 
 
-def _known(entry: IndexEntry) -> tuple[frozenset[str], IndexEntry]:
-    """Return an entry's words, and a short form of it."""
-    brief = entry
-    if len(entry.description) > _BRIEF_ENTRY:
-        brief = structs.replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
-    return word_set(f"{entry.source_id}\n{entry.description}"), brief
+class _EntryWords:
+    """Which entries hold a word. Each capture needs all entries, and few change in between. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._held: dict[IndexEntry, frozenset[str]] = {}
+        self._holding = defaultdict[str, set[IndexEntry]](set)
+
+    def ranked(self, entries: Sequence[IndexEntry], query: str) -> Iterator[IndexEntry]:
+        """Yield the entries, the best match of the query first; equals by id."""
+        scores = defaultdict[IndexEntry, float](float)
+        with self._lock:
+            self._take(entries)
+            # Sorted: floating point sums depend on the order, and sets have no stable one.
+            for holding in filter(None, map(self._holding.get, sorted(word_set(query)))):
+                weight = weight_of(len(holding), len(entries))
+                for entry in holding:
+                    scores[entry] += weight
+        yield from sorted(scores, key=lambda entry: (-scores[entry], entry.source_id))
+        yield from filterfalse(scores.__contains__, sorted(entries, key=attrgetter("source_id")))
+
+    def _take(self, entries: Sequence[IndexEntry]) -> None:
+        now = dict.fromkeys(entries)
+        for entry in self._held.keys() - now.keys():
+            for word in self._held.pop(entry):
+                self._holding[word].discard(entry)
+                if not self._holding[word]:
+                    del self._holding[word]
+        for entry in now.keys() - self._held.keys():
+            self._held[entry] = word_set(f"{entry.source_id}\n{entry.description}")
+            for word in self._held[entry]:
+                self._holding[word].add(entry)
 
 
-# Each capture needs all entries, and few change between captures.
-_KNOWN = Remembering(_known)
+_WORDS = _EntryWords()
+
+
+def _brief(entry: IndexEntry) -> IndexEntry:
+    if len(entry.description) <= _BRIEF_ENTRY:
+        return entry
+    return structs.replace(entry, description=f"{entry.description[: _BRIEF_ENTRY - 1].rpartition(' ')[0]}…")
 
 
 def _entry_size(entry: IndexEntry) -> int:

@@ -156,3 +156,8 @@ class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if not self.base_url or self.base_url == llm.base_url:
             return replace(llm, api_key=self.api_key or llm.api_key, model=self.model)
         return replace(llm, base_url=self.base_url, api_key=self.api_key, model=self.model)
+
+
+def vectors_of(options: LlmOptions) -> str:
+    """Return the name of an endpoint's vectors: elsewhere, a model of the same name may differ."""
+    return f"{options.model} at {options.base_url.strip().partition('?')[0].rstrip('/')}"

@@ -22,7 +22,7 @@ from intern.core.errors import KnowledgeError, ModelPromptTooLongError, ModelRef
 from intern.core.log import get_logger
 from intern.models.http import Call, Endpoint, FormRefusedError, Line
 from intern.models.limits import Limits
-from intern.models.options import LlmOptions
+from intern.models.options import LlmOptions, vectors_of
 from intern.models.usage import Usage, estimated_tokens
 from intern.stores.sqlite.usage import VectorMemory
 
@@ -167,11 +167,6 @@ class EndpointEmbedder(Endpoint):
             await self._memory.remember(vectors)
         except KnowledgeError as error:
             _log.warning("vectors_not_remembered", reason=str(error))
-
-
-def vectors_of(options: LlmOptions) -> str:
-    """Return the name of an endpoint's vectors: elsewhere, a model of the same name may differ."""
-    return f"{options.model} at {options.base_url.strip().partition('?')[0].rstrip('/')}"
 
 
 def _unit(numbers: Sequence[float], what: str) -> bytes:

@@ -22,7 +22,7 @@ from intern.answering.calibrating import (
     threshold_for,
 )
 from intern.core.ids import MessageId
-from intern.service.models import embedding_model
+from intern.service.embedding import embedding_model
 from intern.settings.loading import Settings
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.judgements import Calibration, Judgement, JudgementStore, calibration_in, judged_in

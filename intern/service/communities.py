@@ -25,8 +25,9 @@ from intern.core.errors import ConfigError, FolderBusyError, KnowledgeError, Pag
 from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.service.databases import open_database
+from intern.service.embedding import vector_copy_of
 from intern.service.intern import open_intern
-from intern.service.stores import vector_copy_of, write_whole
+from intern.service.stores import write_whole
 from intern.settings.communities import Chosen, Community, chosen_with, settings_of
 from intern.settings.loading import Settings
 from intern.sources.addresses import Policy

@@ -17,7 +17,7 @@ from intern.core.installing import how_to_add
 from intern.core.text.language import any_language_of
 from intern.search.embedding_local import ENGLISH
 from intern.service.databases import Server, archive_of, at_rest, examined, is_made
-from intern.service.models import embedding_model, embeddings_kind, local_model
+from intern.service.embedding import embedding_model, embeddings_kind, local_model
 from intern.service.searching import never_discovered
 from intern.service.status import lost_folders, unembedded
 from intern.settings.loading import Paths, Settings

@@ -9,7 +9,7 @@ from math import ceil
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from anyio import CancelScope
 from msgspec import Struct
@@ -37,11 +37,11 @@ from intern.models.options import LlmOptions
 from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.models.templates import Templates
 from intern.models.usage import Meter, Usage, estimated_tokens, metered
-from intern.search.embedding_endpoint import EndpointEmbedder, vectors_of
-from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder, LocalModel, installed
-from intern.search.embedding_onnx import own_model
+from intern.search.embedding_endpoint import EndpointEmbedder
+from intern.search.embedding_local import ENGLISH, LocalEmbedder
 from intern.search.finding import Embedder
 from intern.service.databases import archive_of, at_rest
+from intern.service.embedding import embeddings_kind, local_model
 from intern.settings.loading import Settings
 from intern.sources import descriptions as offline_indexing
 from intern.sources.descriptions import SUMMARIZE_FILE, SUMMARIZE_SOURCE, SUMMARIZE_TOPIC, describe_by_rules
@@ -220,32 +220,6 @@ async def _remembered(forms: FormLog | None, options: LlmOptions) -> RequestForm
 def _named(options: LlmOptions) -> tuple[str, ...]:
     """Return the key of a form."""
     return options.base_url, options.model, options.structured_output
-
-
-def embeddings_kind(settings: Settings) -> Literal["local", "endpoint", "none"]:
-    """Return the provider of embeddings, with the default for an empty `embeddings.provider`."""
-    options = settings.embeddings
-    return options.provider or ("local" if options.model or installed() else "none")
-
-
-def local_model(settings: Settings) -> LocalModel:
-    """Return the model on this machine. Raises ConfigError."""
-    options = settings.embeddings
-    if options.is_own:
-        prefixes = {"document_prefix": options.document_prefix, "query_prefix": options.query_prefix}
-        return own_model(Path(options.model), pooling=options.pooling, **prefixes)
-    return MULTILINGUAL if options.model == "multilingual" else ENGLISH
-
-
-def embedding_model(settings: Settings) -> str | None:
-    """Return the name of the vectors that are searched; None where there are none."""
-    match embeddings_kind(settings):
-        case "none":
-            return None
-        case "local":
-            return local_model(settings).name
-        case "endpoint":
-            return vectors_of(settings.embeddings.over(settings.llm))
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +23,6 @@ from intern.learning.prompts import block_of, left_of
 from intern.learning.review import pair_of
 from intern.search.finding import terms_of
 from intern.service.databases import archive_of, at_rest
-from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import Archive
@@ -34,6 +33,9 @@ from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore, Link
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.search_index import any_of
+
+if TYPE_CHECKING:
+    from intern.service.stores import Stores
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ from intern.learning.review import Review
 from intern.search.finding import Embedder
 from intern.service.browsing import Browsing
 from intern.service.calibration import look
-from intern.service.models import embedding_model
+from intern.service.embedding import embedding_model
 from intern.service.monitoring import HealthChecks, Standing
 from intern.service.overview import Budget, Figures, Need, NeedKind, Overview, System
 from intern.service.questions import AskedQuestions

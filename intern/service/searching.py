@@ -24,7 +24,7 @@ from intern.core.records import Hit, IndexEntry, SearchDocument, SearchFilter, S
 from intern.models.prompt import Model
 from intern.search.finding import Embedder, Finder, Found, LeastLikeness
 from intern.service.databases import is_made, open_database
-from intern.service.models import embedding_model
+from intern.service.embedding import embedding_model
 from intern.service.stores import Stores
 from intern.settings.loading import Settings
 from intern.sources.addresses import Policy

@@ -21,15 +21,8 @@ from intern.core.ids import QAId, SourceId, position_of
 from intern.core.records import Parked
 from intern.service.calibration import calibrated_in
 from intern.service.databases import archive_of, at_rest, is_hosted
-from intern.service.models import embedding_model
-from intern.service.projection import edited_files
-from intern.service.searching import never_discovered
-from intern.service.stores import vector_copy_of
+from intern.service.embedding import embedding_model, vector_copy_of
 from intern.settings.loading import Paths, Settings
-from intern.sources.catalogue import Catalogue
-from intern.sources.library import page_state
-from intern.sources.pages import IN_SETTINGS
-from intern.sources.scanning import Scanner, is_below
 from intern.stores.blocks import time_of
 from intern.stores.database import Database
 from intern.stores.library import NEEDS_SCRIPTS, RENDERED, CachedFile, CachedPage, CachedSource, Index
@@ -239,6 +232,8 @@ def unembedded(settings: Settings, figures: Figures) -> int:
 
 def lost_folders(paths: Paths, knowledge: Knowledge, *, moves: bool = False) -> Iterator[str]:
     """Tell that the archive is not there, though decisions tell of it, and of what a person edited. Blocks."""
+    from intern.service.projection import edited_files
+
     if knowledge.cursor() is not None and not moves and not paths.raw.exists():
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
     for edited in edited_files(paths):
@@ -326,6 +321,8 @@ def sources_of(settings: Settings, knowledge: Knowledge, *, clock: Clock) -> tup
     A process that has `knowledge` gives its own: to open it reads every decision. Raises KnowledgeError for what is
     there and cannot be read.
     """
+    from intern.sources.catalogue import Catalogue
+
     paths = settings.paths
     now, every = clock.now(), settings.kb.scan_interval_seconds
     listed: list[SourceStatus] = []
@@ -367,6 +364,8 @@ def _listed(
 def _state_of(source: CachedSource, folder: Path | None, away: str | None) -> tuple[State, str | None]:
     """Its state, and what went wrong. `away`: why the folder of its file, if it has one, cannot be looked at."""
     if isinstance(source, CachedPage):
+        from intern.sources.library import page_state
+
         # A summary that failed is owed; the site is not to blame.
         owed = source.summary_pending and source.last_error
         return "failed" if owed else _PAGES[page_state(source)], source.last_error
@@ -394,6 +393,9 @@ def _why_away(folder: Path) -> str | None:
 
 
 def _discovered(settings: Settings, db: Database, now: datetime) -> Iterator[SourceStatus]:
+    from intern.service.searching import never_discovered
+    from intern.sources.scanning import Scanner, is_below
+
     away = Scanner(settings.discovery, never=never_discovered(settings)).troubles()
     for source_id, kind, status, path, meta in discovered_in(db):
         known: dict[str, Any] = msgspec.json.decode(meta, type=dict[str, Any])
@@ -415,6 +417,8 @@ def _discovered(settings: Settings, db: Database, now: datetime) -> Iterator[Sou
 
 
 def _left_out(settings: Settings, db: Database, now: datetime) -> Iterator[SourceStatus]:
+    from intern.sources.pages import IN_SETTINGS
+
     for each in left_out_in(db):
         folder = settings.paths.sources if each.kind == "document" else settings.paths.links.parent
         yield SourceStatus(

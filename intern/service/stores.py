@@ -23,17 +23,16 @@ from intern.core.records import Decision, Forgotten, Withdrawn
 from intern.learning.forgetting import traces_of
 from intern.models.templates import Templates
 from intern.service.databases import archive_of, at_rest
-from intern.service.models import embedding_model, templates_of
+from intern.service.embedding import vector_copy_of
+from intern.service.models import templates_of
 from intern.service.projection import TextFiles, hidden_files
 from intern.service.recorder import Recorder
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
 from intern.sources.library import PageCopies, message_link
 from intern.stores.blocks import time_of
-from intern.stores.chroma import Chroma
 from intern.stores.database import Database
 from intern.stores.files import FileLayer
-from intern.stores.qdrant import Qdrant
 from intern.stores.sqlite.chat import NameStore, RoleStore
 from intern.stores.sqlite.database import whole_of
 from intern.stores.sqlite.extractions import move_to, read_to
@@ -45,7 +44,6 @@ from intern.stores.sqlite.questions import Questions
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.traces import Counts
 from intern.stores.sqlite.usage import ReplyStore
-from intern.stores.sqlite.vector_copy import VectorCopy
 from intern.stores.sqlite.work import Attempts, Jobs, PendingCaptures
 
 ARCHIVE = "archive"
@@ -64,14 +62,6 @@ def search_of(settings: Settings, db: Database, room: Room | None = None) -> Sql
     if copy is not None:
         db.close_with(copy.engine.aclose)
     return SqliteSearchStore(db, settings.paths.search, copy, room or Room(10**6 * settings.search.megabytes))
-
-
-def vector_copy_of(settings: Settings, db: Database) -> VectorCopy | None:
-    """Return what follows the database in the vector engine of the settings; None where vectors are local."""
-    engines = {"qdrant": Qdrant, "chroma": Chroma}
-    engine = engines.get(settings.search.vectors)
-    model = None if engine is None else embedding_model(settings)
-    return None if engine is None or model is None else VectorCopy(db, engine(settings.search), model)
 
 
 async def engine_told(settings: Settings) -> tuple[Sequence[str], str]:

@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from anyio import Lock, current_time, to_thread
 from msgspec.structs import replace
@@ -39,6 +39,8 @@ from intern.stores.sqlite.search_index import SqliteSearchStore
 
 _log = get_logger(__name__)
 
+T = TypeVar("T")
+
 
 class Catalogue:
     """One index (of the sources, or of the team's topics), as the database has it. Reads block."""
@@ -47,29 +49,26 @@ class Catalogue:
         self.clock = knowledge.clock
         self._knowledge = knowledge
         self._index: Index = index
-        # Each attribute is set at once: several threads may look.
-        self._known: tuple[int, Mapping[SourceId, CachedSource]] = (0, {})
-        self._listed: tuple[Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]] = ({}, {})
+        # Set at once: several threads may look.
+        self._known: tuple[int, Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]] = (0, {}, {})
 
     def sources(self) -> Mapping[SourceId, CachedSource]:
         """Return the result of the last indexing, files before pages, each sorted by id. Raises KnowledgeError."""
-        position, known = self._known
-        position, changed = self._knowledge.sources_after(self._index, position)
-        if changed:
-            now = {**known, **changed}
-            order = sorted(now, key=lambda source_id: (is_url(source_id), source_id))
-            self._known = (position, {each: source for each in order if (source := now[each]) is not None})
-        return self._known[1]
+        return self._look()[0]
 
     def entries(self) -> Mapping[SourceId, IndexEntry]:
         """Return the entries of the index. Unchanged entries are the same objects as before. Raises KnowledgeError."""
-        sources, (known, listed) = self.sources(), self._listed
-        if sources is not known:
-            told = {each: source for each, source in sources.items() if source.summary_text}
-            same = {each: listed[each] for each, source in told.items() if known.get(each) is source}
-            listed = {each: same.get(each) or IndexEntry(each, folded(told[each].summary_text)) for each in told}
-            self._listed = (sources, listed)
-        return listed
+        return self._look()[1]
+
+    def _look(self) -> tuple[Mapping[SourceId, CachedSource], Mapping[SourceId, IndexEntry]]:
+        position, sources, entries = self._known
+        position, changed = self._knowledge.sources_after(self._index, position)
+        if changed:
+            told = {each: source.summary_text if source else "" for each, source in changed.items()}
+            listed = {each: IndexEntry(each, folded(text)) if text else None for each, text in told.items()}
+            sources, entries = _with(sources, changed), _with(entries, listed)
+            self._known = (position, sources, entries)
+        return sources, entries
 
     async def change(self, put: Mapping[SourceId, CachedSource], drop: Collection[SourceId] = ()) -> None:
         """Put entries in, take others out. One with an id that no index can hold is left out, with a warning.
@@ -81,6 +80,14 @@ class Catalogue:
             _log.warning("index_entry_refused", source_id=ascii(source_id), index=self._index)
         if fit or drop:
             await self._knowledge.change(lambda change: change.put_sources(self._index, fit, drop))
+
+
+def _with(known: Mapping[SourceId, T], changed: Mapping[SourceId, T | None]) -> dict[SourceId, T]:
+    """Return what is known with what changed: files before pages, each sorted by id."""
+    now = {**known, **changed}
+    # Few change at a time, and most of these are known.
+    order = now if changed.keys() <= known.keys() else sorted(sorted(now), key=is_url)
+    return {each: value for each in order if (value := now[each]) is not None}
 
 
 PAUSES = (timedelta(minutes=10), timedelta(hours=1), timedelta(hours=6), timedelta(days=1))

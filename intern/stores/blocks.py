@@ -368,10 +368,12 @@ def _read_headers(lines: list[str], known: frozenset[str]) -> tuple[dict[str, st
     for n, line in enumerate(lines[1:], 1):
         if line[:5] in _SPEAKERS and _turn_of(line):
             return headers, tuple(extra), n
-        found = _HEADER.fullmatch(line)
-        if found is None:
-            raise _DamagedError(n, "neither a header line nor a turn")
-        key, value = found[1], found[2] or ""
+        key, _, value = line.partition(": ")
+        if key not in known:
+            found = _HEADER.fullmatch(line)
+            if found is None:
+                raise _DamagedError(n, "neither a header line nor a turn")
+            key, value = found[1], found[2] or ""
         if key not in known:
             extra.append((key, value))
         elif key in headers:

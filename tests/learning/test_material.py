@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from cProfile import Profile
 from datetime import UTC, datetime
 
 from hypothesis import given, strategies as st
@@ -81,6 +82,21 @@ def _shown(entries: list[IndexEntry], query: str, max_chars: int) -> str:
             kept.append(entry)
             left -= sizes[entry.source_id]
     return format_index(kept).rstrip("\n")
+
+
+def calls_for(topics: int) -> int:
+    """How many functions run to show an index of so many topics, of which one was not there before."""
+    told = [f"spool{n % (topics // 8)} relay{n}" for n in range(topics)]
+    entries = [IndexEntry(SourceId(f"team:topic-{n:05}.txt"), each) for n, each in enumerate(told)]
+    index_material(entries[1:], "which relay3 has a spool?", 1800)
+    profile = Profile()
+    profile.runcall(index_material, entries, "which relay3 has spool5?", 1800)
+    return sum(each.callcount for each in profile.getstats())
+
+
+# Finding G6.
+def test_an_index_of_many_topics_costs_hardly_more_to_show_than_one_of_few() -> None:
+    assert calls_for(4000) < 1.2 * calls_for(400)
 
 
 def test_a_long_answer_gives_way_before_a_short_question_does() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from cProfile import Profile
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,16 @@ async def test_an_id_that_no_index_can_hold_is_left_out_with_a_warning(knowledge
         await catalogue.change({SourceId("kb:a\nteam:forged.txt"): file(), A: file()})
     assert list(catalogue.sources()) == [A]
     assert [each["event"] for each in logs] == ["index_entry_refused"]
+
+
+# Finding G6.
+async def test_a_changed_source_costs_the_same_in_a_long_index(knowledge: Knowledge) -> None:
+    catalogue, calls = Catalogue(knowledge, "kb"), list[int]()
+    for number in (20, 1000):
+        await catalogue.change({SourceId(f"kb:{n}.md"): file() for n in range(number)})
+        assert len(catalogue.entries()) == number
+        await catalogue.change({SourceId("kb:7.md"): file(f"One of {number}.")})
+        profile = Profile()
+        assert len(profile.runcall(catalogue.entries)) == number
+        calls.append(sum(each.callcount for each in profile.getstats()))
+    assert calls[1] <= calls[0]

@@ -19,7 +19,7 @@ import pytest
 from anyio.to_thread import run_sync
 
 import intern.stores
-from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, SourceId, TopicName
+from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, SourceId, TopicName
 from intern.core.messages import Citation, MemberRoles
 from intern.models.usage import Meter
 from intern.stores.database import Row, Value
@@ -355,6 +355,16 @@ async def test_the_topics_of_an_answer_are_found_by_their_names(tmp_path: Path) 
             knowledge = await run_sync(Planned, db)
             await run_sync(knowledge.texts, [TopicName("gpu"), TopicName("node")])
             assert "blocks_of_topic (community=? AND generation=? AND topic=?)" in knowledge.plan
+
+
+# Finding G6.
+@pytest.mark.anyio
+async def test_the_blocks_of_a_conversation_are_found_by_it(tmp_path: Path) -> None:
+    with anyio.fail_after(5):
+        async with await Database.open(tmp_path / "intern.db") as db:
+            knowledge = await run_sync(Planned, db)
+            await run_sync(knowledge.of_conversation, ConversationId("thread_1"))
+            assert "blocks_of_conversation (community=? AND generation=? AND conversation_id=?)" in knowledge.plan
 
 
 async def everything(db: Database) -> dict[str, object]:

@@ -60,17 +60,18 @@ def whole_of(path: Path) -> list[Path]:
 
 
 # Without figures, SQLite takes any column for selective and reads all rows of a community instead of those of a key.
-# Each file says of itself: one community has all rows, and a partial index few of them. The first line makes the table
-# of figures. A plain `analyze` would say of the empty full-text tables that they have two rows, for ever on this
-# connection: FTS5 then deletes what it merged by a scan of all that it holds.
+# Each file says of itself: one community has all rows, one generation or kind has them, too, and a partial index few of
+# them. The first line makes the table of figures. A plain `analyze` would say of the empty full-text tables that they
+# have two rows, for ever on this connection: FTS5 then deletes what it merged by a scan of all that it holds.
 _FIGURES = """
     analyze sqlite_schema;
     insert into sqlite_stat1
         select tables.name, iif(keys.origin = 'pk', tables.name, keys.name), rows || (
-            select group_concat(' ' || iif(seqno = 0, rows, iif(keys."unique" and cid = last, 1, 10)), '') from (
-                select seqno, cid, last_value(cid) over (
-                    order by seqno rows between unbounded preceding and unbounded following
-                ) as last from pragma_index_info(keys.name)
+            select group_concat(' ' || iif(coarse, rows, iif(keys."unique" and cid = last, 1, 10)), '') from (
+                select name in ('community', 'generation', 'draft', 'kind', 'catalogue') as coarse, cid,
+                    last_value(cid) over (
+                        order by seqno rows between unbounded preceding and unbounded following
+                    ) as last from pragma_index_info(keys.name)
             )
         )
         from (select name from sqlite_schema where type = 'table') as tables, pragma_index_list(tables.name) as keys,

@@ -33,9 +33,9 @@ from intern.stores.sqlite.database import Database as SqliteFile, is_damage, who
 from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, Documents, identity
 from intern.stores.sqlite.knowledge import changes_after
 from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
-from intern.stores.sqlite.vector_copy import VectorCopy
 
 if TYPE_CHECKING:
+    from intern.stores.sqlite.vector_copy import VectorCopy
     from intern.stores.sqlite.vectors import Asked, Vectors
 
 _log = get_logger(__name__)
@@ -222,13 +222,13 @@ class SqliteSearchStore(Documents):
     async def by_vector(
         self, vector: bytes, model: str, wanted: SearchFilter, limit: int, *, also: Collection[SourceId] = ()
     ) -> tuple[Scored, ...]:
-        """Return the sources whose best document is most like a vector of this model, best first; then those of `also`.
+        """Return the sources whose best document is most like a vector of this model, best first; or those of `also`.
 
         What has no vector of the model is not among them. Exact: all that the filter lets pass are compared, or all
         that the engine proposes. No text is read.
         """
         proposed = None
-        if self.engine is not None and limit and not also:
+        if self.engine is not None and not also:
             proposed = await self.engine.proposed(vector, model, wanted, limit)
 
         def work(db: Transaction) -> tuple[Scored, ...]:

@@ -27,6 +27,8 @@ Slots: TypeAlias = NDArray[np.intp]
 
 # Read at a time, and copied at a time when some change: all at once would need their room twice more.
 _BLOCK = 4096
+# Of a source, among the best: to put all in order takes as long as to compare them.
+_DOCUMENTS = 4
 
 # What a filter asks for, but for the time: few different ones, however many documents.
 _GROUP = "kind, part, type, status, visibility, guild_id"
@@ -90,19 +92,19 @@ class Vectors:
         *,
         among: Collection[int] | None = None,
     ) -> list[Likeness]:
-        """Return the `limit` sources that are most alike, each by its best document, best first; then those of `also`.
+        """Return the `limit` sources that are most alike, each by its best document, best first; or those of `also`.
 
-        What has no vector of the model is not among them. `db` may see an older state than another look did. With a
-        `limit` of 0 nothing but `also` is compared, and with `among` nothing but these documents: that takes no memory.
+        What has no vector of the model is not among them. `db` may see an older state than another look did. With
+        `also` nothing but these sources is compared, with `among` nothing but these documents: that takes no memory.
         """
         if among is not None:
             return _these(db, asked, wanted, among, limit)
-        if not limit:
+        if also:
             return _these(db, asked, wanted, _rids_of(db, also), len(also))
         with self._lock:
             copy = self._current(db, asked)
             scored = _read_through(db, asked, wanted) if copy is None else copy.scored(asked.numbers, wanted)
-        return scored.best(limit, _rids_of(db, also) if also else [])
+        return scored.best(limit)
 
     def _current(self, db: Transaction, asked: Asked) -> _Copy | None:
         """Return the copy, as new as what `db` sees or newer; None where there are too many to hold."""
@@ -127,15 +129,21 @@ class _Scored(NamedTuple):
     sources: Numbers
     scores: Floats
 
-    def best(self, limit: int, also: Sequence[Any]) -> list[Likeness]:
-        """Return the best document of each source, best first; then those of the documents `also`, of other sources."""
-        order = np.lexsort((self.rids, -self.scores))
-        best = self._first_of_each(order, limit)
-        for source, slot in self._first_of_each(order[np.isin(self.rids[order], np.array(also, np.int64))]).items():
-            best.setdefault(source, slot)
+    def best(self, limit: int) -> list[Likeness]:
+        """Return the best document of each source, best first."""
+        best = self._first_of_each(self._top(_DOCUMENTS * limit), limit)
+        if len(best) < limit:
+            best = self._first_of_each(self._top(len(self.rids)), limit)
         return [Likeness(int(self.rids[slot]), float(self.scores[slot])) for slot in best.values()]
 
-    def _first_of_each(self, slots: Slots, limit: int | None = None) -> dict[int, int]:
+    def _top(self, most: int) -> Slots:
+        """Return the slots of the best, and of others that are as good as the last of them, in order."""
+        slots = np.arange(len(self.scores))
+        if most < len(slots):
+            slots = np.flatnonzero(self.scores >= np.partition(self.scores, -most)[-most])
+        return slots[np.lexsort((self.rids[slots], -self.scores[slots]))]
+
+    def _first_of_each(self, slots: Slots, limit: int) -> dict[int, int]:
         """Return the first slot of each source."""
         first: dict[int, int] = {}
         for slot in slots:
@@ -237,7 +245,7 @@ def _these(db: Transaction, asked: Asked, wanted: SearchFilter, rids: Collection
     """Compare these documents alone."""
     copy = _Copy(asked)
     copy.add(db.rows(_THESE, (as_json(rids), asked.model, asked.width)))
-    return copy.scored(asked.numbers, wanted).best(limit, ())
+    return copy.scored(asked.numbers, wanted).best(limit)
 
 
 def _read_through(db: Transaction, asked: Asked, wanted: SearchFilter) -> _Scored:

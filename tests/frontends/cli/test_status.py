@@ -366,22 +366,25 @@ def test_what_cannot_be_read_ends_with_3(intern: Intern, path: str) -> None:
     assert err.count("\n") == 1
 
 
+# Finding G3.
 @pytest.mark.rest
 @pytest.mark.usefixtures("made")
-def test_neither_hikari_nor_the_model_s_client_is_imported() -> None:
+@pytest.mark.parametrize("command", [["status"], ["archive", "list"]])
+def test_neither_hikari_nor_the_model_s_client_nor_its_prompts_are_imported(command: list[str]) -> None:
     code = (
         "import sys\nfrom intern.frontends.cli import main\ntry: main()\nfinally:\n"
         "    print(*sorted(sys.modules), sep='\\n', file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "status"],
+        [sys.executable, "-c", code, *command],
         capture_output=True,
         text=True,
         env=environment(),
         timeout=60,
         check=True,
     )
-    assert set(done.stderr.splitlines()).isdisjoint({"hikari", "aiohttp"})
+    unneeded = {"hikari", "aiohttp", "httpx", "jinja2", "intern.service.models", "intern.models.endpoint"}
+    assert not unneeded.intersection(done.stderr.splitlines())
 
 
 @pytest.mark.usefixtures("made")

@@ -1,0 +1,56 @@
+"""The vectors that the settings name: none, those of a model on this machine, or those of an endpoint.
+
+`intern status` needs to know no more, so nothing is loaded here that works with vectors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from intern.models.options import vectors_of
+from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalModel, installed
+from intern.search.embedding_onnx import own_model
+from intern.settings.loading import Settings
+from intern.stores.database import Database
+
+if TYPE_CHECKING:
+    from intern.stores.sqlite.vector_copy import VectorCopy
+
+
+def embeddings_kind(settings: Settings) -> Literal["local", "endpoint", "none"]:
+    """Return the provider of embeddings, with the default for an empty `embeddings.provider`."""
+    options = settings.embeddings
+    return options.provider or ("local" if options.model or installed() else "none")
+
+
+def local_model(settings: Settings) -> LocalModel:
+    """Return the model on this machine. Raises ConfigError."""
+    options = settings.embeddings
+    if options.is_own:
+        prefixes = {"document_prefix": options.document_prefix, "query_prefix": options.query_prefix}
+        return own_model(Path(options.model), pooling=options.pooling, **prefixes)
+    return MULTILINGUAL if options.model == "multilingual" else ENGLISH
+
+
+def embedding_model(settings: Settings) -> str | None:
+    """Return the name of the vectors that are searched; None where there are none."""
+    match embeddings_kind(settings):
+        case "none":
+            return None
+        case "local":
+            return local_model(settings).name
+        case "endpoint":
+            return vectors_of(settings.embeddings.over(settings.llm))
+
+
+def vector_copy_of(settings: Settings, db: Database) -> VectorCopy | None:
+    """Return what follows the database in the vector engine of the settings; None where vectors are local."""
+    if settings.search.vectors == "local" or (model := embedding_model(settings)) is None:
+        return None
+    from intern.stores.chroma import Chroma
+    from intern.stores.qdrant import Qdrant
+    from intern.stores.sqlite.vector_copy import VectorCopy
+
+    engine = {"qdrant": Qdrant, "chroma": Chroma}[settings.search.vectors]
+    return VectorCopy(db, engine(settings.search), model)
