@@ -398,9 +398,7 @@ OF_ONE_SERVER: Mapping[str, Any] = {
 def _of_hosting(settings: Settings) -> Iterator[tuple[str, str]]:
     for name in OF_ONE_SERVER if settings.hosting.enabled else ():
         if getattr(settings.discord, name):
-            what = (
-                "must be empty with hosting.enabled: each server that invites the bot is served, with its own settings"
-            )
+            what = "must be empty with hosting.enabled: each server that invites the bot has its own settings"
             yield f"discord.{name}", f"{what} (`intern community set`, or `/intern setup` on the server)"
     if settings.hosting.cost_per_day and not settings.priced:
         yield "hosting.cost_per_day", "counts only what has a price: set [[llm.prices]] for each model that writes"

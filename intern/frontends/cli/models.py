@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def models(*, as_json: bool) -> None:
     """List the models that the endpoint offers.
 
-    Each with its context, where the server tells it. Costs no tokens. Exit code 0: there are some. 1: it lists none. 2: no endpoint is set. 3: it could not be asked.
+    Each with its context, where the server tells it. Costs no tokens. Exit code 0: there are some. 1: it lists none. 2:
+    no endpoint is set. 3: it could not be asked.
     """
     settings = settings_of()
     from intern.service.model_servers import list_configured

@@ -262,15 +262,12 @@ class SqliteSearchStore(Documents):
     @asynccontextmanager
     async def widen_cache(self) -> AsyncGenerator[None]:
         """Hold more of the file in memory while much is put: each merge reads what earlier ones have written."""
-        await self._hold(_FILLING)
+        await (await self.current()).run(f"pragma cache_size = -{_FILLING}")
         try:
             yield
         finally:
             with CancelScope(shield=True):
-                await self._hold(_USUAL)
-
-    async def _hold(self, kilobytes: int) -> None:
-        await (await self.current()).run(f"pragma cache_size = -{kilobytes}")
+                await (await self.current()).run(f"pragma cache_size = -{_USUAL}")
 
     async def optimize(self) -> None:
         """Make one piece of the many that the full-text tables are in after many puts: a search looks into each.
@@ -495,8 +492,7 @@ def _unspaced(text: str) -> str:
 
 
 def _stemmed(text: str) -> str:
-    begin = text[:_TELLING]
-    return " ".join(stems_of(text, language_of(begin))) if len(begin.split()) >= _FEW else ""
+    return " ".join(stems_of(text, language_of(text[:_TELLING]))) if len(text[:_TELLING].split()) >= _FEW else ""
 
 
 def _scored(row: Sequence[Any]) -> Scored:
