@@ -98,8 +98,9 @@ class Request:
 class EndpointDouble:
     """The endpoint. Plans may be made, and records read, from any thread."""
 
-    def __init__(self, answer: Answer | None = None, *, api_key: str = "") -> None:
+    def __init__(self, answer: Answer | None = None, *, api_key: str = "", path: str = "/v1") -> None:
         self._answer = answer or sensible
+        self._path = path
         self._api_key = api_key
         self._queued: dict[str | None, deque[Any]] = defaultdict(deque)
         self._closing = asyncio.Event()
@@ -125,15 +126,15 @@ class EndpointDouble:
     async def serving(self) -> AsyncGenerator[EndpointDouble]:
         """Listen on a free port of 127.0.0.1; asyncio only."""
         app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/v1/chat/completions", self._completions)
-        app.router.add_post("/v1/embeddings", self._embeddings)
+        app.router.add_post(f"{self._path}/chat/completions", self._completions)
+        app.router.add_post(f"{self._path}/embeddings", self._embeddings)
         app.router.add_get("/{path:.*}", self._page)
         runner = web.AppRunner(app, shutdown_timeout=1)
         await runner.setup()
         try:
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
-            self.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+            self.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}{self._path}"
             yield self
         finally:
             self._closing.set()

@@ -42,6 +42,9 @@ _WORDS: Mapping[FailureKind, Any] = {
         r"(?i)exceed_context_size|context_length_exceeded|(?:maximum|available|model'?s) context"
         r"|context.?(?:length|window|size)|(?:prompt|input) is too long|too many (?:input )?tokens"
         r"|token count .{0,60}exceeds|exceeds? .{0,40}(?:token limit|number of (?:input )?tokens)"
+        r"|exceeded model token limit|maximum (?:prompt|allowed input) length|range of input length|prompt too long"
+        r"|request too large for|input tokens exceed|\binputs\b.{0,40} must (?:be <=|have less)"
+        r"|at least 1, got -"  # the room that a prompt leaves for the reply
     ),
     "quota": regex(
         r"(?i)insufficient.{0,12}(?:quota|balance|credit|funds)|exceeded your (?:current|monthly) quota|billing"
@@ -59,6 +62,8 @@ _WORDS: Mapping[FailureKind, Any] = {
     "busy": regex(r"(?i)rate.?limit|too many requests|overloaded|at capacity|quota exceeded|resource.exhausted"),
 }
 """Words that decide before the status does, in this order."""
+_LATER = regex(r"(?i)(?:try again|retry) (?:in|after) \d|RetryInfo|allocated quota|server busy")
+"""Of a limit for a minute or a day: who says when to come again is busy, though it names the account's billing, too."""
 
 _MODEL = regex(
     r"(?i)model_?not_?found|models? .{0,80}(?:does not exist|not found|not available|no longer|unavailable)"
@@ -93,17 +98,17 @@ _NAMES: Mapping[str, Any] = {
         r"(?i)alternat|\btool_?calls?\b|tool_call_id|role\W{1,5}tool\b|tool role|messages\W{1,3}[1-9]\d?\b"
     ),
     "system": regex(r"(?i)\bsystem\b|\bdeveloper\b|messages\W{1,3}0\W{1,3}role"),
-    "effort": regex(r"(?i)reasoning|\beffort\b|thinking"),
+    "effort": regex(r"(?i)reasoning|\beffort\b|\bthinking\b(?! mode)"),
     "encoding": regex(r"(?i)encoding_?format"),
 }
 _OF_SCHEMA = frozenset({"strict", "bounds", "choices", "schema"})
 _PLACES = frozenset({"param", "parameter", "loc", "field", "path", "argument"})
 _ECHOES = frozenset({"input", "failed_generation", "prompt", "messages"})
 """Keys under which servers repeat what they were sent, or what a model wrote."""
-_CLAUSE = regex(r"(?<=[.;\n])\s+|\n")
+_CLAUSE = regex(r"(?<=[.;\n])\s+|\n|\s(?=when\b)")
 _HINT = regex(
     r"(?i)\W*(?:please|only|the|did you mean|use|try|set|supported|allowed|valid|permitted|accepted|available|known"
-    r"|expected|instead|see|consider)\b"
+    r"|expected|instead|see|consider|when)\b"
 )
 # These refuse this one request; any other status would meet the next request, too.
 _OF_ONE_REQUEST = frozenset(
@@ -135,6 +140,8 @@ def read_failure(status: int, body: bytes) -> Failure:
         found = list(_texts(error, "", _DEEPEST))
         said = "\n".join(text for key, text in found if key not in _PLACES)[:_MOST]
         places = "\n".join(text for key, text in found if key in _PLACES)[:_MOST]
+    if _LATER.search(said):
+        return Failure("busy")
     for kind, words in _WORDS.items():
         if words.search(said):
             return _counted(error) if kind == "too_long" else Failure(kind)

@@ -99,10 +99,11 @@ async def list_models(endpoint: Endpoint) -> ModelServer:
 async def _read_list(endpoint: Endpoint, path: str) -> list[OfferedModel]:
     page = await endpoint.page(path)
     try:
-        return msgspec.json.decode(page, type=_ModelList).all if page else []
+        told: _ModelList | list[OfferedModel] = msgspec.json.decode(page or b"[]", type=_ModelList | list[OfferedModel])
     except (msgspec.DecodeError, RecursionError):
         where = httpx.URL(endpoint.where).copy_with(path=path)
         raise errors.ModelReplyError(f"what {where} says is no list of models") from None
+    return told if isinstance(told, list) else told.all
 
 
 async def list_configured(settings: Settings) -> list[ModelServer]:

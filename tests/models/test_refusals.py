@@ -40,6 +40,13 @@ def refusal(**error: Any) -> bytes:
         ),
         (b'{"object": "error", "message": "maximum context length is 4096 tokens"}', Failure("too_long")),
         (b"Input is too long for requested model.", Failure("too_long")),
+        # Kimi, xAI and MiniMax; what the named servers say is in tests/model/servers.
+        (refusal(message="Your request exceeded model token limit: 262144 (requested: 300000)"), Failure("too_long")),
+        (
+            refusal(message="This model's maximum prompt length is 131072 but the request contains 537812 tokens"),
+            Failure("too_long"),
+        ),
+        (refusal(message="invalid params, context window exceeds limit"), Failure("too_long")),
         (
             refusal(type="exceed_context_size_error", n_prompt_tokens=-1, n_ctx=True),
             Failure("too_long"),
@@ -85,6 +92,7 @@ def test_a_refusal_names_the_parts_that_it_is_about_and_no_others(body: bytes, p
     [
         (429, refusal(code="insufficient_quota", message="You exceeded your current quota"), "quota"),
         (402, b"", "quota"),
+        (429, refusal(message="You exceeded your current quota. Please retry in 5s. See /billing"), "busy"),
         (400, refusal(message="API key not valid. Please pass a valid API key."), "key"),
         (401, b"", "key"),
         (403, refusal(message="no"), "key"),
