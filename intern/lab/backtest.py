@@ -50,21 +50,10 @@ from intern.lab.outcomes import (
 )
 from intern.lab.timeline import Asked, Taught, Timeline, by_reason, sampled, timeline_of
 from intern.service import DataSection, KbSection, Settings
+from intern.service.embedding import embedding_model
 from intern.service.importing import Exports, Wanted as Import, read_exports, team_of
 from intern.service.intern import Intern, open_intern, tokens_by_prompt
-from intern.service.models import (
-    Embedder,
-    InT,
-    Meter,
-    Model,
-    Models,
-    OutT,
-    Prompt,
-    embedding_model,
-    metered,
-    open_embedder,
-    open_models,
-)
+from intern.service.models import Embedder, InT, Meter, Model, Models, OutT, Prompt, metered, open_embedder, open_models
 from intern.service.writer import Writer
 
 _log = get_logger(__name__)

@@ -60,7 +60,7 @@ def chat_request(
     if form.value("examples") == "text":
         system += "".join(f"\n\nExample:\n{each.user}\n\nReply:\n{each.assistant}" for each in examples)
         examples = ()
-    if output in {"json_object", ""}:
+    if output in {"json_object", ""} or fault:  # some servers ignore the field that holds a reply to its type
         wanted = msgspec.json.encode(schema).decode()
         system += f"\n\nReply with one JSON object, and nothing else, that fits this JSON schema:\n{wanted}"
     user = rendered.user + (f"\n\nAn earlier reply to this was not usable ({fault}). Reply once more." if fault else "")
