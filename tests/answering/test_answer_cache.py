@@ -238,7 +238,7 @@ async def test_whatever_changes_no_reply_is_stale(world: World, seed: int) -> No
                 continue
             case _:
                 question, text = random.choice("ABC"), random.choice("xyz")
-                request: tuple[object, ...] = (question, text, world.options)
+                request: tuple[object, ...] = (question, text, repr(world.options))
                 told = await world.asked(question, text, message_id=message_id)
                 if request in good:
                     assert told == good[request]

@@ -447,7 +447,7 @@ def obedient(body: dict[str, Any]) -> dict[str, Any]:
     )
     wanted = strings()[number * _AT_ONCE : (number + 1) * _AT_ONCE]
     all_said = "\n\n".join(wanted)[:3900]
-    draft = f"{all_said} (case {number})" if number % 2 else f"It listens on port 7480. (case {number})"
+    draft = f"{all_said} (case {number})" if number % 2 else "It listens on port 7480."
     lines = [all_said[:400], "kb:../secret.md team:../../.env kb:/etc/passwd", "The relay listens on port 7480."]
     replies: dict[str, dict[str, Any]] = {
         "decide": {

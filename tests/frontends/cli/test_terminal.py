@@ -66,6 +66,6 @@ def test_notes_that_come_while_a_line_is_typed_stand_above_it() -> None:
         shown.wait("\nalice: thanks")
         shown.wait("\nalice ›")
         shown.type("and half a line")
-        shown.wait("index updated: team:flux-capacitor.txt\nalice › and half a line")
+        shown.wait("skipped: it adds nothing but thanks or the like\nalice › and half a line")
         assert sum("· captured as" in line for line in shown.lines) == 2
         assert all(line.startswith("    · ") for line in shown.lines if "· " in line)
