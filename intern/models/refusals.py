@@ -5,7 +5,7 @@ An error is data: only the words of this module are looked for in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Literal, NamedTuple, cast
 
@@ -197,19 +197,19 @@ def _texts(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, list) and key in _PLACES:
-        yield key, ".".join(str(item) for item in cast("list[Any]", value) if isinstance(item, (str, int)))
+        yield key, ".".join(str(item) for item in cast("Sequence[Any]", value) if isinstance(item, (str, int)))
     elif depth and isinstance(value, dict):
         for name, inner in cast("dict[str, Any]", value).items():
             yield from _texts(inner, name, depth - 1)
     elif depth and isinstance(value, list):
-        for inner in cast("list[Any]", value)[:20]:
+        for inner in cast("Sequence[Any]", value)[:20]:
             yield from _texts(inner, key, depth - 1)
 
 
 def _counted(error: Any) -> Failure:
     """Return the failure of a prompt that does not fit, with the tokens where they are named."""
     if isinstance(error, list) and error:
-        error = cast("list[Any]", error)[0]
+        error = cast("Sequence[Any]", error)[0]
     inner = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
     told = inner.get("error", inner)
     told = cast("dict[str, Any]", told) if isinstance(told, dict) else {}

@@ -314,7 +314,9 @@ class Sandbox(MemoryHistory):
             if thread_id in self._own_threads and thread.parent_id and not self._here(thread_id):
                 del self._channels[thread_id], self._messages[thread_id]
                 here = self._messages[thread.parent_id]
-                here[:] = [structs.replace(each, thread_id=None) if each.id == thread_id else each for each in here]
+                here[:] = [
+                    structs.replace(each, thread_id=None) if each.id == MessageId(thread_id) else each for each in here
+                ]
 
         await self._call("remove_thread", work)
 

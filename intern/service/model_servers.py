@@ -146,7 +146,7 @@ async def inspect_server(endpoint: Endpoint, options: LlmOptions, section: str) 
     mine = next((each for each in server.models if asked & {each.id, each.name}), None)
     if mine is None and len(server.models) == 1 and server.name == "llama.cpp":
         [mine] = server.models  # it serves one model, by any name
-    return list(_needs(server.name, mine and mine.context, options, section)) if server.name else []
+    return list(_needs(server.name, mine.context if mine else None, options, section)) if server.name else []
 
 
 def _needs(server: str, room: int | None, options: LlmOptions, section: str) -> Iterator[Finding]:

@@ -148,7 +148,7 @@ def library_of(
         topics=knowledge,
         archive=archive,
         pages=PageCopies(paths.web_cache),
-        rank=ranking and ranking.hits,
+        rank=ranking.hits if ranking else None,
         more=discovered,
         distilled=learned,
         site=site,

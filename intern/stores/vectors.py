@@ -208,7 +208,9 @@ def _payload_of(community: str, point: Point) -> dict[str, Scalar | tuple[str, .
     """Return what goes with a vector: what filters ask for, and what the index has of the document."""
     document = point.document
     # Chroma takes no empty list.
-    payload = {name: value for name, value in document.meta.items() if value is not None and value != ()}
+    payload: dict[str, Scalar | tuple[str, ...]] = {
+        name: value for name, value in document.meta.items() if value is not None and value != ()
+    }
     if document.kind == "nugget":
         payload |= {"topic": document.title, "timestamp": document.at.isoformat()}
     return payload | {

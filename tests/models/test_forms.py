@@ -116,7 +116,10 @@ class Server:
         choice = {"index": 0, "message": message, "finish_reason": finish}
         if not body.get("stream"):
             return web.json_response({"choices": [choice]})
-        pieces = [{"index": 0, "delta": message, "finish_reason": None}, {"delta": {}, "finish_reason": finish}]
+        pieces: list[dict[str, Any]] = [
+            {"index": 0, "delta": message, "finish_reason": None},
+            {"delta": {}, "finish_reason": finish},
+        ]
         events = "".join(f"data: {json.dumps({'choices': [piece]})}\n\n" for piece in pieces)
         return web.Response(text=f"{events}data: [DONE]\n\n", content_type="text/event-stream")
 

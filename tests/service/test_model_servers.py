@@ -18,18 +18,21 @@ pytestmark = pytest.mark.anyio
 LISTS: dict[str, tuple[dict[str, Any], str, dict[str, int | None]]] = {
     "llama.cpp": (
         {"/v1/models": {"data": [{"id": "m.gguf", "owned_by": "llamacpp", "meta": {"n_ctx": 8192}}]}},
-        *("llama.cpp", {"m.gguf": 8192}),
+        "llama.cpp",
+        {"m.gguf": 8192},
     ),
     "vLLM": (
         {"/v1/models": {"data": [{"id": "big", "owned_by": "vllm", "max_model_len": 32768}]}},
-        *("vLLM", {"big": 32768}),
+        "vLLM",
+        {"big": 32768},
     ),
     "Ollama, one of two loaded": (
         {
             "/v1/models": {"data": [{"id": each, "owned_by": "library"} for each in ("small:latest", "big:latest")]},
             "/api/ps": {"models": [{"name": "small:latest", "context_length": 4096}]},
         },
-        *("Ollama", {"small:latest": 4096, "big:latest": None}),
+        "Ollama",
+        {"small:latest": 4096, "big:latest": None},
     ),
     "LM Studio": (
         {
@@ -38,11 +41,13 @@ LISTS: dict[str, tuple[dict[str, Any], str, dict[str, int | None]]] = {
                 "data": [{"id": "small", "max_context_length": 32768, "loaded_context_length": 4096}],
             },
         },
-        *("LM Studio", {"small": 4096}),
+        "LM Studio",
+        {"small": 4096},
     ),
     "OpenRouter": (
         {"/v1/models": {"data": [{"id": "a/b", "name": "A: B", "context_length": 128_000}]}},
-        *("", {"a/b": 128_000}),
+        "",
+        {"a/b": 128_000},
     ),
     "Groq": (
         {"/v1/models": {"data": [{"id": "fast", "owned_by": "x", "context_window": 131_072}]}},

@@ -253,7 +253,7 @@ class _Reading:
     def _with_title(self, message: ChatMessage) -> ChatMessage:
         """Return the message with the title of the post or thread that it opens."""
         here, opened = message.channel_id, self._heads.get(ChannelId(message.id))
-        if begins(message.id, here) and not any(here in said for said in self._messages.values()):
+        if begins(message.id, here) and not any(MessageId(here) in said for said in self._messages.values()):
             opened = self._heads[here]
         if opened is None or opened[0].type not in _THREADS or message.author.type == "bot":
             return message
@@ -330,7 +330,7 @@ def _decoded(path: Path) -> _Export:
     try:
         return _read(text[3:] if bytes(text[:3]) == BOM_UTF8 else text)
     except (msgspec.ValidationError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ConfigError(
             f"{path} is no JSON export of DiscordChatExporter ({why}); export the channel with --format Json"
         ) from error

@@ -334,7 +334,10 @@ class NameStore(Store):
         said = dict.fromkeys((author, name) for author, known in names for name in map(_one_line, known))
         wanted = [(author, name) for author, name in said if author and name != author and likeness_key(name)]
         # Mostly there is nothing to write.
-        if wanted and await self.db.read(lambda db: _unknown(db, wanted) or db.row(_NO_TEAM, (listed(team),))):
+        if not wanted:
+            return
+        is_news = await self.db.read(lambda db: bool(_unknown(db, wanted) or db.row(_NO_TEAM, (listed(team),))))
+        if is_news:
             await self._note(wanted, team)
 
     @writes
