@@ -1,0 +1,118 @@
+"""One model of a document, whatever its format: blocks of plain text, each below its headings.
+
+Each word that a reader of the document sees stands in one block, and none that stays hidden from readers does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from intern.core.text.patterns import regex
+
+BlockKind = Literal["heading", "paragraph", "item", "row", "code", "definition", "question", "admonition"]
+
+
+class Heading(Struct, frozen=True):
+    """A title above blocks."""
+
+    level: int
+    """1 is the outermost. A question or a summary that heads its answer counts as the innermost, 7."""
+    text: str
+    anchor: str = ""
+    """Leads to it in an address, behind `#`."""
+
+
+class Block(Struct, frozen=True, kw_only=True):
+    """A paragraph, or what stands for one."""
+
+    kind: BlockKind
+    text: str
+    """Plain text as a chat can show it: inline code in backticks, links to elsewhere as `[label](address)`."""
+    path: tuple[Heading, ...] = ()
+    """The headings above it, outermost first; of a heading, without itself."""
+    label: str = ""
+    """For whom it holds: the names of the tabs that it stands in, joined by commas."""
+    term: str = ""
+    """What a definition defines, the question of a question-and-answer, the title of code or of an admonition."""
+    columns: tuple[str, ...] = ()
+    """Of a row, the names of its columns."""
+    language: str = ""
+    """Of code."""
+    anchor: str = ""
+    """Of a heading."""
+    level: int = 0
+    """Of a heading, as in `Heading`."""
+    marker: str = ""
+    """Of an item, as written: `-` or `3.`."""
+    depth: int = 0
+    """In how many lists it stands."""
+    first_line: int = 0
+    last_line: int = 0
+    """From 1; both count. Those of its block in the source."""
+
+
+class LeftOut(Struct, frozen=True):
+    """Text of the source that stands in no block."""
+
+    text: str
+    reason: str
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """A document, parsed."""
+
+    title: str
+    """As it says itself, or its first heading; may be empty."""
+    blocks: tuple[Block, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+_FENCES = regex(r"`{3,}")
+
+
+def written(blocks: Iterable[Block]) -> str:
+    """Return blocks as Markdown, headings and labels in their places."""
+    text, before, label = "", None, ""
+    for block in blocks:
+        if block.label != label and block.label and block.kind != "heading":
+            text += f"\n\n{block.label}:"
+            before = None
+        label = block.label
+        text += "\n" if before is not None and _is_close(before, block) else "\n\n"
+        text += shown(block)
+        before = block
+    return text.strip("\n")
+
+
+def _is_close(before: Block, block: Block) -> bool:
+    return before.kind == block.kind and block.kind in {"item", "row"}
+
+
+def shown(block: Block) -> str:
+    """Return one block as Markdown."""
+    indent = "  " * max(block.depth - (block.kind == "item"), 0)
+    return "\n".join(f"{indent}{line}" if line else "" for line in _lines(block))
+
+
+def _lines(block: Block) -> Iterator[str]:
+    text = block.text
+    if block.kind == "heading":
+        yield f"{'#' * min(block.level, 6)} {text}"
+        return
+    if block.kind == "code":
+        fence = "`" * max(3, *(len(found) + 1 for found in _FENCES.findall(text)), 3)
+        yield from ([f"{block.term}:"] if block.term else [])
+        yield from (f"{fence}{block.language}", *text.split("\n"), fence)
+        return
+    if block.kind == "item":
+        first, *others = text.split("\n")
+        yield from (f"{block.marker} {first}", *(f"  {line}" for line in others))
+        return
+    if block.kind == "question":
+        yield block.term
+    elif block.term:
+        text = f"{block.term}: {text}" if text else block.term
+    yield from text.split("\n")

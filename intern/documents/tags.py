@@ -1,0 +1,45 @@
+"""HTML and components as they stand in a text, piece by piece: an element may begin in one piece and end in another."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+from intern.documents.elements import VOID, Elements
+from intern.documents.writer import Lines
+
+
+class TagReader(HTMLParser):
+    """Feeds what it reads to `Elements`."""
+
+    def __init__(self, elements: Elements) -> None:
+        super().__init__(convert_charrefs=True)
+        self._elements = elements
+        self._first = 1
+
+    def read(self, markup: str, first_line: int) -> None:
+        """Read a piece that begins at a line of the source."""
+        self.reset()
+        self._first = first_line
+        self.feed(markup)
+        self.close()
+
+    def _lines(self) -> Lines:
+        line = self._first + self.getpos()[0] - 1
+        return line, line
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._elements.start(tag, {name: value or "" for name, value in attrs}, self._lines())
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self._elements.end(tag, self._lines())
+
+    def handle_endtag(self, tag: str) -> None:
+        self._elements.end(tag, self._lines())
+
+    def handle_data(self, data: str) -> None:
+        self._elements.text(data, self._lines())
+
+    def handle_comment(self, data: str) -> None:
+        self._elements.writer.leave_out(" ".join(data.split()), "a comment")

@@ -1,0 +1,132 @@
+"""Writes the blocks of a document in its order: headings, tabs and lists that are open, and questions that head answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from intern.core.text.patterns import regex
+from intern.documents.blocks import Block, BlockKind, Document, Heading, LeftOut
+
+INNERMOST = 7
+"""The level of a question or a summary that heads what follows it."""
+
+Lines = tuple[int, int]
+"""The first and the last line, from 1."""
+
+_BLANKS = regex(r"[^\S\n]+")
+_LINE_ENDS = regex(r" ?\n ?")
+_ASKS = regex(r"(?i)\AQ(?:uestion)?\s?\d{0,3}\s?[:.)]\s+")
+_TOLD = regex(r"(?i)\AA(?:nswer)?\s?\d{0,3}\s?[:.)]\s+")
+_QUESTION_ENDS = regex(r"[?？](?=\s|\Z)")
+_NO_SLUG = regex(r"[^\w\- ]")
+
+
+class DocumentWriter:
+    """Takes what a parser finds, in order, and keeps the headings and labels above it."""
+
+    def __init__(self) -> None:
+        self.title = ""
+        self.depth = 0
+        """In how many lists the next block stands."""
+        self._blocks: list[Block] = []
+        self._left_out: list[LeftOut] = []
+        self._path: list[Heading] = []
+        self._labels: list[str] = []
+        self._scopes: list[tuple[list[Heading], list[str], int]] = []
+        self._anchors: dict[str, int] = {}
+
+    def head(self, level: int, text: str, lines: Lines, anchor: str = "") -> None:
+        """Write a heading; what follows stands below it, until one of its level or an outer one."""
+        text = flowing(text).replace("\n", " ")
+        if not text:
+            return
+        # A heading inside a tab or an admonition ends what is inside alone.
+        outer = len(self._scopes[-1][0]) if self._scopes else 0
+        self._path[outer:] = [above for above in self._path[outer:] if above.level < level]
+        heading = Heading(level, text, anchor or self._slug(text))
+        fields = {"level": level, "anchor": heading.anchor}
+        self._write("heading", text, lines, fields)
+        self._path.append(heading)
+
+    def add(self, kind: BlockKind, text: str, lines: Lines, *, bold: str = "", **fields: Any) -> None:
+        """Write a block, if it holds anything; `bold` is how much of its beginning is printed as a title.
+
+        A question that is asked there has what follows it in its block as its answer, or else heads the next blocks.
+        """
+        if kind == "code":
+            text = text.strip("\n") if text.strip() else ""
+        else:
+            text = flowing(text)
+        if kind in {"paragraph", "item"} and (asked := _question_of(text, flowing(bold))):
+            text = _TOLD.sub("", text.removeprefix(asked).lstrip(), count=1)
+            asked = _ASKS.sub("", asked, count=1)
+            if not text:
+                self.head(INNERMOST, asked, lines)
+            kind, fields = "question", {**fields, "term": asked}
+        elif self._path and self._path[-1].level == INNERMOST and kind == "paragraph":
+            text = _TOLD.sub("", text, count=1)
+        if text or (kind != "question" and fields.get("term")):
+            self._write(kind, text, lines, fields)
+
+    def leave_out(self, text: str, reason: str) -> None:
+        """Note text that readers do not see."""
+        if text.strip():
+            self._left_out.append(LeftOut(text.strip(), reason))
+
+    def enter(self, *, label: str = "", title: str = "", lines: Lines = (0, 0)) -> None:
+        """Begin a part with a label or a title of its own, until `leave`."""
+        self._scopes.append(([*self._path], [*self._labels], self.depth))
+        if label := flowing(label).replace("\n", " "):
+            self._labels.append(label)
+        if title:
+            self.head(INNERMOST, title, lines)
+            self._scopes[-1] = (self._scopes[-1][0], self._scopes[-1][1], self.depth)
+
+    def leave(self) -> None:
+        """End the part that was begun last; harmless if none is open."""
+        if self._scopes:
+            self._path, self._labels, self.depth = self._scopes.pop()
+
+    def document(self) -> Document:
+        """Return what was written."""
+        first = next((block.text for block in self._blocks if block.kind == "heading"), "")
+        return Document(
+            title=flowing(self.title).replace("\n", " ") or first,
+            blocks=tuple(self._blocks),
+            left_out=tuple(self._left_out),
+        )
+
+    def _write(self, kind: BlockKind, text: str, lines: Lines, fields: dict[str, Any]) -> None:
+        block = Block(
+            kind=kind,
+            text=text,
+            path=tuple(self._path),
+            label=", ".join(dict.fromkeys(self._labels)),
+            depth=self.depth,
+            first_line=lines[0],
+            last_line=lines[1],
+        )
+        self._blocks.append(structs.replace(block, **fields) if fields else block)
+
+    def _slug(self, text: str) -> str:
+        """Return the anchor that most builders make of a heading; the second of its name gets `-1`."""
+        slug = _NO_SLUG.sub("", text.lower()).strip().replace(" ", "-")
+        n = self._anchors.get(slug, 0)
+        self._anchors[slug] = n + 1
+        return f"{slug}-{n}" if n else slug
+
+
+def _question_of(text: str, bold: str) -> str:
+    """Return the question that a paragraph begins with: `Q: How?`, or a bold one."""
+    if bold.endswith(("?", "？")) and text.startswith(bold):
+        return bold
+    if _ASKS.match(text) and (found := _QUESTION_ENDS.search(text)):
+        return text[: found.end()]
+    return ""
+
+
+def flowing(text: str) -> str:
+    """Return a text with single blanks; its line ends stay."""
+    return _LINE_ENDS.sub("\n", _BLANKS.sub(" ", text)).strip()
