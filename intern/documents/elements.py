@@ -37,6 +37,11 @@ _INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark nobr output q rp rt ruby s samp small"
     " span strike strong sub sup time tt u var".split()
 )
+_BLOCKS = frozenset(
+    "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure footer"
+    " form h1 h2 h3 h4 h5 h6 header hgroup html iframe legend li main menu nav ol p pre search section summary table"
+    " tbody td tfoot th thead tr ul".split()
+)
 _CODE = frozenset({"code", "kbd", "samp", "tt"})
 _HEADINGS = {f"h{n}": n for n in range(1, 7)}
 _NAMED = frozenset({"summary", "caption", "figcaption"})
