@@ -1,4 +1,4 @@
-"""HTML as text: the main content of a page as Markdown, so that headings, code, lists and links are what they were.
+"""HTML as blocks: the main content of a page, so that headings, code, lists, tables, tabs and links are what they were.
 
 What is hidden, scripts, styles, navigation and comments stay out. A page that is long enough to keep a parser busy
 (one tag with 100,000 attributes takes it four minutes) is read in a process of its own, which this module is when it is
@@ -12,14 +12,19 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urljoin
 
 import msgspec
+from msgspec import structs
 
 from intern.core.text.patterns import regex
-from intern.sources.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
+from intern.documents.blocks import Document, LeftOut
+from intern.documents.elements import Elements
+from intern.documents.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
+from intern.documents.tags import TagReader
+from intern.documents.writer import DocumentWriter
 
 _TAG = regex(r"<(/?)([a-z][a-z0-9]*)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 # Elements that end by themselves where the next one begins, or that hold none.
@@ -73,7 +78,7 @@ def _closes(name: str, opened: list[str]) -> bool:
 
 
 if TYPE_CHECKING:
-    from resiliparse.parse.html import ElementNode, HTMLTree, Node
+    from resiliparse.parse.html import ElementNode, HTMLTree
 
 # Characters that keep a parser busy for 70 ms at the very worst, in which no other Python thread runs.
 _HARMLESS = 8000
@@ -87,33 +92,22 @@ _LONGEST_TITLE = 120  # characters; it stands in a list of sources below an answ
 _DECLARED_WITHIN = 1024  # bytes, in which a page must have named its encoding
 
 _MAIN = "main, [role=main], article"
-_HIDDEN = "[hidden], [aria-hidden], [style], dialog"
-# In CSS, letters may be written as numbers.
-_ESCAPE = regex(r"\\([0-9a-fA-F]{1,6})\s?")
-_UNSEEN = regex(
-    r"""(?ix)\A<(?:script|style|template|dialog(?![^>]*\sopen\b))\b|\shidden(?![\w-]|\s*=\s*["']?until-found)
-    |\saria-hidden\s*=\s*["']?\s*true|\sstyle\s*=.*?(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)
-    |(?<![\w-])color\s*:\s*transparent|(?:opacity|font-size)\s*:\s*0(?:\.0*)?(?![.\d])|clip\s*:\s*rect
-    |(?:text-indent|left|right|top)\s*:\s*-\d{3,}|transform\s*:\s*scale\w?\(\s*0\s*[,)])""",
+_NAVIGATION = (
+    "nav, footer, button, [role=navigation], [role=banner], [role=contentinfo], [role=search], [role=menu], [role=toolbar],"
+    " div[class], ul[class], ol[class], p[class], header[class], aside[class], table[class], section[class], span[class]"
 )
-_OTHER_ATTRIBUTE = regex(r"""(?i)\s(?!(?:style|role|aria-hidden|hidden)\b)[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*')""")
+_LEADS = regex(
+    r"(?i)nav|menu|sidebar|toc\b|contents|crumb|footer|header|pag(?:er|ination)|related|skip|edit|share|social|cookie|search"
+    r"|theme|toolbar|feedback|prev|next"
+)
 _TAG_HTML = regex(r"</?[a-z]", re.IGNORECASE)
 _META_CHARSET = regex(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
-# What resiliparse's minimal HTML holds.
-_MARKUP = regex(r"<(/?)(h[1-6]|pre|p|ul|ol|li|br|a)\b([^>\"]*(?:\"[^\"]*\"[^>\"]*)*)>")
-# Before and after what they hold; the rest of the layout is in the minimal HTML already.
-_MARKS = {"li": ("- ", ""), "ul": ("\n", "\n"), "ol": ("\n", "\n")}
-_HREF = regex(r"href=\"([^\"]*)\"")
-_PERMALINKS = frozenset("¶#§🔗⚓︎")
-_BLANK_LINES = regex(r"\n[ \t\n]*\n")
 
 
-class PageText(NamedTuple):
+class Page(NamedTuple):
     """A page, read."""
 
-    title: str
-    """Empty where it has none."""
-    text: str
+    document: Document
     needs_scripts: bool
     """There is almost nothing to read before its scripts have run."""
 
@@ -129,7 +123,7 @@ def decoded(data: bytes, charset: str | None = None) -> str:
     return bytes_to_str(data, encoding, errors="replace", fallback_encodings=("utf-8", "cp1252"))
 
 
-def read_html(markup: str, base_url: str = "") -> PageText:
+def read_html(markup: str, base_url: str = "") -> Page:
     """Return title and main content, with links relative to `base_url`. Blocks.
 
     Raises ValueError for pages that would take too long to parse.
@@ -140,7 +134,7 @@ def read_html(markup: str, base_url: str = "") -> PageText:
     try:
         # The depth of a page is only a guess, which an attacker can make too low.
         said = run_sandboxed(__name__, msgspec.json.encode((encodable(markup), encodable(base_url))))
-        return msgspec.json.decode(said, type=PageText)
+        return msgspec.json.decode(said, type=Page)
     except TooLongError:
         raise ValueError(f"it could not be read within {SECONDS} seconds") from None
     except (BrokenError, msgspec.DecodeError):
@@ -151,43 +145,57 @@ def _read_encoded(data: bytes) -> bytes:
     return msgspec.json.encode(_read(*msgspec.json.decode(data, type=tuple[str, str])))
 
 
-def _read(markup: str, base_url: str) -> PageText:
+def _read(markup: str, base_url: str) -> Page:
     from resiliparse.parse.html import HTMLTree  # noqa: PLC0415
 
     tree = HTMLTree.parse(markup)
-    body = tree.body
+    body, title = tree.body, _title(tree)
     if body is None:
-        return PageText(_title(tree), "", needs_scripts=False)
-    _drop_hidden(body)
-    text = _markdown(_extracted(_content(body)), base_url)
-    needs_scripts = len(text) < _LEAST_READABLE and _first(tree, "script") is not None
-    if len(text) < _LEAST_READABLE:
+        return Page(Document(title=title, blocks=()), needs_scripts=False)
+    whole = body.html
+    left_out = tuple(_dropped_navigation(body))
+    document = _parsed(_content(body).html, title, base_url)
+    document = structs.replace(document, left_out=(*document.left_out, *left_out))
+    size = _size(document)
+    needs_scripts = size < _LEAST_READABLE and _first(tree, "script") is not None
+    if size < _LEAST_READABLE:
         # The main content may be elsewhere than it should be, and for a page without any, this is all there is.
-        whole = _markdown(_extracted(body, main=False), base_url)
-        needs_scripts = needs_scripts and len(whole) < _LEAST_READABLE
-        text = max(text, whole, key=len)
+        entire = _parsed(whole, title, base_url)
+        needs_scripts = needs_scripts and _size(entire) < _LEAST_READABLE
+        document = max(document, entire, key=_size)
     if needs_scripts:
-        text = "\n\n".join(dict.fromkeys(filter(None, (_described(tree), text, _without_scripts(body)))))
-    return PageText(_title(tree), text, needs_scripts)
+        told = "".join(f"<p>{html.escape(each)}</p>" for each in (_described(tree), *_without_scripts(body)) if each)
+        document = structs.replace(document, blocks=(*_parsed(told, "", "").blocks, *document.blocks))
+    return Page(document, needs_scripts)
 
 
-def _drop_hidden(body: ElementNode) -> None:
-    """Remove elements that stay hidden from readers."""
-    for node in body.query_selector_all(_HIDDEN):
-        given = ("{}='{}'".format(name, (node.getattr(name) or "").replace("'", "")) for name in node.attrs)
-        if node.parent is not None and is_unseen(" ".join((f"<{node.tag}", *given))):
-            node.parent.remove_child(node)
+def _parsed(markup: str, title: str, base_url: str) -> Document:
+    writer = DocumentWriter()
+    writer.title = title
+    elements = Elements(writer, base_url)
+    TagReader(elements).read(markup, 1)
+    elements.close()
+    return writer.document()
 
 
-def is_unseen(tag: str) -> bool:
-    """Return whether the element that this tag begins stays hidden from readers; tabs are shown one by one."""
-    plain = _ESCAPE.sub(_character, html.unescape(_OTHER_ATTRIBUTE.sub("", tag)))
-    return bool(_UNSEEN.search(plain)) and not re.search(r"\srole\s*=\s*[\"']?tabpanel", plain)
+def _dropped_navigation(body: ElementNode) -> Iterator[LeftOut]:
+    """Remove what leads through the site: by its element or role; by its class, where half of its text are links."""
+    for node in body.query_selector_all(_NAVIGATION):
+        text = node.text or ""
+        by_class = node.tag not in {"nav", "footer", "button"} and not node.getattr("role")
+        if node.parent is None or (by_class and not (_LEADS.search(node.getattr("class") or "") and _is_of_links(node))):
+            continue
+        yield LeftOut(" ".join(text.split()), "navigation")
+        node.parent.remove_child(node)
 
 
-def _character(escape: re.Match[str]) -> str:
-    code = int(escape[1], 16)
-    return chr(code) if 0 < code < 0x110000 else ""
+def _is_of_links(node: ElementNode) -> bool:
+    linked = sum(len(" ".join((each.text or "").split())) for each in node.query_selector_all("a"))
+    return 2 * linked >= len(" ".join((node.text or "").split()))
+
+
+def _size(document: Document) -> int:
+    return sum(len(block.text) for block in document.blocks)
 
 
 def _content(body: ElementNode) -> ElementNode:
@@ -195,71 +203,6 @@ def _content(body: ElementNode) -> ElementNode:
     marked = body.query_selector_all(_MAIN)
     outer = [node for node in marked if not any(other != node and other.contains(node) for other in marked[:8])]
     return outer[0] if len(outer) == 1 else body
-
-
-def _extracted(node: Node, *, main: bool = True) -> str:
-    """Return the node as minimal HTML."""
-    from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415  # pyright: ignore[reportMissingModuleSource]
-
-    # Inside of what says that it is the main content, nothing is guessed away.
-    guess = main and node.tag == "body"
-    return extract_plain_text(node.html, preserve_formatting="minimal_html", main_content=guess, links=True)
-
-
-def _markdown(minimal: str, base_url: str) -> str:
-    """Return resiliparse's minimal HTML as Markdown."""
-    written: list[str] = []
-    links: list[tuple[int, str]] = []
-    fence = ""
-    at = 0
-    for found in _MARKUP.finditer(minimal):
-        written.append(html.unescape(minimal[at : found.start()]))
-        at = found.end()
-        closes, tag = bool(found[1]), str(found[2])
-        if tag == "pre" and not closes:
-            fence = fence_for(minimal[at : minimal.find("</pre>", at)])
-            written.append(f"\n\n{fence}\n")
-        elif tag == "pre":
-            written.append(f"\n{fence}\n\n")
-        elif tag == "a" and not closes:
-            address = _HREF.search(found[3])
-            links.append((len(written), html.unescape(address[1] if address else "")))
-        elif tag == "a" and links:
-            _link(written, *links.pop(), base_url)
-        elif tag in _MARKS:
-            written.append(_MARKS[tag][closes])
-        elif tag[0] == "h":
-            written.append("\n\n" if closes else f"\n\n{'#' * int(tag[1])} ")
-    written.append(html.unescape(minimal[at:]))
-    return _BLANK_LINES.sub("\n\n", "".join(written)).strip()
-
-
-def fence_for(code: str) -> str:
-    """Return a line that the code does not contain."""
-    longest = max(map(len, re.findall("`{3,}", code)), default=2)
-    return "`" * (longest + 1)
-
-
-def _link(written: list[str], start: int, href: str, base_url: str) -> None:
-    """Write `[label](address)`, or the label alone if the address leads nowhere that can be shown."""
-    label = "".join(written[start:])
-    if href.startswith("#"):
-        if _PERMALINKS.issuperset(label.strip()):
-            del written[start:]
-        return
-    address = _absolute(href, base_url)
-    if address and label.strip():
-        written.insert(start, "[")
-        written.append(f"]({address})")
-
-
-def _absolute(href: str, base_url: str) -> str:
-    try:
-        address = urljoin(base_url, href.strip())
-    except ValueError:
-        return ""
-    fit = address.startswith(("http://", "https://")) and not re.search(r"[\s<>\"()\\]", address)
-    return address if fit else ""
 
 
 def _refuse_monsters(markup: str) -> None:
@@ -286,9 +229,9 @@ def _described(tree: HTMLTree) -> str:
     return " ".join((meta.getattr("content", "") or "").split()) if meta else ""
 
 
-def _without_scripts(body: ElementNode) -> str:
+def _without_scripts(body: ElementNode) -> list[str]:
     said = (" ".join((node.text or "").split()) for node in body.query_selector_all("noscript"))
-    return "\n\n".join(dict.fromkeys(filter(None, said)))
+    return list(dict.fromkeys(said))
 
 
 def encodable(text: str) -> str:
