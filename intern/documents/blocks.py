@@ -46,7 +46,7 @@ class Block(Struct, frozen=True, kw_only=True):
     level: int = 0
     """Of a heading, as in `Heading`."""
     marker: str = ""
-    """Of an item, as written: `-` or `3.`."""
+    """Of an item, or of code that an item begins with, as written: `-` or `3.`."""
     depth: int = 0
     """In how many lists it stands."""
     first_line: int = 0
@@ -105,7 +105,8 @@ def _lines(block: Block) -> Iterator[str]:
     if block.kind == "code":
         fence = "`" * max(3, *(len(found) + 1 for found in _FENCES.findall(text)), 3)
         yield from ([f"{block.term}:"] if block.term else [])
-        yield from (f"{fence}{block.language}", *text.split("\n"), fence)
+        begin = f"{block.marker} " if block.marker else ""
+        yield from (f"{begin}{fence}{block.language}", *text.split("\n"), fence)
         return
     if block.kind == "item":
         first, *others = text.split("\n")

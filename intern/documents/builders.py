@@ -1,48 +1,93 @@
 """Rules of markdown-it for the blocks that site builders add to Markdown.
 
-Each makes `part_open` and `part_close` (info: what it is; content: its title), or `left_out` (info: why).
+Each makes `part_open` and `part_close` (tag and attributes: the element; content: a title), or `left_out` (info: why).
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
 from intern.core.text.patterns import regex
+from intern.documents.directives import directive_kind, has_title, is_part
+from intern.documents.elements import REMARKS, remark_title
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.ruler import RuleOptionsType
     from markdown_it.rules_block import StateBlock
     from markdown_it.rules_inline import StateInline
 
+DEEPEST = 100
+"""How deep blocks are nested at most; lists count twice. The time that parsers take grows with its square."""
+
 # MkDocs: `!!! note "Title"`, `??? question "Title"`, `=== "Tab"`; what belongs to it is indented.
-_INDENTED = regex(r"""(!!!|\?\?\?\+?|===[+!]?)[ ]+(?:([\w-]+)(?:[ ]+[\w-]+)*[ ]*)?(?:"(.*)"|(.*?))[ ]*""")
-# Containers: `:::tip Title`, `:::tip[Title]`, `:::{note} Title`, `::: {.callout-tip title="Title"}`.
-_COLONS = regex(r"(:{3,})[ ]*(.*)")
+_INDENTED = regex(r"""(!!!|\?\?\?\+?|===[+!]?)[ ]+(?:([\w-]+)(?:[ ]+[\w-]+)*[ ]*)?(?:"(.*)")?[ ]*""")
+# Docusaurus, VitePress, MyST, Quarto: `:::tip Title`, `:::tip[Title]`, `:::{note} Title`, `::: {.callout-tip title="x"}`;
+# MyST also writes them as a fence.
+_FENCE = regex(r"(:{3,}|`{3,}|~{3,})[ \t]*([^\n`]*)")
 _CONTAINER = regex(
-    r"(?:\{(?P<directive>[\w:+-]+)\}|\{\.?(?P<class>[\w-]+)(?P<attrs>[^{}]*)\}|(?P<name>[\w-]+))?"
-    r"[ ]*(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<title>[^{}]*))?(?:\{[^{}]*\})?[ ]*"
+    r"(?:\{(?P<directive>\w[\w:+.-]*)\}|\{[ ]*(?:[#][\w-]+[ ]+)?\.(?P<class>[\w-]+)(?P<attrs>[^{}]*)\}|(?P<name>[\w-]+))"
+    r"[ ]*(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<title>[^{}]*))(?:\{[^{}]*\})?[ ]*"
 )
-# GitBook, Jekyll, Zola: `{% tab title="x" %}`; Hugo: `{{< tab "x" >}}`, `{{% notice note %}}`; MDX: `{/* comment */}`.
-_TAG = regex(r"\{%-?[ ]*(?P<liquid>.*?)[ ]*-?%\}|\{\{[<%][ ]*(?P<hugo>.*?)[ ]*[>%]\}\}", re.DOTALL)
-_NAME = regex(r"(?P<end>end|/[ ]*)?(?P<name>[\w-]+)[ ]*(?P<rest>.*)", re.DOTALL)
-_ATTRIBUTE = regex(r"""(?P<name>[\w-]+)[ ]*=[ ]*(?:"(?P<a>[^"]*)"|'(?P<b>[^']*)'|(?P<c>[^\s"']+))|"(?P<d>[^"]*)"|'(?P<e>[^']*)'|(?P<f>[\w-]+)""")
-_TITLED = ("title", "name", "header", "label", "summary", "text", "")
-_STYLED = ("style", "type", "kind", "color")
-_HIDDEN = regex(r"\{\{?[<%]?[ ]*/\*.*?\*/[ ]*[>%]?\}?\}|<!--.*?--!?>", re.DOTALL)
-_IMPORT = regex(r"""import\s+(?:[\w{}*,$\s]+\sfrom\s+)?["'][^"'\n]+["'];?\s*|export\s+(?:default|const|let|var|function|async|\{).*""")
+# GitBook, Jekyll, Zola: `{% tab title="x" %}`; Hugo: `{{< tab "x" >}}`, `{{% notice note %}}`.
+_TAG = regex(r"\{%-?[ ]*(?P<liquid>[^\n]{0,2000}?)[ ]*-?%\}|\{\{[<%][ ]*(?P<hugo>(?s:.{0,2000}?))[ ]*[>%]\}\}")
+_NAME = regex(r"(?s)(?P<end>end|/[ ]*)?(?P<name>[\w-]+)[ ]*(?P<rest>.*)")
+# MDX: `<TabItem value="x">`; names of HTML have no small letters after a capital one.
+_COMPONENT = regex(
+    r"""(?x)<(?P<end>/?)(?P<name>[A-Z][\w.]*[a-z][\w.]*)
+    (?P<rest>(?:[^<>{}"']|"[^"]{0,2000}"|'[^']{0,2000}'|\{(?:[^{}]|\{[^{}]{0,2000}\}){0,2000}+\}){0,2000}+)>"""
+)
+_ATTRIBUTE = regex(
+    r"""(?P<name>[\w-]+)[ ]*=[ ]*(?:"(?P<a>[^"]*)"|'(?P<b>[^']*)'|\{["'`](?P<c>[^"'`{}]*)["'`]\}|(?P<d>[^\s"'{}]+))"""
+    r"""|"(?P<e>[^"]*)"|'(?P<f>[^']*)'|(?P<g>[\w-]+)"""
+)
+_TITLED = ("title", "name", "header", "label", "summary", "text", "tabname", "")
+_STYLED = ("style", "type", "kind", "color", "")
+_OPTION = regex(r"[ ]*:([\w-]{1,40}):[ ]*(.*)")
+_LINE_START = regex(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
+_HIDDEN = regex(r"\{\{?[<%]?[ ]*/\*(?s:.*?)\*/[ ]*[>%]?\}?\}")
+_IMPORT = regex(
+    r"""import\s+(?:[\w{}*,$\s]+\sfrom\s+)?["'][^"'\n]+["'];?\s*|export\s+(?:default|const|let|var|function|async|\{).*"""
+)
 _ATTRS_LINE = regex(r"\{:[^{}\n]*\}\s*")
-_NO_TEXT = regex(r"\[TOC\]|\[\[_?TOC_?\]\]|-{1,2}8<-{1,2}.*|\*\[[^\]]+\]:.*|\\(?:new|clear)page", re.IGNORECASE)
-_ALERTS = {"notice", "hint", "alert", "admonition", "callout", "admonish"}
+_NO_TEXT = regex(
+    r"\[TOC\]|\[\[_?TOC_?\]\]|-{1,2}8<-{1,2}.*|\*\[[^\]]+\]:.*|\\(?:new|clear)page|%[ ].*|\([\w:. -]+\)=|<!---?>", re.IGNORECASE
+)
+_ALERTS = frozenset({"notice", "hint", "alert", "admonition", "callout", "admonish"})
+_VERBATIM = frozenset({"highlight", "comment", "raw", "verbatim", "codeblock"})
+
+
+class _Mark(NamedTuple):
+    """A line that begins or ends a part."""
+
+    key: str
+    """The same where it begins and where it ends."""
+    name: str
+    title: str
+    attrs: dict[str, str]
+    after: int
+    """Where the text behind it begins."""
+    ends: bool = False
+    is_alone: bool = False
+    """Nothing can stand in it."""
 
 
 def add_rules(parser: MarkdownIt) -> None:
     """Add all rules to a parser."""
-    alternatives = {"alt": ["paragraph", "reference", "blockquote", "list"]}
-    for name, rule in (("indented", _read_indented), ("container", _read_container), ("builder", _read_tag)):
+    alternatives: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    parser.block.ruler.before("table", "depth", _check_depth, {"alt": []})
+    for name, rule in (("indented", _read_indented), ("part", _read_part), ("unshown", _read_unshown)):
         parser.block.ruler.before("fence", name, rule, alternatives)
-    parser.block.ruler.before("fence", "unshown", _read_unshown, alternatives)
     parser.inline.ruler.before("html_inline", "builder", _read_inline)
+
+
+def _check_depth(state: StateBlock, _start: int, _end: int, _silent: bool) -> bool:  # noqa: FBT001 as markdown-it calls it
+    """Refuse what the parser would leave out without a word."""
+    if state.level >= DEEPEST:
+        raise ValueError(f"its blocks are nested more than {DEEPEST} deep")
+    return False
 
 
 def _line(state: StateBlock, n: int) -> str:
@@ -51,17 +96,7 @@ def _line(state: StateBlock, n: int) -> str:
 
 def _first_sign(state: StateBlock, n: int) -> str:
     at = state.bMarks[n] + state.tShift[n]
-    return state.src[at] if at < state.eMarks[n] else ""
-
-
-def _open(state: StateBlock, kind: str, title: str, line: int, end: int, **meta: object) -> None:
-    token = state.push("part_open", "", 1)
-    token.info, token.content, token.map, token.meta = kind.lower(), title, [line, end], dict(meta)
-
-
-def _close(state: StateBlock, kind: str, line: int) -> None:
-    token = state.push("part_close", "", -1)
-    token.info, token.map = kind.lower(), [line, line]
+    return state.src[at] if at < state.eMarks[n] else "\n"
 
 
 def _leave_out(state: StateBlock | StateInline, text: str, reason: str) -> None:
@@ -69,144 +104,214 @@ def _leave_out(state: StateBlock | StateInline, text: str, reason: str) -> None:
     token.content, token.info = text, reason
 
 
-def _tokenize(state: StateBlock, start: int, end: int) -> None:
-    """Read lines as blocks of a part."""
-    kept = state.lineMax, state.parentType
-    state.lineMax, state.parentType = end, "container"
-    state.md.block.tokenize(state, start, end)
-    state.lineMax, state.parentType = kept
+def _write_part(state: StateBlock, mark: _Mark, start: int, first: int, last: int) -> None:
+    """Write a part that begins in a line; what it holds are the lines from `first` to before `last`, as blocks."""
+    title, attrs = mark.title.strip(), dict[str, str | int | float]()
+    kind = directive_kind(mark.name)
+    if mark.key.startswith("<"):
+        tag, attrs = mark.name, {**mark.attrs}
+    elif kind == "aside":
+        tag, attrs, title = "aside", {"class": "admonition", "title": title or remark_title(mark.name)}, ""
+    elif kind == "tab":
+        tag, attrs, title = "tab", {"label": title}, ""
+    else:
+        tag = "details" if kind == "details" else "section"
+        title = title if kind != "figure" and has_title(mark.name) else ""
+    token = state.push("part_open", tag, 1)
+    token.content, token.map, token.attrs = title, [start, first], attrs
+    token.meta = {"items": [name.strip() for name in mark.attrs.get("items", "").split(",") if name.strip()]}
+    within = [state.sCount[n] for n in range(first, last) if not state.isEmpty(n)]
+    kept = state.lineMax, state.parentType, state.blkIndent
+    state.lineMax, state.parentType, state.blkIndent = last, "container", min(within, default=state.blkIndent)
+    state.md.block.tokenize(state, first, last)
+    state.lineMax, state.parentType, state.blkIndent = kept
+    token = state.push("part_close", tag, -1)
+    token.map = [max(last - 1, start), last]
 
 
-def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+def _read_indented(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001
     if _first_sign(state, start) not in "!?=" or not (found := _INDENTED.fullmatch(_line(state, start))):
         return False
-    marker = found[1].rstrip("+!") if found[1][0] != "!" else found[1]
-    kind, title = (found[2] or "").lower(), found[3] or found[4] or ""
-    if marker == "===":
-        kind, title = "tab", title or found[2] or ""
-    if not kind or (marker == "===" and found[3] is None):
+    sign, name, title = found[1].rstrip("+!"), found[2] or "", found[3]
+    if not name and title is None:
         return False
     if silent:
         return True
-    indent, after, last = state.sCount[start] + 2, start + 1, start + 1
-    while after < end and (state.isEmpty(after) or state.sCount[after] >= indent):
+    last = after = start + 1
+    while after < end and (state.isEmpty(after) or state.sCount[after] >= state.sCount[start] + 2):
         after += 1
         last = last if state.isEmpty(after - 1) else after
-    if marker == "???" and title:
-        kind = "details"
-    _open(state, kind, title, start, last)
-    within = [state.sCount[n] for n in range(start + 1, last) if not state.isEmpty(n)]
-    kept, state.blkIndent = state.blkIndent, min([*within, state.sCount[start] + 4])
-    _tokenize(state, start + 1, last)
-    state.blkIndent = kept
-    _close(state, kind, last)
+    # A title makes what unfolds a heading, which an admonition has not.
+    name = "tab" if sign == "===" else "details" if sign == "???" and title else name or "note"
+    _write_part(state, _Mark("", name, title or "", {}, 0), start, start + 1, last)
     state.line = last
     return True
 
 
-def _read_container(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    if _first_sign(state, start) != ":" or not (fence := _COLONS.fullmatch(_line(state, start))):
+def _read_part(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001
+    """Read what has a line where it begins, and one where it ends."""
+    if _first_sign(state, start) not in ":<{`~":
         return False
-    found = _CONTAINER.fullmatch(fence[2])
-    if not found or not (name := found["directive"] or found["class"] or found["name"]):
+    mark = _mark_at(state.src, state.bMarks[start] + state.tShift[start])
+    if mark is None or (mark.ends and mark.key[0] in "`~:"):
         return False
     if silent:
         return True
-    kind = name.rpartition(":")[2].removeprefix("callout-")
+    if "pairs" not in state.env:
+        state.env["pairs"] = _pair_lines(state.src)
+    first = next(n for n in range(start, end) if state.eMarks[n] >= mark.after or n == end - 1) + 1
+    close = state.env["pairs"].get(start)
+    if close is None and mark.key[0] in "`~:":
+        close = end  # what is never closed ends with all
+    state.line = first
+    if mark.key[0] == "<" and (close is None or mark.ends):
+        token = state.push("part_open", mark.name, 1)
+        token.map, token.attrs = [start, first], {**mark.attrs}
+        state.push("part_close", mark.name, -1).map = [start, first]
+    elif close is None or mark.ends or mark.is_alone:
+        _leave_out(state, state.src[state.bMarks[start] + state.tShift[start] : mark.after], "a builder's tag")
+    else:
+        close = min(close, end)
+        _read_between(state, mark, start, first, close)
+        state.line = min(close + 1, end)
+    return True
+
+
+def _read_between(state: StateBlock, mark: _Mark, start: int, first: int, close: int) -> None:
+    options: dict[str, str] = {}
+    is_directive = mark.attrs.get("directive")
+    if is_directive and first < close and _line(state, first) == "---":
+        first = next((n + 1 for n in range(first + 1, close) if _line(state, n) == "---"), first)
+    while is_directive and first < close and (option := _OPTION.fullmatch(_line(state, first))):
+        options[option[1]], first = option[2], first + 1
+    name = mark.name.rpartition(":")[2]
+    if name in {"raw", "verbatim"} and mark.key[0] == "%":
+        name = "container"
+        mark = mark._replace(name=name, title="")
+    kind = directive_kind(name) if is_directive or name in _VERBATIM else ""
+    body = state.getLines(first, close, state.sCount[start], True) if kind in {"code", "left_out"} else ""
+    if kind == "code":
+        token = state.push("code_block", "", 0)
+        token.content, token.map = body, [start, min(close + 1, state.lineMax)]
+        token.info = mark.title.split()[0] if mark.title.split() and name != "math" else ""
+        token.meta = {"title": options.get("caption", "")}
+    elif kind == "left_out" or name == "comment":
+        _leave_out(state, f"{mark.title}\n{body}", "a comment" if name == "comment" else f"the directive {name}")
+    elif mark.name == "panel-tabset":
+        _read_panels(state, start, first, close)
+    else:
+        _write_part(state, mark, start, first, close)
+
+
+def _read_panels(state: StateBlock, start: int, first: int, last: int) -> None:
+    """Read Quarto's tabs: each begins with a heading."""
+    starts = [n for n in range(first, last) if _line(state, n).startswith("#")]
+    level = min((_line(state, n).partition(" ")[0] for n in starts), default="")
+    starts = [n for n in starts if _line(state, n).partition(" ")[0] == level]
+    for n, end in zip(starts, [*starts[1:], last], strict=True):
+        _write_part(state, _Mark("", "tab", _line(state, n).lstrip("# "), {}, 0), n, n + 1, end)
+    if not starts:
+        _write_part(state, _Mark("", "container", "", {}, 0), start, first, last)
+
+
+def _pair_lines(text: str) -> dict[int, int]:
+    """Return the lines where parts end by those where they begin, in one pass, as scans from each would be quadratic."""
+    pairs: dict[int, int] = {}
+    opened: list[tuple[str, int]] = []
+    count: Counter[str] = Counter()
+    at, fence = 0, ""
+    for n, line in enumerate(text.split("\n")):
+        begins = _LINE_START.match(line)
+        start = at + (begins.end() if begins else 0)
+        at += len(line) + 1
+        if text[start : start + 1] not in {*":<{`~"}:
+            continue
+        mark = _mark_at(text, start)
+        found = _FENCE.match(text, start)
+        if fence or (mark is None and found and found[1][0] != ":"):
+            if not fence:
+                fence = found[1] if found else ""
+            elif found and found[1].startswith(fence) and not found[2].strip():
+                fence = ""
+        elif mark is None or mark.is_alone:
+            continue
+        elif not mark.ends:
+            opened.append((mark.key, n))
+            count[mark.key] += 1
+        elif count[mark.key]:
+            while True:
+                key, line_of = opened.pop()
+                count[key] -= 1
+                if key == mark.key:
+                    pairs[line_of] = n
+                    break
+                if key[0] in "`~:":
+                    pairs[line_of] = n
+        elif mark.key[0] in "`~":
+            fence = mark.key
+    return pairs
+
+
+def _mark_at(text: str, start: int) -> _Mark | None:
+    """Return what begins or ends in a line, if nothing else stands there."""
+    mark: _Mark | None = None
+    if text[start] == "<":
+        if found := _COMPONENT.match(text, start):
+            attrs = _attributes(found["rest"])
+            name = found["name"].lower()
+            mark = _Mark(f"<{name}", name, "", attrs, found.end(), bool(found["end"]), found["rest"].endswith("/"))
+    elif text[start] == "{":
+        mark = _tag_at(text, start)
+    elif found := _FENCE.match(text, start):
+        mark = _container_of(found[1], found[2].strip(), found.end())
+    rest = text.find("\n", mark.after) if mark else 0
+    return None if mark is None or text[mark.after : rest if rest >= 0 else len(text)].strip() else mark
+
+
+def _container_of(fence: str, info: str, after: int) -> _Mark | None:
+    if not info:
+        return _Mark(fence, "", "", {}, after, ends=True)
+    found = _CONTAINER.fullmatch(info)
+    if not found or (fence[0] != ":" and not (found["directive"] and is_part(found["directive"]))):
+        return None
+    name = found["directive"] or (found["class"] or found["name"]).removeprefix("callout-")
     attrs = _attributes(found["attrs"] or "")
     title = found["bracketed"] or found["title"] or attrs.get("title", "")
-    close, depth = start + 1, 0
-    while close < end:
-        other = _COLONS.fullmatch(_line(state, close)) if _first_sign(state, close) == ":" else None
-        if other and not other[2]:
-            if len(other[1]) == len(fence[1]) and depth == 0:
-                break
-            depth -= depth > 0 and len(other[1]) == len(fence[1])
-        elif other and len(other[1]) == len(fence[1]):
-            depth += 1
-        close += 1
-    first = start + 1
-    while found["directive"] and first < close and _line(state, first).startswith(":") and _line(state, first)[1:2].isalpha():
-        first += 1
-    _open(state, kind, title.strip(), start, close)
-    _tokenize(state, first, close)
-    _close(state, kind, close)
-    state.line = min(close + 1, end)
-    return True
+    return _Mark(fence, name, title, {"directive": name} if found["directive"] else {}, after)
 
 
-def _read_tag(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    if _first_sign(state, start) != "{":
-        return False
-    begins = state.bMarks[start] + state.tShift[start]
-    found = _TAG.match(state.src, begins, state.eMarks[min(start + 20, end) - 1])
-    if not found:
-        return False
-    last = next(n for n in range(start, end) if state.eMarks[n] >= found.end())
-    parts = _NAME.fullmatch(found["liquid"] if found["liquid"] is not None else found["hugo"])
-    if state.src[found.end() : state.eMarks[last]].strip() or not parts:
-        return False  # there is more in this line: the rule for tags in a text takes it
-    if silent:
-        return True
-    name, after = parts["name"].lower(), last + 1
-    if not parts["end"] and name in {"highlight", "comment", "raw", "verbatim", "codeblock"}:
-        ends = next((n for n in range(after, end) if _ends(_line(state, n), name)), None)
-        if ends is not None and name not in {"raw", "verbatim"}:
-            body = state.getLines(after, ends, state.blkIndent, True)
-            if name == "comment":
-                _leave_out(state, body, "a comment")
-            else:
-                token = state.push("code_block", "", 0)
-                token.content, token.map = body, [start, ends + 1]
-                token.info = (parts["rest"].split() or [""])[0]
-            state.line = ends + 1
-            return True
-    attrs = _attributes(parts["rest"])
-    title = next((attrs[key] for key in _TITLED if attrs.get(key)), "")
-    kind = name
-    if name in _ALERTS:
-        kind = next((attrs[key] for key in _STYLED if key in attrs), title if not attrs.get("title") else name)
-        kind = kind if kind in {"note", "tip", "info", "warning", "danger", "success", "caution", "important"} else "note"
-        title = attrs.get("title", "")
-    if parts["end"]:
-        _close(state, "note" if name in _ALERTS else name, last)
-    elif name in _PARTS:
-        items = [item.strip() for item in attrs.get("items", "").split(",") if item.strip()]
-        _open(state, kind, "" if name == "tabs" else title, start, after, **({"items": items} if items else {}))
-    else:
-        _leave_out(state, found[0], "a builder's tag")
-    state.line = after
-    return True
-
-
-_PARTS = frozenset(
-    "tab tabs tabpane details expand spoiler note tip info warning danger caution important step stepper column"
-    " dropdown faq question".split()
-) | _ALERTS
-
-
-def _ends(line: str, name: str) -> bool:
-    found = _TAG.match(line.strip())
+def _tag_at(text: str, start: int) -> _Mark | None:
+    found = _TAG.match(text, start)
     parts = _NAME.fullmatch(found["liquid"] if found["liquid"] is not None else found["hugo"]) if found else None
-    return bool(parts and parts["end"] and parts["name"].lower() == name)
+    if not found or not parts:
+        return None
+    name, attrs = parts["name"].lower(), _attributes(parts["rest"])
+    title, shown = next((attrs[key] for key in _TITLED if attrs.get(key)), ""), name
+    if name in _ALERTS:
+        shown = next((attrs[key] for key in _STYLED if attrs.get(key) in REMARKS), "note")
+        title = attrs.get("title", "")
+    is_alone = parts["rest"].endswith("/") or not (is_part(name) or name in _ALERTS or name in _VERBATIM)
+    return _Mark(f"%{name}", shown, title, attrs, found.end(), bool(parts["end"]), is_alone)
 
 
 def _attributes(text: str) -> dict[str, str]:
     """Return the attributes of a tag; the first one without a name stands under the empty one."""
     attrs: dict[str, str] = {}
     for found in _ATTRIBUTE.finditer(text):
-        value = next((found[key] for key in "abcdef" if found[key] is not None), "")
+        value = next((found[key] for key in "abcdefg" if found[key] is not None), "")
         attrs.setdefault((found["name"] or "").lower(), value)
     return attrs
 
 
-def _read_unshown(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+def _read_unshown(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001
     """Leave out imports, attributes and marks that stand for something else."""
     first = _first_sign(state, start)
-    if first not in "ie{[-*\\":
+    if first not in "ie{[-*\\%(":
         return False
-    line, last = _line(state, start), start + 1
-    if first in "ie" and state.sCount[start] == 0 and _IMPORT.fullmatch(line):
+    line, last, reason = _line(state, start), start + 1, "a builder's mark"
+    if first in "ie":
+        if state.sCount[start] or not _IMPORT.fullmatch(line):
+            return False
         while last < end and not state.isEmpty(last):
             last += 1
         reason = "an import"
@@ -215,9 +320,7 @@ def _read_unshown(state: StateBlock, start: int, end: int, silent: bool) -> bool
         if state.src[hidden.end() : state.eMarks[last - 1]].strip():
             return False
         reason = "a comment"
-    elif _ATTRS_LINE.fullmatch(line) or _NO_TEXT.fullmatch(line):
-        reason = "a builder's mark"
-    else:
+    elif not (_ATTRS_LINE.fullmatch(line) or _NO_TEXT.fullmatch(line)):
         return False
     if not silent:
         _leave_out(state, state.getLines(start, last, 0, False), reason)
@@ -225,11 +328,13 @@ def _read_unshown(state: StateBlock, start: int, end: int, silent: bool) -> bool
     return True
 
 
-def _read_inline(state: StateInline, silent: bool) -> bool:
+def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001
     """Leave out a builder's tag or a comment in a text."""
     if state.src[state.pos] != "{":
         return False
-    found = next(filter(None, (each.match(state.src, state.pos) for each in (_HIDDEN, _TAG, _ATTRS_LINE))), None)
+    found: re.Match[str] | None = None
+    for pattern in (_HIDDEN, _TAG, _ATTRS_LINE):
+        found = found or pattern.match(state.src, state.pos)
     if not found:
         return False
     if not silent:

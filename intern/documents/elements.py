@@ -7,6 +7,7 @@ that were left open end with the one around them; what only stray end tags close
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from urllib.parse import urljoin
 
 from msgspec import Struct
@@ -21,21 +22,29 @@ REMARKS = frozenset(
     " abstract summary seealso todo admonition callout alert aside versionadded versionchanged deprecated".split()
 )
 """Names of admonitions, with all builders."""
-TITLES = {
+_GENERAL = frozenset({"admonition", "callout", "alert", "aside"})
+_TITLES = {
     "seealso": "See also",
     "versionadded": "Added in version",
     "versionchanged": "Changed in version",
     "deprecated": "Deprecated since version",
-    **dict.fromkeys(("admonition", "callout", "alert", "aside"), "Note"),
+    **dict.fromkeys(_GENERAL, "Note"),
 }
+# Classes of an element that is an admonition, and names of components that are none.
+_REMARK_CLASSES = frozenset({*_GENERAL, "admonitionblock", "theme-admonition"}) - {"aside"}
+_REMARK_TAGS = REMARKS - {"aside", "quote", "summary"}
 
+DEEPEST = 512
+"""Browsers nest no deeper."""
 VOID = frozenset(
     "area base br col embed hr img input link meta param source track wbr basefont bgsound frame keygen".split()
 )
-_LEFT_OUT = frozenset("script style template noscript svg iframe object canvas dialog nav head select textarea math".split())
+_LEFT_OUT = frozenset(
+    "script style template noscript svg iframe object canvas dialog nav head select textarea math".split()
+)
 _INLINE = frozenset(
-    "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark nobr output q rp rt ruby s samp small"
-    " span strike strong sub sup time tt u var".split()
+    "a abbr acronym b bdi bdo big button cite code data del dfn em font i ins kbd label mark nobr output q rp rt ruby s"
+    " samp small span strike strong sub sup time tt u var".split()
 )
 _BLOCKS = frozenset(
     "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure footer"
@@ -43,47 +52,61 @@ _BLOCKS = frozenset(
     " tbody td tfoot th thead tr ul".split()
 )
 _CODE = frozenset({"code", "kbd", "samp", "tt"})
+_BOLD = frozenset({"b", "strong"})
 _HEADINGS = {f"h{n}": n for n in range(1, 7)}
 _NAMED = frozenset({"summary", "caption", "figcaption"})
-_GENERAL = frozenset({"admonition", "callout", "alert", "aside"})
 _UNFIT = regex(r"[\s<>\"()\\]")
 _CELLS = frozenset({"td", "th"})
 _LISTS = frozenset({"ul", "ol", "menu"})
+# A heading in one of these heads nothing outside.
+_SCOPES = frozenset({"li", "dd", "blockquote", "td", "th"})
 # Where one of these begins, one of the same kind that is still open ends, up to the element that holds both.
-_SIBLINGS = {
+_SIBLINGS: dict[str, tuple[Collection[str], Collection[str]]] = {
     "li": ({"li"}, _LISTS),
     **dict.fromkeys(("dt", "dd"), ({"dt", "dd"}, {"dl"})),
     "tr": ({"tr"}, {"table"}),
     **dict.fromkeys(("td", "th"), ({"td", "th"}, {"tr"})),
 }
 _TABS = frozenset({"tabitem", "tab", "tab-item"})
+_FOLDS = frozenset({"details", "accordion", "expandable", "dropdown"})
+_KNOWN = _BLOCKS | _TABS | _FOLDS | _REMARK_TAGS | _LEFT_OUT | {"section"}
+_REMARK_TITLE = regex(r"(?i)(?:admonition|alert|callout|custom-block)[\w-]*(?:title|heading)")
 _PANELS = frozenset("tabpanel tab-content tab-pane tabbed-block sd-tab-content sphinx-tabs-panel".split())
 _LANGUAGE = regex(r"(?:^|\s)(?:language|lang|highlight|brush|source)[-:_]([\w+#.-]{1,30})")
-_ALERT = regex(r"\A\[!(\w{1,20})\][+-]?\s*")
+_NO_LANGUAGE = frozenset({"default", "none", "notranslate"})
+_ALERT = regex(r"\A\s*\[!(\w{1,20})\][+-]?\s*")
 _PERMALINKS = frozenset("¶#§🔗⚓︎\uf0c1")
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
-class _Element(Struct):
+class _Element(Struct, eq=False):
     tag: str
     lines: Lines
     is_fixed: bool = False
     """Only its own parser ends it, no tag in the text."""
+    attrs: Mapping[str, str] = _NONE
+    marker: str = ""
+    is_inline: bool = False
+    begins: bool = False
+    """Of an inline element, whether the text before it is blank."""
+    at: int = 0
+    """Of an inline element, where in the text it began."""
     leaves: int = 0
     """Parts of the writer that end with it."""
-    at: int = 0
-    """Of inline elements, where in the text it began."""
-    attrs: Mapping[str, str] = {}
-    marker: str = ""
     number: int = 1
     """Of a list, of its next item."""
     kind: BlockKind = "paragraph"
-    """Of its paragraphs; of items and definitions, of the first one."""
+    """Of its next paragraph."""
     term: str = ""
     terms: list[str] = []
     columns: tuple[str, ...] = ()
     cells: list[str] = []
     is_header: bool = True
+    gathers: bool = False
+    """Its text names something else: what follows, what is around it, or a tab."""
     language: str = ""
+    tabs: list[str] = []
+    """Of a tab, names of tabs around it that are still to come."""
 
 
 class Elements:
@@ -92,128 +115,108 @@ class Elements:
     def __init__(self, writer: DocumentWriter, base_url: str = "") -> None:
         self.writer = writer
         self.lines: Lines = (1, 1)
+        self.tabs: list[str] = []
+        """Names of tabs that are still to come."""
         self._base_url = base_url
         self._open: list[_Element] = []
         self._text: list[str] = []
-        self._from: Lines | None = None
+        self._first = 0
+        """The line where the text begins; 0 as long as it is blank."""
         self._bold = ""
-        self._hidden: list[str] = []
+        self._code: _Element | None = None
+        self._hidden: _Element | None = None
         self._unseen: list[str] = []
-        self.tabs: list[str] = []
-        """Names of tabs that are still to come."""
         self._tab_of: dict[str, str] = {}
 
     def start(
-        self, tag: str, attrs: Mapping[str, str] = {}, lines: Lines | None = None, *, is_fixed: bool = False, **given: str
+        self,
+        tag: str,
+        attrs: Mapping[str, str] = _NONE,
+        lines: Lines | None = None,
+        *,
+        is_fixed: bool = False,
+        marker: str = "",
     ) -> None:
-        """Begin an element. `given` are fields of its own: `marker`, `language`, `term`, `kind`."""
+        """Begin an element; `marker` is that of an item as written.
+
+        Raises ValueError where elements are nested too deeply.
+        """
         self.lines = lines or self.lines
-        if self._hidden:
-            if tag == self._hidden[0] and tag not in VOID:
-                self._hidden.append(tag)
-            return
-        if tag in _LEFT_OUT or (attrs and is_unseen(tag, attrs)):
-            self._hidden = [] if tag in VOID else [tag]
-            return
-        if self._in_code():
-            return
         if tag in VOID:
             self._void(tag, attrs)
             return
-        element = _Element(tag, self.lines, is_fixed=is_fixed, attrs=attrs, at=len(self._text))
-        for name, value in given.items():
-            setattr(element, name, value)
-        if self._is_inline(element):
-            self._open.append(element)
-            return
-        self.flush()
-        siblings, around = _SIBLINGS.get(tag, ((), ()))
-        self._close_siblings(siblings, around)
-        self._begin(element)
+        if len(self._open) >= DEEPEST:
+            raise ValueError(f"its elements are nested more than {DEEPEST} deep")
+        element = _Element(tag, self.lines, is_fixed, attrs, marker)
+        element.is_inline = self._is_inline(tag) and not (attrs and _names_a_tab(tag, attrs))
+        if not element.is_inline and self._code is None:
+            self._close_before(tag)
+        if self._hidden is None:
+            self._show(element)
         self._open.append(element)
+
+    def _show(self, element: _Element) -> None:
+        if element.tag in _LEFT_OUT or (element.attrs and is_unseen(element.tag, element.attrs)):
+            if not element.is_inline and self._code is None:
+                self.flush()
+            self._hidden = element
+        elif element.is_inline:
+            element.at, element.begins = len(self._text), not self._first
+            if self._code is not None and element.tag == "code":
+                self._code.language = _language_of(element.attrs) or self._code.language
+        elif self._code is None:
+            self.flush()
+            self._begin(element)
+        elif self._text and not self._text[-1].endswith("\n"):
+            self._text.append("\n")  # each line of the code is an element
 
     def text(self, text: str, lines: Lines | None = None) -> None:
         """Take text; blanks and line ends count only in `pre`. Use `start("br")` for a line end that shows."""
-        if self._hidden:
+        if self._hidden is not None:
             self._unseen.append(text)
             return
-        if lines is not None:
-            self.lines = lines
-        if self._from is None and text.strip():
-            self._from = self.lines
-        self._text.append(text if self._in_code() else text.replace("\n", " "))
+        self.lines = lines or self.lines
+        if not self._first and text.strip():
+            self._first = self.lines[0]
+        self._text.append(text if self._code is not None else text.replace("\n", " "))
 
     def end(self, tag: str, lines: Lines | None = None, *, is_fixed: bool = False) -> None:
         """End an element, and those inside that are still open; nothing where none such is open."""
         self.lines = lines or self.lines
-        if self._hidden:
-            if tag == self._hidden[-1]:
-                self._hidden.pop()
-                if not self._hidden:
-                    self.writer.leave_out(" ".join("".join(self._unseen).split()), "hidden")
-                    self._unseen = []
-            return
         for n in range(len(self._open) - 1, -1, -1):
-            if self._open[n].tag == tag and self._open[n].is_fixed == is_fixed:
-                while len(self._open) > n:
-                    self._end(self._open[-1])
+            element = self._open[n]
+            if element.tag == tag and element.is_fixed == is_fixed:
+                self._end_from(n)
                 return
-            if self._open[n].is_fixed and not is_fixed:
+            if element.is_fixed and not is_fixed:
                 return
-
-    def _in_code(self) -> bool:
-        return self._nearest({"pre"}) is not None
 
     def close(self) -> None:
         """End all that is open."""
-        self._hidden = []
-        while self._open:
-            self._end(self._open[-1])
+        self._end_from(0)
         self.flush()
-        for left in self.tabs:
-            self.writer.leave_out(left, "a tab's name without its tab")
+        self._drop_tabs()
 
     def flush(self) -> None:
         """Write the text so far as a block of the kind that the open elements make it."""
-        text, bold, lines = "".join(self._text), self._bold, (self._from or self.lines)[0]
-        span = (lines, max(self.lines[1], lines))
-        self._text, self._bold, self._from = [], "", None
-        if not text.strip():
+        if self._hidden is not None or not self._first:
+            self._text = self._text if self._hidden is not None else []
             return
-        holder = next((each for each in reversed(self._open) if each.tag not in _INLINE and each.tag != "p"), None)
+        text, bold, first = "".join(self._text), self._bold, self._first
+        lines = first, max(self.lines[1], first)
+        self._text, self._bold, self._first = [], "", 0
+        holder = next((each for each in reversed(self._open) if each.gathers or not (each.is_inline or each.tag == "p")), None)
         if (cell := self._nearest(_CELLS)) is not None:
             cell.cells.append(flowing(text).replace("\n", " "))
-        elif holder is None:
-            self.writer.add("paragraph", text, span, bold=bold)
-        elif holder.tag in {*_NAMED, "dt", *_HEADINGS} or self._names_a_tab(holder):
+        elif holder is not None and holder.gathers:
             holder.cells.append(flowing(text))
+            holder.lines = min(holder.lines[0], lines[0]), lines[1]
         else:
-            self._write(holder, text, bold, span)
-
-    def _write(self, holder: _Element, text: str, bold: str, lines: Lines) -> None:
-        if holder.tag == "blockquote" and (alert := _ALERT.match(text.lstrip())):
-            holder.kind, holder.term = "admonition", remark_title(alert[1])
-            text = text.lstrip()[alert.end() :]
-        if holder.kind == "paragraph":
-            # The paragraphs of an admonition; those of its items and cells are what these are.
-            inner = reversed(self._open[: self._open.index(holder) + 1])
-            holder = next((each for each in inner if each.kind == "admonition" or each.tag in {"li", "dd"}), holder)
-        if holder.kind == "admonition":
-            self.writer.add("admonition", text, lines, term=holder.term)
-            holder.term = ""
-        elif holder.kind == "item":
-            self.writer.add("item", text, lines, bold=bold, marker=holder.marker)
-            holder.kind = "paragraph"
-        elif holder.kind == "definition":
-            kind: BlockKind = "question" if holder.term.endswith(("?", "？")) else "definition"
-            self.writer.add(kind, text, lines, term=holder.term)
-            holder.kind = "paragraph"
-        else:
-            self.writer.add("paragraph", text, lines, bold=bold)
+            self._write(holder, text, bold, lines)
 
     def code(self, text: str, language: str, lines: Lines, *, title: str = "") -> None:
         """Write a block of code."""
-        if self._hidden:
+        if self._hidden is not None:
             self._unseen.append(text)
             return
         self.flush()
@@ -221,73 +224,150 @@ class Elements:
             cell.cells.append(" ".join(code_span(line) for line in text.split("\n") if line.strip()))
             return
         self._introduce()
-        self.writer.add("code", text, lines, language=language, term=title)
+        item = self._nearest({"li", "dd"})
+        marker = ""
+        if item is not None and item.kind == "item" and text.strip():
+            item.kind, marker = "paragraph", item.marker
+        self.writer.add("code", text, lines, language=language, term=title, marker=marker)
 
-    def _introduce(self) -> None:
-        """Write the item or the term of a definition that begins with something else than a paragraph."""
-        holder = self._nearest({"dd"})
-        if holder is not None and holder.kind == "definition":
-            self.writer.add("definition", "", holder.lines, term=holder.term)
+    def _write(self, holder: _Element | None, text: str, bold: str, lines: Lines) -> None:
+        if holder is not None and holder.tag == "blockquote" and (alert := _ALERT.match(text)):
+            holder.kind, holder.term = "admonition", remark_title(alert[1])
+            text = text[alert.end() :]
+            if not text.strip():
+                return
+        if holder is not None and holder.kind == "paragraph":
+            # The paragraphs of an admonition; those of its items and definitions are what these are.
+            around = (each for each in reversed(self._open) if each.kind == "admonition" or each.tag in {"li", "dd"})
+            holder = next(around, None)
+        if holder is None:
+            self.writer.add("paragraph", text, lines, bold=bold)
+            return
+        self._introduce(until=holder)
+        kind, term, holder.term = holder.kind, holder.term, ""
+        if kind != "admonition":
             holder.kind = "paragraph"
+        if term:  # it stands above the text
+            lines = min(holder.lines[0], lines[0]), lines[1]
+        if kind == "definition" and term.endswith(("?", "？")):
+            kind = "question"
+        self.writer.add(kind, text, lines, bold=bold, term=term, marker=holder.marker if kind == "item" else "")
+
+    def _introduce(self, until: _Element | None = None) -> None:
+        """Write titles of admonitions and terms of definitions that begin with something else than a paragraph."""
+        for each in self._open:
+            if each is until:
+                return
+            if each.term and each.kind in {"admonition", "definition"}:
+                self.writer.add(each.kind, "", (each.lines[0], each.lines[0]), term=each.term)
+                each.term, each.kind = "", "admonition" if each.kind == "admonition" else "paragraph"
 
     def _begin(self, element: _Element) -> None:
-        tag, attrs, writer = element.tag, element.attrs, self.writer
+        tag, attrs = element.tag, element.attrs
+        if tag in _SCOPES:
+            self._enter(element)
         if tag in _LISTS:
-            writer.depth += 1
+            self.writer.depth += 1
             element.number = int(start) if (start := attrs.get("start", "")).isdecimal() else 1
         elif tag == "li":
-            around = self._nearest(_LISTS)
-            if not element.marker:
-                element.marker = f"{around.number}." if around is not None and around.tag == "ol" else "-"
-            if around is not None:
-                around.number += 1
             element.kind = "item"
+            if (around := self._nearest(_LISTS)) is not None:
+                element.marker = element.marker or (f"{around.number}." if around.tag == "ol" else "-")
+                around.number += 1
         elif tag == "dd" and (around := self._nearest({"dl"})) is not None:
-            around.term = ", ".join(around.terms) or around.term
-            element.kind, element.term, around.terms = "definition", around.term, []
+            element.kind, element.term = "definition", ", ".join(around.terms) or around.term
+            element.lines = (around.lines[0] if around.terms else element.lines[0]), element.lines[1]
+            around.term, around.terms = element.term, []
+        elif tag in _NAMED or tag in _HEADINGS or tag == "dt":
+            element.gathers = True
+        elif tag == "pre":
+            self._code = element
+            around = " ".join(each.attrs.get("class", "") for each in reversed(self._open[-2:]))
+            element.language = _language_of(attrs) or _language_of({"class": around})
         elif tag in _TABS:
             names = (attrs.get(name, "").strip("{}\"'") for name in ("label", "title", "name", "value"))
-            self._enter(element, label=next(filter(None, names), "") or (self.tabs.pop(0) if self.tabs else ""))
-        elif _is_panel(attrs):
-            label = self._tab_of.get(attrs.get("aria-labelledby", "")) or (self.tabs[0] if self.tabs else "")
-            self.tabs = [name for name in self.tabs if name != label]
-            self._enter(element, label=label)
+            self._enter_tab(element, next(filter(None, names), ""))
+        elif tag in _FOLDS and "title" in attrs:
+            self._enter(element, title=attrs["title"])
+        elif attrs:
+            self._begin_by_attributes(element)
+        elif tag in _REMARK_TAGS:
+            self._enter_remark(element, remark_title(tag))
+
+    def _begin_by_attributes(self, element: _Element) -> None:
+        tag, attrs = element.tag, element.attrs
+        classes = attrs.get("class", "")
+        if attrs.get("role") == "tablist":
+            self._drop_tabs()
+        elif _names_a_tab(tag, attrs):
+            element.gathers = True
+        elif attrs.get("role") == "tabpanel" or not _PANELS.isdisjoint(classes.split()):
+            self._enter_tab(element, self._tab_of.get(attrs.get("aria-labelledby", ""), ""))
+        elif _REMARK_TITLE.search(classes):
+            element.gathers = any(each.kind == "admonition" for each in self._open)
+        elif tag != "p" and (remark := _remark(tag, classes, attrs)):
+            self._enter_remark(element, remark)
         elif tag not in _BLOCKS and (title := attrs.get("title")):
+            self._introduce()
             self.writer.add("paragraph", title, element.lines)
-        elif tag not in {"p", "pre"} and (remark := _remark(tag, attrs)):
-            element.kind, element.term = "admonition", element.term or remark
 
     def _enter(self, element: _Element, *, label: str = "", title: str = "") -> None:
+        if title:
+            self._introduce()
         self.writer.enter(label=label, title=title, lines=element.lines)
         element.leaves += 1
 
+    def _enter_tab(self, element: _Element, label: str) -> None:
+        label = label or (self.tabs[0] if self.tabs else "")
+        self._introduce()
+        self._enter(element, label=label)
+        element.tabs, self.tabs = [name for name in self.tabs if name != label], []
+
+    def _enter_remark(self, element: _Element, title: str) -> None:
+        self._enter(element)
+        element.kind, element.term = "admonition", title
+
+    def _end_from(self, n: int) -> None:
+        while len(self._open) > n:
+            self._end(self._open[-1])
+
     def _end(self, element: _Element) -> None:
-        tag = element.tag
-        if self._is_inline(element):
-            self._open.remove(element)
+        """End the last element that is open."""
+        if self._hidden is None and not element.is_inline and self._code is None:
+            self.flush()
+        self._open.pop()
+        if element is self._hidden:
+            self._hidden = None
+            self.writer.leave_out(" ".join("".join(self._unseen).split()), "hidden")
+            self._unseen = []
+        elif self._hidden is not None:
+            return
+        elif element is self._code:
+            text, lines = "".join(self._text), (element.lines[0], self.lines[1])
+            self._text, self._bold, self._first, self._code = [], "", 0, None
+            self.code(text, element.language, lines)
+        elif self._code is not None:
+            return
+        elif element.is_inline:
             self._end_inline(element)
-            return
-        if tag == "pre":
-            self._end_code(element)
-            return
-        self.flush()
-        self._open.remove(element)
-        text = "\n".join(element.cells)
+        else:
+            self._end_block(element)
+
+    def _end_block(self, element: _Element) -> None:
+        tag, text = element.tag, "\n".join(element.cells)
         if tag in _HEADINGS:
+            self._introduce()
             self.writer.head(_HEADINGS[tag], text, element.lines, element.attrs.get("id", ""))
         elif tag == "summary" and (details := self._nearest({"details"})) is not None:
+            details.lines = element.lines
             self._enter(details, title=text)
         elif tag in _NAMED:
             self.writer.add("paragraph", text, element.lines)
-        elif self._names_a_tab(element):
-            self.tabs.append(text)
-            self._tab_of |= {element.attrs["id"]: text} if element.attrs.get("id") else {}
         elif tag in _LISTS:
             self.writer.depth -= 1
         elif tag == "dt" and (listing := self._nearest({"dl"})) is not None:
+            listing.lines = listing.lines if listing.terms else element.lines
             listing.terms = [*listing.terms, text]
-        elif tag == "dd" and element.kind == "definition":
-            self.writer.add("definition", "", element.lines, term=element.term)
         elif tag == "dl" and element.terms:
             self.writer.add("definition", "", element.lines, term=", ".join(element.terms))
         elif tag in _CELLS and (row := self._nearest({"tr"})) is not None:
@@ -295,6 +375,19 @@ class Elements:
             row.is_header = row.is_header and (tag == "th" or self._nearest({"thead"}) is not None)
         elif tag == "tr":
             self._end_row(element)
+        elif element.gathers and _names_a_tab(tag, element.attrs):
+            self.tabs.append(text)
+            self._tab_of |= {element.attrs["id"]: text} if element.attrs.get("id") else {}
+        elif element.gathers:  # the title of an admonition
+            remark = next(each for each in reversed(self._open) if each.kind == "admonition")
+            remark.term = text or remark.term
+        elif element.term and (element.kind == "definition" or element.attrs.get("title")):
+            self._open.append(element)
+            self._introduce()
+            self._open.pop()
+        if element.tabs:
+            self._drop_tabs()
+            self.tabs = element.tabs
         for _ in range(element.leaves):
             self.writer.leave()
 
@@ -302,29 +395,23 @@ class Elements:
         table = self._nearest({"table"})
         if table is None or not any(row.cells):
             return
+        self._introduce()
         if row.is_header and not table.columns:
             table.columns = tuple(row.cells)
         columns = table.columns if tuple(row.cells) != table.columns else ()
         self.writer.add("row", " | ".join(row.cells), (row.lines[0], self.lines[1]), columns=columns)
 
-    def _end_code(self, element: _Element) -> None:
-        text, lines = "".join(self._text), (element.lines[0], self.lines[1])
-        self._text, self._bold, self._from = [], "", None
-        self._open.remove(element)
-        classes = [each.attrs.get("class", "") for each in (element, *reversed(self._open[-3:]))]
-        found = next(filter(None, (_LANGUAGE.search(each) for each in (*classes, element.language))), None)
-        self.code(text, element.language or (found[1] if found else ""), lines, title=element.term)
-
     def _end_inline(self, element: _Element) -> None:
-        held = "".join(self._text[element.at :])
-        if self._in_code():
+        tag = element.tag
+        if tag not in _CODE and tag not in _BOLD and tag != "a":
             return
+        held = "".join(self._text[element.at :])
         changed = held
-        if element.tag in _CODE and held.strip() and not any(each.tag in _CODE for each in self._open):
+        if tag in _CODE and held.strip() and not any(each.tag in _CODE for each in self._open):
             changed = code_span(held)
-        elif element.tag == "a":
+        elif tag == "a":
             changed = self._linked(held, element.attrs.get("href", ""))
-        elif element.tag in {"b", "strong"} and not "".join(self._text[: element.at]).strip():
+        elif tag in _BOLD and element.begins:
             self._bold = held
         if changed != held:
             self._text[element.at :] = [changed]
@@ -342,32 +429,45 @@ class Elements:
         return label if label.strip() == address else f"[{flowing(label)}]({address})"
 
     def _void(self, tag: str, attrs: Mapping[str, str]) -> None:
+        if self._hidden is not None:
+            return
         if tag == "br":
             self._text.append("\n")
         elif tag == "hr":
             self.flush()
-        elif tag == "img":
+        elif tag == "img" and not (attrs and is_unseen(tag, attrs)):
             self.text(attrs.get("alt", ""))
 
-    def _close_siblings(self, siblings: Collection[str], around: Collection[str]) -> None:
+    def _close_before(self, tag: str) -> None:
+        """End what ends where a block begins: inline elements, a paragraph, and one of its kind."""
+        while self._open and not (last := self._open[-1]).is_fixed and (last.is_inline or last.tag == "p"):
+            self._end(last)
+        if tag not in _SIBLINGS:
+            return
+        siblings, around = _SIBLINGS[tag]
         for n in range(len(self._open) - 1, -1, -1):
             if self._open[n].tag in around or self._open[n].is_fixed:
                 return
             if self._open[n].tag in siblings:
-                while len(self._open) > n:
-                    self._end(self._open[-1])
+                self._end_from(n)
                 return
 
+    def _drop_tabs(self) -> None:
+        for name in self.tabs:
+            self.writer.leave_out(name, "a tab's name without its tab")
+        self.tabs = []
+
+    def _is_inline(self, tag: str) -> bool:
+        """Return whether an element is a part of a line; one of a name that is not known is, within a paragraph."""
+        if tag in _INLINE or tag in _KNOWN:
+            return tag in _INLINE
+        return bool(self._first or (self._open and (self._open[-1].is_inline or self._open[-1].tag == "p")))
+
     def _nearest(self, tags: Collection[str]) -> _Element | None:
-        return next((each for each in reversed(self._open) if each.tag in tags), None)
-
-    def _is_inline(self, element: _Element) -> bool:
-        return element.tag in _INLINE and not self._names_a_tab(element)
-
-    def _names_a_tab(self, element: _Element) -> bool:
-        if element.attrs.get("role") == "tab":
-            return True
-        return element.tag == "label" and bool({"for", "class"} & element.attrs.keys())
+        for each in reversed(self._open):
+            if each.tag in tags:
+                return each
+        return None
 
 
 def code_span(text: str) -> str:
@@ -378,18 +478,28 @@ def code_span(text: str) -> str:
 
 def remark_title(name: str) -> str:
     """Return how an admonition is headed that has no title of its own."""
-    return TITLES.get(name.lower(), name.capitalize())
+    return _TITLES.get(name.lower(), name.capitalize())
 
 
-def _remark(tag: str, attrs: Mapping[str, str]) -> str:
+def _remark(tag: str, classes: str, attrs: Mapping[str, str]) -> str:
     """Return the title of the admonition that an element is by its name or its classes; empty if it is none."""
-    if tag in REMARKS - {"aside", "quote"}:
+    if tag in _REMARK_TAGS:
         return attrs.get("title") or remark_title(attrs.get("type") or tag)
-    classes = [part for each in attrs.get("class", "").lower().split() for part in (each, each.rpartition("-")[2])]
-    if not {"admonition", "alert", "callout", "admonitionblock", "theme-admonition"} & {*classes}:
+    if not classes or tag in _FOLDS:
         return ""
-    return next((remark_title(each) for each in classes if each in REMARKS - _GENERAL), "Note")
+    names = [part for each in classes.lower().split() for part in (each, each.rpartition("-")[2])]
+    if _REMARK_CLASSES.isdisjoint(names):
+        return ""
+    found = next((remark_title(each) for each in names if each in REMARKS - _GENERAL), "Note")
+    return attrs.get("title") or found
 
 
-def _is_panel(attrs: Mapping[str, str]) -> bool:
-    return attrs.get("role") == "tabpanel" or not _PANELS.isdisjoint(attrs.get("class", "").split())
+def _names_a_tab(tag: str, attrs: Mapping[str, str]) -> bool:
+    return attrs.get("role") == "tab" or (tag == "label" and "tab" in attrs.get("for", "") + attrs.get("class", ""))
+
+
+def _language_of(attrs: Mapping[str, str]) -> str:
+    if named := attrs.get("data-lang") or attrs.get("data-language") or attrs.get("lang"):
+        return named
+    found = _LANGUAGE.search(attrs.get("class", ""))
+    return found[1] if found and found[1] not in _NO_LANGUAGE else ""

@@ -6,13 +6,12 @@ Liquid's tags, MDX's imports and components, HTML in the text, and GitHub's aler
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from intern.core.text.patterns import regex
 from intern.documents.blocks import Document
-from intern.documents.elements import REMARKS, Elements, code_span, remark_title
+from intern.documents.elements import Elements, code_span
 from intern.documents.roles import role_text
 from intern.documents.tags import TagReader
 from intern.documents.writer import DocumentWriter, Lines
@@ -21,26 +20,21 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
+_NONE: dict[str, str] = {}
 _ANCHOR = regex(r"\s*\{:?\s*(?:[^{}#]*#(?P<anchor>[\w:.-]+))?[^{}]*\}\s*\Z")
 _TITLE = regex(r"""(?m)^title\s*[:=]\s*(?P<quote>["']?)(?P<title>.+?)(?P=quote)\s*$""")
 _CODE_TITLE = regex(r"""(?:title|filename|caption)\s*=\s*["']([^"']*)["']|\[([^\[\]]+)\]""")
-_DIRECTIVE = regex(r"\{([\w:+.-]{1,40})\}\s*(.*)")
-_OPTION = regex(r"\s*:([\w-]{1,40}):\s*(.*)")
+_MARKUP = regex(r"[*_`\[<&\\]")
 _LANGUAGE = regex(r"[\w+#.-]{1,30}")
-
-_FOLDS = frozenset({"details", "dropdown", "expand", "expandable", "spoiler", "collapse", "accordion", "toggle"})
-_QUESTIONS = frozenset({"question", "faq", "help"})
-_TAB_NAMES = frozenset({"tab", "tab-item", "tabitem", "==="})
-_CODE_NAMES = frozenset({"code", "code-block", "sourcecode", "code-cell", "prompt", "literalinclude"})
-_LEFT_OUT = frozenset({"toctree", "contents", "image", "raw", "index", "include", "eval-rst", "mermaid", "bibliography"})
 
 
 def parse_markdown(text: str) -> Document:
-    """Return a Markdown text as blocks."""
+    """Return a Markdown text as blocks. Raises ValueError where it is nested too deeply to be read."""
     writer = DocumentWriter()
-    reader = _Reader(writer)
-    reader.read(text, 0)
-    reader.close()
+    try:
+        _Reader(writer).read(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply to be read") from None
     return writer.document()
 
 
@@ -50,21 +44,19 @@ class _Reader:
         self._elements = Elements(writer)
         self._tags = TagReader(self._elements)
 
-    def close(self) -> None:
-        self._elements.close()
-
-    def read(self, text: str, first: int) -> None:
-        """Read a text that begins after `first` lines of the source."""
+    def read(self, text: str) -> None:
         env: dict[str, Any] = {}
         tokens = markdown_parser().parse(text, env)
         for n, token in enumerate(tokens):
-            lines = (first + token.map[0] + 1, first + token.map[1]) if token.map else self._elements.lines
+            lines = (token.map[0] + 1, token.map[1]) if token.map else self._elements.lines
             if token.type == "heading_open":
                 self._head(token, tokens[n + 1], lines)
             else:
                 self._take(token, lines)
+        self._elements.close()
         for name, reference in env.get("references", {}).items():
-            self._writer.leave_out(f"[{name}]: {reference['href']} {reference['title']}", "a link's definition")
+            told = f"[{name.lower()}]: {reference['href']} {reference['title']}"
+            self._writer.leave_out(told, "a link's definition")
 
     def _head(self, token: Token, inline: Token, lines: Lines) -> None:
         anchor, children = "", inline.children or []
@@ -87,42 +79,33 @@ class _Reader:
         elif token.type == "left_out":
             self._writer.leave_out(token.content, token.info)
         elif token.type == "part_open":
-            self._open_part(token.info, token.content, lines, **token.meta)
-        elif token.type == "part_close":
-            elements.end(_element_of(token.info), lines)
-        elif token.type == "hr":
-            elements.flush()
-        elif token.type in {"footnote_open", "footnote_close"}:
+            self._open_part(token, lines)
+        elif token.type in {"hr", "footnote_reference_open", "footnote_reference_close"}:
             elements.flush()
         elif token.tag and token.nesting == 1:
-            attrs = {name: str(value) for name, value in token.attrs.items()}
-            marker = {"marker": f"{token.info}{token.markup}"} if token.tag == "li" else {}
-            elements.start(token.tag, attrs, lines, is_fixed=True, **marker)
+            marker = f"{token.info}{token.markup}" if token.tag == "li" else ""
+            elements.start(token.tag, _NONE, lines, is_fixed=True, marker=marker)
         elif token.tag and token.nesting == -1:
             elements.end(token.tag, is_fixed=True)
 
-    def _open_part(self, kind: str, title: str, lines: Lines, *, items: Sequence[str] = ()) -> None:
+    def _open_part(self, token: Token, lines: Lines) -> None:
         """Begin what builders mark: an admonition, a tab, something that unfolds, or any other part."""
-        elements, tag = self._elements, _element_of(kind)
-        if tag == "tab":
-            elements.start("tab", {"label": title}, lines)
-        elif tag == "details":
-            elements.start("details", {}, lines)
-            elements.start("summary", {}, lines)
-            self._inline_text(title, lines)
-            elements.end("summary")
-        elif tag == "aside":
-            elements.start("aside", {}, lines, kind="admonition", term=title or remark_title(kind))
-        else:
-            elements.start("section", {}, lines)
-            elements.tabs = [*items]
-            if title and not items:
-                self._inline_text(title, lines)
-                elements.flush()
+        elements = self._elements
+        attrs = {name: self._plain(str(value)) for name, value in token.attrs.items()}
+        elements.start(token.tag, attrs, lines, is_fixed=True)
+        elements.tabs = token.meta.get("items") or elements.tabs
+        if token.content:
+            tag = "summary" if token.tag == "details" else "p"
+            elements.start(tag, _NONE, lines, is_fixed=True)
+            elements.text(self._plain(token.content), (lines[0], lines[0]))
+            elements.end(tag, (lines[0], lines[0]), is_fixed=True)
 
-    def _inline_text(self, text: str, lines: Lines) -> None:
-        for token in markdown_parser().parseInline(text):
-            self._inline(token, lines)
+    def _plain(self, text: str) -> str:
+        """Return a title without its markup."""
+        if not _MARKUP.search(text):
+            return text
+        inline = markdown_parser().parseInline(text)[0].children or []
+        return "".join(code_span(part.content) if part.type == "code_inline" else part.content for part in inline)
 
     def _inline(self, token: Token, lines: Lines) -> None:
         elements, line = self._elements, lines[0]
@@ -146,6 +129,7 @@ class _Reader:
                 self._tags.read(child.content, line)
             elif child.type == "image":
                 elements.text(child.content, here)
+                self._writer.leave_out(str(child.attrs.get("title", "")), "a title of a picture")
             elif child.tag and child.nesting == 1:
                 elements.start(child.tag, {k: str(v) for k, v in child.attrs.items()}, here, is_fixed=True)
             elif child.tag and child.nesting == -1:
@@ -153,53 +137,15 @@ class _Reader:
         elements.lines = lines
 
     def _code(self, token: Token, lines: Lines) -> None:
-        info, content, offset = token.info.strip(), token.content, int(token.type == "fence")
-        if (found := _DIRECTIVE.match(info)) and offset:
-            self._directive(found[1], found[2], content, lines)
-            return
-        title = _CODE_TITLE.search(info)
-        label = title[2] or "" if title else ""
+        info = token.info.strip()
+        found = _CODE_TITLE.search(info)
+        title, label = (found[1] or "", found[2] or "") if found else (token.meta.get("title", ""), "")
         if label:
             self._writer.enter(label=label)
-        language = _LANGUAGE.match(info.removeprefix("{").lstrip("."))
-        self._elements.code(content, language[0] if language else "", lines, title=title[1] or "" if title else "")
+        language = _LANGUAGE.match(info.lstrip("{ ."))
+        self._elements.code(token.content, language[0] if language else "", lines, title=title)
         if label:
             self._writer.leave()
-
-    def _directive(self, name: str, argument: str, content: str, lines: Lines) -> None:
-        """Read what MyST writes in a fence: code, or Markdown again."""
-        rows = content.split("\n")
-        skipped = _options_end(rows)
-        options = {found[1]: found[2] for row in rows[:skipped] if (found := _OPTION.fullmatch(row))}
-        body = "\n".join(rows[skipped:])
-        name = name.rpartition(":")[2]
-        if name in _CODE_NAMES:
-            self._elements.code(body, argument, lines, title=options.get("caption", ""))
-        elif name in _LEFT_OUT:
-            self._writer.leave_out(f"{argument} {content}", f"the directive {name}")
-        elif name in {"figure", "math"}:
-            self._elements.code(body, "", lines) if name == "math" else self.read(body, lines[0] + skipped)
-        else:
-            self._elements.flush()
-            self._open_part(name, argument, lines)
-            self.read(body, lines[0] + skipped)
-            self._elements.end(_element_of(name), lines)
-
-
-def _options_end(rows: Sequence[str]) -> int:
-    """Return how many lines at the beginning of a directive are its options."""
-    if rows and rows[0].strip() == "---":
-        return next((n + 1 for n, row in enumerate(rows[1:], 1) if row.strip() == "---"), 0)
-    return next((n for n, row in enumerate(rows) if not _OPTION.fullmatch(row)), len(rows))
-
-
-def _element_of(kind: str) -> str:
-    """Return the element that stands for a part of a builder's."""
-    if kind in _TAB_NAMES:
-        return "tab"
-    if kind in _FOLDS | _QUESTIONS:
-        return "details"
-    return "aside" if kind in REMARKS else "section"
 
 
 @lru_cache(maxsize=1)
@@ -213,7 +159,8 @@ def markdown_parser() -> MarkdownIt:
 
     from intern.documents import builders  # noqa: PLC0415
 
-    parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-    for plugin in (front_matter_plugin, footnote_plugin, deflist_plugin, myst_role_plugin, builders.add_rules):
+    parser = MarkdownIt("commonmark", {"html": True, "maxNesting": 2 * builders.DEEPEST}).enable(["table", "strikethrough"])
+    for plugin in (front_matter_plugin, deflist_plugin, myst_role_plugin, builders.add_rules):
         parser.use(plugin)
+    parser.use(footnote_plugin, move_to_end=False, always_match_refs=True)
     return parser

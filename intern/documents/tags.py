@@ -39,7 +39,10 @@ class TagReader(HTMLParser):
         self._elements.end(tag, self._lines())
 
     def handle_data(self, data: str) -> None:
-        self._elements.text(data, self._lines())
+        first = self._first + self.getpos()[0] - 1
+        last = first + data.rstrip().count("\n")
+        first += data[: len(data) - len(data.lstrip())].count("\n")
+        self._elements.text(data, (first, max(first, last)))
 
     def handle_comment(self, data: str) -> None:
         self._elements.writer.leave_out(" ".join(data.split()), "a comment")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import structs
-
 from intern.core.text.patterns import regex
 from intern.documents.blocks import Block, BlockKind, Document, Heading, LeftOut
 
@@ -15,8 +13,6 @@ INNERMOST = 7
 Lines = tuple[int, int]
 """The first and the last line, from 1."""
 
-_BLANKS = regex(r"[^\S\n]+")
-_LINE_ENDS = regex(r" ?\n ?")
 _ASKS = regex(r"(?i)\AQ(?:uestion)?\s?\d{0,3}\s?[:.)]\s+")
 _TOLD = regex(r"(?i)\AA(?:nswer)?\s?\d{0,3}\s?[:.)]\s+")
 _QUESTION_ENDS = regex(r"[?？](?=\s|\Z)")
@@ -32,9 +28,9 @@ class DocumentWriter:
         """In how many lists the next block stands."""
         self._blocks: list[Block] = []
         self._left_out: list[LeftOut] = []
-        self._path: list[Heading] = []
-        self._labels: list[str] = []
-        self._scopes: list[tuple[list[Heading], list[str], int]] = []
+        self._path: tuple[Heading, ...] = ()
+        self._labels: tuple[str, ...] = ()
+        self._scopes: list[tuple[tuple[Heading, ...], tuple[str, ...], int]] = []
         self._anchors: dict[str, int] = {}
 
     def head(self, level: int, text: str, lines: Lines, anchor: str = "") -> None:
@@ -42,13 +38,13 @@ class DocumentWriter:
         text = flowing(text).replace("\n", " ")
         if not text:
             return
-        # A heading inside a tab or an admonition ends what is inside alone.
+        # A heading inside a tab or an item ends what is inside alone.
         outer = len(self._scopes[-1][0]) if self._scopes else 0
-        self._path[outer:] = [above for above in self._path[outer:] if above.level < level]
+        inner = (above for above in self._path[outer:] if above.level < level)
+        self._path = (*self._path[:outer], *inner)
         heading = Heading(level, text, anchor or self._slug(text))
-        fields = {"level": level, "anchor": heading.anchor}
-        self._write("heading", text, lines, fields)
-        self._path.append(heading)
+        self._write("heading", text, lines, {"level": level, "anchor": heading.anchor})
+        self._path = (*self._path, heading)
 
     def add(self, kind: BlockKind, text: str, lines: Lines, *, bold: str = "", **fields: Any) -> None:
         """Write a block, if it holds anything; `bold` is how much of its beginning is printed as a title.
@@ -77,12 +73,12 @@ class DocumentWriter:
 
     def enter(self, *, label: str = "", title: str = "", lines: Lines = (0, 0)) -> None:
         """Begin a part with a label or a title of its own, until `leave`."""
-        self._scopes.append(([*self._path], [*self._labels], self.depth))
-        if label := flowing(label).replace("\n", " "):
-            self._labels.append(label)
+        self._scopes.append((self._path, self._labels, self.depth))
+        label = flowing(label).replace("\n", " ")
+        if label and label not in self._labels:
+            self._labels = (*self._labels, label)
         if title:
             self.head(INNERMOST, title, lines)
-            self._scopes[-1] = (self._scopes[-1][0], self._scopes[-1][1], self.depth)
 
     def leave(self) -> None:
         """End the part that was begun last; harmless if none is open."""
@@ -102,13 +98,14 @@ class DocumentWriter:
         block = Block(
             kind=kind,
             text=text,
-            path=tuple(self._path),
-            label=", ".join(dict.fromkeys(self._labels)),
+            path=self._path,
+            label=", ".join(self._labels) if self._labels else "",
             depth=self.depth,
             first_line=lines[0],
             last_line=lines[1],
+            **fields,
         )
-        self._blocks.append(structs.replace(block, **fields) if fields else block)
+        self._blocks.append(block)
 
     def _slug(self, text: str) -> str:
         """Return the anchor that most builders make of a heading; the second of its name gets `-1`."""
@@ -129,4 +126,6 @@ def _question_of(text: str, bold: str) -> str:
 
 def flowing(text: str) -> str:
     """Return a text with single blanks; its line ends stay."""
-    return _LINE_ENDS.sub("\n", _BLANKS.sub(" ", text)).strip()
+    if "\n" in text:
+        return "\n".join([" ".join(line.split()) for line in text.split("\n")]).strip()
+    return " ".join(text.split())
