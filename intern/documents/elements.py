@@ -55,6 +55,7 @@ _CODE = frozenset({"code", "kbd", "samp", "tt"})
 _BOLD = frozenset({"b", "strong"})
 _HEADINGS = {f"h{n}": n for n in range(1, 7)}
 _NAMED = frozenset({"summary", "caption", "figcaption"})
+_LINE_NUMBERS = frozenset("linenos lineno linenodiv line-number gutter rouge-gutter hljs-ln-numbers blob-num".split())
 _UNFIT = regex(r"[\s<>\"()\\]")
 _CELLS = frozenset({"td", "th"})
 _LISTS = frozenset({"ul", "ol", "menu"})
@@ -102,6 +103,8 @@ class _Element(Struct, eq=False):
     columns: tuple[str, ...] = ()
     cells: list[str] = []
     is_header: bool = True
+    is_layout: bool = False
+    """Of a row, whether it holds code and the numbers of its lines."""
     gathers: bool = False
     """Its text names something else: what follows, what is around it, or a tab."""
     language: str = ""
@@ -122,6 +125,7 @@ class Elements:
         self._text: list[str] = []
         self._first = 0
         """The line where the text begins; 0 as long as it is blank."""
+        self._last = 0
         self._bold = ""
         self._code: _Element | None = None
         self._hidden: _Element | None = None
@@ -156,7 +160,11 @@ class Elements:
         self._open.append(element)
 
     def _show(self, element: _Element) -> None:
-        if element.tag in _LEFT_OUT or (element.attrs and is_unseen(element.tag, element.attrs)):
+        if element.attrs and not _LINE_NUMBERS.isdisjoint(element.attrs.get("class", "").split()):
+            if (row := self._nearest({"tr"})) is not None:
+                row.is_layout = True
+            self._hidden = element
+        elif element.tag in _LEFT_OUT or (element.attrs and is_unseen(element.tag, element.attrs)):
             if not element.is_inline and self._code is None:
                 self.flush()
             self._hidden = element
@@ -176,8 +184,8 @@ class Elements:
             self._unseen.append(text)
             return
         self.lines = lines or self.lines
-        if not self._first and text.strip():
-            self._first = self.lines[0]
+        if text.strip():
+            self._first, self._last = self._first or self.lines[0], self.lines[1]
         self._text.append(text if self._code is not None else text.replace("\n", " "))
 
     def end(self, tag: str, lines: Lines | None = None, *, is_fixed: bool = False) -> None:
@@ -203,14 +211,13 @@ class Elements:
             self._text = self._text if self._hidden is not None else []
             return
         text, bold, first = "".join(self._text), self._bold, self._first
-        lines = first, max(self.lines[1], first)
+        lines = first, max(self._last, first)
         self._text, self._bold, self._first = [], "", 0
         holder = next((each for each in reversed(self._open) if each.gathers or not (each.is_inline or each.tag == "p")), None)
-        if (cell := self._nearest(_CELLS)) is not None:
-            cell.cells.append(flowing(text).replace("\n", " "))
+        if (cell := self._cell()) is not None:
+            _gather(cell, flowing(text).replace("\n", " "), lines)
         elif holder is not None and holder.gathers:
-            holder.cells.append(flowing(text))
-            holder.lines = min(holder.lines[0], lines[0]), lines[1]
+            _gather(holder, flowing(text), lines)
         else:
             self._write(holder, text, bold, lines)
 
@@ -220,8 +227,8 @@ class Elements:
             self._unseen.append(text)
             return
         self.flush()
-        if (cell := self._nearest(_CELLS)) is not None:
-            cell.cells.append(" ".join(code_span(line) for line in text.split("\n") if line.strip()))
+        if (cell := self._cell()) is not None:
+            _gather(cell, " ".join(code_span(line) for line in text.split("\n") if line.strip()), lines)
             return
         self._introduce()
         item = self._nearest({"li", "dd"})
@@ -264,9 +271,14 @@ class Elements:
 
     def _begin(self, element: _Element) -> None:
         tag, attrs = element.tag, element.attrs
+        role = attrs.get("role", "") if attrs else ""
         if tag in _SCOPES:
             self._enter(element)
-        if tag in _LISTS:
+        if role in {"tab", "tablist", "tabpanel"}:
+            self._begin_by_attributes(element)
+        elif tag in _LISTS:
+            self._introduce()
+            self._enter(element)
             self.writer.depth += 1
             element.number = int(start) if (start := attrs.get("start", "")).isdecimal() else 1
         elif tag == "li":
@@ -308,8 +320,8 @@ class Elements:
         elif tag != "p" and (remark := _remark(tag, classes, attrs)):
             self._enter_remark(element, remark)
         elif tag not in _BLOCKS and (title := attrs.get("title")):
-            self._introduce()
-            self.writer.add("paragraph", title, element.lines)
+            self.text(title, element.lines)
+            self.flush()
 
     def _enter(self, element: _Element, *, label: str = "", title: str = "") -> None:
         if title:
@@ -362,16 +374,16 @@ class Elements:
             details.lines = element.lines
             self._enter(details, title=text)
         elif tag in _NAMED:
-            self.writer.add("paragraph", text, element.lines)
-        elif tag in _LISTS:
-            self.writer.depth -= 1
+            self.text(text, element.lines)
+            self.flush()
         elif tag == "dt" and (listing := self._nearest({"dl"})) is not None:
             listing.lines = listing.lines if listing.terms else element.lines
             listing.terms = [*listing.terms, text]
         elif tag == "dl" and element.terms:
             self.writer.add("definition", "", element.lines, term=", ".join(element.terms))
         elif tag in _CELLS and (row := self._nearest({"tr"})) is not None:
-            row.cells = [*row.cells, " ".join(element.cells)]
+            row.lines = _around(row.lines, element.lines) if row.cells else element.lines
+            row.cells.append(" ".join(element.cells))
             row.is_header = row.is_header and (tag == "th" or self._nearest({"thead"}) is not None)
         elif tag == "tr":
             self._end_row(element)
@@ -399,7 +411,7 @@ class Elements:
         if row.is_header and not table.columns:
             table.columns = tuple(row.cells)
         columns = table.columns if tuple(row.cells) != table.columns else ()
-        self.writer.add("row", " | ".join(row.cells), (row.lines[0], self.lines[1]), columns=columns)
+        self.writer.add("row", " | ".join(row.cells), row.lines, columns=columns)
 
     def _end_inline(self, element: _Element) -> None:
         tag = element.tag
@@ -463,6 +475,11 @@ class Elements:
             return tag in _INLINE
         return bool(self._first or (self._open and (self._open[-1].is_inline or self._open[-1].tag == "p")))
 
+    def _cell(self) -> _Element | None:
+        cell = self._nearest(_CELLS)
+        row = self._nearest({"tr"}) if cell is not None else None
+        return None if row is not None and row.is_layout else cell
+
     def _nearest(self, tags: Collection[str]) -> _Element | None:
         for each in reversed(self._open):
             if each.tag in tags:
@@ -496,6 +513,15 @@ def _remark(tag: str, classes: str, attrs: Mapping[str, str]) -> str:
 
 def _names_a_tab(tag: str, attrs: Mapping[str, str]) -> bool:
     return attrs.get("role") == "tab" or (tag == "label" and "tab" in attrs.get("for", "") + attrs.get("class", ""))
+
+
+def _gather(holder: _Element, text: str, lines: Lines) -> None:
+    holder.lines = _around(holder.lines, lines) if holder.cells else lines
+    holder.cells.append(text)
+
+
+def _around(lines: Lines, others: Lines) -> Lines:
+    return min(lines[0], others[0]), max(lines[1], others[1])
 
 
 def _language_of(attrs: Mapping[str, str]) -> str:

@@ -182,8 +182,11 @@ def _dropped_navigation(body: ElementNode) -> Iterator[LeftOut]:
     """Remove what leads through the site: by its element or role; by its class, where half of its text are links."""
     for node in body.query_selector_all(_NAVIGATION):
         text = node.text or ""
-        by_class = node.tag not in {"nav", "footer", "button"} and not node.getattr("role")
-        if node.parent is None or (by_class and not (_LEADS.search(node.getattr("class") or "") and _is_of_links(node))):
+        role = node.getattr("role")
+        by_class = node.tag not in {"nav", "footer", "button"} and not role
+        if node.parent is None or role in {"tab", "tablist", "tabpanel"}:
+            continue
+        if by_class and not (_LEADS.search(node.getattr("class") or "") and _is_of_links(node)):
             continue
         yield LeftOut(" ".join(text.split()), "navigation")
         node.parent.remove_child(node)

@@ -7,6 +7,7 @@ Liquid's tags, MDX's imports and components, HTML in the text, and GitHub's aler
 from __future__ import annotations
 
 from functools import lru_cache
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from intern.core.text.patterns import regex
@@ -143,7 +144,8 @@ class _Reader:
         if label:
             self._writer.enter(label=label)
         language = _LANGUAGE.match(info.lstrip("{ ."))
-        self._elements.code(token.content, language[0] if language else "", lines, title=title)
+        content = dedent(token.content) if token.type == "code_block" else token.content
+        self._elements.code(content, language[0] if language else "", lines, title=title)
         if label:
             self._writer.leave()
 

@@ -7,53 +7,45 @@ document names is read from elsewhere, and none of its HTML is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.core import publish_doctree
-from docutils.parsers.rst import Directive, directives, roles, states
+from docutils.parsers.rst import Directive, directives, roles
+from docutils.parsers.rst.directives.misc import Replace, Unicode
 from docutils.parsers.rst.directives.tables import CSVTable, ListTable, RSTTable
 from docutils.statemachine import StringList
 
-from intern.core.text.patterns import regex
 from intern.documents.blocks import Document
-from intern.documents.elements import REMARKS, Elements, remark_title
+from intern.documents.directives import directive_kind, has_title
+from intern.documents.elements import Elements, code_span, remark_title
 from intern.documents.roles import role_text
 from intern.documents.writer import DocumentWriter, Lines
 
 _SETTINGS = {
     "_disable_config": True,
+    "docinfo_xform": False,
     "doctitle_xform": False,
     "file_insertion_enabled": False,
     "halt_level": 5,
+    "line_length_limit": 1_000_000,
     "raw_enabled": False,
     "report_level": 5,
     "syntax_highlight": "none",
     "tab_width": 8,
 }
-_CODE = frozenset(
-    "code code-block sourcecode parsed-literal prompt testcode testoutput doctest ipython console jinja productionlist"
-    " math literal graphviz mermaid uml".split()
-)
-_TABS = frozenset({"tab", "tab-item", "group-tab", "code-tab"})
-_FOLDS = frozenset({"dropdown", "details", "collapse", "spoiler", "toggle"})
-# What they hold is shown elsewhere, or not at all.
-_LEFT_OUT = frozenset(
-    "toctree contents index raw include literalinclude highlight highlightlang default-role role meta module currentmodule"
-    " sectionauthor moduleauthor codeauthor testsetup testcleanup tabularcolumns image figure-md bibliography"
-    " automodule autosummary sectnum header footer".split()
-)
-# A title above what they hold.
-_TITLED = frozenset({"topic", "sidebar", "card", "grid-item-card", "rubric", "centered", "step"})
-_READ_BY_DOCUTILS = {"list-table": ListTable, "csv-table": CSVTable, "table": RSTTable}
-_SUBSTITUTIONS = frozenset({"replace", "unicode", "date"})
-_OPTIONS = regex(r":[\w-]{1,60}:")
+# Their argument is the language; of all others it is code, too.
+_WITH_LANGUAGE = frozenset({"code", "code-block", "sourcecode", "prompt", "highlight"})
+# Names of fields at the top that tell Sphinx something.
+_FOR_SPHINX = frozenset({"orphan", "tocdepth", "nocomments", "no-search", "nosearch"})
 
 
 def parse_restructured(text: str) -> Document:
     """Return a text as blocks. Raises ValueError where it is nested too deeply to be read."""
-    _know_directives()
+    # Docutils has one place to look directives and roles up in, which Sphinx changes likewise.
+    directives.directive = _find_directive
+    roles.role = _find_role
     writer = DocumentWriter()
     try:
         doctree = publish_doctree(text, settings_overrides=_SETTINGS)
@@ -63,14 +55,22 @@ def parse_restructured(text: str) -> Document:
     return writer.document()
 
 
-class part(nodes.General, nodes.Element):  # noqa: N801 named as docutils names its nodes
-    """Anything that a directive holds: an admonition, a tab, something that unfolds."""
+class _Part(nodes.General, nodes.Element):
+    """Anything that a directive holds; `element` and `attrs` are those of `Elements`."""
+
+
+class _PartTitle(nodes.TextElement):
+    """The title of a part."""
+
+
+class _LeftOut(nodes.Element):
+    """A directive that readers do not see; its source is its text."""
 
 
 class _AnyOption(dict[str, Any]):
-    """Takes any option as it is."""
+    """Takes any option as it is, but for the known ones."""
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, _name: str) -> Any:
         return directives.unchanged
 
     def __bool__(self) -> bool:
@@ -85,110 +85,136 @@ class _AnyDirective(Directive):
     final_argument_whitespace = True
     option_spec: ClassVar[Any] = _AnyOption()
 
-    def run(self) -> Sequence[nodes.Node]:
-        name = self.name.rpartition(":")[2].lower()
+    def run(self) -> list[nodes.Node]:
+        name = self.name.lower()
         argument = self.arguments[0] if self.arguments else ""
-        body = "\n".join(self.content)
-        if name in _LEFT_OUT:
-            return [self._part("left_out", f"{argument}\n{body}", ())]
-        if name in _CODE:
-            return self._code(name, argument, body)
+        kind = directive_kind(name)
+        name = name.rpartition(":")[2]
+        if kind == "left_out":
+            return [self._located(_LeftOut(f"{argument}\n" + "\n".join(self.content), reason=f"the directive {name}"))]
+        if kind == "code":
+            return self._code(name, argument)
         if name == "code-tab":
-            words = argument.split(None, 1)
-            code = nodes.literal_block(body, body, language=words[0] if words else "")
-            return [self._part("tab", words[-1] if words else "", [self._located(code)])]
-        if name in {"figure", "image"}:
-            return [self._part("section", self.options.get("alt", ""), self._parsed())]
+            language, _, label = argument.partition(" ")
+            code = self._located(nodes.literal_block("", "\n".join(self.content), language=language))
+            return [self._part("tab", {"label": label or language}, "", [code])]
         if name == "glossary":
             return self._glossary()
-        if name in REMARKS or name in _TABS or name in _FOLDS:
-            kind = "tab" if name in _TABS else "details" if name in _FOLDS else name
-            return [self._part(kind, argument, self._parsed())]
-        if name in _TITLED:
-            return [self._part("titled", argument, self._parsed())]
-        if argument and (":" in self.name or name in _OBJECTS):
-            return [self._part("object", argument, self._parsed())]
-        return [self._part("section", "" if name in _WITHOUT_TEXT else argument, self._parsed())]
+        if kind == "aside":
+            title = self._plain(argument) if name == "admonition" else remark_title(name)
+            children = self._parsed()
+            if name != "admonition" and argument:  # the version, and what changed in it
+                inline, messages = self.state.inline_text(argument, self.lineno)
+                children = [self._located(nodes.paragraph(argument, "", *inline)), *messages, *children]
+            return [self._part("aside", {"class": "admonition", "title": title}, "", children)]
+        if kind == "tab":
+            return [self._part("tab", {"label": self._plain(argument)}, "", self._parsed())]
+        title = self.options.get("alt", "") if kind == "figure" else argument if has_title(name) else ""
+        tag = {"details": "details", "object": "dl"}.get(kind, "section") if title else "section"
+        return [self._part(tag, {}, title, self._parsed())]
 
-    def _code(self, name: str, argument: str, body: str) -> Sequence[nodes.Node]:
-        is_language = name in {"code", "code-block", "sourcecode", "prompt"}
-        text = body if is_language or not argument else f"{argument}\n{body}"
-        code = nodes.literal_block(text, text, language=argument.split()[0] if is_language and argument else "")
+    def _code(self, name: str, argument: str) -> list[nodes.Node]:
+        body = "\n".join(self.content)
+        has_language = name in _WITH_LANGUAGE
+        text = body if has_language or not argument else f"{argument}\n{body}".strip()
+        code = nodes.literal_block("", text, language=argument.split()[0] if has_language and argument else "")
         code["title"] = self.options.get("caption", "")
         return [self._located(code)] if text.strip() else []
 
-    def _part(self, kind: str, title: str, children: Sequence[nodes.Node]) -> nodes.Node:
-        return self._located(part("", *children, kind=kind, title=" ".join(title.split("\n"))))
+    def _part(self, tag: str, attrs: dict[str, str], title: str, children: Sequence[nodes.Node]) -> nodes.Node:
+        part = _Part("", element=tag, attrs=attrs)
+        if title:
+            inline, messages = self.state.inline_text(title, self.lineno)
+            heading = self._located(_PartTitle("", "", *inline))
+            if self.content:
+                heading["last"] = max(heading.line or 0, self.content_offset)
+            part += [heading, *messages]
+        part += children
+        return self._located(part)
 
     def _located(self, node: nodes.Element) -> nodes.Element:
         node.source, node.line = self.state_machine.get_source_and_line(self.lineno)
-        node["last"] = (node.line or 0) + self.block_text.count("\n")
+        node["last"] = (node.line or 0) + self.block_text.rstrip().count("\n")
         return node
 
-    def _parsed(self, content: StringList | None = None) -> Sequence[nodes.Node]:
-        content = self.content if content is None else content
-        holder = nodes.Element()
-        self.state.nested_parse(content, self.content_offset, holder, match_titles=True)
-        return holder.children
+    def _plain(self, title: str) -> str:
+        """Return a title without its markup."""
+        inline, _ = self.state.inline_text(title, self.lineno)
+        return "".join(code_span(node.astext()) if isinstance(node, nodes.literal) else node.astext() for node in inline)
 
-    def _glossary(self) -> Sequence[nodes.Node]:
+    def _parsed(self, content: StringList | None = None, offset: int | None = None) -> list[nodes.Node]:
+        holder = nodes.Element()
+        offset = self.content_offset if offset is None else offset
+        self.state.nested_parse(self.content if content is None else content, offset, holder, match_titles=True)
+        return list(holder.children)
+
+    def _glossary(self) -> list[nodes.Node]:
         """Read Sphinx's glossary: lines that begin at the left are terms of the definition below them."""
-        listing, terms, begin = nodes.definition_list(), list[str](), 0
+        listing, terms, begin = nodes.definition_list(), list[nodes.Node](), 0
         rows = list(self.content)
         while begin < len(rows):
-            if rows[begin].strip() and not rows[begin][0].isspace():
-                terms += [rows[begin].strip()] if not rows[begin].startswith("..") else []
+            is_left = bool(rows[begin].strip()) and not rows[begin][0].isspace()
+            if is_left or not rows[begin].strip():
+                if is_left and not rows[begin].startswith(".. "):
+                    inline, _ = self.state.inline_text(rows[begin].partition(" : ")[0].strip(), self.lineno)
+                    terms.append(_at(nodes.term("", "", *inline), self.content_offset + begin + 1))
                 begin += 1
                 continue
             end = next((n for n in range(begin, len(rows)) if rows[n].strip() and not rows[n][0].isspace()), len(rows))
             block = self.content[begin:end]
             block.trim_left(min((len(row) - len(row.lstrip()) for row in block if row.strip()), default=0))
-            children = [] if not terms else [nodes.term("", ", ".join(terms)), nodes.definition("", *self._parsed(block))]
-            if children:
-                listing += self._located(nodes.definition_list_item("", *children))
-                terms = []
-            begin = end
+            definition = nodes.definition("", *self._parsed(block, self.content_offset + begin))
+            listing += nodes.definition_list_item("", *terms, definition)
+            terms, begin = [], end
         return [listing]
 
 
-_OBJECTS = frozenset("function method class attribute data exception option envvar program confval setting autoclass autofunction".split())
-_WITHOUT_TEXT = frozenset("only ifconfig container rst-class class cssclass tab-set tabs grid grid-item compound highlights epigraph pull-quote".split())
+class _Remark(_AnyDirective):
+    """An admonition without a title of its own: its content may begin in its first line."""
+
+    optional_arguments = 0
 
 
-def _find_directive(name: str, _language: object, _document: object) -> tuple[Any, list[Any]]:
-    lowered = name.lower()
-    if lowered in _SUBSTITUTIONS:
-        return directives._directives.get(lowered) or _docutils_directive(lowered), []
-    return _READ_BY_DOCUTILS.get(lowered, _AnyDirective), []
+def _at(node: nodes.Element, line: int) -> nodes.Element:
+    node.line = line
+    return node
 
 
-def _any_role(
-    name: str, rawtext: str, text: str, _lineno: int, _inliner: object, _options: object = None, _content: object = None
-) -> tuple[list[nodes.Node], list[nodes.Node]]:
+def _any_table(directive: Any) -> Any:
+    """Return a directive of docutils for tables that takes any option."""
+
+    def run(self: Any) -> list[nodes.Node]:
+        found = directive.run(self)
+        if directive is CSVTable:  # whose cells know nothing of their lines
+            for inner in (inner for node in found for inner in node.findall(nodes.Element)):
+                inner.line, inner["last"] = self.lineno, self.lineno + self.block_text.rstrip().count("\n")
+        return found
+
+    return type(directive.__name__, (directive,), {"option_spec": _AnyOption(directive.option_spec), "run": run})
+
+
+_READ_BY_DOCUTILS: dict[str, Any] = {
+    "replace": Replace,
+    "unicode": Unicode,
+    "list-table": _any_table(ListTable),
+    "csv-table": _any_table(CSVTable),
+    "table": _any_table(RSTTable),
+}
+_WITH_ARGUMENT = frozenset({"admonition", "versionadded", "versionchanged", "deprecated", "callout"})
+
+
+def _find_directive(name: str, *_: object) -> tuple[Any, list[Any]]:
+    name = name.lower()
+    is_remark = directive_kind(name) == "aside" and name not in _WITH_ARGUMENT
+    return _READ_BY_DOCUTILS.get(name, _Remark if is_remark else _AnyDirective), []
+
+
+def _any_role(name: str, rawtext: str, text: str, *_: object, **__: object) -> tuple[list[nodes.Node], list[nodes.Node]]:
     return [nodes.inline(rawtext, role_text(name, nodes.unescape(text)))], []
 
 
-def _find_role(_name: str, *_: object) -> tuple[Any, list[Any]]:
+def _find_role(*_: object) -> tuple[Any, list[Any]]:
     return _any_role, []
-
-
-_docutils_directive_lookup = directives.directive
-
-
-def _docutils_directive(name: str) -> Any:
-    from docutils.parsers.rst.languages import en
-
-    class _Document:
-        class settings:
-            pass
-
-    return _docutils_directive_lookup(name, en, _Document())[0]  # type: ignore[arg-type]
-
-
-def _know_directives() -> None:
-    """Let docutils find ours; as Sphinx does it, in the one place that there is."""
-    directives.directive = _find_directive  # type: ignore[assignment]
-    roles.role = _find_role  # type: ignore[assignment]
 
 
 _TAGS: dict[type[nodes.Node], str] = {
@@ -203,7 +229,6 @@ _TAGS: dict[type[nodes.Node], str] = {
     nodes.field_name: "dt",
     nodes.field_body: "dd",
     nodes.option_list: "dl",
-    nodes.option_group: "dt",
     nodes.description: "dd",
     nodes.block_quote: "blockquote",
     nodes.table: "table",
@@ -216,9 +241,17 @@ _TAGS: dict[type[nodes.Node], str] = {
     nodes.emphasis: "em",
     nodes.literal: "code",
 }
-_LEFT_OUT_NODES: tuple[type[nodes.Node], ...] = (
-    nodes.comment, nodes.substitution_definition, nodes.target, nodes.pending, nodes.raw, nodes.image, nodes.label,
-    nodes.colspec, nodes.footnote_reference, nodes.citation_reference, nodes.meta,
+_LEFT_OUT_NODES: tuple[type[nodes.Element], ...] = (
+    nodes.comment,
+    nodes.substitution_definition,
+    nodes.target,
+    nodes.pending,
+    nodes.raw,
+    nodes.label,
+    nodes.colspec,
+    nodes.footnote_reference,
+    nodes.citation_reference,
+    nodes.meta,
 )
 
 
@@ -234,110 +267,80 @@ class _Walker:
 
     def _walk(self, node: nodes.Node) -> None:
         elements = self._elements
-        lines = _lines_of(node) or elements.lines
         if isinstance(node, nodes.Text):
-            elements.text(node.astext().replace("\n", " "))
-        elif isinstance(node, part):
-            self._part(node, lines)
+            elements.text(str(node).replace("\n", " "))
+            return
+        assert isinstance(node, nodes.Element)
+        lines = _lines_of(node) or elements.lines
+        if (tag := _TAGS.get(type(node))) is not None:
+            self._element(tag, node, lines, {"start": str(node.get("start", 1))} if tag == "ol" else {})
         elif isinstance(node, nodes.section):
             self._level += 1
             self._children(node)
             self._level -= 1
         elif isinstance(node, nodes.title):
-            self._title(node, lines)
+            ids = node.parent.get("ids") if isinstance(node.parent, nodes.section) else None
+            tag = "caption" if isinstance(node.parent, nodes.table) else f"h{min(max(self._level, 1), 6)}"
+            self._element(tag, node, (max(lines[0] - 1, 1), lines[0]), {"id": ids[0]} if ids else {})
+        elif isinstance(node, _Part):
+            self._part(node, lines)
         elif isinstance(node, nodes.literal_block | nodes.doctest_block):
             elements.code(node.astext(), node.get("language", ""), lines, title=node.get("title", ""))
+        elif isinstance(node, nodes.reference):
+            self._element("a", node, lines, {"href": node.get("refuri", "")})
         elif isinstance(node, nodes.line):
+            elements.lines = lines
             self._children(node)
             elements.start("br")
+        elif isinstance(node, nodes.option_group):
+            elements.start("dt", lines=lines, is_fixed=True)
+            elements.text(", ".join(option.astext() for option in node.children))
+            elements.end("dt", is_fixed=True)
+        elif isinstance(node, nodes.image):
+            elements.text(str(node.get("alt", "")))
         elif isinstance(node, nodes.system_message):
             self._message(node, lines)
-        elif isinstance(node, nodes.problematic):
-            elements.text(node.astext())
-        elif isinstance(node, nodes.reference):
-            uri = node.get("refuri", "")
-            elements.start("a", {"href": uri}, lines, is_fixed=True)
-            self._children(node)
-            elements.end("a", is_fixed=True)
+        elif isinstance(node, _LeftOut):
+            self._writer.leave_out(node.rawsource, node["reason"])
         elif isinstance(node, _LEFT_OUT_NODES):
-            if isinstance(node, nodes.image) and node.get("alt"):
-                elements.text(str(node["alt"]))
-            self._writer.leave_out(node.astext() or node.rawsource if isinstance(node, nodes.Element) else "", "a comment")
-        elif tag := _TAGS.get(type(node)):
-            attrs = {"start": str(node.get("start", 1))} if tag == "ol" else {}
-            elements.start(tag, attrs, lines, is_fixed=True)
+            self._writer.leave_out(node.rawsource or node.astext(), f"a {node.tagname}".replace("_", " "))
+        elif isinstance(node, nodes.classifier):
+            pass  # it stands behind its term
+        elif isinstance(node, nodes.field) and node[0].astext() in _FOR_SPHINX and not node[1].children:
+            self._writer.leave_out(node.rawsource or node[0].astext(), "a field for Sphinx")
+        elif isinstance(node, nodes.Inline | nodes.problematic):
             self._children(node)
-            elements.end(tag, is_fixed=True)
         else:
-            block = isinstance(node, nodes.General | nodes.Body | nodes.Structural) and not isinstance(node, nodes.Inline)
-            if block:
-                elements.flush()
+            elements.flush()
             self._children(node)
-            if block:
-                elements.flush()
+            elements.flush()
 
-    def _children(self, node: nodes.Node) -> None:
+    def _children(self, node: nodes.Element) -> None:
         for child in node.children:
             self._walk(child)
 
-    def _title(self, node: nodes.title, lines: Lines) -> None:
-        parent = node.parent
-        if isinstance(parent, nodes.table):
-            self._elements.start("caption", {}, lines, is_fixed=True)
-            self._children(node)
-            self._elements.end("caption", is_fixed=True)
-            return
-        ids = parent.get("ids", [""]) if isinstance(parent, nodes.section) else [""]
-        tag = f"h{min(max(self._level, 1), 6)}"
-        self._elements.start(tag, {"id": ids[0]} if ids and ids[0] else {}, lines, is_fixed=True)
+    def _element(self, tag: str, node: nodes.Element, lines: Lines, attrs: dict[str, str]) -> None:
+        self._elements.start(tag, attrs, lines, is_fixed=True)
         self._children(node)
+        if tag == "dt":
+            for other in node.parent.children:
+                self._elements.text(f" : {other.astext()}" if isinstance(other, nodes.classifier) else "")
         self._elements.end(tag, is_fixed=True)
 
-    def _part(self, node: part, lines: Lines) -> None:
-        kind, title, elements = str(node["kind"]), str(node["title"]), self._elements
-        if kind == "left_out":
-            self._writer.leave_out(title, "a directive's argument")
-            return
-        if kind == "tab":
-            elements.start("tab", {"label": title}, lines, is_fixed=True)
-            self._children(node)
-            elements.end("tab", is_fixed=True)
-            return
-        if kind == "object":
-            elements.start("dl", {}, lines, is_fixed=True)
-            elements.start("dt", {}, lines, is_fixed=True)
-            elements.text(title, lines)
-            elements.end("dt", is_fixed=True)
-            elements.start("dd", {}, lines, is_fixed=True)
-            self._children(node)
+    def _part(self, node: _Part, lines: Lines) -> None:
+        tag, elements = node["element"], self._elements
+        elements.start(tag, node["attrs"], (lines[0], lines[0]), is_fixed=True)
+        children = list(node.children)
+        if children and isinstance(children[0], _PartTitle):
+            inner = {"details": "summary", "dl": "dt"}.get(tag, "p")
+            self._element(inner, children[0], _lines_of(children.pop(0)) or lines, {})
+        if tag == "dl":
+            elements.start("dd", lines=lines, is_fixed=True)
+        for child in children:
+            self._walk(child)
+        if tag == "dl":
             elements.end("dd", is_fixed=True)
-            elements.end("dl", is_fixed=True)
-            return
-        if kind == "details" or kind == "titled":
-            elements.start("details", {}, lines, is_fixed=True)
-            if title:
-                elements.start("summary", {}, lines, is_fixed=True)
-                elements.text(title, lines)
-                elements.end("summary", is_fixed=True)
-            self._children(node)
-            elements.end("details", is_fixed=True)
-            return
-        if kind in REMARKS:
-            version = kind.startswith(("version", "deprecated"))
-            named = remark_title(kind)
-            elements.start("div", {}, lines, is_fixed=True, kind="admonition", term=named if version else named)
-            if title:
-                elements.text(title, lines)
-                elements.flush()
-            self._children(node)
-            elements.end("div", is_fixed=True)
-            return
-        elements.start("div", {}, lines, is_fixed=True)
-        if title:
-            elements.text(title, lines)
-            elements.flush()
-        self._children(node)
-        elements.end("div", is_fixed=True)
+        elements.end(tag, is_fixed=True)
 
     def _message(self, node: nodes.system_message, lines: Lines) -> None:
         """Write what docutils could not read as it stands."""
@@ -349,7 +352,10 @@ class _Walker:
         self._elements.flush()
 
 
-def _lines_of(node: nodes.Node) -> Lines | None:
-    if not isinstance(node, nodes.Element) or not node.line:
+def _lines_of(node: nodes.Element) -> Lines | None:
+    line = node.line
+    if not line and isinstance(node, nodes.field_name | nodes.option_group):
+        line = next((inner.line for inner in node.parent.findall(nodes.Element) if inner.line), None)
+    if not line:
         return None
-    return int(node.line), int(node.get("last", 0)) or int(node.line) + str(node.rawsource).count("\n")
+    return int(line), int(node.get("last", 0)) or int(line) + str(node.rawsource).count("\n")

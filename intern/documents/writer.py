@@ -55,7 +55,8 @@ class DocumentWriter:
             text = text.strip("\n") if text.strip() else ""
         else:
             text = flowing(text)
-        if kind in {"paragraph", "item"} and (asked := _question_of(text, flowing(bold))):
+        is_prose = kind in {"paragraph", "item"} or (kind == "admonition" and not fields.get("term"))
+        if is_prose and (asked := _question_of(text, flowing(bold))):
             text = _TOLD.sub("", text.removeprefix(asked).lstrip(), count=1)
             asked = _ASKS.sub("", asked, count=1)
             if not text:

@@ -16,6 +16,7 @@ import hypothesis.strategies as st
 from msgspec import Struct, structs
 
 from intern.documents.blocks import Block, BlockKind, Document, Heading
+from intern.documents.writer import INNERMOST
 
 _WORD = re.compile(r"\b([wx])(\d)\b")
 _UNIQUE = re.compile(r"\bz[a-z]{4}\b")
@@ -38,20 +39,24 @@ class Construct(NamedTuple):
 
     written: str
     expected: tuple[Block | Inside, ...]
+    is_top: bool = False
+    """It stands in nothing else."""
+    is_loose: bool = False
+    """Its blocks have the lines of all of it."""
 
     @property
     def heads(self) -> bool:
         """Whether what follows stands below its heading."""
-        last = self.expected[-1] if self.expected else None
-        return isinstance(last, Block) and (last.kind == "heading" or self.written.startswith("**Q"))
+        blocks = [part for part in self.expected if isinstance(part, Block) and part.kind == "heading"]
+        return any(each.level < INNERMOST or each.text.endswith("?") for each in blocks)
 
     @property
     def is_open(self) -> bool:
         return any(isinstance(part, Inside) for part in self.expected)
 
 
-def row(written: str, *expected: Block | Inside) -> Construct:
-    return Construct(written.strip("\n"), expected)
+def row(written: str, *expected: Block | Inside, is_top: bool = False, is_loose: bool = False) -> Construct:
+    return Construct(written.strip("\n"), expected, is_top, is_loose)
 
 
 def block(kind: BlockKind, text: str = "", **fields: object) -> Block:
@@ -66,13 +71,14 @@ class Written(Struct):
 
 
 def documents(table: Sequence[Construct]) -> st.SearchStrategy[list[Written]]:
-    leaf = st.builds(Written, st.sampled_from([each for each in table if not each.is_open]), st.just([]))
+    leaf = st.builds(Written, st.sampled_from([each for each in table if not (each.is_open or each.is_top)]), st.just([]))
+    top = st.builds(Written, st.sampled_from([each for each in table if not each.is_open]), st.just([]))
     holders = [each for each in table if each.is_open]
 
     def hold(inner: st.SearchStrategy[Written]) -> st.SearchStrategy[Written]:
         return st.builds(Written, st.sampled_from(holders), st.lists(inner, min_size=1, max_size=3))
 
-    return st.lists(st.recursive(leaf, hold, max_leaves=6), min_size=1, max_size=5)
+    return st.lists(top | st.recursive(leaf, hold, max_leaves=6), min_size=1, max_size=5)
 
 
 class _Around(NamedTuple):
@@ -85,10 +91,7 @@ class _Around(NamedTuple):
 
 
 def _below(around: _Around, block: Block) -> _Around:
-    if block.kind != "heading":
-        return around._replace(path=block.path)
-    path = [above for n, above in enumerate(around.path) if above.level < block.level or n < around.outer]
-    return around._replace(path=(*path, Heading(block.level, block.text, block.anchor)))
+    return around._replace(path=(*block.path, Heading(block.level, block.text, block.anchor)))
 
 
 class Author:
@@ -97,14 +100,15 @@ class Author:
     def __init__(self) -> None:
         self.expected: list[Block] = []
         self.hidden: list[str] = []
+        self.loose: set[str] = set()
         self._numbers = count()
 
     def write(self, parts: Sequence[Written], around: _Around = _Around()) -> list[str]:
         lines: list[str] = []
         for part in parts:
             lines += ["", *self._write(part, around)] if lines else self._write(part, around)
-            last = self.expected[-1] if self.expected else None
-            if last is not None and part.construct.heads:
+            if part.construct.heads:
+                last = next(each for each in reversed(self.expected) if each.kind == "heading")
                 around = _below(around, last)
         return lines
 
@@ -130,6 +134,7 @@ class Author:
                 around = _below(around, told)
         marks = re.findall("`{3,}|~{3,}|:{3,}", "\n".join(inner))
         longest = max((len(mark) for mark in marks), default=2) + 1
+        self.loose |= {*words.values()} if construct.is_loose else set()
         lines: list[str] = []
         for line in source:
             if line.endswith("@"):
@@ -160,7 +165,9 @@ class Author:
     def _told(self, expected: Block, say: Callable[[str], str], around: _Around) -> Block:
         path = around.path
         if expected.kind == "heading":
-            path = _below(around, expected).path[:-1]
+            # What unfolds stays within the answer to a question.
+            level = expected.level + (expected.level == INNERMOST and not expected.text.endswith("?"))
+            path = tuple(above for n, above in enumerate(path) if above.level < level or n < around.outer)
         return structs.replace(
             expected,
             kind=around.kind if expected.kind == "paragraph" else expected.kind,
@@ -185,13 +192,14 @@ def faults(source: Sequence[str], author: Author, document: Document) -> Iterato
     left_out = " ".join(left.text for left in document.left_out)
     yield from (f"{word} was lost" for word in author.hidden if word not in left_out)
     places = {word: n for n, line in enumerate(source, 1) for word in _UNIQUE.findall(line)}
-    owners = {word: each for each in document.blocks for word in _UNIQUE.findall(f"{each.text} {each.term}")}
+    # A term stands in each of its definitions; its line belongs to the first.
+    owners = {word: each for each in reversed(document.blocks) for word in _UNIQUE.findall(f"{each.text} {each.term}")}
     for each in document.blocks:
         own = set(_UNIQUE.findall(f"{each.text} {each.term}"))
-        if outside := [word for word in own if not each.first_line <= places[word] <= each.last_line]:
+        if outside := [word for word in own if owners[word] is each and not each.first_line <= places[word] <= each.last_line]:
             yield f"{outside} stand outside of {each.first_line}..{each.last_line}: {_told(each)}"
         for n in range(each.first_line, each.last_line + 1):
-            here = {word for word in _UNIQUE.findall(source[n - 1]) if word in owners} if n <= len(source) else {"beyond"}
+            here = {word for word in _UNIQUE.findall(source[n - 1]) if word in owners and word not in author.loose} if n <= len(source) else {"beyond"}
             if here and not here & own:
                 yield f"line {n} belongs to {here}, not to {each.first_line}..{each.last_line}: {_told(each)}"
 

@@ -9,7 +9,7 @@ NOTE = Inside(kind="admonition")
 MARKDOWN = (
     # CommonMark and GitHub
     row("w1 *w2* `w3`", block("paragraph", "w1 w2 `w3`")),
-    row("w1\nw2  \nw3 ~~w4~~", block("paragraph", "w1 w2\nw3 w4")),
+    row("w1\nw2\\\nw3 ~~w4~~", block("paragraph", "w1 w2\nw3 w4")),
     row("[w1](https://e.org/a) w2 [w3](#a) <https://e.org>", block("paragraph", "[w1](https://e.org/a) w2 w3 https://e.org")),
     row('w1 ![w2](a.png "x1") w3', block("paragraph", "w1 w2 w3")),
     row("w1 [w2][x1]\n\n[x1]: https://e.org/a", block("paragraph", "w1 [w2](https://e.org/a)")),
@@ -76,8 +76,8 @@ MARKDOWN = (
     row('```js title="w1"\nw2\n```', block("code", "w2", language="js", term="w1")),
     row('<Tabs>\n<TabItem value="x" label="w1">\n\n@\n\n</TabItem>\n<TabItem value="y" label="w2">\n\nw3\n\n</TabItem>\n</Tabs>',
         Inside(label="w1"), block("paragraph", "w3", label="w2")),
-    row("import x1 from '@x2/x3';\nimport { x4 } from './x5';"),
-    row("export const x1 = 'x2';"),
+    row("import x1 from '@x2/x3';\nimport { x4 } from './x5';", is_top=True),
+    row("export const x1 = 'x2';", is_top=True),
     row("{/* x1\nh2 */}"),
     row("w1 {/* x1 */} w2", block("paragraph", "w1 w2")),
     row('<Card title="w1">\n\nw2\n\n</Card>', block("paragraph", "w1"), block("paragraph", "w2")),

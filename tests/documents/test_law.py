@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from intern.documents.blocks import Document
 from intern.documents.html import _read
@@ -17,11 +18,20 @@ from tests.documents.law import Author, Construct, Written, documents, faults
 from tests.documents.markdown_table import MARKDOWN
 from tests.documents.restructured_table import RESTRUCTURED
 
+# Pages with less to read are read with their navigation.
+_FILLER = "<p>" + "filler " * 40 + "</p>"
+
+
+def _read_page(text: str) -> Document:
+    document = _read(f"<body>{text}{_FILLER}", "").document
+    return structs.replace(document, blocks=document.blocks[:-1])
+
+
 Parse = Callable[[str], Document]
 FORMATS: dict[str, tuple[Parse, Sequence[Construct]]] = {
     "Markdown": (parse_markdown, MARKDOWN),
     "reStructuredText": (parse_restructured, RESTRUCTURED),
-    "HTML": (lambda text: _read(text, "").document, HTML),
+    "HTML": (_read_page, HTML),
 }
 CONSTRUCTS = [
     pytest.param(name, construct, id=f"{name} {construct.written[:40]!r}")
