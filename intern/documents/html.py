@@ -92,9 +92,10 @@ _LONGEST_TITLE = 120  # characters; it stands in a list of sources below an answ
 _DECLARED_WITHIN = 1024  # bytes, in which a page must have named its encoding
 
 _MAIN = "main, [role=main], article"
-_NAVIGATION = (
-    "nav, footer, button, [role=navigation], [role=banner], [role=contentinfo], [role=search], [role=menu], [role=toolbar],"
-    " div[class], ul[class], ol[class], p[class], header[class], aside[class], table[class], section[class], span[class]"
+_LEADING_TAGS = ("nav", "footer", "button")
+_LEADING_ROLES = ("navigation", "banner", "contentinfo", "search", "menu", "toolbar")
+_NAVIGATION = ", ".join([*_LEADING_TAGS, *(f"[role={role}]" for role in _LEADING_ROLES)]) + (
+    ", div[class], ul[class], ol[class], p[class], header[class], aside[class], table[class], section[class], span[class]"
 )
 _LEADS = regex(
     r"(?i)nav|menu|sidebar|toc\b|contents|crumb|footer|header|pag(?:er|ination)|related|skip|edit|share|social|cookie|search"
@@ -182,11 +183,12 @@ def _dropped_navigation(body: ElementNode) -> Iterator[LeftOut]:
     """Remove what leads through the site: by its element or role; by its class, where half of its text are links."""
     for node in body.query_selector_all(_NAVIGATION):
         text = node.text or ""
-        role = node.getattr("role")
-        by_class = node.tag not in {"nav", "footer", "button"} and not role
-        if node.parent is None or role in {"tab", "tablist", "tabpanel"}:
+        role = node.getattr("role") or ""
+        if node.parent is None or role in {"tab", "tablist", "tabpanel", "main"}:
             continue
-        if by_class and not (_LEADS.search(node.getattr("class") or "") and _is_of_links(node)):
+        if not (node.tag in _LEADING_TAGS or role in _LEADING_ROLES) and not (
+            _LEADS.search(node.getattr("class") or "") and _is_of_links(node)
+        ):
             continue
         yield LeftOut(" ".join(text.split()), "navigation")
         node.parent.remove_child(node)

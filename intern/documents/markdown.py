@@ -55,9 +55,9 @@ class _Reader:
             else:
                 self._take(token, lines)
         self._elements.close()
-        for name, reference in env.get("references", {}).items():
-            told = f"[{name.lower()}]: {reference['href']} {reference['title']}"
-            self._writer.leave_out(told, "a link's definition")
+        definitions = [{"label": name, **each} for name, each in env.get("references", {}).items()]
+        for each in (*definitions, *env.get("duplicate_refs", ())):
+            self._writer.leave_out(f"[{each['label'].lower()}]: {each['href']} {each['title']}", "a link's definition")
 
     def _head(self, token: Token, inline: Token, lines: Lines) -> None:
         anchor, children = "", inline.children or []

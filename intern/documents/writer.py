@@ -30,7 +30,9 @@ class DocumentWriter:
         self._left_out: list[LeftOut] = []
         self._path: tuple[Heading, ...] = ()
         self._labels: tuple[str, ...] = ()
-        self._scopes: list[tuple[tuple[Heading, ...], tuple[str, ...], int]] = []
+        self._outer = 0
+        """How many headings are outside of the part that is open: a heading inside it ends none of them."""
+        self._scopes: list[tuple[tuple[Heading, ...], tuple[str, ...], int, int]] = []
         self._anchors: dict[str, int] = {}
 
     def head(self, level: int, text: str, lines: Lines, anchor: str = "") -> None:
@@ -38,10 +40,8 @@ class DocumentWriter:
         text = flowing(text).replace("\n", " ")
         if not text:
             return
-        # A heading inside a tab or an item ends what is inside alone.
-        outer = len(self._scopes[-1][0]) if self._scopes else 0
-        inner = (above for above in self._path[outer:] if above.level < level)
-        self._path = (*self._path[:outer], *inner)
+        inner = (above for above in self._path[self._outer :] if above.level < level)
+        self._path = (*self._path[: self._outer], *inner)
         heading = Heading(level, text, anchor or self._slug(text))
         self._write("heading", text, lines, {"level": level, "anchor": heading.anchor})
         self._path = (*self._path, heading)
@@ -74,17 +74,19 @@ class DocumentWriter:
 
     def enter(self, *, label: str = "", title: str = "", lines: Lines = (0, 0)) -> None:
         """Begin a part with a label or a title of its own, until `leave`."""
-        self._scopes.append((self._path, self._labels, self.depth))
+        self._scopes.append((self._path, self._labels, self.depth, self._outer))
+        self._outer = len(self._path)
         label = flowing(label).replace("\n", " ")
         if label and label not in self._labels:
             self._labels = (*self._labels, label)
         if title:
             self.head(INNERMOST, title, lines)
+            self._outer = len(self._path)
 
     def leave(self) -> None:
         """End the part that was begun last; harmless if none is open."""
         if self._scopes:
-            self._path, self._labels, self.depth = self._scopes.pop()
+            self._path, self._labels, self.depth, self._outer = self._scopes.pop()
 
     def document(self) -> Document:
         """Return what was written."""

@@ -40,7 +40,7 @@ HTML = (
     # Tabs
     row('<div class="sd-tab-set">\n<input type="radio" id="t1"><label class="sd-tab-label" for="t1">w1</label><div class="sd-tab-content">\n@\n</div>\n<input type="radio" id="t2"><label class="sd-tab-label" for="t2">w2</label><div class="sd-tab-content"><p>w3</p></div></div>',
         Inside(label="w1"), block("paragraph", "w3", label="w2")),
-    row('<div class="sphinx-tabs"><div role="tablist"><button aria-controls="p1" id="w9a" role="tab">w1</button><button id="w9b" role="tab">w2</button></div><div aria-labelledby="w9a" class="sphinx-tabs-panel" role="tabpanel">\n@\n</div>\n<div aria-labelledby="w9b" role="tabpanel" hidden><p>w3</p></div></div>',
+    row('<div class="sphinx-tabs"><div role="tablist"><button aria-controls="p1" id="w8" role="tab">w1</button><button id="w9" role="tab">w2</button></div><div aria-labelledby="w8" class="sphinx-tabs-panel" role="tabpanel">\n@\n</div>\n<div aria-labelledby="w9" role="tabpanel" hidden><p>w3</p></div></div>',
         Inside(label="w1"), block("paragraph", "w3", label="w2")),
     row('<div class="tabbed-set"><input type="radio"><input type="radio"><div class="tabbed-labels"><label for="__tabbed_1_1">w1</label><label for="__tabbed_1_2">w2</label></div>\n<div class="tabbed-content"><div class="tabbed-block">\n@\n</div>\n<div class="tabbed-block"><p>w3</p></div></div></div>',
         Inside(label="w1"), block("paragraph", "w3", label="w2")),
