@@ -11,8 +11,8 @@ import tomli
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-MOST = 34  # with intern itself; hikari and aiohttp bring 12 of them, resiliparse 3, prompt-toolkit 1
-MODULES = {"PyStemmer": "Stemmer", "python-dotenv": "dotenv"}
+MOST = 38  # with intern itself; hikari and aiohttp bring 12 of them, resiliparse 3, prompt-toolkit and markdown-it-py 1
+MODULES = {"PyStemmer": "Stemmer", "python-dotenv": "dotenv", "markdown-it-py": "markdown_it"}
 
 
 def required() -> list[Requirement]:

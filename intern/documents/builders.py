@@ -5,9 +5,10 @@ Each makes `part_open` and `part_close` (tag and attributes: the element; conten
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
+
+from markdown_it.token import Token
 
 from intern.core.text.patterns import regex
 from intern.documents.directives import directive_kind, has_title, is_part
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.ruler import RuleOptionsType
     from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_core import StateCore
     from markdown_it.rules_inline import StateInline
 
 DEEPEST = 100
@@ -24,15 +26,15 @@ DEEPEST = 100
 
 # MkDocs: `!!! note "Title"`, `??? question "Title"`, `=== "Tab"`; what belongs to it is indented.
 _INDENTED = regex(r"""(!!!|\?\?\?\+?|===[+!]?)[ ]+(?:([\w-]+)(?:[ ]+[\w-]+)*[ ]*)?(?:"(.*)")?[ ]*""")
-# Docusaurus, VitePress, MyST, Quarto: `:::tip Title`, `:::tip[Title]`, `:::{note} Title`, `::: {.callout-tip title="x"}`;
-# MyST also writes them as a fence.
+# Docusaurus, VitePress, MyST, Quarto: `:::tip Title`, `:::tip[Title]`, `:::{note} Title`, `::: {.callout-tip}`; MyST
+# also writes them as a fence.
 _FENCE = regex(r"(:{3,}|`{3,}|~{3,})[ \t]*([^\n`]*)")
 _CONTAINER = regex(
     r"(?:\{(?P<directive>\w[\w:+.-]*)\}|\{[ ]*(?:[#][\w-]+[ ]+)?\.(?P<class>[\w-]+)(?P<attrs>[^{}]*)\}|(?P<name>[\w-]+))"
     r"[ ]*(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<title>[^{}]*))(?:\{[^{}]*\})?[ ]*"
 )
 # GitBook, Jekyll, Zola: `{% tab title="x" %}`; Hugo: `{{< tab "x" >}}`, `{{% notice note %}}`.
-_TAG = regex(r"\{%-?[ ]*(?P<liquid>[^\n]{0,2000}?)[ ]*-?%\}|\{\{[<%][ ]*(?P<hugo>(?s:.{0,2000}?))[ ]*[>%]\}\}")
+_TAG = regex(r"\{%-?[ ]*(?P<liquid>[^{}\n]{0,2000}?)[ ]*-?%\}|\{\{[<%][ ]*(?P<hugo>[^{}]{0,2000}?)[ ]*[>%]\}\}")
 _NAME = regex(r"(?s)(?P<end>end|/[ ]*)?(?P<name>[\w-]+)[ ]*(?P<rest>.*)")
 # MDX: `<TabItem value="x">`; names of HTML have no small letters after a capital one.
 _COMPONENT = regex(
@@ -47,14 +49,18 @@ _TITLED = ("title", "name", "header", "label", "summary", "text", "tabname", "")
 _STYLED = ("style", "type", "kind", "color", "")
 _OPTION = regex(r"[ ]*:([\w-]{1,40}):[ ]*(.*)")
 _LINE_START = regex(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
-_HIDDEN = regex(r"\{\{?[<%]?[ ]*/\*(?s:.*?)\*/[ ]*[>%]?\}?\}")
+_COMMENT_BEGINS = regex(r"\{\{?[<%]?[ ]*/\*")
+_COMMENT_ENDS = regex(r"\*/[ ]*[>%]?\}?\}")
 _IMPORT = regex(
     r"""import\s+(?:[\w{}*,$\s]+\sfrom\s+)?["'][^"'\n]+["'];?\s*|export\s+(?:default|const|let|var|function|async|\{).*"""
 )
 _ATTRS_LINE = regex(r"\{:[^{}\n]*\}\s*")
 _NO_TEXT = regex(
-    r"\[TOC\]|\[\[_?TOC_?\]\]|-{1,2}8<-{1,2}.*|\*\[[^\]]+\]:.*|\\(?:new|clear)page|%[ ].*|\([\w:. -]+\)=|<!---?>", re.IGNORECASE
+    r"(?i)\[TOC\]|\[\[_?TOC_?\]\]|-{1,2}8<-{1,2}.*|\*\[[^\]]+\]:.*|\\(?:new|clear)page|%[ ].*|\([\w:. -]+\)=|<!---?>"
 )
+_BRACKET = regex(r"[\[\]]")
+_MOST_BRACKETS = 100
+_SIGNS = frozenset(":<{`~")
 _ALERTS = frozenset({"notice", "hint", "alert", "admonition", "callout", "admonish"})
 _VERBATIM = frozenset({"highlight", "comment", "raw", "verbatim", "codeblock"})
 
@@ -81,6 +87,7 @@ def add_rules(parser: MarkdownIt) -> None:
     for name, rule in (("indented", _read_indented), ("part", _read_part), ("unshown", _read_unshown)):
         parser.block.ruler.before("fence", name, rule, alternatives)
     parser.inline.ruler.before("html_inline", "builder", _read_inline)
+    parser.core.ruler.at("inline", _parse_inline)
 
 
 def _check_depth(state: StateBlock, _start: int, _end: int, _silent: bool) -> bool:  # noqa: FBT001 as markdown-it calls it
@@ -109,7 +116,7 @@ def _write_part(state: StateBlock, mark: _Mark, start: int, first: int, last: in
     title, attrs = mark.title.strip(), dict[str, str | int | float]()
     kind = directive_kind(mark.name)
     if mark.key.startswith("<"):
-        tag, attrs = mark.name, {**mark.attrs}
+        tag, attrs = mark.name, dict[str, str | int | float](mark.attrs)
     elif kind == "aside":
         tag, attrs, title = "aside", {"class": "admonition", "title": title or remark_title(mark.name)}, ""
     elif kind == "tab":
@@ -215,7 +222,7 @@ def _read_panels(state: StateBlock, start: int, first: int, last: int) -> None:
 
 
 def _pair_lines(text: str) -> dict[int, int]:
-    """Return the lines where parts end by those where they begin, in one pass, as scans from each would be quadratic."""
+    """Return the lines where parts end by those where they begin, in one pass: scans from each would be quadratic."""
     pairs: dict[int, int] = {}
     opened: list[tuple[str, int]] = []
     count: Counter[str] = Counter()
@@ -224,32 +231,32 @@ def _pair_lines(text: str) -> dict[int, int]:
         begins = _LINE_START.match(line)
         start = at + (begins.end() if begins else 0)
         at += len(line) + 1
-        if text[start : start + 1] not in {*":<{`~"}:
+        if text[start : start + 1] not in _SIGNS:
             continue
         mark = _mark_at(text, start)
-        found = _FENCE.match(text, start)
-        if fence or (mark is None and found and found[1][0] != ":"):
-            if not fence:
-                fence = found[1] if found else ""
-            elif found and found[1].startswith(fence) and not found[2].strip():
-                fence = ""
-        elif mark is None or mark.is_alone:
-            continue
-        elif not mark.ends:
+        if fence or mark is None or (mark.ends and mark.key[0] in "`~" and not count[mark.key]):
+            fence = _fence_after(fence, text, start)
+        elif not mark.ends and not mark.is_alone:
             opened.append((mark.key, n))
             count[mark.key] += 1
         elif count[mark.key]:
-            while True:
-                key, line_of = opened.pop()
+            key = ""
+            while key != mark.key:  # what was left open inside ends, too
+                key, begin = opened.pop()
                 count[key] -= 1
-                if key == mark.key:
-                    pairs[line_of] = n
-                    break
-                if key[0] in "`~:":
-                    pairs[line_of] = n
-        elif mark.key[0] in "`~":
-            fence = mark.key
+                if key == mark.key or key[0] in "`~:":
+                    pairs[begin] = n
     return pairs
+
+
+def _fence_after(fence: str, text: str, start: int) -> str:
+    """Return the fence of the code that a line is in, or begins; empty after its end."""
+    found = _FENCE.match(text, start)
+    if found is None or found[1][0] == ":":
+        return fence
+    if not fence:
+        return found[1]
+    return "" if found[1].startswith(fence) and not found[2].strip() else fence
 
 
 def _mark_at(text: str, start: int) -> _Mark | None:
@@ -315,9 +322,9 @@ def _read_unshown(state: StateBlock, start: int, end: int, silent: bool) -> bool
         while last < end and not state.isEmpty(last):
             last += 1
         reason = "an import"
-    elif first == "{" and (hidden := _HIDDEN.match(state.src, state.bMarks[start] + state.tShift[start])):
-        last = next((n + 1 for n in range(start, end) if state.eMarks[n] >= hidden.end()), end)
-        if state.src[hidden.end() : state.eMarks[last - 1]].strip():
+    elif first == "{" and (after := _comment_end(state.src, state.bMarks[start] + state.tShift[start])):
+        last = next((n + 1 for n in range(start, end) if state.eMarks[n] >= after), end)
+        if state.src[after : state.eMarks[last - 1]].strip():
             return False
         reason = "a comment"
     elif not (_ATTRS_LINE.fullmatch(line) or _NO_TEXT.fullmatch(line)):
@@ -332,12 +339,43 @@ def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001
     """Leave out a builder's tag or a comment in a text."""
     if state.src[state.pos] != "{":
         return False
-    found: re.Match[str] | None = None
-    for pattern in (_HIDDEN, _TAG, _ATTRS_LINE):
-        found = found or pattern.match(state.src, state.pos)
-    if not found:
-        return False
+    end = _comment_end(state.src, state.pos)
+    if not end:
+        found = _TAG.match(state.src, state.pos) or _ATTRS_LINE.match(state.src, state.pos)
+        if not found:
+            return False
+        end = found.end()
     if not silent:
-        _leave_out(state, found[0], "a builder's tag")
-    state.pos = found.end()
+        _leave_out(state, state.src[state.pos : end], "a builder's tag")
+    state.pos = end
     return True
+
+
+def _comment_end(text: str, start: int) -> int:
+    """Return where a comment of MDX or Hugo ends that begins here; 0 if none does."""
+    if not _COMMENT_BEGINS.match(text, start):
+        return 0
+    found = _COMMENT_ENDS.match(text, end) if (end := text.find("*/", start)) >= 0 else None
+    return found.end() if found else 0
+
+
+def _parse_inline(state: StateCore) -> None:
+    """Parse the text of blocks; one that brackets nest in deeply stays as it is, as the time grows with the square."""
+    for token in state.tokens:
+        if token.type == "inline":
+            if _is_tangled(token.content):
+                token.children = [Token("text", "", 0, content=token.content)]
+            else:
+                token.children = []
+                state.md.inline.parse(token.content, state.md, state.env, token.children)
+
+
+def _is_tangled(text: str) -> bool:
+    depth = 0
+    if text.count("[") > _MOST_BRACKETS:
+        for sign in _BRACKET.findall(text):
+            depth += 1 if sign == "[" else -1
+            if depth > _MOST_BRACKETS:
+                return True
+            depth = max(depth, 0)
+    return False

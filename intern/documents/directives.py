@@ -10,12 +10,14 @@ DirectiveKind = Literal["aside", "code", "details", "figure", "left_out", "objec
 
 _NAMES: dict[DirectiveKind, str] = {
     "code": "code code-block sourcecode code-cell parsed-literal prompt testcode testoutput doctest ipython console jinja"
-    " productionlist math literal graphviz digraph mermaid uml plot highlight",
+    " productionlist math literal graphviz digraph mermaid uml plot"
+    " highlight",
     "details": "details dropdown expand expandable spoiler collapse accordion toggle faq help",
     "figure": "figure image",
     # What they hold is shown elsewhere, or not at all.
     "left_out": "toctree contents index raw include literalinclude highlightlang default-role role meta module"
-    " currentmodule py:module py:currentmodule sectionauthor moduleauthor codeauthor testsetup testcleanup tabularcolumns"
+    " currentmodule py:module py:currentmodule sectionauthor moduleauthor codeauthor testsetup testcleanup"
+    " tabularcolumns"
     " bibliography automodule autosummary sectnum header footer title eval-rst program comment",
     "object": "function method class attribute data exception option envvar confval setting autoclass autofunction"
     " describe object",
@@ -27,8 +29,8 @@ _WITHOUT_TEXT = frozenset(
     " div line-block hlist code-tab list-table".split()
 )
 _BRINGS_TEXT = frozenset(
-    "topic sidebar margin card grid-item-card grid-item rubric centered step steps stepper column table csv-table glossary"
-    " seealso aside".split()
+    "topic sidebar margin card grid-item-card grid-item rubric centered step steps stepper column table csv-table"
+    " glossary seealso aside".split()
 )
 
 
@@ -43,8 +45,8 @@ def directive_kind(name: str) -> DirectiveKind:
     name = name.lower()
     if name in REMARKS:
         return "aside"
-    kind = _KINDS.get(name) or _KINDS.get(name.rpartition(":")[2])
-    return kind or ("object" if ":" in name else "section")
+    found = _KINDS.get(name) or _KINDS.get(name.rpartition(":")[2])
+    return found if found is not None else "object" if ":" in name else "section"
 
 
 def has_title(name: str) -> bool:

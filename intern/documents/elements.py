@@ -72,6 +72,8 @@ _TABS = frozenset({"tabitem", "tab", "tab-item"})
 _FOLDS = frozenset({"details", "accordion", "expandable", "dropdown"})
 _KNOWN = _BLOCKS | _TABS | _FOLDS | _REMARK_TAGS | _LEFT_OUT | {"section"}
 _REMARK_TITLE = regex(r"(?i)(?:admonition|alert|callout|custom-block)[\w-]*(?:title|heading)")
+_TAB_ROLES = frozenset({"tab", "tablist", "tabpanel"})
+_GATHERING = frozenset({*_NAMED, *_HEADINGS, "dt"})
 _PANELS = frozenset("tabpanel tab-content tab-pane tabbed-block sd-tab-content sphinx-tabs-panel".split())
 _LANGUAGE = regex(r"(?:^|\s)(?:language|lang|highlight|brush|source)[-:_]([\w+#.-]{1,30})")
 _NO_LANGUAGE = frozenset({"default", "none", "notranslate"})
@@ -213,7 +215,9 @@ class Elements:
         text, bold, first = "".join(self._text), self._bold, self._first
         lines = first, max(self._last, first)
         self._text, self._bold, self._first = [], "", 0
-        holder = next((each for each in reversed(self._open) if each.gathers or not (each.is_inline or each.tag == "p")), None)
+        holder = next(
+            (each for each in reversed(self._open) if each.gathers or not (each.is_inline or each.tag == "p")), None
+        )
         if (cell := self._cell()) is not None:
             _gather(cell, flowing(text).replace("\n", " "), lines)
         elif holder is not None and holder.gathers:
@@ -260,9 +264,9 @@ class Elements:
             kind = "question"
         self.writer.add(kind, text, lines, bold=bold, term=term, marker=holder.marker if kind == "item" else "")
 
-    def _introduce(self, until: _Element | None = None) -> None:
+    def _introduce(self, until: _Element | None = None, also: _Element | None = None) -> None:
         """Write titles of admonitions and terms of definitions that begin with something else than a paragraph."""
-        for each in self._open:
+        for each in self._open if also is None else [*self._open, also]:
             if each is until:
                 return
             if each.term and each.kind in {"admonition", "definition"}:
@@ -271,10 +275,9 @@ class Elements:
 
     def _begin(self, element: _Element) -> None:
         tag, attrs = element.tag, element.attrs
-        role = attrs.get("role", "") if attrs else ""
         if tag in _SCOPES:
             self._enter(element)
-        if role in {"tab", "tablist", "tabpanel"}:
+        if attrs and attrs.get("role") in _TAB_ROLES:
             self._begin_by_attributes(element)
         elif tag in _LISTS:
             self._introduce()
@@ -282,34 +285,40 @@ class Elements:
             self.writer.depth += 1
             element.number = int(start) if (start := attrs.get("start", "")).isdecimal() else 1
         elif tag == "li":
-            element.kind = "item"
-            if (around := self._nearest(_LISTS)) is not None:
-                element.marker = element.marker or (f"{around.number}." if around.tag == "ol" else "-")
-                around.number += 1
-        elif tag == "dd" and (around := self._nearest({"dl"})) is not None:
-            element.kind, element.term = "definition", ", ".join(around.terms) or around.term
-            element.lines = (around.lines[0] if around.terms else element.lines[0]), element.lines[1]
-            around.term, around.terms = element.term, []
-        elif tag in _NAMED or tag in _HEADINGS or tag == "dt":
+            self._begin_item(element)
+        elif tag == "dd":
+            self._begin_definition(element)
+        elif tag in _GATHERING:
             element.gathers = True
         elif tag == "pre":
             self._code = element
             around = " ".join(each.attrs.get("class", "") for each in reversed(self._open[-2:]))
             element.language = _language_of(attrs) or _language_of({"class": around})
-        elif tag in _TABS:
-            names = (attrs.get(name, "").strip("{}\"'") for name in ("label", "title", "name", "value"))
-            self._enter_tab(element, next(filter(None, names), ""))
-        elif tag in _FOLDS and "title" in attrs:
-            self._enter(element, title=attrs["title"])
-        elif attrs:
+        elif attrs or tag in _TABS or tag in _REMARK_TAGS:
             self._begin_by_attributes(element)
-        elif tag in _REMARK_TAGS:
-            self._enter_remark(element, remark_title(tag))
+
+    def _begin_item(self, element: _Element) -> None:
+        element.kind = "item"
+        if (around := self._nearest(_LISTS)) is not None:
+            element.marker = element.marker or (f"{around.number}." if around.tag == "ol" else "-")
+            around.number += 1
+
+    def _begin_definition(self, element: _Element) -> None:
+        if (around := self._nearest({"dl"})) is None:
+            return
+        if around.terms:
+            element.lines, around.term = around.lines, ", ".join(around.terms)
+        element.kind, element.term, around.terms = "definition", around.term, []
 
     def _begin_by_attributes(self, element: _Element) -> None:
         tag, attrs = element.tag, element.attrs
         classes = attrs.get("class", "")
-        if attrs.get("role") == "tablist":
+        if tag in _TABS:
+            names = (attrs.get(name, "").strip("{}\"'") for name in ("label", "title", "name", "value"))
+            self._enter_tab(element, next(filter(None, names), ""))
+        elif tag in _FOLDS and "title" in attrs:
+            self._enter(element, title=attrs["title"])
+        elif attrs.get("role") == "tablist":
             self._drop_tabs()
         elif _names_a_tab(tag, attrs):
             element.gathers = True
@@ -323,10 +332,10 @@ class Elements:
             self.text(title, element.lines)
             self.flush()
 
-    def _enter(self, element: _Element, *, label: str = "", title: str = "") -> None:
+    def _enter(self, element: _Element, *, label: str = "", title: str = "", lines: Lines | None = None) -> None:
         if title:
             self._introduce()
-        self.writer.enter(label=label, title=title, lines=element.lines)
+        self.writer.enter(label=label, title=title, lines=lines or element.lines)
         element.leaves += 1
 
     def _enter_tab(self, element: _Element, label: str) -> None:
@@ -366,19 +375,9 @@ class Elements:
             self._end_block(element)
 
     def _end_block(self, element: _Element) -> None:
-        tag, text = element.tag, "\n".join(element.cells)
-        if tag in _HEADINGS:
-            self._introduce()
-            self.writer.head(_HEADINGS[tag], text, element.lines, element.attrs.get("id", ""))
-        elif tag == "summary" and (details := self._nearest({"details"})) is not None:
-            details.lines = element.lines
-            self._enter(details, title=text)
-        elif tag in _NAMED:
-            self.text(text, element.lines)
-            self.flush()
-        elif tag == "dt" and (listing := self._nearest({"dl"})) is not None:
-            listing.lines = listing.lines if listing.terms else element.lines
-            listing.terms = [*listing.terms, text]
+        tag = element.tag
+        if element.gathers:
+            self._end_gathering(element, "\n".join(element.cells))
         elif tag == "dl" and element.terms:
             self.writer.add("definition", "", element.lines, term=", ".join(element.terms))
         elif tag in _CELLS and (row := self._nearest({"tr"})) is not None:
@@ -387,21 +386,34 @@ class Elements:
             row.is_header = row.is_header and (tag == "th" or self._nearest({"thead"}) is not None)
         elif tag == "tr":
             self._end_row(element)
-        elif element.gathers and _names_a_tab(tag, element.attrs):
-            self.tabs.append(text)
-            self._tab_of |= {element.attrs["id"]: text} if element.attrs.get("id") else {}
-        elif element.gathers:  # the title of an admonition
-            remark = next(each for each in reversed(self._open) if each.kind == "admonition")
-            remark.term = text or remark.term
         elif element.term and (element.kind == "definition" or element.attrs.get("title")):
-            self._open.append(element)
-            self._introduce()
-            self._open.pop()
+            self._introduce(also=element)
         if element.tabs:
             self._drop_tabs()
             self.tabs = element.tabs
         for _ in range(element.leaves):
             self.writer.leave()
+
+    def _end_gathering(self, element: _Element, text: str) -> None:
+        tag = element.tag
+        if tag in _HEADINGS:
+            self._introduce()
+            self.writer.head(_HEADINGS[tag], text, element.lines, element.attrs.get("id", ""))
+        elif tag == "summary" and (details := self._nearest({"details"})) is not None:
+            self._enter(details, title=text, lines=element.lines)
+        elif tag in _NAMED:
+            self.text(text, element.lines)
+            self.flush()
+        elif tag == "dt":
+            if (listing := self._nearest({"dl"})) is not None:
+                listing.lines = listing.lines if listing.terms else element.lines
+                listing.terms.append(text)
+        elif _names_a_tab(tag, element.attrs):
+            self.tabs.append(text)
+            self._tab_of |= {element.attrs["id"]: text} if element.attrs.get("id") else {}
+        elif text:
+            remark = next(each for each in reversed(self._open) if each.kind == "admonition")
+            remark.term = text
 
     def _end_row(self, row: _Element) -> None:
         table = self._nearest({"table"})

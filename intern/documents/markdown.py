@@ -25,6 +25,7 @@ _NONE: dict[str, str] = {}
 _ANCHOR = regex(r"\s*\{:?\s*(?:[^{}#]*#(?P<anchor>[\w:.-]+))?[^{}]*\}\s*\Z")
 _TITLE = regex(r"""(?m)^title\s*[:=]\s*(?P<quote>["']?)(?P<title>.+?)(?P=quote)\s*$""")
 _CODE_TITLE = regex(r"""(?:title|filename|caption)\s*=\s*["']([^"']*)["']|\[([^\[\]]+)\]""")
+_TEXTS = frozenset({"text", "text_special"})
 _MARKUP = regex(r"[*_`\[<&\\]")
 _LANGUAGE = regex(r"[\w+#.-]{1,30}")
 
@@ -112,30 +113,34 @@ class _Reader:
         elements, line = self._elements, lines[0]
         for child in token.children or []:
             here = (line, line)
-            if child.type in {"text", "text_special"}:
+            if child.type in _TEXTS:
                 elements.text(child.content, here)
-            elif child.type == "code_inline":
-                elements.text(code_span(child.content), here)
-            elif child.type == "myst_role":
-                elements.text(role_text(child.meta["name"], child.content), here)
-            elif child.type == "left_out":
-                self._writer.leave_out(child.content, child.info)
-            elif child.type == "softbreak":
+            elif child.type in {"softbreak", "hardbreak"}:
                 line += 1
                 elements.text(" ", (line, line))
-            elif child.type == "hardbreak":
-                line += 1
-                elements.start("br", {}, (line, line))
-            elif child.type == "html_inline":
-                self._tags.read(child.content, line)
-            elif child.type == "image":
-                elements.text(child.content, here)
-                self._writer.leave_out(str(child.attrs.get("title", "")), "a title of a picture")
+                if child.type == "hardbreak":
+                    elements.start("br")
             elif child.tag and child.nesting == 1:
-                elements.start(child.tag, {k: str(v) for k, v in child.attrs.items()}, here, is_fixed=True)
+                attrs = {name: str(value) for name, value in child.attrs.items()}
+                elements.start(child.tag, attrs, here, is_fixed=True)
             elif child.tag and child.nesting == -1:
                 elements.end(child.tag, here, is_fixed=True)
+            else:
+                self._single(child, here)
         elements.lines = lines
+
+    def _single(self, token: Token, here: Lines) -> None:
+        if token.type == "code_inline":
+            self._elements.text(code_span(token.content), here)
+        elif token.type == "myst_role":
+            self._elements.text(role_text(token.meta["name"], token.content), here)
+        elif token.type == "left_out":
+            self._writer.leave_out(token.content, token.info)
+        elif token.type == "html_inline":
+            self._tags.read(token.content, here[0])
+        elif token.type == "image":
+            self._elements.text(token.content, here)
+            self._writer.leave_out(str(token.attrs.get("title", "")), "a title of a picture")
 
     def _code(self, token: Token, lines: Lines) -> None:
         info = token.info.strip()
@@ -161,7 +166,9 @@ def markdown_parser() -> MarkdownIt:
 
     from intern.documents import builders  # noqa: PLC0415
 
-    parser = MarkdownIt("commonmark", {"html": True, "maxNesting": 2 * builders.DEEPEST}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": True, "maxNesting": 2 * builders.DEEPEST}).enable(
+        ["table", "strikethrough"]
+    )
     for plugin in (front_matter_plugin, deflist_plugin, myst_role_plugin, builders.add_rules):
         parser.use(plugin)
     parser.use(footnote_plugin, move_to_end=False, always_match_refs=True)

@@ -7,18 +7,19 @@ document names is read from elsewhere, and none of its HTML is kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.core import publish_doctree
-from docutils.parsers.rst import Directive, directives, roles
+from docutils.parsers.rst import Directive, Parser, directives, roles
 from docutils.parsers.rst.directives.misc import Replace, Unicode
 from docutils.parsers.rst.directives.tables import CSVTable, ListTable, RSTTable
+from docutils.parsers.rst.states import Inliner
 from docutils.statemachine import StringList
 
 from intern.documents.blocks import Document
-from intern.documents.directives import directive_kind, has_title
+from intern.documents.directives import DirectiveKind, directive_kind, has_title
 from intern.documents.elements import Elements, code_span, remark_title
 from intern.documents.roles import role_text
 from intern.documents.writer import DocumentWriter, Lines
@@ -35,8 +36,10 @@ _SETTINGS = {
     "syntax_highlight": "none",
     "tab_width": 8,
 }
+_NONE: Mapping[str, str] = {}
 # Their argument is the language; of all others it is code, too.
 _WITH_LANGUAGE = frozenset({"code", "code-block", "sourcecode", "prompt", "highlight"})
+_MOST_SIGNS = 1000
 # Names of fields at the top that tell Sphinx something.
 _FOR_SPHINX = frozenset({"orphan", "tocdepth", "nocomments", "no-search", "nosearch"})
 
@@ -48,11 +51,21 @@ def parse_restructured(text: str) -> Document:
     roles.role = _find_role
     writer = DocumentWriter()
     try:
-        doctree = publish_doctree(text, settings_overrides=_SETTINGS)
+        parser = Parser(inliner=_Inliner())
+        doctree = publish_doctree(text, parser=parser, settings_overrides=_SETTINGS)
         _Walker(writer).walk(doctree)
     except RecursionError:
         raise ValueError("it is nested too deeply to be read") from None
     return writer.document()
+
+
+class _Inliner(Inliner):
+    """Leaves a text with more signs than a paragraph has as it is: the time grows with their square."""
+
+    def parse(self, text: str, lineno: int, memo: Any, parent: Any) -> tuple[list[nodes.Node], list[nodes.Node]]:
+        if sum(map(text.count, "*`|_[")) > _MOST_SIGNS:
+            return [nodes.Text(text)], []
+        return super().parse(text, lineno, memo, parent)
 
 
 class _Part(nodes.General, nodes.Element):
@@ -100,24 +113,29 @@ class _AnyDirective(Directive):
             return [self._part("tab", {"label": label or language}, "", [code])]
         if name == "glossary":
             return self._glossary()
-        if kind == "aside":
-            title = self._plain(argument) if name == "admonition" else remark_title(name)
-            children = self._parsed()
-            if name != "admonition" and argument:  # the version, and what changed in it
-                inline, messages = self.state.inline_text(argument, self.lineno)
-                children = [self._located(nodes.paragraph(argument, "", *inline)), *messages, *children]
-            return [self._part("aside", {"class": "admonition", "title": title}, "", children)]
+        return [self._holder(kind, name, argument)]
+
+    def _holder(self, kind: DirectiveKind, name: str, argument: str) -> nodes.Node:
+        children = self._parsed()
         if kind == "tab":
-            return [self._part("tab", {"label": self._plain(argument)}, "", self._parsed())]
-        title = self.options.get("alt", "") if kind == "figure" else argument if has_title(name) else ""
-        tag = {"details": "details", "object": "dl"}.get(kind, "section") if title else "section"
-        return [self._part(tag, {}, title, self._parsed())]
+            return self._part("tab", {"label": self._plain(argument)}, "", children)
+        if kind != "aside":
+            title = self.options.get("alt", "") if kind == "figure" else argument if has_title(name) else ""
+            tag = {"details": "details", "object": "dl"}.get(kind, "section") if title else "section"
+            return self._part(tag, {}, title, children)
+        title = self._plain(argument) if name == "admonition" else remark_title(name)
+        if name != "admonition" and argument:  # the version, and what changed in it
+            inline, messages = self.state.inline_text(argument, self.lineno)
+            children = [self._located(nodes.paragraph(argument, "", *inline)), *messages, *children]
+        return self._part("aside", {"class": "admonition", "title": title}, "", children)
 
     def _code(self, name: str, argument: str) -> list[nodes.Node]:
         body = "\n".join(self.content)
         has_language = name in _WITH_LANGUAGE
         text = body if has_language or not argument else f"{argument}\n{body}".strip()
-        code = nodes.literal_block("", text, language=argument.split()[0] if has_language and argument else "")
+        code = nodes.literal_block(
+            "", text, language=argument.split(maxsplit=1)[0] if has_language and argument else ""
+        )
         code["title"] = self.options.get("caption", "")
         return [self._located(code)] if text.strip() else []
 
@@ -140,7 +158,9 @@ class _AnyDirective(Directive):
     def _plain(self, title: str) -> str:
         """Return a title without its markup."""
         inline, _ = self.state.inline_text(title, self.lineno)
-        return "".join(code_span(node.astext()) if isinstance(node, nodes.literal) else node.astext() for node in inline)
+        return "".join(
+            code_span(node.astext()) if isinstance(node, nodes.literal) else node.astext() for node in inline
+        )
 
     def _parsed(self, content: StringList | None = None, offset: int | None = None) -> list[nodes.Node]:
         holder = nodes.Element()
@@ -209,7 +229,9 @@ def _find_directive(name: str, *_: object) -> tuple[Any, list[Any]]:
     return _READ_BY_DOCUTILS.get(name, _Remark if is_remark else _AnyDirective), []
 
 
-def _any_role(name: str, rawtext: str, text: str, *_: object, **__: object) -> tuple[list[nodes.Node], list[nodes.Node]]:
+def _any_role(
+    name: str, rawtext: str, text: str, *_: object, **__: object
+) -> tuple[list[nodes.Node], list[nodes.Node]]:
     return [nodes.inline(rawtext, role_text(name, nodes.unescape(text)))], []
 
 
@@ -220,10 +242,8 @@ def _find_role(*_: object) -> tuple[Any, list[Any]]:
 _TAGS: dict[type[nodes.Node], str] = {
     nodes.paragraph: "p",
     nodes.bullet_list: "ul",
-    nodes.enumerated_list: "ol",
     nodes.list_item: "li",
     nodes.definition_list: "dl",
-    nodes.term: "dt",
     nodes.definition: "dd",
     nodes.field_list: "dl",
     nodes.field_name: "dt",
@@ -266,74 +286,90 @@ class _Walker:
         self._elements.close()
 
     def _walk(self, node: nodes.Node) -> None:
-        elements = self._elements
         if isinstance(node, nodes.Text):
-            elements.text(str(node).replace("\n", " "))
-            return
-        assert isinstance(node, nodes.Element)
-        lines = _lines_of(node) or elements.lines
-        if (tag := _TAGS.get(type(node))) is not None:
-            self._element(tag, node, lines, {"start": str(node.get("start", 1))} if tag == "ol" else {})
-        elif isinstance(node, nodes.section):
-            self._level += 1
-            self._children(node)
-            self._level -= 1
-        elif isinstance(node, nodes.title):
-            ids = node.parent.get("ids") if isinstance(node.parent, nodes.section) else None
-            tag = "caption" if isinstance(node.parent, nodes.table) else f"h{min(max(self._level, 1), 6)}"
-            self._element(tag, node, (max(lines[0] - 1, 1), lines[0]), {"id": ids[0]} if ids else {})
-        elif isinstance(node, _Part):
-            self._part(node, lines)
-        elif isinstance(node, nodes.literal_block | nodes.doctest_block):
-            elements.code(node.astext(), node.get("language", ""), lines, title=node.get("title", ""))
-        elif isinstance(node, nodes.reference):
-            self._element("a", node, lines, {"href": node.get("refuri", "")})
-        elif isinstance(node, nodes.line):
-            elements.lines = lines
-            self._children(node)
-            elements.start("br")
-        elif isinstance(node, nodes.option_group):
-            elements.start("dt", lines=lines, is_fixed=True)
-            elements.text(", ".join(option.astext() for option in node.children))
-            elements.end("dt", is_fixed=True)
-        elif isinstance(node, nodes.image):
-            elements.text(str(node.get("alt", "")))
-        elif isinstance(node, nodes.system_message):
-            self._message(node, lines)
-        elif isinstance(node, _LeftOut):
-            self._writer.leave_out(node.rawsource, node["reason"])
-        elif isinstance(node, _LEFT_OUT_NODES):
-            self._writer.leave_out(node.rawsource or node.astext(), f"a {node.tagname}".replace("_", " "))
-        elif isinstance(node, nodes.classifier):
-            pass  # it stands behind its term
-        elif isinstance(node, nodes.field) and node[0].astext() in _FOR_SPHINX and not node[1].children:
-            self._writer.leave_out(node.rawsource or node[0].astext(), "a field for Sphinx")
-        elif isinstance(node, nodes.Inline | nodes.problematic):
-            self._children(node)
-        else:
-            elements.flush()
-            self._children(node)
-            elements.flush()
+            self._elements.text(str(node).replace("\n", " "))
+        elif isinstance(node, nodes.Element):
+            lines = _lines_of(node) or self._elements.lines
+            if (tag := _TAGS.get(type(node))) is not None:
+                self._element(tag, node, lines)
+            elif isinstance(node, _LEFT_OUT_NODES):
+                self._writer.leave_out(node.rawsource or node.astext(), f"a {node.tagname}".replace("_", " "))
+            elif (take := getattr(self, f"_take_{node.tagname.lower().lstrip('_')}", None)) is not None:
+                take(node, lines)
+            elif isinstance(node, nodes.Inline):
+                self._children(node)
+            else:
+                self._elements.flush()
+                self._children(node)
+                self._elements.flush()
 
-    def _children(self, node: nodes.Element) -> None:
-        for child in node.children:
-            self._walk(child)
+    def _take_enumerated_list(self, node: nodes.enumerated_list, lines: Lines) -> None:
+        self._element("ol", node, lines, {"start": str(node.get("start", 1))})
 
-    def _element(self, tag: str, node: nodes.Element, lines: Lines, attrs: dict[str, str]) -> None:
-        self._elements.start(tag, attrs, lines, is_fixed=True)
+    def _take_section(self, node: nodes.section, _lines: Lines) -> None:
+        self._level += 1
         self._children(node)
-        if tag == "dt":
-            for other in node.parent.children:
-                self._elements.text(f" : {other.astext()}" if isinstance(other, nodes.classifier) else "")
-        self._elements.end(tag, is_fixed=True)
+        self._level -= 1
 
-    def _part(self, node: _Part, lines: Lines) -> None:
+    def _take_title(self, node: nodes.title, lines: Lines) -> None:
+        if isinstance(node.parent, nodes.table):
+            self._element("caption", node, lines)
+            return
+        ids = node.parent.get("ids")  # its line is that of the signs below it
+        tag = f"h{min(max(self._level, 1), 6)}"
+        self._element(tag, node, (max(lines[0] - 1, 1), lines[0]), {"id": ids[0]} if ids else {})
+
+    def _take_literal_block(self, node: nodes.Element, lines: Lines) -> None:
+        self._elements.code(node.astext(), node.get("language", ""), lines, title=node.get("title", ""))
+
+    _take_doctest_block = _take_literal_block
+
+    def _take_reference(self, node: nodes.reference, lines: Lines) -> None:
+        self._element("a", node, lines, {"href": node.get("refuri", "")})
+
+    def _take_line(self, node: nodes.line, lines: Lines) -> None:
+        self._elements.lines = lines
+        self._children(node)
+        self._elements.start("br")
+
+    def _take_option_group(self, node: nodes.option_group, lines: Lines) -> None:
+        self._elements.start("dt", lines=lines, is_fixed=True)
+        self._elements.text(", ".join(option.astext() for option in node.children))
+        self._elements.end("dt", is_fixed=True)
+
+    def _take_term(self, node: nodes.term, lines: Lines) -> None:
+        self._elements.start("dt", lines=lines, is_fixed=True)
+        self._children(node)
+        for other in node.parent.children:
+            self._elements.text(f" : {other.astext()}" if isinstance(other, nodes.classifier) else "")
+        self._elements.end("dt", is_fixed=True)
+
+    def _take_classifier(self, _node: nodes.classifier, _lines: Lines) -> None:
+        """Write nothing: it stands behind its term."""
+
+    def _take_field(self, node: nodes.field, _lines: Lines) -> None:
+        if node[0].astext() in _FOR_SPHINX and not node[1].children:
+            self._writer.leave_out(node[0].astext(), "a field for Sphinx")
+        else:
+            self._children(node)
+
+    def _take_image(self, node: nodes.image, _lines: Lines) -> None:
+        self._elements.text(str(node.get("alt", "")))
+
+    def _take_problematic(self, node: nodes.problematic, _lines: Lines) -> None:
+        self._children(node)
+
+    def _take_leftout(self, node: _LeftOut, _lines: Lines) -> None:
+        self._writer.leave_out(node.rawsource, node["reason"])
+
+    def _take_part(self, node: _Part, lines: Lines) -> None:
         tag, elements = node["element"], self._elements
         elements.start(tag, node["attrs"], (lines[0], lines[0]), is_fixed=True)
         children = list(node.children)
-        if children and isinstance(children[0], _PartTitle):
+        if children and isinstance(title := children[0], _PartTitle):
             inner = {"details": "summary", "dl": "dt"}.get(tag, "p")
-            self._element(inner, children[0], _lines_of(children.pop(0)) or lines, {})
+            self._element(inner, title, _lines_of(title) or lines)
+            del children[0]
         if tag == "dl":
             elements.start("dd", lines=lines, is_fixed=True)
         for child in children:
@@ -342,7 +378,7 @@ class _Walker:
             elements.end("dd", is_fixed=True)
         elements.end(tag, is_fixed=True)
 
-    def _message(self, node: nodes.system_message, lines: Lines) -> None:
+    def _take_system_message(self, node: nodes.system_message, lines: Lines) -> None:
         """Write what docutils could not read as it stands."""
         for child in node.children:
             if isinstance(child, nodes.literal_block):
@@ -350,6 +386,15 @@ class _Walker:
                     self._elements.flush()
                     self._elements.text(row, lines)
         self._elements.flush()
+
+    def _children(self, node: nodes.Element) -> None:
+        for child in node.children:
+            self._walk(child)
+
+    def _element(self, tag: str, node: nodes.Element, lines: Lines, attrs: Mapping[str, str] = _NONE) -> None:
+        self._elements.start(tag, attrs, lines, is_fixed=True)
+        self._children(node)
+        self._elements.end(tag, is_fixed=True)
 
 
 def _lines_of(node: nodes.Element) -> Lines | None:

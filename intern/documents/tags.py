@@ -28,21 +28,26 @@ class TagReader(HTMLParser):
         return line, line
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin an element."""
         self._elements.start(tag, {name: value or "" for name, value in attrs}, self._lines())
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin and end an element."""
         self.handle_starttag(tag, attrs)
         if tag not in VOID:
             self._elements.end(tag, self._lines())
 
     def handle_endtag(self, tag: str) -> None:
+        """End an element."""
         self._elements.end(tag, self._lines())
 
     def handle_data(self, data: str) -> None:
+        """Take text, with the lines that it stands in."""
         first = self._first + self.getpos()[0] - 1
         last = first + data.rstrip().count("\n")
         first += data[: len(data) - len(data.lstrip())].count("\n")
         self._elements.text(data, (first, max(first, last)))
 
     def handle_comment(self, data: str) -> None:
+        """Leave a comment out."""
         self._elements.writer.leave_out(" ".join(data.split()), "a comment")

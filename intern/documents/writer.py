@@ -1,4 +1,4 @@
-"""Writes the blocks of a document in its order: headings, tabs and lists that are open, and questions that head answers."""
+"""Writes the blocks of a document in its order: below open headings, within tabs and lists, answers below questions."""
 
 from __future__ import annotations
 
@@ -51,10 +51,7 @@ class DocumentWriter:
 
         A question that is asked there has what follows it in its block as its answer, or else heads the next blocks.
         """
-        if kind == "code":
-            text = text.strip("\n") if text.strip() else ""
-        else:
-            text = flowing(text)
+        text = flowing(text) if kind != "code" else text.strip("\n") if text.strip() else ""
         is_prose = kind in {"paragraph", "item"} or (kind == "admonition" and not fields.get("term"))
         if is_prose and (asked := _question_of(text, flowing(bold))):
             text = _TOLD.sub("", text.removeprefix(asked).lstrip(), count=1)

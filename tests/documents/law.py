@@ -71,7 +71,9 @@ class Written(Struct):
 
 
 def documents(table: Sequence[Construct]) -> st.SearchStrategy[list[Written]]:
-    leaf = st.builds(Written, st.sampled_from([each for each in table if not (each.is_open or each.is_top)]), st.just([]))
+    leaf = st.builds(
+        Written, st.sampled_from([each for each in table if not (each.is_open or each.is_top)]), st.just([])
+    )
     top = st.builds(Written, st.sampled_from([each for each in table if not each.is_open]), st.just([]))
     holders = [each for each in table if each.is_open]
 
@@ -196,10 +198,16 @@ def faults(source: Sequence[str], author: Author, document: Document) -> Iterato
     owners = {word: each for each in reversed(document.blocks) for word in _UNIQUE.findall(f"{each.text} {each.term}")}
     for each in document.blocks:
         own = set(_UNIQUE.findall(f"{each.text} {each.term}"))
-        if outside := [word for word in own if owners[word] is each and not each.first_line <= places[word] <= each.last_line]:
+        if outside := [
+            word for word in own if owners[word] is each and not each.first_line <= places[word] <= each.last_line
+        ]:
             yield f"{outside} stand outside of {each.first_line}..{each.last_line}: {_told(each)}"
         for n in range(each.first_line, each.last_line + 1):
-            here = {word for word in _UNIQUE.findall(source[n - 1]) if word in owners and word not in author.loose} if n <= len(source) else {"beyond"}
+            here = (
+                {word for word in _UNIQUE.findall(source[n - 1]) if word in owners and word not in author.loose}
+                if n <= len(source)
+                else {"beyond"}
+            )
             if here and not here & own:
                 yield f"line {n} belongs to {here}, not to {each.first_line}..{each.last_line}: {_told(each)}"
 
