@@ -113,10 +113,10 @@ def _leave_out(state: StateBlock | StateInline, text: str, reason: str) -> None:
 
 def _write_part(state: StateBlock, mark: _Mark, start: int, first: int, last: int) -> None:
     """Write a part that begins in a line; what it holds are the lines from `first` to before `last`, as blocks."""
-    title, attrs = mark.title.strip(), dict[str, str | int | float]()
+    title, attrs = mark.title.strip(), dict[str, str]()
     kind = directive_kind(mark.name)
     if mark.key.startswith("<"):
-        tag, attrs = mark.name, dict[str, str | int | float](mark.attrs)
+        tag, attrs = mark.name, mark.attrs
     elif kind == "aside":
         tag, attrs, title = "aside", {"class": "admonition", "title": title or remark_title(mark.name)}, ""
     elif kind == "tab":
@@ -125,7 +125,7 @@ def _write_part(state: StateBlock, mark: _Mark, start: int, first: int, last: in
         tag = "details" if kind == "details" else "section"
         title = title if kind != "figure" and has_title(mark.name) else ""
     token = state.push("part_open", tag, 1)
-    token.content, token.map, token.attrs = title, [start, first], attrs
+    token.content, token.map, token.attrs = title, [start, first], {**attrs}
     token.meta = {"items": [name.strip() for name in mark.attrs.get("items", "").split(",") if name.strip()]}
     within = [state.sCount[n] for n in range(first, last) if not state.isEmpty(n)]
     kept = state.lineMax, state.parentType, state.blkIndent

@@ -23,7 +23,7 @@ _NAMES: dict[DirectiveKind, str] = {
     " describe object",
     "tab": "tab tab-item tabitem group-tab tabpane",
 }
-_KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+_KINDS: dict[str, DirectiveKind] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 _WITHOUT_TEXT = frozenset(
     "only ifconfig container rst-class cssclass tab-set tabs grid compound highlights epigraph pull-quote code-group"
     " div line-block hlist code-tab list-table".split()

@@ -26,6 +26,7 @@ _ANCHOR = regex(r"\s*\{:?\s*(?:[^{}#]*#(?P<anchor>[\w:.-]+))?[^{}]*\}\s*\Z")
 _TITLE = regex(r"""(?m)^title\s*[:=]\s*(?P<quote>["']?)(?P<title>.+?)(?P=quote)\s*$""")
 _CODE_TITLE = regex(r"""(?:title|filename|caption)\s*=\s*["']([^"']*)["']|\[([^\[\]]+)\]""")
 _TEXTS = frozenset({"text", "text_special"})
+_HIGHLIGHTED = regex(r"\A#!\w+ ")  # MkDocs: the language of code in a line
 _MARKUP = regex(r"[*_`\[<&\\]")
 _LANGUAGE = regex(r"[\w+#.-]{1,30}")
 
@@ -73,7 +74,7 @@ class _Reader:
         elif token.type in {"fence", "code_block"}:
             self._code(token, lines)
         elif token.type == "html_block":
-            self._tags.read(token.content, lines[0])
+            self._tags.read(dedent(token.content), lines[0])
         elif token.type == "front_matter":
             found = _TITLE.search(token.content)
             self._writer.title = found["title"] if found else ""
@@ -131,7 +132,7 @@ class _Reader:
 
     def _single(self, token: Token, here: Lines) -> None:
         if token.type == "code_inline":
-            self._elements.text(code_span(token.content), here)
+            self._elements.text(code_span(_HIGHLIGHTED.sub("", token.content)), here)
         elif token.type == "myst_role":
             self._elements.text(role_text(token.meta["name"], token.content), here)
         elif token.type == "left_out":

@@ -8,6 +8,7 @@ document names is read from elsewhere, and none of its HTML is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from docutils import nodes
@@ -18,6 +19,7 @@ from docutils.parsers.rst.directives.tables import CSVTable, ListTable, RSTTable
 from docutils.parsers.rst.states import Inliner
 from docutils.statemachine import StringList
 
+from intern.core.text.patterns import regex
 from intern.documents.blocks import Document
 from intern.documents.directives import DirectiveKind, directive_kind, has_title
 from intern.documents.elements import Elements, code_span, remark_title
@@ -40,6 +42,7 @@ _NONE: Mapping[str, str] = {}
 # Their argument is the language; of all others it is code, too.
 _WITH_LANGUAGE = frozenset({"code", "code-block", "sourcecode", "prompt", "highlight"})
 _MOST_SIGNS = 1000
+_REFERENCE = regex(r"`([^`<]+?)\s*(?:<[^`<>]*>)?`__?|([^`\s]+?)__?")
 # Names of fields at the top that tell Sphinx something.
 _FOR_SPHINX = frozenset({"orphan", "tocdepth", "nocomments", "no-search", "nosearch"})
 
@@ -51,7 +54,7 @@ def parse_restructured(text: str) -> Document:
     roles.role = _find_role
     writer = DocumentWriter()
     try:
-        parser = Parser(inliner=_Inliner())
+        parser = Parser(inliner=_bounded_inliner())
         doctree = publish_doctree(text, parser=parser, settings_overrides=_SETTINGS)
         _Walker(writer).walk(doctree)
     except RecursionError:
@@ -59,13 +62,22 @@ def parse_restructured(text: str) -> Document:
     return writer.document()
 
 
-class _Inliner(Inliner):
-    """Leaves a text with more signs than a paragraph has as it is: the time grows with their square."""
+def _bounded_inliner() -> Inliner:
+    """Return what reads markup in lines; a text with more signs than a paragraph has stays as it is.
 
-    def parse(self, text: str, lineno: int, memo: Any, parent: Any) -> tuple[list[nodes.Node], list[nodes.Node]]:
-        if sum(map(text.count, "*`|_[")) > _MOST_SIGNS:
-            return [nodes.Text(text)], []
-        return super().parse(text, lineno, memo, parent)
+    The time grows with their square. A subclass would lack patterns, which docutils looks up in the class alone.
+    """
+    inliner = Inliner()
+    parse = inliner.parse
+
+    def parse_bounded(
+        text: str, lineno: int, memo: SimpleNamespace, parent: nodes.Element
+    ) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        is_tangled = sum(map(text.count, "*`|_[")) > _MOST_SIGNS
+        return ([nodes.Text(text)], []) if is_tangled else parse(text, lineno, memo, parent)
+
+    inliner.parse = parse_bounded  # type: ignore[method-assign]
+    return inliner
 
 
 class _Part(nodes.General, nodes.Element):
@@ -107,6 +119,8 @@ class _AnyDirective(Directive):
             return [self._located(_LeftOut(f"{argument}\n" + "\n".join(self.content), reason=f"the directive {name}"))]
         if kind == "code":
             return self._code(name, argument)
+        if name == "image":
+            return [self._located(nodes.image(alt=self.options.get("alt", "")))]
         if name == "code-tab":
             language, _, label = argument.partition(" ")
             code = self._located(nodes.literal_block("", "\n".join(self.content), language=language))
@@ -353,11 +367,15 @@ class _Walker:
         else:
             self._children(node)
 
-    def _take_image(self, node: nodes.image, _lines: Lines) -> None:
-        self._elements.text(str(node.get("alt", "")))
+    def _take_image(self, node: nodes.image, lines: Lines) -> None:
+        self._elements.text(str(node.get("alt", "")), lines)
+        if not isinstance(node.parent, nodes.TextElement):
+            self._elements.flush()
 
     def _take_problematic(self, node: nodes.problematic, _lines: Lines) -> None:
-        self._children(node)
+        """Write what leads nowhere as it is read: without the signs of a reference."""
+        found = _REFERENCE.fullmatch(node.astext())
+        self._elements.text(found[1] or found[2] if found else node.astext())
 
     def _take_leftout(self, node: _LeftOut, _lines: Lines) -> None:
         self._writer.leave_out(node.rawsource, node["reason"])

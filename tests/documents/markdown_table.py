@@ -110,6 +110,7 @@ MARKDOWN = (
     row("<h2>w1</h2>", block("heading", "w1", level=2)),
     row("w1<br>w2<br/>w3", block("paragraph", "w1\nw2\nw3")),
     # MkDocs
+    row("w1 `#!python w2`", block("paragraph", "w1 `w2`")),
     row('!!! warning "w1"\n\n    w2\n\n    @', block("admonition", "w2", term="w1"), NOTE),
     row("!!! note\n    w1", block("admonition", "w1", term="Note")),
     row('??? example "w1"\n\n    w2\n\n    @', block("heading", "w1", level=7), block("paragraph", "w2"), Inside()),
