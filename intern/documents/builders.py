@@ -30,7 +30,8 @@ _INDENTED = regex(r"""(!!!|\?\?\?\+?|===[+!]?)[ ]+(?:([\w-]+)(?:[ ]+[\w-]+)*[ ]*
 # also writes them as a fence.
 _FENCE = regex(r"(:{3,}|`{3,}|~{3,})[ \t]*([^\n`]*)")
 _CONTAINER = regex(
-    r"(?:\{(?P<directive>\w[\w:+.-]*)\}|\{[ ]*(?:[#][\w-]+[ ]+)?\.(?P<class>[\w-]+)(?P<attrs>[^{}]*)\}|(?P<name>[\w-]+))"
+    r"(?:\{(?P<directive>\w[\w:+.-]*)\}|\{[ ]*(?:[#][\w-]+[ ]+)?\.(?P<class>[\w-]+)(?P<attrs>[^{}]*)\}"
+    r"|(?P<name>[\w-]+))"
     r"[ ]*(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<title>[^{}]*))(?:\{[^{}]*\})?[ ]*"
 )
 # GitBook, Jekyll, Zola: `{% tab title="x" %}`; Hugo: `{{< tab "x" >}}`, `{{% notice note %}}`.
@@ -51,6 +52,7 @@ _OPTION = regex(r"[ ]*:([\w-]{1,40}):[ ]*(.*)")
 _LINE_START = regex(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
 _COMMENT_BEGINS = regex(r"\{\{?[<%]?[ ]*/\*")
 _COMMENT_ENDS = regex(r"\*/[ ]*[>%]?\}?\}")
+_LONGEST_COMMENT = 5000  # as each that may begin is looked for the end of
 _IMPORT = regex(
     r"""import\s+(?:[\w{}*,$\s]+\sfrom\s+)?["'][^"'\n]+["'];?\s*|export\s+(?:default|const|let|var|function|async|\{).*"""
 )
@@ -355,7 +357,7 @@ def _comment_end(text: str, start: int) -> int:
     """Return where a comment of MDX or Hugo ends that begins here; 0 if none does."""
     if not _COMMENT_BEGINS.match(text, start):
         return 0
-    found = _COMMENT_ENDS.match(text, end) if (end := text.find("*/", start)) >= 0 else None
+    found = _COMMENT_ENDS.match(text, end) if (end := text.find("*/", start, start + _LONGEST_COMMENT)) >= 0 else None
     return found.end() if found else 0
 
 

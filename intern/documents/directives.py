@@ -9,9 +9,8 @@ from intern.documents.elements import REMARKS
 DirectiveKind = Literal["aside", "code", "details", "figure", "left_out", "object", "section", "tab"]
 
 _NAMES: dict[DirectiveKind, str] = {
-    "code": "code code-block sourcecode code-cell parsed-literal prompt testcode testoutput doctest ipython console jinja"
-    " productionlist math literal graphviz digraph mermaid uml plot"
-    " highlight",
+    "code": "code code-block sourcecode code-cell parsed-literal prompt testcode testoutput doctest ipython console"
+    " jinja productionlist math literal graphviz digraph mermaid uml plot highlight",
     "details": "details dropdown expand expandable spoiler collapse accordion toggle faq help",
     "figure": "figure image",
     # What they hold is shown elsewhere, or not at all.

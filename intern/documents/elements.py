@@ -47,9 +47,9 @@ _INLINE = frozenset(
     " samp small span strike strong sub sup time tt u var".split()
 )
 _BLOCKS = frozenset(
-    "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure footer"
-    " form h1 h2 h3 h4 h5 h6 header hgroup html iframe legend li main menu nav ol p pre search section summary table"
-    " tbody td tfoot th thead tr ul".split()
+    "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure"
+    " footer form h1 h2 h3 h4 h5 h6 header hgroup html iframe legend li main menu nav ol p pre search section summary"
+    " table tbody td tfoot th thead tr ul".split()
 )
 _CODE = frozenset({"code", "kbd", "samp", "tt"})
 _BOLD = frozenset({"b", "strong"})

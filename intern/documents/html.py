@@ -95,7 +95,8 @@ _MAIN = "main, [role=main], article"
 _LEADING_TAGS = ("nav", "footer", "button")
 _LEADING_ROLES = ("navigation", "banner", "contentinfo", "search", "menu", "toolbar")
 _NAVIGATION = ", ".join([*_LEADING_TAGS, *(f"[role={role}]" for role in _LEADING_ROLES)]) + (
-    ", div[class], ul[class], ol[class], p[class], header[class], aside[class], table[class], section[class], span[class]"
+    ", div[class], ul[class], ol[class], p[class], header[class], aside[class], table[class],"
+    " section[class], span[class]"
 )
 _LEADS = regex(
     r"(?i)nav|menu|sidebar|toc\b|contents|crumb|footer|header|pag(?:er|ination)|related|skip|edit|share|social|cookie|search"

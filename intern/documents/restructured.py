@@ -17,7 +17,10 @@ from docutils.parsers.rst import Directive, Parser, directives, roles
 from docutils.parsers.rst.directives.misc import Replace, Unicode
 from docutils.parsers.rst.directives.tables import CSVTable, ListTable, RSTTable
 from docutils.parsers.rst.states import Inliner
+from docutils.readers.standalone import Reader
 from docutils.statemachine import StringList
+from docutils.transforms import Transform
+from docutils.transforms.references import AnonymousHyperlinks, ExternalTargets, IndirectHyperlinks, Substitutions
 
 from intern.core.text.patterns import regex
 from intern.documents.blocks import Document
@@ -50,16 +53,23 @@ _FOR_SPHINX = frozenset({"orphan", "tocdepth", "nocomments", "no-search", "nosea
 def parse_restructured(text: str) -> Document:
     """Return a text as blocks. Raises ValueError where it is nested too deeply to be read."""
     # Docutils has one place to look directives and roles up in, which Sphinx changes likewise.
-    directives.directive = _find_directive
-    roles.role = _find_role
+    directives.directive = _find_directive  # type: ignore[assignment]
+    roles.role = _find_role  # type: ignore[assignment]
     writer = DocumentWriter()
     try:
         parser = Parser(inliner=_bounded_inliner())
-        doctree = publish_doctree(text, parser=parser, settings_overrides=_SETTINGS)
+        doctree = publish_doctree(text, reader=_Reader(), parser=parser, settings_overrides=_SETTINGS)
         _Walker(writer).walk(doctree)
     except RecursionError:
         raise ValueError("it is nested too deeply to be read") from None
     return writer.document()
+
+
+class _Reader(Reader):  # type: ignore[type-arg]
+    """Resolves links and substitutions, and nothing else: chains of targets cost the square of their length."""
+
+    def get_transforms(self) -> list[type[Transform]]:
+        return [Substitutions, AnonymousHyperlinks, IndirectHyperlinks, ExternalTargets]
 
 
 def _bounded_inliner() -> Inliner:
@@ -73,7 +83,7 @@ def _bounded_inliner() -> Inliner:
     def parse_bounded(
         text: str, lineno: int, memo: SimpleNamespace, parent: nodes.Element
     ) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        is_tangled = sum(map(text.count, "*`|_[")) > _MOST_SIGNS
+        is_tangled = sum(map(text.count, "*`|_[:")) > _MOST_SIGNS
         return ([nodes.Text(text)], []) if is_tangled else parse(text, lineno, memo, parent)
 
     inliner.parse = parse_bounded  # type: ignore[method-assign]
@@ -218,7 +228,7 @@ def _any_table(directive: Any) -> Any:
     """Return a directive of docutils for tables that takes any option."""
 
     def run(self: Any) -> list[nodes.Node]:
-        found = directive.run(self)
+        found: list[nodes.Node] = directive.run(self)
         if directive is CSVTable:  # whose cells know nothing of their lines
             for inner in (inner for node in found for inner in node.findall(nodes.Element)):
                 inner.line, inner["last"] = self.lineno, self.lineno + self.block_text.rstrip().count("\n")

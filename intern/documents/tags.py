@@ -18,6 +18,11 @@ class TagReader(HTMLParser):
 
     def read(self, markup: str, first_line: int) -> None:
         """Read a piece that begins at a line of the source."""
+        # The time for comments that never end would grow with the square of their number.
+        unclosed = markup.find("<!--", markup.rfind("-->") + 1)
+        if unclosed >= 0:
+            self._elements.writer.leave_out(markup[unclosed:], "a comment")
+            markup = markup[:unclosed]
         self.reset()
         self._first = first_line
         self.feed(markup)

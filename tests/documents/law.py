@@ -92,6 +92,9 @@ class _Around(NamedTuple):
     """How many headings are outside of what these words stand in."""
 
 
+_NOTHING = _Around()
+
+
 def _below(around: _Around, block: Block) -> _Around:
     return around._replace(path=(*block.path, Heading(block.level, block.text, block.anchor)))
 
@@ -105,7 +108,7 @@ class Author:
         self.loose: set[str] = set()
         self._numbers = count()
 
-    def write(self, parts: Sequence[Written], around: _Around = _Around()) -> list[str]:
+    def write(self, parts: Sequence[Written], around: _Around = _NOTHING) -> list[str]:
         lines: list[str] = []
         for part in parts:
             lines += ["", *self._write(part, around)] if lines else self._write(part, around)

@@ -53,7 +53,7 @@ RESTRUCTURED = (
     row(".. x1 x2\n   x3"),
     row("..\n   x1\n\n   x2"),
     row(".. _x1: https://e.org"),
-    row("w1_ `w2 w3`_ `w4 <a_>`_", block("paragraph", "w1 w2 w3 w4")),
+    row("Lost_ `w2 w3`_ `w4 <a_>`_", block("paragraph", "Lost w2 w3 w4")),
     row("w1 |x1|\n\n.. |x1| image:: a.png\n   :alt: Other", block("paragraph", "w1 Other")),
     # Directives
     row(".. note::\n\n   w1\n\n   @", block("admonition", "w1", term="Note"), NOTE),

@@ -1,12 +1,11 @@
-"""Each visible word of a document stands in exactly one block, of the expected kind and place; no hidden word in any."""
+"""Each visible word of a document stands in one block, of the expected kind and place; no hidden word in any."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec import structs
 
 from intern.documents.blocks import Document
@@ -58,7 +57,7 @@ def test_each_construct_is_read_alone_and_among_paragraphs(name: str, construct:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_each_word_stands_in_its_block(name: str, data: st.DataObject) -> None:
     _check(name, data.draw(documents(FORMATS[name][1])))
