@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from markdown_it.token import Token
 
 from intern.core.text.patterns import regex
+from intern.documents.admonitions import REMARKS, remark_title
 from intern.documents.directives import directive_kind, has_title, is_part
-from intern.documents.elements import REMARKS, remark_title
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

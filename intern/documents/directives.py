@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from intern.documents.elements import REMARKS
+from intern.documents.admonitions import REMARKS
 
 DirectiveKind = Literal["aside", "code", "details", "figure", "left_out", "object", "section", "tab"]
 

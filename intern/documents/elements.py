@@ -13,26 +13,10 @@ from urllib.parse import urljoin
 from msgspec import Struct
 
 from intern.core.text.patterns import regex
+from intern.documents.admonitions import REMARK_TAGS, REMARK_TITLE, remark_of, remark_title
 from intern.documents.blocks import BlockKind
 from intern.documents.unseen import is_unseen
-from intern.documents.writer import DocumentWriter, Lines, flowing
-
-REMARKS = frozenset(
-    "note tip hint warning important caution danger attention error info success question failure bug example quote"
-    " abstract summary seealso todo admonition callout alert aside versionadded versionchanged deprecated".split()
-)
-"""Names of admonitions, with all builders."""
-_GENERAL = frozenset({"admonition", "callout", "alert", "aside"})
-_TITLES = {
-    "seealso": "See also",
-    "versionadded": "Added in version",
-    "versionchanged": "Changed in version",
-    "deprecated": "Deprecated since version",
-    **dict.fromkeys(_GENERAL, "Note"),
-}
-# Classes of an element that is an admonition, and names of components that are none.
-_REMARK_CLASSES = frozenset({*_GENERAL, "admonitionblock", "theme-admonition"}) - {"aside"}
-_REMARK_TAGS = REMARKS - {"aside", "quote", "summary"}
+from intern.documents.writer import DocumentWriter, Lines, code_span, flowing
 
 DEEPEST = 512
 """Browsers nest no deeper."""
@@ -70,9 +54,7 @@ _SIBLINGS: dict[str, tuple[Collection[str], Collection[str]]] = {
 }
 _TABS = frozenset({"tabitem", "tab", "tab-item"})
 _FOLDS = frozenset({"details", "accordion", "expandable", "dropdown"})
-_KNOWN = _BLOCKS | _TABS | _FOLDS | _REMARK_TAGS | _LEFT_OUT | {"section"}
-_REMARK_TITLE = regex(r"(?i)(?:admonition|alert|callout|custom-block)[\w-]*(?:title|heading)")
-_TAB_ROLES = frozenset({"tab", "tablist", "tabpanel"})
+_KNOWN = _BLOCKS | _TABS | _FOLDS | REMARK_TAGS | _LEFT_OUT | {"section"}
 _GATHERING = frozenset({*_NAMED, *_HEADINGS, "dt"})
 _PANELS = frozenset("tabpanel tab-content tab-pane tabbed-block sd-tab-content sphinx-tabs-panel".split())
 _LANGUAGE = regex(r"(?:^|\s)(?:language|lang|highlight|brush|source)[-:_]([\w+#.-]{1,30})")
@@ -277,7 +259,7 @@ class Elements:
         tag, attrs = element.tag, element.attrs
         if tag in _SCOPES:
             self._enter(element)
-        if attrs and attrs.get("role") in _TAB_ROLES:
+        if attrs and attrs.get("role") in {"tab", "tablist", "tabpanel"}:
             self._begin_by_attributes(element)
         elif tag in _LISTS:
             self._introduce()
@@ -294,7 +276,7 @@ class Elements:
             self._code = element
             around = " ".join(each.attrs.get("class", "") for each in reversed(self._open[-2:]))
             element.language = _language_of(attrs) or _language_of({"class": around})
-        elif attrs or tag in _TABS or tag in _REMARK_TAGS:
+        elif attrs or tag in _TABS or tag in REMARK_TAGS:
             self._begin_by_attributes(element)
 
     def _begin_item(self, element: _Element) -> None:
@@ -324,9 +306,9 @@ class Elements:
             element.gathers = True
         elif attrs.get("role") == "tabpanel" or not _PANELS.isdisjoint(classes.split()):
             self._enter_tab(element, self._tab_of.get(attrs.get("aria-labelledby", ""), ""))
-        elif _REMARK_TITLE.search(classes):
+        elif REMARK_TITLE.search(classes):
             element.gathers = any(each.kind == "admonition" for each in self._open)
-        elif tag != "p" and (remark := _remark(tag, classes, attrs)):
+        elif tag != "p" and (remark := remark_of(tag, classes, attrs)):
             self._enter_remark(element, remark)
         elif tag not in _BLOCKS and (title := attrs.get("title")):
             self.text(title, element.lines)
@@ -497,30 +479,6 @@ class Elements:
             if each.tag in tags:
                 return each
         return None
-
-
-def code_span(text: str) -> str:
-    """Return a text as inline code; with two backticks where it holds one."""
-    text = " ".join(text.split())
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-
-def remark_title(name: str) -> str:
-    """Return how an admonition is headed that has no title of its own."""
-    return _TITLES.get(name.lower(), name.capitalize())
-
-
-def _remark(tag: str, classes: str, attrs: Mapping[str, str]) -> str:
-    """Return the title of the admonition that an element is by its name or its classes; empty if it is none."""
-    if tag in _REMARK_TAGS:
-        return attrs.get("title") or remark_title(attrs.get("type") or tag)
-    if not classes or tag in _FOLDS:
-        return ""
-    names = [part for each in classes.lower().split() for part in (each, each.rpartition("-")[2])]
-    if _REMARK_CLASSES.isdisjoint(names):
-        return ""
-    found = next((remark_title(each) for each in names if each in REMARKS - _GENERAL), "Note")
-    return attrs.get("title") or found
 
 
 def _names_a_tab(tag: str, attrs: Mapping[str, str]) -> bool:

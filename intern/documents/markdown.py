@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from intern.core.text.patterns import regex
 from intern.documents.blocks import Document
-from intern.documents.elements import Elements, code_span
+from intern.documents.elements import Elements
 from intern.documents.roles import role_text
 from intern.documents.tags import TagReader
-from intern.documents.writer import DocumentWriter, Lines
+from intern.documents.writer import DocumentWriter, Lines, code_span
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -23,11 +23,12 @@ from docutils.transforms import Transform
 from docutils.transforms.references import AnonymousHyperlinks, ExternalTargets, IndirectHyperlinks, Substitutions
 
 from intern.core.text.patterns import regex
+from intern.documents.admonitions import remark_title
 from intern.documents.blocks import Document
 from intern.documents.directives import DirectiveKind, directive_kind, has_title
-from intern.documents.elements import Elements, code_span, remark_title
+from intern.documents.elements import Elements
 from intern.documents.roles import role_text
-from intern.documents.writer import DocumentWriter, Lines
+from intern.documents.writer import DocumentWriter, Lines, code_span
 
 _SETTINGS = {
     "_disable_config": True,

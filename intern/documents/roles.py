@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from intern.core.text.patterns import regex
-from intern.documents.elements import code_span
+from intern.documents.writer import code_span
 
 _TARGET = regex(r"(?s)\A(.*\S)\s*<[^<>]*>\Z")
 # What they hold is prose; all other roles name something of a program.

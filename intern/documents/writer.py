@@ -129,3 +129,9 @@ def flowing(text: str) -> str:
     if "\n" in text:
         return "\n".join([" ".join(line.split()) for line in text.split("\n")]).strip()
     return " ".join(text.split())
+
+
+def code_span(text: str) -> str:
+    """Return a text as inline code; with two backticks where it holds one."""
+    text = " ".join(text.split())
+    return f"`` {text} ``" if "`" in text else f"`{text}`"

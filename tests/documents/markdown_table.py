@@ -109,6 +109,12 @@ MARKDOWN = (
     row('<pre><code class="language-sh">w1\nw2</code></pre>', block("code", "w1\nw2", language="sh")),
     row("<h2>w1</h2>", block("heading", "w1", level=2)),
     row("w1<br>w2<br/>w3", block("paragraph", "w1\nw2\nw3")),
+    row(
+        "<div>w1 <code>w2<div>w3</div>w4</code></div>",
+        block("paragraph", "w1 `w2`"),
+        block("paragraph", "w3"),
+        block("paragraph", "w4"),
+    ),
     # MkDocs
     row("w1 `#!python w2`", block("paragraph", "w1 `w2`")),
     row('!!! warning "w1"\n\n    w2\n\n    @', block("admonition", "w2", term="w1"), NOTE),
@@ -117,6 +123,12 @@ MARKDOWN = (
     row('=== "w1"\n\n    @\n\n=== "w2"\n\n    w3', Inside(label="w1"), block("paragraph", "w3", label="w2")),
     row("*[x1]: x2"),
     row("w1\n{: .x1 #x2 }\n", block("paragraph", "w1")),
+    row(
+        "^^^tip\n\n```md\n:::\nw1\n```\n\nw2\n^^^",
+        block("admonition", "", term="Tip"),
+        block("code", ":::\nw1", language="md"),
+        block("admonition", "w2"),
+    ),
     # Docusaurus, VitePress
     row("^^^tip\n\nw1\n\n@\n\n^^^", block("admonition", "w1", term="Tip"), NOTE),
     row("^^^warning w1\nw2\n^^^", block("admonition", "w2", term="w1")),
