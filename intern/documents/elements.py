@@ -18,8 +18,7 @@ from intern.documents.blocks import BlockKind
 from intern.documents.unseen import is_unseen
 from intern.documents.writer import DocumentWriter, Lines, code_span, flowing
 
-DEEPEST = 512
-"""Browsers nest no deeper."""
+DEEPEST = 512  # browsers nest no deeper
 VOID = frozenset(
     "area base br col embed hr img input link meta param source track wbr basefont bgsound frame keygen".split()
 )
