@@ -1,4 +1,4 @@
-"""One model of a document, whatever its format: blocks of plain text, each below its headings.
+"""One model of a document, for all formats: blocks of plain text, each below its headings.
 
 Each word that a reader of the document sees stands in one block, and none that stays hidden from readers does.
 """
