@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from markdown_it.rules_block import StateBlock
     from markdown_it.rules_inline import StateInline
 
+DEEPEST = 60
+"""Tokens that may be open at once: a list and its item are two."""
+
 # MkDocs: `!!! note "Title"`, `??? question "Title"`, `=== "Tab"`; what belongs to it is indented.
 _INDENTED = regex(r"""(!!!|\?\?\?\+?|===[+!]?)[ ]+(?:([\w-]+)(?:[ ]+[\w-]+)*[ ]*)?(?:"(.*)"|(.*?))[ ]*""")
 # Containers: `:::tip Title`, `:::tip[Title]`, `:::{note} Title`, `::: {.callout-tip title="Title"}`.
@@ -24,12 +27,13 @@ _CONTAINER = regex(
     r"[ ]*(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<title>[^{}]*))?(?:\{[^{}]*\})?[ ]*"
 )
 # GitBook, Jekyll, Zola: `{% tab title="x" %}`; Hugo: `{{< tab "x" >}}`, `{{% notice note %}}`; MDX: `{/* comment */}`.
-_TAG = regex(r"\{%-?[ ]*(?P<liquid>.*?)[ ]*-?%\}|\{\{[<%][ ]*(?P<hugo>.*?)[ ]*[>%]\}\}", re.DOTALL)
+# Their lengths are bounded, as each sign could begin one.
+_TAG = regex(r"\{%-?[ ]*(?P<liquid>.{0,1000}?)[ ]*-?%\}|\{\{[<%][ ]*(?P<hugo>.{0,1000}?)[ ]*[>%]\}\}", re.DOTALL)
 _NAME = regex(r"(?P<end>end|/[ ]*)?(?P<name>[\w-]+)[ ]*(?P<rest>.*)", re.DOTALL)
 _ATTRIBUTE = regex(r"""(?P<name>[\w-]+)[ ]*=[ ]*(?:"(?P<a>[^"]*)"|'(?P<b>[^']*)'|(?P<c>[^\s"']+))|"(?P<d>[^"]*)"|'(?P<e>[^']*)'|(?P<f>[\w-]+)""")
 _TITLED = ("title", "name", "header", "label", "summary", "text", "")
 _STYLED = ("style", "type", "kind", "color")
-_HIDDEN = regex(r"\{\{?[<%]?[ ]*/\*.*?\*/[ ]*[>%]?\}?\}|<!--.*?--!?>", re.DOTALL)
+_HIDDEN = regex(r"\{\{?[<%]?[ ]{0,9}/\*.{0,2000}?\*/[ ]{0,9}[>%]?\}?\}", re.DOTALL)
 _IMPORT = regex(r"""import\s+(?:[\w{}*,$\s]+\sfrom\s+)?["'][^"'\n]+["'];?\s*|export\s+(?:default|const|let|var|function|async|\{).*""")
 _ATTRS_LINE = regex(r"\{:[^{}\n]*\}\s*")
 _NO_TEXT = regex(r"\[TOC\]|\[\[_?TOC_?\]\]|-{1,2}8<-{1,2}.*|\*\[[^\]]+\]:.*|\\(?:new|clear)page", re.IGNORECASE)
@@ -41,8 +45,16 @@ def add_rules(parser: MarkdownIt) -> None:
     alternatives = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     for name, rule in (("indented", _read_indented), ("container", _read_container), ("builder", _read_tag)):
         parser.block.ruler.before("fence", name, rule, alternatives)
+    parser.block.ruler.before("table", "depth", _check_depth)
     parser.block.ruler.before("fence", "unshown", _read_unshown, alternatives)
     parser.inline.ruler.before("html_inline", "builder", _read_inline)
+
+
+def _check_depth(state: StateBlock, _start: int, _end: int, _silent: bool) -> bool:
+    """Raise ValueError where markdown-it would drop what is nested deeper."""
+    if state.level >= DEEPEST:
+        raise ValueError("it is nested too deeply to be read")
+    return False
 
 
 def _line(state: StateBlock, n: int) -> str:

@@ -29,6 +29,9 @@ TITLES = {
     **dict.fromkeys(("admonition", "callout", "alert", "aside"), "Note"),
 }
 
+DEEPEST = 600
+"""Elements that may be open at once; browsers nest 512."""
+
 VOID = frozenset(
     "area base br col embed hr img input link meta param source track wbr basefont bgsound frame keygen".split()
 )
@@ -106,7 +109,10 @@ class Elements:
     def start(
         self, tag: str, attrs: Mapping[str, str] = {}, lines: Lines | None = None, *, is_fixed: bool = False, **given: str
     ) -> None:
-        """Begin an element. `given` are fields of its own: `marker`, `language`, `term`, `kind`."""
+        """Begin an element. `given` are fields of its own: `marker`, `language`, `term`, `kind`.
+
+        Raises ValueError where too many are open.
+        """
         self.lines = lines or self.lines
         if self._hidden:
             if tag == self._hidden[0] and tag not in VOID:
@@ -120,6 +126,8 @@ class Elements:
         if tag in VOID:
             self._void(tag, attrs)
             return
+        if len(self._open) >= DEEPEST:
+            raise ValueError("it is nested too deeply to be read")
         element = _Element(tag, self.lines, is_fixed=is_fixed, attrs=attrs, at=len(self._text))
         for name, value in given.items():
             setattr(element, name, value)
@@ -206,7 +214,7 @@ class Elements:
             holder.kind = "paragraph"
         elif holder.kind == "definition":
             kind: BlockKind = "question" if holder.term.endswith(("?", "？")) else "definition"
-            self.writer.add(kind, text, lines, term=holder.term)
+            self.writer.add(kind, text, (holder.lines[0], lines[1]), term=holder.term)
             holder.kind = "paragraph"
         else:
             self.writer.add("paragraph", text, lines, bold=bold)
@@ -324,7 +332,7 @@ class Elements:
             changed = code_span(held)
         elif element.tag == "a":
             changed = self._linked(held, element.attrs.get("href", ""))
-        elif element.tag in {"b", "strong"} and not "".join(self._text[: element.at]).strip():
+        elif element.tag in {"b", "strong"} and not any(self._text[n].strip() for n in range(element.at)):
             self._bold = held
         if changed != held:
             self._text[element.at :] = [changed]

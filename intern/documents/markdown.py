@@ -36,15 +36,17 @@ _LEFT_OUT = frozenset({"toctree", "contents", "image", "raw", "index", "include"
 
 
 def parse_markdown(text: str) -> Document:
-    """Return a Markdown text as blocks."""
+    """Return a Markdown text as blocks. Raises ValueError where it is nested too deeply."""
     writer = DocumentWriter()
-    reader = _Reader(writer)
+    reader = MarkdownReader(writer)
     reader.read(text, 0)
     reader.close()
     return writer.document()
 
 
-class _Reader:
+class MarkdownReader:
+    """Reads texts one after the other as parts of one document."""
+
     def __init__(self, writer: DocumentWriter) -> None:
         self._writer = writer
         self._elements = Elements(writer)
@@ -213,7 +215,7 @@ def markdown_parser() -> MarkdownIt:
 
     from intern.documents import builders  # noqa: PLC0415
 
-    parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": True, "maxNesting": builders.DEEPEST + 1}).enable(["table", "strikethrough"])
     for plugin in (front_matter_plugin, footnote_plugin, deflist_plugin, myst_role_plugin, builders.add_rules):
         parser.use(plugin)
     return parser
