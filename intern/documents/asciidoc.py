@@ -7,13 +7,13 @@ with the length of the text.
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from textwrap import dedent
-from typing import NamedTuple
 
 from intern.core.text.patterns import regex
-from intern.documents.asciidoc_lines import Attributes, Line, LineReader, Read
-from intern.documents.asciidoc_tables import Cell, Columns, cells_of, rows_of, values_of
+from intern.documents.asciidoc_lines import Attributes, Line, LineReader, ListItem, Read, item_of
+from intern.documents.asciidoc_tables import Row, Table, read_table
 from intern.documents.asciidoc_text import attributes_of, inline_text, split_inline
 from intern.documents.blocks import Document
 from intern.documents.elements import Elements, remark_title
@@ -33,15 +33,11 @@ _DELIMITER = regex(
 )
 _MACRO = regex(r"(image|video|audio|toc|[a-z][a-z0-9_-]{1,30})::(\S*?)\[(.*)\]\s*")
 _RULE = regex(r"(?:'{3,}|<{3,}|- ?- ?-|\* ?\* ?\*)\s*")
-_ITEM = regex(
-    r"\s*(?P<marker>\*{1,10}|-|\.{1,10}|•|\d{1,5}\.|[a-zA-Z]\.|[ivxIVX]{1,8}\)|<(?:\d{1,3}|\.)>)\s+(?P<rest>\S.*)"
-    r"|\s*(?P<term>\S.*?)(?P<colons>(?<!:):{2,4}|;;)(?:\s+(?P<text>.*))?"
-)
 _REMARK = regex(r"(NOTE|TIP|IMPORTANT|WARNING|CAUTION):\s+")
 _CALLOUTS = regex(r"(?m)[ \t]{0,9}(?:(?://|#|--|;;)[ \t]?)?(?:(?:<!--|<)(?:\d{1,3}|\.)(?:-->|>)[ \t]{0,9}){1,9}$")
-_LIST_BREAKS = frozenset("*-.•")
 _REMARKS = frozenset({"NOTE", "TIP", "IMPORTANT", "WARNING", "CAUTION"})
 _RAW = frozenset({"source", "listing", "literal"})
+_QUOTES = frozenset({"quote", "verse"})
 _FORMULAS = frozenset({"stem", "latexmath", "asciimath"})
 _NAMED_TITLE = regex(r"(?m)^\[(?:\[|#)([\w:.-]+)[^\]\n]*\]\]?[ \t]*\n(?:\[[^\n]*\]\n)?(?:\.|={1,6} )(\S.*)$")
 
@@ -55,16 +51,11 @@ def parse_asciidoc(text: str, read: Read | None = None, path: str = "") -> Docum
     lines = [Line(n, line) for n, line in enumerate(text.split("\n"), 1)]
     titles = {found[1]: found[2] for found in _NAMED_TITLE.finditer(text)}
     parser = _Parser(LineReader(lines, attributes, writer, read, path), Elements(writer), attributes, titles)
-    parser.parse()
+    try:
+        parser.parse()
+    except RecursionError:
+        raise ValueError("it is nested too deeply to be read") from None
     return writer.document()
-
-
-class _ListItem(NamedTuple):
-    key: str
-    """The same for all items of a list."""
-    marker: str
-    rest: str
-    term: str | None = None
 
 
 class _Parser:
@@ -127,13 +118,13 @@ class _Parser:
             reader.pop()
             held = self._attributes.expand(found[2] or "")
             given = {"id": found[1]} if found[1] else attributes_of(held)
-            self._given = (
-                {"begin": str(line.number)} | self._given | {name: value for name, value in given.items() if value}
-            )
+            self._given |= {name: value for name, value in given.items() if value}
+            self._given.setdefault("begin", str(line.number))
             self._leave_out(text.strip()[1:-1], "the attributes of a block")
         elif (found := _TITLE.fullmatch(text)) and not _DELIMITER.fullmatch(text):
             reader.pop()
-            self._given = {"begin": str(line.number)} | self._given | {"title": self._attributes.expand(found[1])}
+            self._given["title"] = self._attributes.expand(found[1])
+            self._given.setdefault("begin", str(line.number))
         else:
             given, self._given = self._given, {}
             self._body(line, given)
@@ -149,18 +140,17 @@ class _Parser:
         elif _RULE.fullmatch(text):
             reader.pop()
             self._elements.flush()
-        elif item := _item_of(text):
+        elif item := item_of(text):
             self._list(item, (), given)
         elif found := _MACRO.fullmatch(text):
             reader.pop()
             attributes = attributes_of(self._attributes.expand(found[3]))
             alt = attributes.get("alt") or attributes.get("1", "") if found[1] == "image" else ""
-            with_title = [each for each in (alt, given.get("title", "")) if each]
-            for each in with_title:
+            for each in filter(None, (alt, given.get("title", ""))):
                 self._prose("p", each, (line.number, line.number))
             self._leave_out(text, "a macro")
         elif text[0].isspace():
-            self._code(self._until_empty(), given, language="")
+            self._code(self._text_lines(), given, language="")
         else:
             self._paragraph(given)
 
@@ -205,16 +195,14 @@ class _Parser:
 
     def _header(self) -> None:
         """Read what stands right below the title of a document: authors, a revision, attributes."""
-        while (line := self._reader.peek()) is not None and line.text.strip():
-            if line.text.startswith("//") or _ENTRY.fullmatch(line.text):
-                if line.text.startswith("////"):
-                    return
-                self._block(line)
-            elif _DELIMITER.fullmatch(line.text) or _ATTRIBUTES.fullmatch(line.text):
+        while (line := self._reader.peek()) is not None and (text := line.text).strip():
+            if _DELIMITER.fullmatch(text) or _ATTRIBUTES.fullmatch(text):
                 return
+            if text.startswith("//") or _ENTRY.fullmatch(text):
+                self._block(line)
             else:
                 self._reader.pop()
-                self._prose("p", self._attributes.expand(line.text), (line.number, line.number))
+                self._prose("p", self._attributes.expand(text), (line.number, line.number))
 
     def _prose(self, tag: str, text: str, lines: Lines, attrs: dict[str, str] | None = None, **given: str) -> None:
         """Write an element that holds text alone."""
@@ -247,14 +235,8 @@ class _Parser:
         if style == "verse" or "hardbreaks" in given.get("options", "") + str("hardbreaks-option" in self._attributes):
             text = text.replace("\n", " +\n")
         text = self._attributes.expand(text)
-        if style in _REMARKS:
-            term = self._named(given) or remark_title(style)
-            self._prose("aside", text, span, kind="admonition", term=term)
-            return
-        self._open_titled(given, span)
-        self._prose("blockquote" if style in {"quote", "verse"} else "p", text, span)
-        self._attributed(style, given, (int(given.get("begin", span[0])), span[1]))
-        self._close_titled(given, span)
+        with self._part(style, given, span):
+            self._prose("p", text, span)
 
     def _text_lines(self) -> list[Line]:
         """Take the lines of a text, up to an empty one or to the begin of something else."""
@@ -264,21 +246,14 @@ class _Parser:
                 self._leave_out(text[2:], "a comment")
             elif (
                 _DELIMITER.fullmatch(text)
-                or (_ATTRIBUTES.fullmatch(text) and lines)
-                or (self._lists and (text == "+" or _item_of(text)))
+                or _ATTRIBUTES.fullmatch(text)
+                or (not lines and _TITLE.fullmatch(text))
+                or (self._lists and (text == "+" or item_of(text)))
             ):
                 break
             else:
                 lines.append(line)
             self._reader.pop()
-        return lines
-
-    def _until_empty(self) -> list[Line]:
-        lines: list[Line] = []
-        while (line := self._reader.peek()) is not None and line.text.strip():
-            if self._lists and (line.text == "+" or (lines and _item_of(line.text))):
-                break
-            lines.append(self._reader.pop())
         return lines
 
     def _raw(self, end: str) -> list[Line]:
@@ -298,8 +273,8 @@ class _Parser:
         if not any(line.text.strip() for line in lines):
             self._leave_out(given.get("title", ""), "the title of an empty block")
             return
-        text = dedent("\n".join(line.text for line in lines).expandtabs(8)) if lines[0].text[:1].isspace() else ""
-        text = text or "\n".join(line.text for line in lines)
+        text = "\n".join(line.text for line in lines)
+        text = dedent(text.expandtabs(8)) if text[:1].isspace() else text
         substituted = given.get("subs", "")
         if "attributes" in substituted or "normal" in substituted:
             text = self._attributes.expand(text)
@@ -315,20 +290,28 @@ class _Parser:
         if label:
             self._elements.writer.leave()
 
-    def _open_titled(self, given: dict[str, str], lines: Lines) -> None:
-        if given.get("title"):
-            self._elements.start("details", {}, lines, is_fixed=True)
-            self._prose("summary", given["title"], lines)
-
-    def _close_titled(self, given: dict[str, str], lines: Lines | None = None) -> None:
-        if given.get("title"):
-            self._elements.end("details", lines, is_fixed=True)
-
-    def _attributed(self, style: str, given: dict[str, str], lines: Lines | None = None) -> None:
-        """Write who is quoted, and from where."""
+    @contextmanager
+    def _part(self, style: str, given: dict[str, str], lines: Lines) -> Iterator[None]:
+        """Begin and end what a style makes of a block, below its title."""
+        elements, title = self._elements, given.get("title", "")
+        if style in _REMARKS:
+            term = self._named(given) or remark_title(style)
+            elements.start("aside", {}, lines, is_fixed=True, kind="admonition", term=term)
+            yield
+            elements.end("aside", is_fixed=True)
+            return
+        if title:
+            elements.start("details", {}, lines, is_fixed=True)
+            self._prose("summary", title, lines)
+        tag = "blockquote" if style in _QUOTES else "section"
+        elements.start(tag, {}, lines, is_fixed=True)
+        yield
+        elements.end(tag, is_fixed=True)
         names = [given[name] for name in ("2", "3", "attribution", "citetitle") if given.get(name)]
-        if style in {"quote", "verse"} and names:
-            self._prose("p", ", ".join(names), lines or self._elements.lines)
+        if style in _QUOTES and names:
+            self._prose("p", ", ".join(names), (int(given.get("begin", lines[0])), elements.lines[1]))
+        if title:
+            elements.end("details", is_fixed=True)
 
     def _delimited(self, mark: str, language: str, given: dict[str, str]) -> None:
         opened, style = self._reader.pop(), given.get("style", "")
@@ -346,40 +329,16 @@ class _Parser:
             elif style == "source":
                 language = given.get("2", "") or self._attributes.get("source-language", "")
             self._code(self._raw(mark), given, language=given.get("language", language))
-        elif style == "verse":
-            text = " +\n".join(line.text for line in self._raw(mark))
-            self._open_titled(given, span)
-            self._prose("blockquote", self._attributes.expand(text), (opened.number, elements.lines[1]))
-            self._attributed(style, given)
-            self._close_titled(given)
-        elif style in _REMARKS:
-            term = self._named(given) or remark_title(style)
-            elements.start("aside", {}, span, is_fixed=True, kind="admonition", term=term)
-            self._within(mark)
-            elements.end("aside", is_fixed=True)
         else:
-            is_quote = first == "_" or style == "quote"
-            self._open_titled(given, span)
-            elements.start("blockquote" if is_quote else "section", {}, span, is_fixed=True)
-            if "tabs" in style:
-                self._tabs(mark)
-            self._within(mark)
-            elements.end("blockquote" if is_quote else "section", is_fixed=True)
-            self._attributed("quote" if is_quote else style, given)
-            self._close_titled(given)
+            with self._part(style or ("quote" if first == "_" else ""), given, span):
+                if style == "verse":
+                    text = " +\n".join(line.text for line in self._raw(mark))
+                    self._prose("p", self._attributes.expand(text), (opened.number, elements.lines[1]))
+                else:
+                    self._given = {"tabs": "yes"} if "tabs" in style else {}
+                    self._within(mark)
 
-    def _tabs(self, end: str) -> None:
-        """Read the list that stands for tabs, each of its terms the name of one."""
-        while (line := self._reader.peek()) is not None and line.text.strip() != end:
-            item = _item_of(line.text)
-            if item is None or item.term is None:
-                if line.text.strip():
-                    return
-                self._reader.pop()
-                continue
-            self._list(item, (), {"tabs": "yes"})
-
-    def _list(self, item: _ListItem | None, around: tuple[str, ...], given: dict[str, str]) -> None:
+    def _list(self, item: ListItem | None, around: tuple[str, ...], given: dict[str, str]) -> None:
         elements, line = self._elements, self._reader.peek()
         if item is None or line is None:
             return
@@ -393,12 +352,12 @@ class _Parser:
         while item is not None and item.key == key:
             self._item(item, (*around, key), is_tab=is_tabs)
             line = self._reader.peek()
-            item = _item_of(line.text) if line is not None else None
+            item = item_of(line.text) if line is not None else None
         if not is_tabs:
             elements.end(tag, is_fixed=True)
         self._lists -= 1
 
-    def _item(self, item: _ListItem, around: tuple[str, ...], *, is_tab: bool) -> None:
+    def _item(self, item: ListItem, around: tuple[str, ...], *, is_tab: bool) -> None:
         elements, line, self._gap = self._elements, self._reader.pop(), 0
         span, tag, attrs, rest = (line.number, line.number), "li", dict[str, str](), item.rest
         marker = item.marker
@@ -411,7 +370,7 @@ class _Parser:
             if not rest:
                 self._skip_empty()
                 following = self._reader.peek()
-                other = _item_of(following.text) if following is not None else None
+                other = item_of(following.text) if following is not None else None
                 if other is not None and other.key == item.key and not is_tab:
                     return  # one more term of what follows
         elements.start(tag, attrs, span, is_fixed=True, marker=marker)
@@ -420,13 +379,6 @@ class _Parser:
         elements.end(tag, is_fixed=True)
 
     def _item_text(self, rest: str, line: Line) -> None:
-        following = self._reader.peek()
-        if (
-            not rest
-            and following is not None
-            and (following.text.startswith((".", "[")) or _heading_of(following.text))
-        ):
-            return  # something else than a text
         lines = [line._replace(text=rest)] if rest else []
         lines += self._text_lines()
         if lines:
@@ -446,8 +398,8 @@ class _Parser:
                     return
                 self._reader.pop()
                 self._gap = 0
-                self._attach()
-            elif item := _item_of(line.text):
+                self._attach(around)
+            elif item := item_of(line.text):
                 if item.key in around:
                     return
                 self._list(item, around, {})
@@ -457,15 +409,16 @@ class _Parser:
             elif self._leads_to_inner(around):
                 self._block(line)
                 item_line = self._reader.peek()
-                item = _item_of(item_line.text) if item_line is not None else None
+                item = item_of(item_line.text) if item_line is not None else None
                 given, self._given = self._given, {}
                 self._list(item, around, given)
             else:
                 return
 
-    def _attach(self) -> None:
+    def _attach(self, around: tuple[str, ...]) -> None:
         while (line := self._reader.peek()) is not None and line.text.rstrip() not in self._ends:
-            if line.text.rstrip() == "+" or self._block(line):
+            item = item_of(line.text)
+            if line.text.rstrip() == "+" or (item and item.key in around) or self._block(line):
                 return
 
     def _leads_to_inner(self, around: tuple[str, ...]) -> bool:
@@ -478,7 +431,7 @@ class _Parser:
             or not (_ATTRIBUTES.fullmatch(line.text) or _TITLE.fullmatch(line.text))
         ):
             return False
-        item = _item_of(below.text)
+        item = item_of(below.text)
         return item is not None and item.key not in around
 
     def _skip_empty(self) -> None:
@@ -494,53 +447,30 @@ class _Parser:
         elements.start("table", {}, span, is_fixed=True)
         if given.get("title"):
             self._prose("caption", given["title"], span)
-        columns = Columns.of(given.get("cols", ""))
-        options, shape = given.get("options", ""), given.get("format", {",": "csv", ":": "dsv"}.get(mark[0], ""))
-        separator = given.get("separator", "")[:1]
         try:
-            if shape in {"csv", "dsv", "tsv"}:
-                rows: list[Sequence[Cell | None]] = [
-                    *values_of(lines, separator or {"csv": ",", "dsv": ":", "tsv": "\t"}[shape])
-                ]
-            else:
-                cells = cells_of(lines, separator or mark[0])
-                self._attributes.spend(sum(len(line.text) for cell in cells for line in cell.lines))
-                first = next((line.number for cell in cells for line in cell.lines), 0)
-                begun = sum(cell.across for cell in cells if cell.lines and cell.lines[0].number == first)
-                rows = [*rows_of(cells, len(columns.styles) or begun)]
+            table = read_table(lines, given, mark[0])
         except csv.Error:
             self._code(lines, {}, language="")
-            rows = []
-        has_header = "header" in options and "noheader" not in options
-        if not has_header and "noheader" not in options and len(lines) > 2 and len(rows) > 1:
-            has_header = bool(lines[0].text.strip()) and not lines[1].text.strip() and _is_of_line(rows[0], lines[0])
-        for n, row in enumerate(rows):
-            self._row(row, columns, "th" if n == 0 and has_header else "td")
+            table = Table([], has_header=False)
+        self._attributes.spend(sum(len(line.text) for row in table.rows for cell in row if cell for line in cell.lines))
+        for n, row in enumerate(table.rows):
+            self._row(row, "th" if n == 0 and table.has_header else "td")
         elements.end("table", is_fixed=True)
 
-    def _row(self, row: Sequence[Cell | None], columns: Columns, tag: str) -> None:
+    def _row(self, row: Row, tag: str) -> None:
         elements = self._elements
         numbers = [line.number for cell in row if cell for line in cell.lines if line.text.strip()]
         if not numbers:
             return
         elements.start("tr", {}, (numbers[0], numbers[0]), is_fixed=True)
-        for n, cell in enumerate(row):
+        for cell in row:
             elements.start(tag, is_fixed=True)
-            style = (
-                ""
-                if cell is None or tag == "th"
-                else cell.style or (columns.styles[n] if n < len(columns.styles) else "")
-            )
-            if cell is not None and style == "a":
+            if cell and cell.style == "a" and tag == "td":
                 self._inner(cell.lines)
-            elif cell is not None:
-                # A raw cell is one too, since a row of a chat's has one line.
-                for text in "\n".join(line.text.strip() for line in cell.lines).split("\n\n"):
-                    self._prose(
-                        "p",
-                        self._attributes.expand(f"`{text.strip()}`" if style == "m" else text.strip()),
-                        elements.lines,
-                    )
+            elif cell:
+                text = "\n".join(line.text.strip() for line in cell.lines).strip()
+                for part in (f"`{text}`" if cell.style == "m" else text).split("\n\n"):
+                    self._prose("p", self._attributes.expand(part), elements.lines)
             elements.end(tag, is_fixed=True)
         elements.end("tr", (numbers[-1], numbers[-1]), is_fixed=True)
 
@@ -553,36 +483,6 @@ class _Parser:
         self._reader, self._ends, self._lists, self._depth = kept
 
 
-def _item_of(text: str) -> _ListItem | None:
-    """Return the item of a list that a line begins."""
-    if not (found := _ITEM.fullmatch(text)) or text.startswith("//"):
-        return None
-    if found["colons"]:
-        return (
-            None
-            if _DELIMITER.fullmatch(text)
-            else _ListItem(found["colons"], "", (found["text"] or "").strip(), found["term"])
-        )
-    marker = found["marker"]
-    key = marker if marker[0] in _LIST_BREAKS else f"{_kind_of(marker)}{marker[-1]}"
-    shown = "" if marker[0] == "." or marker == "<.>" else "-" if marker[0] in "*-•" else f"{marker.strip('<>.')}."
-    return _ListItem(key, shown if marker[-1] != ")" else marker, found["rest"])
-
-
-def _kind_of(marker: str) -> str:
-    return "<" if marker[0] == "<" else "1" if marker[0].isdecimal() else "a" if marker[0].islower() else "A"
-
-
-def _heading_of(text: str) -> bool:
-    return _HEADING.fullmatch(text) is not None
-
-
 def _is_underlined(text: str, below: str) -> bool:
     is_title = any(char.isalnum() for char in text) and not text[0].isspace()
     return is_title and abs(len(text.rstrip()) - len(below.rstrip())) <= 1 and bool(_UNDERLINE.fullmatch(below))
-
-
-def _is_of_line(row: Sequence[Cell | None], line: Line) -> bool:
-    return all(
-        cell is None or all(each.number == line.number or not each.text.strip() for each in cell.lines) for cell in row
-    )

@@ -26,7 +26,12 @@ _COMPARISON = regex(r"\s*(\S.{0,500}?)\s*(==|!=|<=|>=|<|>)\s*(\S.{0,500}?)\s*")
 _OPTION = regex(r"""(\w+)\s*=\s*(?:"([^"]*)"|([^,]*))""")
 _TAGGED = regex(r"\b(tag|end)::([\w.-]{1,100})\[\]")
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
 }
 # As references, which are resolved after AsciiDoc was read: some of these signs mean something to it.
 _SIGNS = """
@@ -36,10 +41,22 @@ lt=60 gt=62 startsb=91 endsb=93 caret=94 asterisk=42 tilde=126 backslash=92 back
 _BUILT_IN = {
     **{name: f"&#{code};" for name, code in (each.split("=") for each in _SIGNS.split())},
     **dict.fromkeys(("cpp", "cxx"), "C&#43;&#43;"),
-    "pp": "&#43;&#43;", "vbar": "|", "sp": " ", "two-colons": "::", "two-semicolons": ";;", "litdd": "--",
-    "backend": "html5", "basebackend": "html",
+    "pp": "&#43;&#43;",
+    "vbar": "|",
+    "sp": " ",
+    "two-colons": "::",
+    "two-semicolons": ";;",
+    "litdd": "--",
+    "backend": "html5",
+    "basebackend": "html",
     **dict.fromkeys(("backend-html5", "basebackend-html", "asciidoctor", "empty", "blank"), ""),
 }
+
+
+_ITEM = regex(
+    r"\s*(?P<marker>\*{1,10}|-|\.{1,10}|•|\d{1,5}\.|[a-zA-Z]\.|[ivxIVX]{1,8}\)|<(?:\d{1,3}|\.)>)\s+(?P<rest>\S.*)"
+    r"|\s*(?P<term>\S.*?)(?P<colons>(?<!:):{2,4}|;;)(?:\s+(?P<text>.*))?"
+)
 
 
 class Line(NamedTuple):
@@ -74,6 +91,29 @@ class Attributes(dict[str, str]):
         value = self.get(found[2].lower(), found[0])
         self.spend(len(value))
         return value
+
+
+class ListItem(NamedTuple):
+    """The line that an item of a list begins with."""
+
+    key: str
+    """The same for all items of a list."""
+    marker: str
+    rest: str
+    term: str | None = None
+
+
+def item_of(text: str) -> ListItem | None:
+    """Return the item of a list that a line begins."""
+    if not (found := _ITEM.fullmatch(text)) or text.startswith("//"):
+        return None
+    if found["colons"]:
+        return ListItem(found["colons"], "", (found["text"] or "").strip(), found["term"])
+    marker = found["marker"]
+    kind = "1" if marker[0].isdecimal() else "<" if marker[0] == "<" else "a" if marker[0].islower() else "A"
+    key = marker if marker[0] in "*-.•" else f"{kind}{marker[-1]}"
+    shown = "" if marker[0] == "." or marker == "<.>" else "-" if marker[0] in "*-•" else f"{marker.strip('<>.')}."
+    return ListItem(key, shown if marker[-1] != ")" else marker, found["rest"])
 
 
 class _Source(NamedTuple):

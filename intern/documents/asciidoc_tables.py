@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from intern.core.text.patterns import regex
@@ -25,22 +25,51 @@ class Cell(NamedTuple):
     times: int = 1
 
 
-class Columns(NamedTuple):
-    """The columns of a table: the style of each."""
-
-    styles: list[str]
-
-    @classmethod
-    def of(cls, text: str) -> Columns:
-        """Read what `cols` says: `1,2a` or `3*`."""
-        styles: list[str] = []
-        for part in text.replace(";", ",").split(",") if text else ():
-            found = _COLUMN.fullmatch(part.strip())
-            styles += [found[2] or ""] * int(found[1] or 1) if found else [""]
-        return cls(styles[:_MOST_COLUMNS])
+Row = Sequence[Cell | None]
 
 
-def cells_of(lines: Sequence[Line], separator: str) -> list[Cell]:
+class Table(NamedTuple):
+    """A table; None stands where a cell reaches from the left or from above."""
+
+    rows: list[Row]
+    has_header: bool
+
+
+def read_table(lines: Sequence[Line], given: Mapping[str, str], mark: str) -> Table:
+    """Read the lines of a table whose block has these attributes. Raises csv.Error."""
+    styles: list[str] = []
+    for part in given["cols"].replace(";", ",").split(",") if given.get("cols") else ():
+        found = _COLUMN.fullmatch(part.strip())
+        styles += [found[2] or ""] * min(int(found[1] or 1), _MOST_COLUMNS) if found else [""]
+    shape = given.get("format", {",": "csv", ":": "dsv"}.get(mark, ""))
+    separator = given.get("separator", "")[:1] or {"csv": ",", "dsv": ":", "tsv": "\t"}.get(shape, mark)
+    first = next((line.number for line in lines if line.text.strip()), 0)
+    rows: list[Row] = []
+    if shape in {"csv", "dsv", "tsv"}:
+        rows += _values_of(lines, separator)
+    else:
+        cells = _cells_of(lines, separator)
+        begun = sum(cell.across for cell in cells if cell.lines and cell.lines[0].number == first)
+        rows += _rows_of(cells, len(styles) or begun)
+    of_columns = dict(enumerate(styles))
+    rows = [
+        [cell and cell._replace(style=cell.style or of_columns.get(n, "")) for n, cell in enumerate(row)]
+        for row in rows
+    ]
+    return Table(rows, _has_header(rows, lines, given.get("options", "")))
+
+
+def _has_header(rows: Sequence[Row], lines: Sequence[Line], options: str) -> bool:
+    """Return whether it says so, or the first line holds the first row and an empty one stands below it."""
+    if "header" in options:
+        return "noheader" not in options
+    if len(rows) < 2 or len(lines) < 2 or not lines[0].text.strip() or lines[1].text.strip():
+        return False
+    held = (line for cell in rows[0] if cell for line in cell.lines)
+    return all(line.number == lines[0].number for line in held if line.text.strip())
+
+
+def _cells_of(lines: Sequence[Line], separator: str) -> list[Cell]:
     """Split the lines of a table at its separators; what is written right before one tells how its cell is."""
     pattern = re.compile(rf"(?:(?:^|(?<=\s)){_SPEC})?(?<!\\){re.escape(separator)}")  # noqa: TID251 of this text
     cells: list[Cell] = []
@@ -66,7 +95,7 @@ def _continue(cells: list[Cell], line: Line, text: str, separator: str) -> None:
     cells[-1].lines.append(line._replace(text=text.replace(f"\\{separator}", separator)))
 
 
-def values_of(lines: Sequence[Line], delimiter: str) -> list[list[Cell]]:
+def _values_of(lines: Sequence[Line], delimiter: str) -> list[list[Cell]]:
     """Split lines of values, which may be quoted. Raises csv.Error."""
     rows: list[list[Cell]] = []
     reader = csv.reader([line.text + "\n" for line in lines], delimiter=delimiter, skipinitialspace=True)
@@ -76,7 +105,7 @@ def values_of(lines: Sequence[Line], delimiter: str) -> list[list[Cell]]:
     return rows
 
 
-def rows_of(cells: Sequence[Cell], width: int) -> Iterator[list[Cell | None]]:
+def _rows_of(cells: Sequence[Cell], width: int) -> Iterator[list[Cell | None]]:
     """Put cells into rows; None stands where one reaches from the left or from above."""
     width = max(min(width, _MOST_COLUMNS), 1)
     below = [0] * width

@@ -388,6 +388,7 @@ def test_blocks_that_are_nested_deeply_are_refused_with_the_reason() -> None:
     assert len(parse_asciidoc("\n".join("=" * (n + 4) for n in range(40)) + "\nText.").blocks) == 1
     with pytest.raises(ValueError, match="nested too deeply"):
         parse_asciidoc("\n".join("=" * (n + 4) for n in range(300)))
+    assert len(parse_asciidoc("* a\n+\n" * 5000).blocks) == 5000
 
 
 def test_attributes_do_not_grow_without_bounds() -> None:
