@@ -59,8 +59,8 @@ _MULTIBYTE = regex(r"[^\x00-\x7f\ufffd]")
 
 # Characters that keep a parser of texts busy for 0.8 seconds at worst.
 _HARMLESS = 8000
-# A text may hold pictures, which do not count; but not without bounds.
-_MOST_MARKUP = 20
+MOST_MARKUP = 20
+"""How many times as long as its text a file may be: the pictures in it do not count."""
 
 
 class UnfitError(Exception):
@@ -78,9 +78,9 @@ def parse(data: bytes, name: str, *, max_chars: int, read: Callable[[str], str |
             document = parse_pdf(data, max_chars)
         else:
             text, oddities = decoded_text(data, is_html=format_ == "html")
-            if len(text) > _MOST_MARKUP * max_chars:
+            if len(text) > MOST_MARKUP * max_chars:
                 raise UnfitError(
-                    f"its {len(text)} characters are more than {_MOST_MARKUP} times the {max_chars} allowed"
+                    f"its {len(text)} characters are more than {MOST_MARKUP} times the {max_chars} allowed"
                 )
             document = _parsed(text, name, format_, read)
             document = structs.replace(document, oddities=oddities)
@@ -220,7 +220,9 @@ def _parse_restructured(text: str) -> Document:
 
 
 _PARSERS: dict[str, Callable[[str], Document]] = {
-    "markdown": _parse_markdown, "restructured": _parse_restructured, "plain": parse_plain
+    "markdown": _parse_markdown,
+    "restructured": _parse_restructured,
+    "plain": parse_plain,
 }
 
 

@@ -126,11 +126,25 @@ def test_blocks_hold_no_control_characters_and_can_be_written(name: str, data: s
         ("a.rst", "\n\n".join(" " * n + "a" for n in range(300))),
         ("a.adoc", "\n".join("=" * (n + 4) for n in range(300))),
         ("a.html", "<div>" * 1000),
+        ("a.html", "<svg></div></svg><div>" * 30_000),
+        ("a.html", "<div><table></div></table>" * 30_000),
+        ("a.html", "<ul><li>" * 30_000),
     ],
 )
 def test_what_is_nested_deeply_is_refused_with_one_reason(name: str, text: str) -> None:
     with pytest.raises(UnfitError, match="nested"):
         parse(text.encode(), name, max_chars=MOST)
+
+
+def test_a_page_expands_no_entities_of_its_own() -> None:
+    bomb = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 20))
+    page = (
+        f'<!DOCTYPE html [<!ENTITY e0 "boom"><!ENTITY x SYSTEM "file:///etc/passwd">{bomb}]><p>&e19; &x; &amp; text</p>'
+    )
+    text = "\n".join(texts(parse(page.encode(), "a.html", max_chars=MOST)))
+    assert len(text) <= len(page)
+    assert "root:" not in text
+    assert "& text" in text
 
 
 @pytest.mark.parametrize("name", ["a.md", "a.rst", "a.txt"])
