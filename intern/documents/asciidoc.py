@@ -70,6 +70,8 @@ class _Parser:
         self._gap = 0
         """Empty lines right above, in a list."""
         self._lists = 0
+        self._terms_from = 0
+        """The line of the first of several terms."""
         self._depth = 0
         self._has_begun = False
 
@@ -372,7 +374,9 @@ class _Parser:
                 following = self._reader.peek()
                 other = item_of(following.text) if following is not None else None
                 if other is not None and other.key == item.key and not is_tab:
+                    self._terms_from = self._terms_from or line.number
                     return  # one more term of what follows
+        span, self._terms_from = (self._terms_from or line.number, line.number), 0
         elements.start(tag, attrs, span, is_fixed=True, marker=marker)
         self._item_text(rest, line)
         self._attached(around)

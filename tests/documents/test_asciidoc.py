@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from textwrap import dedent
 
@@ -88,8 +88,17 @@ def fill(written: Written, words: Iterator[str]) -> tuple[str, list[str]]:
     return written.lines.format(*taken), taken
 
 
+@pytest.mark.parametrize("construct", _CONSTRUCTS, ids=lambda construct: construct.lines.partition("\n")[0])
+def test_each_word_of_a_construct_stands_once_in_a_block_of_its_kind(construct: Written) -> None:
+    check_words([2, construct, 3, construct])
+
+
 @given(st.lists(st.one_of(st.sampled_from(_CONSTRUCTS), st.integers(2, 4)), min_size=1, max_size=12))
 def test_each_word_that_is_seen_stands_once_below_its_headings_and_no_other(parts: list[Written | int]) -> None:
+    check_words(parts)
+
+
+def check_words(parts: Sequence[Written | int]) -> None:
     words, lines, path = numbered_words(), ["= Title", ""], [("Title", 1)]
     expected: dict[str, tuple[Written, list[str]]] = {}
     hidden: list[str] = []
