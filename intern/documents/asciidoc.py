@@ -7,7 +7,7 @@ with the length of the text.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from textwrap import dedent
 
@@ -293,7 +293,7 @@ class _Parser:
             self._elements.writer.leave()
 
     @contextmanager
-    def _part(self, style: str, given: dict[str, str], lines: Lines) -> Iterator[None]:
+    def _part(self, style: str, given: dict[str, str], lines: Lines) -> Generator[None]:
         """Begin and end what a style makes of a block, below its title."""
         elements, title = self._elements, given.get("title", "")
         if style in _REMARKS:
@@ -479,12 +479,11 @@ class _Parser:
         elements.end("tr", (numbers[-1], numbers[-1]), is_fixed=True)
 
     def _inner(self, lines: Sequence[Line]) -> None:
-        kept = self._reader, self._ends, self._lists, self._depth
+        reader, ends, lists = self._reader, self._ends, self._lists
         self._reader, self._ends, self._lists = LineReader(lines, self._attributes, self._elements.writer), [], 0
-        self._depth += 1
         while self._reader.peek() is not None:
             self._blocks()
-        self._reader, self._ends, self._lists, self._depth = kept
+        self._reader, self._ends, self._lists = reader, ends, lists
 
 
 def _is_underlined(text: str, below: str) -> bool:
