@@ -1,4 +1,4 @@
-"""A document from the bytes of a file: by what these are, whatever its name says.
+"""A document from the bytes of a file, which decide its format before its name does.
 
 All content is hostile. Nothing in it is run, fetched or expanded without bounds. What can keep a parser busy is read in
 a process of its own, which this module is when it is started: short texts take no parser longer than a second.

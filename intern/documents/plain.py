@@ -62,7 +62,7 @@ def parse_plain(text: str) -> Document:
 
 
 def parse_settings(text: str, language: str) -> Document:
-    """Return a text of which each line counts as blocks of code, parted at its empty lines."""
+    """Return a text such as settings as blocks of code, parted at its empty lines."""
     writer = DocumentWriter()
     for rows in _chunks([(n, row.rstrip()) for n, row in enumerate(text.split("\n"), 1)]):
         writer.add("code", "\n".join(row for _, row in rows), _span(rows), language=language)
