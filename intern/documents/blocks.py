@@ -68,6 +68,8 @@ class Document(Struct, frozen=True, kw_only=True):
     """As it says itself, or its first heading; may be empty."""
     blocks: tuple[Block, ...]
     left_out: tuple[LeftOut, ...] = ()
+    oddities: tuple[str, ...] = ()
+    """About its bytes, each once: an encoding other than UTF-8, characters that no text holds."""
 
 
 _FENCES = regex(r"`{3,}")

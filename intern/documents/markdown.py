@@ -35,23 +35,26 @@ def parse_markdown(text: str) -> Document:
     """Return a Markdown text as blocks. Raises ValueError where it is nested too deeply to be read."""
     writer = DocumentWriter()
     try:
-        _Reader(writer).read(text)
+        MarkdownReader(writer).read(text)
     except RecursionError:
         raise ValueError("it is nested too deeply to be read") from None
     return writer.document()
 
 
-class _Reader:
+class MarkdownReader:
+    """Reads texts one after the other as parts of one document."""
+
     def __init__(self, writer: DocumentWriter) -> None:
         self._writer = writer
         self._elements = Elements(writer)
         self._tags = TagReader(self._elements)
 
-    def read(self, text: str) -> None:
+    def read(self, text: str, above: int = 0) -> None:
+        """Read a text that begins below so many lines of its source, and end all that it began."""
         env: dict[str, Any] = {}
         tokens = markdown_parser().parse(text, env)
         for n, token in enumerate(tokens):
-            lines = (token.map[0] + 1, token.map[1]) if token.map else self._elements.lines
+            lines = (above + token.map[0] + 1, above + token.map[1]) if token.map else self._elements.lines
             if token.type == "heading_open":
                 self._head(token, tokens[n + 1], lines)
             else:

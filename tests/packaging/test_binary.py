@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from intern import __version__
-from intern.sources.html import PageText
-from intern.sources.sandboxed import SANDBOXED
+from intern.documents.html import Page
+from intern.documents.sandboxed import SANDBOXED
 from tests.process.running import family
 from tests.sources.test_files import written_pdf
 
@@ -130,9 +130,9 @@ def test_pdfs_and_pages_are_read_and_found_by_words_and_by_meaning(intern: Inter
 
 def test_hostile_input_is_read_in_a_process_that_is_one_of_its_own_modules(intern: Intern) -> None:
     markup = "<html><title>Spool</title><body><p>The spool keeps metrics on disk.</p></body></html>"
-    done = intern(SANDBOXED, "intern.sources.html", given=msgspec.json.encode((markup, "")))
+    done = intern(SANDBOXED, "intern.documents.html", given=msgspec.json.encode((markup, "")))
     assert done.returncode == 0, done.stderr.decode()
-    assert msgspec.json.decode(done.stdout, type=PageText).title == "Spool"
+    assert msgspec.json.decode(done.stdout, type=Page).document.title == "Spool"
     assert intern(SANDBOXED, "os").returncode != 0
 
 

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from intern.sources.sandboxed import SANDBOXED, BrokenError, run_sandboxed
+from intern.documents.sandboxed import SANDBOXED, BrokenError, run_sandboxed
 
 pytestmark = pytest.mark.rest
 
@@ -127,9 +127,9 @@ def test_the_binary_calls_itself_for_hostile_input_and_hands_on_nothing_but_wher
     monkeypatch.setenv("_PYI_APPLICATION_HOME_DIR", "/tmp/_MEI1")
     monkeypatch.setenv("INTERN__DISCORD__TOKEN", "planted-secret")
     with pytest.raises(BrokenError):
-        run_sandboxed("intern.sources.files", b"", "100")
+        run_sandboxed("intern.documents.pdfs", b"", "100")
     said = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
-    assert said[0] == f"{SANDBOXED} intern.sources.files 100"
+    assert said[0] == f"{SANDBOXED} intern.documents.pdfs 100"
     assert "_PYI_APPLICATION_HOME_DIR=/tmp/_MEI1" in said
     assert "planted-secret" not in "".join(said)
 
@@ -147,7 +147,7 @@ def test_started_as_one_of_its_modules_it_is_that_module(entry: ModuleType, monk
         assert run_name == "__main__"
         started.append((module, sys.argv[:]))
 
-    monkeypatch.setattr(sys, "argv", ["intern", SANDBOXED, "intern.sources.files", "100"])
+    monkeypatch.setattr(sys, "argv", ["intern", SANDBOXED, "intern.documents.pdfs", "100"])
     monkeypatch.setattr(entry.runpy, "run_module", run)
-    entry._serve_sandboxed(["intern.sources.files", "100"])
-    assert started == [("intern.sources.files", ["intern.sources.files", "100"])]
+    entry._serve_sandboxed(["intern.documents.pdfs", "100"])
+    assert started == [("intern.documents.pdfs", ["intern.documents.pdfs", "100"])]

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
-import zlib
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from intern.core.errors import SourceError
-from intern.core.installing import how_to_add
-from intern.sources import files
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
-from intern.sources.sandboxed import TooLongError
 
 
 def make(folder: Path, **contents: bytes) -> None:
@@ -47,17 +41,30 @@ def test_documents_are_listed_by_path_with_size_and_time(tmp_path: Path) -> None
     assert scan.skipped == ()
 
 
-def test_the_text_of_a_document_is_as_written_but_for_its_byte_order_mark(tmp_path: Path) -> None:
-    make(tmp_path, **{"a.md": b"\xef\xbb\xbf# \xc3\x9c\r\n\n"})
+def test_the_text_of_a_document_is_its_blocks(tmp_path: Path) -> None:
+    make(tmp_path, **{"a.md": b"\xef\xbb\xbf# \xc3\x9c\r\n<!-- Hidden -->\r\n"})
 
-    assert SourceFolder(tmp_path, 1000).read("a.md") == "# Ü\r\n\n"
+    assert SourceFolder(tmp_path, 1000).read("a.md") == "# Ü"
+
+
+def test_a_document_includes_others_of_the_folder_and_none_that_is_no_document(tmp_path: Path) -> None:
+    (tmp_path / "sources").mkdir()
+    names = ("b.adoc", "c.pem", "../d.adoc", ".e.adoc", "gone.adoc")
+    make(tmp_path, **{"sources/a.adoc": "\n\n".join(f"include::{name}[]" for name in names).encode()})
+    make(
+        tmp_path,
+        **{"sources/b.adoc": b"Bee.", "sources/c.pem": b"Key.", "d.adoc": b"Dee.", "sources/.e.adoc": b"Hidden."},
+    )
+
+    assert SourceFolder(tmp_path / "sources", 1000).read("a.adoc") == "Bee."
 
 
 def test_what_is_no_document_is_passed_over_with_its_reason(tmp_path: Path) -> None:
     make(
         tmp_path,
         **{
-            "big.md": b"x" * 101,
+            "big.md": b"x" * 2001,
+            "long.md": b"x" * 101,
             "full.md": b"x" * 100,
             "binary.md": b"a\0b",
             "latin.md": b"\xe9t\xe9",
@@ -92,9 +99,10 @@ def test_what_is_no_document_is_passed_over_with_its_reason(tmp_path: Path) -> N
     fit = ["README", "book.ipynb", "full.md", "page.html", "settings.toml"]
     assert [file.rel_path for file in scan.files] == fit
     assert reasons == {
-        "big.md": "its 101 bytes are more than the 100 allowed (kb.max_source_bytes)",
+        "big.md": "its 2001 bytes are more than the 2000 allowed (kb.max_source_bytes)",
+        "long.md": "its 101 characters of text are more than the 100 allowed (kb.max_source_bytes)",
         "binary.md": "it is binary, not text",
-        "latin.md": "it is not UTF-8 text",
+        "latin.md": "it is not UTF-8 text; save it as that",
         "picture.png": ".png files are no documents",
         "code.py": ".py files are no documents",
         "id_ed25519": "it is a private key",
@@ -229,7 +237,7 @@ def test_the_texts_of_several_questions_are_kept(tmp_path: Path) -> None:
     folder = SourceFolder(tmp_path, 100)
     for _ in range(2):
         looked_into(folder)
-    assert folder._extracted.cache_info().misses == 24
+    assert folder._parsed.cache_info().misses == 24
 
 
 def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_path: Path) -> None:
@@ -247,8 +255,8 @@ def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_pat
 
     assert looked_into(folder) == looked_into(folder) == {"b.md": "it is binary, not text"}
     assert sorted(opened) == ["a.md", "a.md", "b.md", "c.html", "c.html"]
-    # An extracted text is kept for the next question.
-    assert folder._extracted.cache_info().hits == 1
+    # A document is kept for the next question.
+    assert folder._parsed.cache_info().hits == 2
 
     make(tmp_path, **{"b.md": b"text now"})
     assert [file.rel_path for file in folder.scan().files] == ["a.md", "b.md", "c.html"]
@@ -283,121 +291,3 @@ def test_a_file_that_grew_or_became_a_link_since_it_was_looked_at_is_not_read(tm
         make(root, **{"a.md": b"x"})
         with pytest.raises(NotASourceError, match=reason):
             Late(root, happens).read("a.md")
-
-
-def test_without_the_extra_a_pdf_is_passed_over_with_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
-    monkeypatch.setattr(files, "find_spec", dict[str, None]().get)
-    reason = looked_into(SourceFolder(tmp_path, 100))["a.pdf"]
-    assert reason == f"it is a PDF; to have those read, {how_to_add('pdf')}"
-
-
-def written_pdf(text: str, title: str, password: str = "") -> bytes:
-    from pypdf import PdfWriter  # noqa: PLC0415 an extra
-    from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject  # noqa: PLC0415
-
-    writer = PdfWriter()
-    page = writer.add_blank_page(300, 300)
-    stream = DecodedStreamObject()
-    stream.set_data(f"BT /F1 12 Tf 20 200 Td ({text}) Tj ET".encode())
-    page[NameObject("/Contents")] = writer._add_object(stream)
-    kind = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
-    font = DictionaryObject({NameObject(key): NameObject(value) for key, value in kind.items()})
-    fonts = DictionaryObject({NameObject("/F1"): writer._add_object(font)})
-    page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
-    writer.add_metadata({"/Title": title})
-    if password:
-        writer.encrypt(password, algorithm="RC4-128")
-    out = BytesIO()
-    writer.write(out)
-    return out.getvalue()
-
-
-def test_the_text_of_a_pdf_stands_below_its_title(tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
-    make(
-        tmp_path,
-        **{
-            "a.pdf": written_pdf("The relay listens on port 7480.", "Relay"),
-            "closed.pdf": written_pdf("Secret.", "Relay", password="long"),
-            "scan.pdf": written_pdf("", ""),
-            "broken.pdf": b"%PDF-1.7\nnothing",
-        },
-    )
-    folder = SourceFolder(tmp_path, 100_000)
-    assert folder.read("a.pdf") == "# Relay\n\nThe relay listens on port 7480."
-    assert looked_into(folder) == {
-        "closed.pdf": "it is a PDF that wants a password",
-        "scan.pdf": "it is a PDF without text, perhaps of scanned pages",
-        "broken.pdf": "it is a PDF that is damaged",
-    }
-
-
-def bomb_pdf(million: int, *, packed: int = 1) -> bytes:
-    """One page, whose content grows to so many megabytes where it is unpacked."""
-    content = b"BT (boom) Tj " + b" " * (million * 1_000_000)
-    for _ in range(packed):
-        content = zlib.compress(content, 9)
-    filters = b"/FlateDecode " * packed
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R>>",
-        b"<</Length %d/Filter[%s]>>stream\n%s\nendstream" % (len(content), filters, content),
-    ]
-    written, places = b"%PDF-1.7\n", list[int]()
-    for n, each in enumerate(objects, 1):
-        places.append(len(written))
-        written += b"%d 0 obj%s\nendobj\n" % (n, each)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    start = len(written)
-    return written + b"xref\n0 5\n0000000000 65535 f \n%strailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (
-        table,
-        start,
-    )
-
-
-@pytest.mark.rest
-def test_a_pdf_that_grows_when_it_is_unpacked_is_given_up(tmp_path: Path) -> None:
-    pytest.importorskip("pypdf")
-    make(tmp_path, **{"bomb.pdf": bomb_pdf(100), "twice.pdf": bomb_pdf(100, packed=2)})
-    started = time.monotonic()
-    reasons = looked_into(SourceFolder(tmp_path, 10_000_000))
-    assert reasons.keys() == {"bomb.pdf", "twice.pdf"}
-    assert all(reason.startswith("it is a PDF") for reason in reasons.values())
-    assert time.monotonic() - started < 60
-
-
-@pytest.mark.rest
-def test_a_long_pdf_is_cut_at_the_bound_and_not_after_the_page() -> None:
-    pytest.importorskip("pypdf")
-    assert len(files.pdf_text(written_pdf("word " * 3000, ""), 7999)) == 7999
-
-
-def test_encryption_that_needs_more_than_pypdf_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pypdf")
-    from pypdf.errors import DependencyError  # noqa: PLC0415 an extra
-
-    def wants_more(max_chars: int, data: bytes) -> None:
-        raise DependencyError(f"cryptography, for {max_chars} of {len(data)}")
-
-    def here(_: str, data: bytes, max_chars: str) -> bytes:
-        return files._read_pdf(int(max_chars), data)
-
-    monkeypatch.setattr(files, "_text_of_pdf", wants_more)
-    monkeypatch.setattr(files, "run_sandboxed", here)
-    make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
-    assert "encrypted in a way" in looked_into(SourceFolder(tmp_path, 1000))["a.pdf"]
-
-
-def test_a_pdf_that_takes_for_ever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pypdf")
-    make(tmp_path, **{"a.pdf": b"%PDF-1.7"})
-
-    def too_slow(*_: object) -> None:
-        raise TooLongError
-
-    monkeypatch.setattr(files, "run_sandboxed", too_slow)
-    assert "within 20 seconds" in looked_into(SourceFolder(tmp_path, 100))["a.pdf"]

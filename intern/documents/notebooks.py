@@ -1,0 +1,92 @@
+"""Jupyter's notebooks as blocks: their prose, their code, and the beginning of what each cell printed.
+
+Pictures do not count, neither as text nor for the size. Lines are those of the cells, one below the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from intern.core.text.patterns import regex
+from intern.documents.blocks import Document
+from intern.documents.markdown import MarkdownReader
+from intern.documents.writer import DocumentWriter
+
+# Characters of an output: enough for a message, too few for a table of thousands of rows.
+_MOST_OUTPUT = 1000
+_LANGUAGE = regex(r"[A-Za-z][\w+#-]{0,30}")
+_COLOURS = regex(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+
+
+class _Output(Struct):
+    text: str | list[str] = ""
+    data: dict[str, object] = {}
+    ename: str = ""
+    evalue: str = ""
+
+
+class _Cell(Struct):
+    cell_type: str = ""
+    source: str | list[str] = ""
+    outputs: list[_Output] = []
+
+
+class _Language(Struct, frozen=True):
+    name: str = ""
+
+
+class _Metadata(Struct, frozen=True):
+    language_info: _Language = _Language()
+    title: object = ""
+
+
+class _Notebook(Struct):
+    cells: list[_Cell]
+    metadata: _Metadata = _Metadata()
+
+
+def parse_notebook(data: bytes | str) -> Document:
+    """Return a notebook as blocks. Raises ValueError if it is none."""
+    try:
+        notebook = msgspec.json.decode(data, type=_Notebook)
+    except (msgspec.DecodeError, RecursionError):
+        raise ValueError("it is no notebook of format 4") from None
+    language = notebook.metadata.language_info.name
+    language = language if _LANGUAGE.fullmatch(language) else ""
+    writer, line = DocumentWriter(), 1
+    if isinstance(notebook.metadata.title, str):
+        writer.title = notebook.metadata.title
+    for cell in notebook.cells:
+        source = _whole(cell.source)
+        last = line + source.count("\n")
+        if cell.cell_type == "markdown":
+            reader = MarkdownReader(writer)
+            reader.read(source, line - 1)
+
+        elif cell.cell_type == "code":
+            writer.add("code", source, (line, last), language=language)
+            for printed in _printed(cell):
+                writer.add("code", printed[:_MOST_OUTPUT], (line, last))
+                writer.leave_out(printed[_MOST_OUTPUT:], "the rest of an output")
+        else:
+            writer.leave_out(source, "a raw cell")
+        line = last + 2
+    return writer.document()
+
+
+def _printed(cell: _Cell) -> Iterator[str]:
+    for output in cell.outputs:
+        error = f"{output.ename}: {output.evalue}" if output.ename else ""
+        yield _COLOURS.sub("", _whole(output.text) or _whole(output.data.get("text/plain", "")) or error)
+
+
+def _whole(lines: object) -> str:
+    """Notebooks hold a text as one string, or as a list of lines."""
+    text = lines if isinstance(lines, str) else ""
+    if isinstance(lines, list):
+        text = "".join(map(str, cast("list[object]", lines)))
+    return text.replace("\r\n", "\n")

@@ -1,0 +1,262 @@
+"""A document from the bytes of a file, which decide its format before its name does.
+
+All content is hostile. Nothing in it is run, fetched or expanded without bounds. What can keep a parser busy is read in
+a process of its own, which this module is when it is started: short texts take no parser longer than a second.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Literal
+
+import msgspec
+from msgspec import structs
+
+from intern.core.text.masking import without_invisible
+from intern.core.text.patterns import regex
+from intern.documents.asciidoc import parse_asciidoc
+from intern.documents.blocks import Block, Document, Heading
+from intern.documents.html import decoded, read_html
+from intern.documents.notebooks import parse_notebook
+from intern.documents.pdfs import parse_pdf
+from intern.documents.plain import parse_plain, parse_settings
+from intern.documents.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
+
+Format = Literal["markdown", "restructured", "asciidoc", "plain", "settings", "html", "notebook", "pdf"]
+
+_FORMATS: dict[str, Format] = {
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
+    **dict.fromkeys((".md", ".markdown", ".mdx", ".mkd", ".mdown", ".qmd", ".rmd", ".myst"), "markdown"),
+    **dict.fromkeys((".rst", ".rest"), "restructured"),
+    **dict.fromkeys((".adoc", ".asciidoc", ".asc"), "asciidoc"),
+    **dict.fromkeys((".toml", ".yaml", ".yml", ".ini", ".cfg", ".conf", ".properties", ".service", ".tf"), "settings"),
+    ".ipynb": "notebook",
+    ".pdf": "pdf",
+}
+
+# Files with another ending, or none, are read if their bytes are text.
+_NO_DOCUMENTS = """
+avif bmp gif ico jpeg jpg png psd svg tif tiff webp avi flac m4a mkv mov mp3 mp4 ogg wav webm eot otf ttf woff woff2
+7z bz2 gz jar rar tar tgz whl xz zip zst doc docx epub odp ods odt ppt pptx xls xlsx a bin class dll dylib exe o pyc
+pyd so wasm bat c cc cjs cpp cs css go h hpp java js jsx kt less lua map mjs php pl ps1 py pyi rb rs sass scss sh sql
+swift ts tsx vue bib csv db json jsonl lock log parquet pickle po pot mo sqlite tsv xml env jks kdbx key p12 pem pfx
+"""
+_ENDINGS = frozenset(f".{ending}" for ending in _NO_DOCUMENTS.split())
+
+# Bytes that text has no use for; a few do no harm, as in the output of a terminal.
+_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b") + b"\x7f"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_LINE_ENDS = regex(r"\r\n?")
+_FEEDS = regex(r"(?m)^[\v\f]+|[\v\f]")
+# Control characters but for tab and line break, and half surrogates.
+_UNWANTED = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_ESCAPES = regex(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_ACCENTED = regex(r"[^\x00-\x7f]")
+_MULTIBYTE = regex(r"[^\x00-\x7f\ufffd]")
+
+# Characters that keep a parser of texts busy for 0.8 seconds at worst.
+_HARMLESS = 8000
+MOST_MARKUP = 20
+"""How many times as long as its text a file may be: the pictures in it do not count."""
+
+
+class UnfitError(Exception):
+    """This is no document; the message gives the reason."""
+
+
+def parse(data: bytes, name: str, *, max_chars: int, read: Callable[[str], str | None] | None = None) -> Document:
+    """Return the bytes of a file as a document. `read` gives other files of the folder by their paths. May block.
+
+    Raises UnfitError if it is no document, or holds more than `max_chars` characters of text.
+    """
+    format_ = format_of(name, data)
+    try:
+        if format_ == "pdf":
+            document = parse_pdf(data, max_chars)
+        else:
+            text, oddities = decoded_text(data, is_html=format_ == "html")
+            if len(text) > MOST_MARKUP * max_chars:
+                raise UnfitError(
+                    f"its {len(text)} characters are more than {MOST_MARKUP} times the {max_chars} allowed"
+                )
+            document = _parsed(text, name, format_, read)
+            document = structs.replace(document, oddities=oddities)
+    except ValueError as error:
+        raise UnfitError(str(error)) from None
+    size = sum(len(block.text) + len(block.term) for block in document.blocks)
+    if size > max_chars and format_ != "pdf":
+        raise UnfitError(f"its {size} characters of text are more than the {max_chars} allowed (kb.max_source_bytes)")
+    return _cleaned(document)
+
+
+def format_of(name: str, data: bytes) -> Format:
+    """Return the format of a file by its bytes and its ending. Raises UnfitError if it is not readable."""
+    check_ending(name)
+    head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    named = _FORMATS.get(_ending(name), "plain")
+    if head.startswith(b"%pdf-"):
+        return "pdf"
+    if named == "pdf":
+        raise UnfitError("it is no PDF, although its name ends with .pdf")
+    if head.startswith((b"<!doctype html", b"<html")) or (head.startswith(b"<?xml") and b"<html" in head):
+        return "html"
+    if named in {"plain", "settings"} and head.startswith(b"-----begin ") and b"private key" in head:
+        raise UnfitError("it is a private key")
+    return named
+
+
+def check_ending(name: str) -> None:
+    """Raise UnfitError for endings of files that are never documents."""
+    if (ending := _ending(name)) in _ENDINGS:
+        raise UnfitError(f"{ending} files are no documents")
+
+
+def _ending(name: str) -> str:
+    """Return the ending as pathlib does, in a tenth of the time: this runs for each source of each answer."""
+    file = name.rpartition("/")[2]
+    dot = file.rfind(".")
+    return file[dot:].lower() if 0 < dot < len(file) - 1 else ""
+
+
+def decoded_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str, ...]]:
+    r"""Return a text with `\n` at the ends of its lines and without what no text holds, and what was odd about it.
+
+    Raises UnfitError if the bytes are not text.
+    """
+    encoding = _utf_16(data)
+    oddities: list[str] = []
+    if encoding:
+        text = data.decode(encoding, "replace").removeprefix("\ufeff")
+        oddities.append("it is UTF-16")
+    elif len(data) - len(data.translate(None, _CONTROLS)) > len(data) // 20:
+        raise UnfitError("it is binary, not text")
+    elif is_html:
+        text = decoded(data)
+    else:
+        text = data.decode("utf-8-sig", "replace")
+        broken = text.count("\ufffd") - data.count("\ufffd".encode())
+        if broken and broken > sum(1 for _ in _MULTIBYTE.finditer(text)) // 4:
+            text = _western(data)
+            oddities.append("it is Windows-1252, not UTF-8")
+        elif broken:
+            oddities.append("some of its bytes are no UTF-8")
+    if "\0" in text:
+        oddities.append("it holds NUL characters")
+        text = text.replace("\0", "\ufffd")
+    if "\r" in text:
+        text = _LINE_ENDS.sub("\n", text)
+    text = _FEEDS.sub(lambda found: "" if found.start() == 0 or text[found.start() - 1] == "\n" else " ", text)
+    plain = _visible(_ESCAPES.sub("", text))
+    if "\ufffd" in plain and "\ufffd" not in text:
+        oddities.append("it holds half characters")
+    return plain, tuple(oddities)
+
+
+def _utf_16(data: bytes) -> str:
+    """Return which UTF-16 the bytes are, by their mark or by every other one being zero; empty if they are none."""
+    if data.startswith(_UTF_16):
+        return "utf-16-le" if data[0] == 0xFF else "utf-16-be"
+    half = len(data[:2000]) // 2
+    if len(data) % 2 or half < 2 or b"\0" not in data:
+        return ""
+    even, odd = (data[start:2000:2].count(0) / half for start in (0, 1))
+    return "utf-16-le" if odd > 0.6 and not even else "utf-16-be" if even > 0.6 and not odd else ""
+
+
+def _western(data: bytes) -> str:
+    """Decode Windows-1252. Raises UnfitError for bytes that are of another encoding: few letters of it have accents."""
+    text = "".join(bytes([byte]).decode("cp1252", "replace") for byte in range(256))
+    text = data.decode("latin-1").translate(dict(enumerate(text)))
+    if 4 * sum(1 for _ in _ACCENTED.finditer(text)) > sum(map(str.isalpha, text)) or "\ufffd" in text:
+        raise UnfitError("it is not UTF-8 text; save it as that")
+    return text
+
+
+def _visible(text: str) -> str:
+    text = without_invisible(text)
+    return _UNWANTED.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else "", text)
+
+
+def _parsed(text: str, name: str, format_: Format, read: Callable[[str], str | None] | None) -> Document:
+    if format_ == "html":
+        page = read_html(text)
+        if not page.document.blocks:
+            raise ValueError("it is a page without text")
+        return page.document
+    if format_ == "notebook":
+        return parse_notebook(text)
+    if format_ == "settings":
+        return parse_settings(text, _ending(name)[1:])
+    if format_ == "asciidoc":
+        # It takes a time that grows with its length, and asks for other files.
+        return parse_asciidoc(text, read, posixpath.normpath(name))
+    if len(text) <= _HARMLESS:
+        return _PARSERS[format_](text)
+    try:
+        said = run_sandboxed(__name__, msgspec.json.encode((format_, text)))
+        result = msgspec.json.decode(said, type=Document | str)
+    except TooLongError:
+        raise ValueError(f"it could not be read within {SECONDS} seconds") from None
+    except (BrokenError, msgspec.DecodeError):
+        raise ValueError("it cannot be parsed, or needs too much memory") from None
+    if isinstance(result, Document):
+        return result
+    raise ValueError(result)
+
+
+def _parse_markdown(text: str) -> Document:
+    from intern.documents.markdown import parse_markdown  # noqa: PLC0415 loads markdown-it
+
+    return parse_markdown(text)
+
+
+def _parse_restructured(text: str) -> Document:
+    from intern.documents.restructured import parse_restructured  # noqa: PLC0415 loads docutils
+
+    return parse_restructured(text)
+
+
+_PARSERS: dict[str, Callable[[str], Document]] = {
+    "markdown": _parse_markdown,
+    "restructured": _parse_restructured,
+    "plain": parse_plain,
+}
+
+
+def _parse_encoded(data: bytes) -> bytes:
+    format_, text = msgspec.json.decode(data, type=tuple[str, str])
+    try:
+        return msgspec.json.encode(_PARSERS[format_](text))
+    except ValueError as error:
+        return msgspec.json.encode(str(error))
+    except RecursionError:
+        return msgspec.json.encode("it is nested too deeply to be read")
+
+
+def _cleaned(document: Document) -> Document:
+    """Remove from blocks what references to characters have put there."""
+    blocks = tuple(block if _is_clean(block) else _visible_block(block) for block in document.blocks)
+    return structs.replace(document, title=" ".join(_visible(document.title).split()), blocks=blocks)
+
+
+def _is_clean(block: Block) -> bool:
+    held = (block.text, block.term, block.label, *block.columns, *(heading.text for heading in block.path))
+    return all(text == _visible(text) for text in held)
+
+
+def _visible_block(block: Block) -> Block:
+    return structs.replace(
+        block,
+        text=_visible(block.text),
+        term=_visible(block.term),
+        label=_visible(block.label),
+        columns=tuple(map(_visible, block.columns)),
+        path=tuple(Heading(above.level, _visible(above.text), above.anchor) for above in block.path),
+    )
+
+
+if __name__ == "__main__":
+    serve_sandboxed(_parse_encoded, load=partial(import_module, "intern.documents.restructured"))

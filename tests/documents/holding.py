@@ -1,0 +1,19 @@
+"""Where the words of a document stand."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from intern.core.text.patterns import regex
+from intern.documents.blocks import Block, Document
+
+_WORD = regex(r"word\d+x")
+
+
+def held_words(document: Document) -> dict[str, list[Block]]:
+    """Return the blocks that each word `word7x` stands in, one entry for each time."""
+    held: defaultdict[str, list[Block]] = defaultdict(list)
+    for block in document.blocks:
+        for word in _WORD.findall(f"{block.text}\n{block.term}"):
+            held[word].append(block)
+    return held
