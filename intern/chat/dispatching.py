@@ -14,12 +14,12 @@ from typing import Literal
 
 from msgspec import structs
 
-from intern.chat.addressing import Recent, named_by
+from intern.chat.addressing import Recent, lines_before, named_by
 from intern.chat.context import Gathered, gather
 from intern.chat.conversations import answer_request, calls, capture_requests
 from intern.chat.options import STILL_WAITED_FOR, ConversationOptions
 from intern.chat.phrases import ENGLISH, phrases
-from intern.chat.platform import History, Outlet
+from intern.chat.platform import PAGE, History, Outlet
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined, DeclineReason
@@ -188,10 +188,15 @@ class Dispatcher:
         if reason := self._closed(channel):
             return self._pass_over(batch, reason)
         if batch.author.type == "team_member":
-            return await self._taught(batch, channel)
+            return await self._taught(batch, channel, may_go_on=may_go_on)
         return await self._said(batch, channel, answered_in_thread=answered, may_go_on=may_go_on)
 
-    async def _taught(self, batch: Batch, channel: Channel) -> Requests:
+    async def _taught(self, batch: Batch, channel: Channel, *, may_go_on: bool) -> Requests:
+        if may_go_on:
+            first = batch.messages[0]
+            said = await self.history.before(channel.id, first.id, limit=PAGE)
+            lines = lines_before(first, said, self.options.message_batch_wait_seconds)
+            batch = structs.replace(batch, messages=(*lines, *batch.messages))
         gathered = await gather(batch, channel, self.history, self.options.bounds)
         # Reading takes a while, and a channel that turned private meanwhile is closed at once.
         if not self.admits(channel):

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
 from random import Random
+from select import select
+from socket import socket
 from threading import current_thread, main_thread
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 import outcome
@@ -26,7 +28,6 @@ from trio.testing import MockClock
 T = TypeVar("T")
 
 _PATIENCE = 10.0  # real seconds for one write
-_A_MOMENT = 0.0001  # real seconds between two looks at whether a write is done: to look all the time slows it down
 
 
 class Jumping(Protocol):
@@ -54,9 +55,9 @@ class SimulatedTime:
 class Writer:
     """Nobody else gets to run before what the writer thread was given is done, and its caller about to hear of it."""
 
-    def __init__(self, wakes: Callable[[], bool]) -> None:
-        """`wakes`: whether the loop is about to run what the thread told it to."""
-        self._wakes = wakes
+    def __init__(self, wakes: Callable[[], bool], wakeup: Callable[[], socket]) -> None:
+        """`wakes`: whether the loop is about to run what the thread told it to; `wakeup`: what wakes the loop."""
+        self._wakes, self._wakeup = wakes, wakeup
         self._open: list[Event] = []
         self._closing = False
 
@@ -87,13 +88,13 @@ class Writer:
         end = monotonic() + _PATIENCE
         while not self._wakes():
             assert monotonic() < end, "the database's writer thread does not answer"
-            sleep(_A_MOMENT)
+            select([self._wakeup()], [], [], _PATIENCE)
         self._closing = self._closing and bool(self._open)
 
 
 class _WriterOfTrio(Writer, trio.abc.Instrument):
     def __init__(self) -> None:
-        super().__init__(self._is_woken)
+        super().__init__(self._is_woken, lambda: trio.lowlevel.current_trio_token()._reentry_queue.wakeup.wakeup_sock)
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         del task
