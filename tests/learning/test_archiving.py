@@ -283,6 +283,26 @@ async def test_a_message_keeps_its_conversation_as_its_reply_chain_grows(desk: D
     assert (apart.conversation_id, apart.replaces) == ("reply_7", None)
 
 
+async def test_two_conversations_that_meet_do_not_both_end_up_with_all_of_the_talk(desk: Desk) -> None:
+    lines = {f"_{n}": team("So.") if n % 2 else user("How?") for n in range(20, 40)}
+
+    def between(first: int, last: int) -> Said:
+        return {each: turn for each, turn in lines.items() if first <= int(each[1:]) <= last}
+
+    await desk.keep("reply_20", **between(20, 25))
+    await desk.keep("reply_10", _10=user("Hello"), **between(28, 31))
+    # The chain now reaches the roots of both, and sometimes one more line of before.
+    await desk.keep("reply_20", **between(20, 33))
+    await desk.keep("reply_10", _10=user("Hello"), **between(20, 35))
+    await desk.keep("reply_8", _8=user("Morning"), _10=user("Hello"), **between(20, 37))
+    await desk.keep("reply_20", **between(20, 39))
+
+    newest = {pair.conversation_id: pair.message_ids for pair in desk.archive.after(None)}
+    assert newest.keys() == {"reply_10", "reply_20"}
+    assert set(newest[ConversationId("reply_20")]) >= {each.strip("_") for each in lines}
+    assert newest[ConversationId("reply_10")] == ("10", "28", "29", "30", "31")
+
+
 GOOD = Capture(
     conversation_id=ConversationId("thread_1"),
     turns=(user("How?"), team("So.")),

@@ -14,7 +14,7 @@ from random import Random
 from select import select
 from socket import socket
 from threading import current_thread, main_thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Protocol, TypeVar
 
 import outcome
@@ -28,6 +28,7 @@ from trio.testing import MockClock
 T = TypeVar("T")
 
 _PATIENCE = 10.0  # real seconds for one write
+_A_MOMENT = 0.0001  # real seconds between two looks at whether a write is done: to look all the time slows it down
 
 
 class Jumping(Protocol):
@@ -89,6 +90,8 @@ class Writer:
         while not self._wakes():
             assert monotonic() < end, "the database's writer thread does not answer"
             select([self._wakeup()], [], [], _PATIENCE)
+            if not self._wakes():  # it was woken before, and did not read that yet
+                sleep(_A_MOMENT)
         self._closing = self._closing and bool(self._open)
 
 
