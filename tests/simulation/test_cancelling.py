@@ -348,7 +348,7 @@ def test_cancelled_before_some_steps_one_reply_leaves_and_one_capture_is_filed(
 @ON
 @pytest.mark.parametrize("kind", [Question, StepwiseQuestion, Capture])
 def test_cancelled_before_more_steps_too(kind: type[Way], backend: Backend, known: Path, tmp_path: Path) -> None:
-    play_all(kind, backend, known, tmp_path, most=10)
+    play_all(kind, backend, known, tmp_path, most=20)
 
 
 @pytest.mark.long
