@@ -25,7 +25,7 @@ from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnkno
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined, DeclineReason
 from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
-from intern.core.messages import Channel, ChatMessage
+from intern.core.messages import Channel, ChatMessage, Lookups
 from intern.core.text.language import language_of
 from intern.stores.sqlite.chat import Greeted
 from intern.stores.sqlite.outbox import Outbox
@@ -194,7 +194,8 @@ class Dispatcher:
     async def _taught(self, batch: Batch, channel: Channel, *, may_go_on: bool) -> Requests:
         if may_go_on:
             first = batch.messages[0]
-            said = await self.history.before(channel.id, first.id, limit=PAGE)
+            # Only their own lines count, so nobody else's roles are looked up.
+            said = await self.history.before(channel.id, first.id, limit=PAGE, lookups=Lookups(0))
             lines = lines_before(first, said, self.options.message_batch_wait_seconds)
             batch = structs.replace(batch, messages=(*lines, *batch.messages))
         gathered = await gather(batch, channel, self.history, self.options.bounds)
