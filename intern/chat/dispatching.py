@@ -194,9 +194,10 @@ class Dispatcher:
     async def _taught(self, batch: Batch, channel: Channel, *, may_go_on: bool) -> Requests:
         if may_go_on:
             first = batch.messages[0]
-            # Only their own lines count, so nobody else's roles are looked up.
+            # Only the author's own lines count, so no roles are looked up.
             said = await self.history.before(channel.id, first.id, limit=PAGE, lookups=Lookups(0))
             lines = lines_before(first, said, self.options.message_batch_wait_seconds)
+            lines = tuple(structs.replace(line, author=first.author) for line in lines)
             batch = structs.replace(batch, messages=(*lines, *batch.messages))
         gathered = await gather(batch, channel, self.history, self.options.bounds)
         # Reading takes a while, and a channel that turned private meanwhile is closed at once.
