@@ -151,6 +151,9 @@ _PROPOSED = 200
 # Science Stack Exchange, that link to one of its documents, without the 68 of the tests), recall@5 was .34 with one
 # vector, .43 with two, .45 with four and .46 with eight.
 _LINES = 4
+# Characters up to which a question is compared as a whole. All of the 298 are longer. Nearly half of the batches of
+# several lines in real chats are not, and one of their lines is soon near enough to some document to cost a model call.
+_SHORT = 100
 
 _REMEMBERED = 16 * _LINES  # of questions that are answered at the same time, and some
 
@@ -297,7 +300,8 @@ class Finder:
 
         async def compare() -> None:
             try:
-                lines = text.encode("utf-8", "replace").decode().strip().split("\n", _LINES - 1)
+                said = text.encode("utf-8", "replace").decode().strip()
+                lines = said.split("\n", _LINES - 1 if len(said) > _SHORT else 0)
                 asked.extend(await embedder.embed([line for line in lines if line.strip()], asked=True))
                 hits.extend(_keep_nearest([await like(vector, limit=proposed) for vector in asked]))
             except (KnowledgeError, ModelError) as error:
