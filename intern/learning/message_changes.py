@@ -185,7 +185,7 @@ class MessageChanges:
         self._stir(change.message.channel_id, change.message.id)
         return change.message.id in self._asked or self._holds(change.message.id)
 
-    async def asked_anew(self, change: MessageEdited) -> Batch | None:
+    async def ask_again(self, change: MessageEdited) -> Batch | None:
         """Return the question that an edit changed; None for another message, and once intern or the team answered.
 
         None, too, while the question is in work: who has it is told of its new text.
