@@ -59,7 +59,7 @@ _SITES = frozenset({"com", "org", "gg", "dev", "info", "xyz"})
 _SITES_WITH_A_PATH = _SITES | frozenset(
     "net io co ai me app biz link site online store tech cloud wiki ly ru cn de uk fr eu ch at nl es pl se".split()
 )
-# No mail reaches the first three. A mailbox at another reserved end reads as somebody's.
+# No mail reaches the first three. A mailbox at another reserved end counts as an address.
 _PLACEHOLDERS = (".example.com", ".example.org", ".example.net", ".example", ".test", ".invalid")
 MAX_QUOTE = 200
 # A line, or a sentence in it. The team's turns are indented after their first line.

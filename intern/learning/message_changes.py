@@ -188,7 +188,7 @@ class MessageChanges:
     async def ask_again(self, change: MessageEdited) -> Batch | None:
         """Return the question that an edit changed; None for another message, and once intern or the team answered.
 
-        None, too, while the question is in work: who has it is told of its new text.
+        None, too, while the question is in work: the responder gets its new text.
         """
         message = change.message
         asks_no_more = message.id in self._in_work or self._holds(message.id)

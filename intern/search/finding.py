@@ -300,9 +300,7 @@ class Finder:
 
         async def compare() -> None:
             try:
-                said = text.encode("utf-8", "replace").decode().strip()
-                lines = said.split("\n", _LINES - 1 if len(said) > _SHORT else 0)
-                asked.extend(await embedder.embed([line for line in lines if line.strip()], asked=True))
+                asked.extend(await embedder.embed(split_question(text), asked=True))
                 hits.extend(_keep_nearest([await like(vector, limit=proposed) for vector in asked]))
             except (KnowledgeError, ModelError) as error:
                 failures.append(error)
@@ -339,6 +337,12 @@ class Finder:
         shares = _best_shares([{hit.source_id: hit.score for hit in ranking} for ranking in rankings])
         order = fused(*([hit.source_id for hit in ranking] for ranking in rankings))
         return {source_id: _ByWords(hits[source_id], shares[source_id]) for source_id in order[:limit]}
+
+
+def split_question(text: str) -> list[str]:
+    """Return the parts of a question that are compared: of a long one its first lines, and the rest of it."""
+    said = text.encode("utf-8", "replace").decode().strip()
+    return [part for part in said.split("\n", _LINES - 1 if len(said) > _SHORT else 0) if part.strip()]
 
 
 def _keep_nearest(rankings: Sequence[Sequence[Scored]]) -> list[Scored]:
