@@ -301,16 +301,10 @@ def _source(citation: Citation, words: Phrases) -> str:
     """Title, id and link of a source; of a web page the id is the link, and ids of nuggets and facts tell nothing."""
     url = _url_of(citation)
     title = clean_name(citation.title, "")
-    learned = {"nugget": words.conversation, "fact": words.fact}.get(citation.source_id.partition(":")[0])
-    if learned:
-        return " ".join(filter(None, (title, f"({learned})" if title else learned, url and f"<{url}>")))
     kind, _, named = citation.source_id.partition(":")
-    name = f"{kind}:{clean_name(named)}"
-    shown = [title] if title and title != name else []
-    if url and citation.source_id.endswith(url):
-        return " ".join([*shown, f"<{url}>"])
-    shown.append(f"(`{name}`)" if shown else f"`{name}`")
-    return " ".join([*shown, *([f"<{url}>"] if url else [])])
+    name = "" if url and citation.source_id.endswith(url) else f"`{kind}:{clean_name(named)}`"
+    name = {"nugget": words.conversation, "fact": words.fact}.get(kind, name)
+    return " ".join(filter(None, (title, f"({name})" if title and name else name, url and f"<{url}>")))
 
 
 def _url_of(citation: Citation) -> str | None:
