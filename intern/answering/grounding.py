@@ -175,10 +175,10 @@ def is_unfounded(answer: str, cited: Iterable[str], conversation: Sequence[str])
 
     A sentence may leave a part of the question open. Answers in another language than the texts share too few words.
     """
-    texts, asked, told = "\n".join(cited), _told_in("\n".join(conversation)), _told_in(answer)
+    texts, asked, told = "\n".join(cited), _collect_terms("\n".join(conversation)), _collect_terms(answer)
     if (language := language_of(answer)) and language == language_of(conversation[0]) != language_of(texts):
         return False
-    held = _told_in("\n".join(part for part in _ENDS.split(texts) if not part.rstrip().endswith("?")))
+    held = _collect_terms("\n".join(part for part in _ENDS.split(texts) if not part.rstrip().endswith("?")))
     parts = [(word_set(part), part) for part in _ENDS.split(answer) if part]
     if not (told - asked) & held or any(_ASKS.fullmatch(part) and not said & asked for said, part in parts):
         return True
@@ -186,7 +186,7 @@ def is_unfounded(answer: str, cited: Iterable[str], conversation: Sequence[str])
     return any(not (said <= asked and _DENIES.search(part)) for said, part in foreign)
 
 
-def _told_in(text: str) -> frozenset[object]:
+def _collect_terms(text: str) -> frozenset[object]:
     """Return the words of a text, and each two in a row: a command may be made of the question's words."""
     found = words(text)
     return frozenset((*found, *pairwise(found)))

@@ -331,16 +331,14 @@ def drop_orders(shown: Sequence[ShownT]) -> list[ShownT]:
 
 async def citation(work: Work, source_id: SourceId, source: ShownSource, quote: str | None) -> Citation:
     """Cite a source, or one team answer of it. A link that cannot be found is logged, and harms no answer."""
-    url, title = source.url, source.title
-    if gives_orders(title) or strange_urls(title, (), ()) or grounding(title, (), ()).strange_commands:
-        title = ""  # a page's name is no place to speak through the bot
+    url = source.url
     if is_team(source_id) and "#" in source_id:  # the address of a page may hold one, too
         try:
             url = await work.knowledge.citation_link(source_id)
         except KnowledgeError as error:
             _log.warning("citation_link_failed", source_id=source_id, error=str(error))
             url = None
-    return Citation(source_id=source_id, title=title, url=url, quote=quote)
+    return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
 
 
 REFUSALS: Mapping[str, SilenceReason] = {

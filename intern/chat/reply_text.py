@@ -15,6 +15,7 @@ from intern.chat.platform import Capabilities
 from intern.core.flow import Reply
 from intern.core.messages import Citation
 from intern.core.text.masking import mask_secrets
+from intern.core.text.orders import is_name
 from intern.core.text.patterns import regex
 
 _LIMITS = Capabilities()
@@ -299,21 +300,24 @@ def _sources(citations: Sequence[Citation], language: str) -> str:
 def _source(citation: Citation, words: Phrases) -> str:
     """Title, id and link of a source; of a web page the id is the link, and ids of nuggets and facts tell nothing."""
     url = _url_of(citation)
-    title = plain_line(citation.title)
-    learned = {"nugget": words.conversation, "fact": words.fact}.get(citation.source_id.partition(":")[0])
-    if learned:
-        return " ".join(filter(None, (title, f"({learned})" if title else learned, url and f"<{url}>")))
-    name = plain_line(citation.source_id)
-    shown = [title] if title and title != name else []
-    if url and citation.source_id.endswith(url):
-        return " ".join([*shown, f"<{url}>"])
-    shown.append(f"(`{name}`)" if shown else f"`{name}`")
-    return " ".join([*shown, *([f"<{url}>"] if url else [])])
+    title = clean_name(citation.title, "")
+    kind, _, named = citation.source_id.partition(":")
+    name = "" if url and citation.source_id.endswith(url) else f"`{kind}:{clean_name(named)}`"
+    name = {"nugget": words.conversation, "fact": words.fact}.get(kind, name)
+    return " ".join(filter(None, (title, f"({name})" if title and name else name, url and f"<{url}>")))
 
 
 def _url_of(citation: Citation) -> str | None:
     url = citation.url or ""
     return url if re.fullmatch(r"https?://[^\s<>`]+", url, re.IGNORECASE) else None
+
+
+def clean_name(text: str, instead: str = "…") -> str:
+    """Return a title or file name as a plain line, or `instead` if it says more than a name.
+
+    Who names a file or a page must not speak through the bot.
+    """
+    return plain_line(text) if is_name(text) else instead
 
 
 def plain_line(text: str) -> str:

@@ -87,7 +87,7 @@ class Archivist:
                 raise errors.ConfigError(f"{what} cannot be archived: {error}") from error
 
     def _keep(self, capture: Capture, imported: bool) -> CapturedPair | None:  # noqa: FBT001 - run in a thread
-        capture = structs.replace(capture, turns=tuple(map(self._masked, capture.turns)), author_names=())
+        capture = structs.replace(capture, turns=tuple(map(self._mask_turn, capture.turns)), author_names=())
         home = capture.conversation_id if imported else self.home_of(capture)
         before = self.archive.latest_of(home)
         joined = structs.replace(capture, conversation_id=home) if before is None else _union(before, capture, imported)
@@ -108,7 +108,7 @@ class Archivist:
         gone = {message_id for message_id, author in written if author and self.is_forgotten(author, message_id)}
         return without_withdrawn(capture, lambda message_id: message_id in gone or self.is_withdrawn(message_id))
 
-    def _masked(self, turn: Turn) -> Turn:
+    def _mask_turn(self, turn: Turn) -> Turn:
         return Turn(turn.speaker, mask_secrets(turn.text, secrets=self.mask, emails=self.mask_emails).text)
 
     def _tell(self, pair: CapturedPair, before: CapturedPair | None) -> None:

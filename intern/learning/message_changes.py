@@ -185,10 +185,10 @@ class MessageChanges:
         self._stir(change.message.channel_id, change.message.id)
         return change.message.id in self._asked or self._holds(change.message.id)
 
-    async def asked_anew(self, change: MessageEdited) -> Batch | None:
+    async def ask_again(self, change: MessageEdited) -> Batch | None:
         """Return the question that an edit changed; None for another message, and once intern or the team answered.
 
-        None, too, while the question is in work: a revision takes its new text there.
+        None, too, while the question is in work: the responder gets its new text.
         """
         message = change.message
         asks_no_more = message.id in self._in_work or self._holds(message.id)

@@ -134,7 +134,7 @@ async def test_an_edited_question_is_asked_anew_unless_it_is_in_work_or_has_an_a
         for message, text in ((ASKED, "How, on arm64?"), (CHATTER, "rofl")):
             change = edited(message, text)
             assert changes.edited(change) == (message is ASKED)
-            question = await changes.asked_anew(change)
+            question = await changes.ask_again(change)
             if message is ASKED and known == "nothing":
                 assert question == Batch(
                     channel_id=CHANNEL, author=ASKED.author, messages=(replace(ASKED, text="How, on arm64?"),)

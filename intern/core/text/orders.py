@@ -1,10 +1,12 @@
-"""Orders to a model: text that bids its reader to change a reply, a role or instructions.
+"""Orders to a model: text that bids its reader to change a reply, a role or instructions. Also names that say too much.
 
 No ordinary document speaks of the reader's reply. The patterns were fitted on half of the categories of 118 known
 injections, and on half of 27,000 passages of manuals, FAQs and chats; `tests/eval/test_poison.py` holds the figures.
 """
 
 from __future__ import annotations
+
+import re
 
 from intern.core.text.masking import without_invisible
 from intern.core.text.passages import GAP, passages
@@ -38,12 +40,24 @@ _ORDER = regex(
     rf"{_SNIPPET}{_NEAR}{_PROGRAM}|{_PROGRAM}{_NEAR}{_SNIPPET})"
 )
 _MARKUP = regex(r"[*_`~\s-]+")
+# An address, also without its scheme or with other slashes, as file names have them; a command; a second sentence.
+_SPEECH = regex(
+    r"[a-z][a-z0-9+.-]+:(?=[^\s:])|//|\w@\w|\bwww\.|\.(?:com|org|gg|dev|info|xyz)\b"
+    r"|(?<!\S)(?:sudo|doas|curl|wget|\$)\s|\s--?[a-z]|&&|;\s|`[^`\s]+\s[^`]*`"
+    r"|[^\W_]{3}[.!?]\s+\S|\bplease\b",
+    re.IGNORECASE,
+)
 _PIECE = 1000  # characters
 
 
 def gives_orders(text: str) -> bool:
     """Return whether a text gives an order to a model, however it is written."""
     return _ORDER.search(_MARKUP.sub(" ", look_of(without_invisible(text)).text.casefold())) is not None
+
+
+def is_name(text: str) -> bool:
+    """Return whether a title or a file name only names: it holds no address, command, order or second sentence."""
+    return not (_SPEECH.search(without_invisible(text)) or gives_orders(text))
 
 
 def without_orders(text: str) -> str:
