@@ -34,8 +34,9 @@ from intern.stores.blocks import time_of, without_blocks
 from intern.stores.database import Transaction
 from intern.stores.files import FileLayer
 from intern.stores.library import Index, IndexCache, format_index
+from intern.stores.sqlite.changes import changes_after
 from intern.stores.sqlite.extractions import move_to, read_to
-from intern.stores.sqlite.knowledge import TOPIC, Change, Knowledge, Written, changes_after, files_written, note_written
+from intern.stores.sqlite.knowledge import TOPIC, Change, Knowledge, Written, files_written, note_written
 
 _log = get_logger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 from collections import Counter
@@ -15,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from intern.core.clock import Clock
+from intern.core.clock import Clock, micros_of
 from intern.core.errors import KnowledgeError
 from intern.core.ids import QAId, SourceId, position_of
 from intern.core.records import Parked
@@ -144,9 +145,9 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     cursor = knowledge.cursor()
     passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
     archive = archive_of(settings, db, clock=clock)
-    moments = archive.moments_after(passed_over)
-    until = time_of(cursor) if cursor else datetime.min.replace(tzinfo=UTC)
-    undecided, counted = knowledge.undecided(moments), set(moments)
+    times = archive.times_after(passed_over)
+    until = micros_of(time_of(cursor)) if cursor else -math.inf
+    undecided, counted = knowledge.undecided(times), set(times)
     figures = figures_of(db)
     today, counts, retries = clock.now().date().isoformat(), figures.counts, retries_of(figures.retries)
     votes = dict(figures.votes)
@@ -157,9 +158,11 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
         archived=len(archive),
         topics=len(knowledge.names()),
         damaged=(*lost_folders(settings.paths, knowledge, moves=settings.moves), *map(str, archive.damaged)),
-        waiting=sum(moment > until for moment in undecided),
-        undecided=sum(moment <= until for moment in undecided),
-        parked=tuple(_parked(each, retries) for each in knowledge.parked() if time_of(each.qa_id) in counted),
+        waiting=sum(time > until for time in undecided),
+        undecided=sum(time <= until for time in undecided),
+        parked=tuple(
+            _parked(each, retries) for each in knowledge.parked() if micros_of(time_of(each.qa_id)) in counted
+        ),
         awaiting_review=len(knowledge.awaiting()),
         due=len(knowledge.due()),
         feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
