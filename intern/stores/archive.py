@@ -18,7 +18,7 @@ from codecs import BOM_UTF8
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -37,7 +37,7 @@ from intern.core.text.masking import whole
 from intern.core.text.patterns import regex
 from intern.stores import blocks
 from intern.stores.files import FileLayer, unreadable
-from intern.stores.week_files import PairPlace, place_of, scan_week
+from intern.stores.week_files import PairPlace, place_of, scan_week, tail_of
 
 _log = get_logger(__name__)
 
@@ -61,10 +61,10 @@ class Erased(Struct, frozen=True, kw_only=True):
 
 
 class Archive:
-    """The pairs in `raw_dir`, in order of archiving. Opening reads every week file once, a block at a time.
+    """The pairs in `raw_dir`, in order of archiving. The first use reads every week file once, a block at a time.
 
     Raises KnowledgeError where a file cannot be read; a damaged block is passed over with a warning. What another
-    process appends after opening is not seen.
+    process appends after that is not seen.
     """
 
     def __init__(self, raw_dir: Path, *, clock: Clock | None = None, files: FileLayer | None = None) -> None:
@@ -73,10 +73,7 @@ class Archive:
         self._files = files or FileLayer()
         # Held while an erasure changes files and rows, and while a reader takes rows and the file that fits them.
         self._changing = threading.Lock()
-        self.damaged: tuple[blocks.BlockWarning, ...] = ()
-        """What was passed over when the files were read."""
-        self._rows = self._read_all()
-        self._last = self.newest() or moment_of(0)
+        self._last = moment_of(0)
 
     def rise_above(self, floor: QAId) -> None:
         """Give no id up to `floor` again: an erased pair may have been the newest that was decided.
@@ -84,6 +81,17 @@ class Archive:
         Raises ValueError for what is no id.
         """
         self._last = max(self._last, blocks.time_of(floor))
+
+    @cached_property
+    def _rows(self) -> _Rows:
+        rows = self._read_all()
+        self._last = max(self._last, moment_of(max(rows.times, default=0)))
+        return rows
+
+    @property
+    def damaged(self) -> Sequence[blocks.BlockWarning]:
+        """What was passed over when the files were read."""
+        return self._rows.damaged
 
     def newest(self) -> datetime | None:
         """Return when the newest pair was archived; None where there is none."""
@@ -117,6 +125,7 @@ class Archive:
         without turns, or with anything else that would not be read back as it is.
         """
         # Never backward, and never twice: ids are unique, and a cursor that passed one pair has passed all before it.
+        rows = self._rows
         timestamp = self._last = max(self._clock.now().astimezone(UTC), self._next())
         pair = CapturedPair(
             qa_id=blocks.qa_id_of(timestamp),
@@ -134,7 +143,7 @@ class Archive:
         week = _week_file(timestamp)
         # A torn tail from a crash ends before this block, not in it.
         start = self._append(week, block)
-        self._rows.place(place_of(pair, start, len(block)), week)
+        rows.place(place_of(pair, start, len(block)), week)
         return pair
 
     def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
@@ -151,9 +160,21 @@ class Archive:
                 yield pair
 
     def last(self, most: int) -> Iterator[CapturedPair]:
-        """Yield the newest pairs, oldest first. Raises KnowledgeError as `after` does."""
-        times = self._rows.times
-        return self._since(times[-most - 1] if most < len(times) else _BEFORE_ALL)
+        """Yield the newest pairs, oldest first; reads no more than it must. Raises KnowledgeError as `after` does."""
+        newest: list[CapturedPair] = []
+        for week in reversed(self._week_files()):
+            if len(newest) >= most:
+                break
+            with self._opened(week) as file:
+                tail = _pairs_from(tail_of(file, most), file)
+                newest += tail if len(tail) >= most else _pairs_from(0, file)
+        by_time = {each.timestamp: each for each in reversed(newest)}
+        yield from sorted(by_time.values(), key=lambda each: each.timestamp)[-most or len(newest) :]
+
+    def scan(self) -> tuple[set[str], Sequence[blocks.BlockWarning]]:
+        """Read the ids of all pairs, and what is passed over; keep nothing. Raises KnowledgeError."""
+        damaged: list[blocks.BlockWarning] = []
+        return {each.qa_id for _, each in self._scan(damaged)}, damaged
 
     def times_after(self, qa_id: QAId | None) -> Sequence[int]:
         """Return when the pairs after that one (None: all) were archived, in microseconds since 1970. From memory."""
@@ -257,7 +278,12 @@ class Archive:
 
     def _read_all(self) -> _Rows:
         rows = _Rows()
-        damaged: list[blocks.BlockWarning] = []
+        for week, place in self._scan(rows.damaged):
+            rows.place(place, week)
+        rows.sort()
+        return rows
+
+    def _scan(self, damaged: list[blocks.BlockWarning]) -> Iterator[tuple[str, PairPlace]]:
         weeks = self._week_files()
         for n, week in enumerate(weeks):
             tell("Reading {total} weeks of the archive", n, len(weeks))
@@ -267,10 +293,7 @@ class Archive:
                         _warn(found)
                         damaged.append(found)
                     else:
-                        rows.place(found, week)
-        rows.sort()
-        self.damaged = tuple(damaged)
-        return rows
+                        yield week, found
 
     def _week_files(self) -> list[str]:
         try:
@@ -318,6 +341,7 @@ class _Rows:
         """Index in `_weeks`; then offset and length in that file."""
         self.starts = array("q")
         self.lengths = array("q")
+        self.damaged: list[blocks.BlockWarning] = []
         self.newest: dict[ConversationId, int] = {}
         self.conversations: dict[str, ConversationId] = {}
         self.further: dict[str, tuple[ConversationId, ...]] = {}
@@ -328,11 +352,11 @@ class _Rows:
         return self._weeks[self.week_of[at]]
 
     def place(self, placed: PairPlace, week: str) -> None:
-        time, conversation = placed.time, placed.conversation_id
+        time, conversation = placed.time, ConversationId(placed.conversation_id)
         if not self._weeks or self._weeks[-1] != week:
             self._weeks.append(week)
         self.newest[conversation] = max(time, self.newest.get(conversation, time))
-        for message_id in map(blocks.bare, placed.message_ids):
+        for message_id in placed.message_ids:
             # The first conversation stays: otherwise its id would wander as reply chains grow together.
             if self.conversations.setdefault(message_id, conversation) != conversation:
                 further = self.further.get(message_id, ())
@@ -354,6 +378,11 @@ class _Rows:
                 _log.warning("archive_id_repeated", file=self.week(at), qa_id=qa_id)
         for column in (self.times, self.week_of, self.starts, self.lengths):
             column[:] = array("q", [column[at] for at in first.values()])
+
+
+def _pairs_from(start: int, file: BinaryIO) -> list[CapturedPair]:
+    file.seek(start)
+    return [each.pair for each in blocks.scan_archive(file, file="") if isinstance(each, blocks.Placed)]
 
 
 def _week_file(timestamp: datetime) -> str:

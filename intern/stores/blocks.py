@@ -111,6 +111,11 @@ def time_of(qa_id: QAId) -> datetime:
     return datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
 
 
+def whole_id(qa_id: QAId) -> QAId:
+    """Return an id with its whole fraction: these can be compared as strings. Raises ValueError as `time_of`."""
+    return qa_id_of(time_of(qa_id))
+
+
 def times_of(qa_ids: Iterable[str]) -> Iterator[datetime]:
     """Yield the times of those that are ids; a model may name anything."""
     for qa_id in qa_ids:

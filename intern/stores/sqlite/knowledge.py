@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set as AbstractSet
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar, cast
@@ -25,7 +25,7 @@ from intern.core.clock import Clock, micros_of
 from intern.core.errors import SourceError
 from intern.core.ids import ConversationId, MessageId, QAId, SourceId, TopicName, UserId, position_of
 from intern.core.text.masking import whole
-from intern.stores.blocks import bare, format_topic, parse_blocks, time_of, times_of
+from intern.stores.blocks import bare, format_topic, parse_blocks, qa_id_of, time_of, times_of, whole_id
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.library import CachedSource, Index
 from intern.stores.sqlite.changes import HERE, NEXT, log_changes, next_position
@@ -82,8 +82,8 @@ def note_written(db: Transaction, files: Mapping[str, Written | None]) -> None:
 class _Taken(NamedTuple):
     """A decision as its row has it."""
 
-    time: int | None
-    """Of the pair; None where it is about messages."""
+    pair: str | None
+    """The pair's id, with its whole fraction; None where it is about messages."""
     action: str
     text: str
 
@@ -202,13 +202,13 @@ class Change(_View):
     def decide(self, *decisions: records.Decision) -> None:
         """Log decisions, in this order."""
         for each in decisions:
-            time = None if isinstance(each, records.Withdrawn | records.Forgotten) else _time(each.qa_id)
+            pair = None if isinstance(each, records.Withdrawn | records.Forgotten) else whole_id(each.qa_id)
             text = msgspec.json.encode(replace(each, reason=whole(each.reason))).decode()
-            taken = _Taken(time, _action(type(each)), text)
+            taken = _Taken(pair, _action(type(each)), text)
             self.taken.append(taken)
             self.db.run_each(NEXT, [()])
             self.db.run_each(
-                "insert into decisions (community, draft, position, time, action, decision)"
+                "insert into decisions (community, draft, position, pair, action, decision)"
                 f" values (:community, ?, ({HERE}), ?, ?, ?)",
                 [(self.draft, *taken)],
             )
@@ -296,11 +296,11 @@ class Knowledge(Store, _View):
 
     def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
         super().__init__(db, clock=clock)
-        # By the time of the pair, and as text: few of many are asked for.
-        self._last: dict[int, str] = {}
-        self._open: dict[int, tuple[str, str]] = {}
-        self._reviewed: dict[int, str] = {}
-        self._newest: int | None = None
+        # By the pair's id, and as text: few of many are asked for.
+        self._last: dict[str, str] = {}
+        self._open: dict[str, tuple[str, str]] = {}
+        self._reviewed: dict[str, str] = {}
+        self._newest = ""
         self._gone: set[str] = set()
         self._forgotten: dict[UserId, datetime] = {}
         self._turn = Lock()
@@ -310,7 +310,7 @@ class Knowledge(Store, _View):
 
     def read_again(self) -> None:
         """Remember all decisions, also those that another process has taken since."""
-        for row in self._rows(f"select time, action, decision {_DECIDED} order by position", (self.draft,)):
+        for row in self._rows(f"select pair, action, decision {_DECIDED} order by position", (self.draft,)):
             self._remember(*cast("_Taken", row))
 
     def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
@@ -366,16 +366,16 @@ class Knowledge(Store, _View):
 
     def of(self, qa_id: QAId) -> records.PairDecision | None:
         """Return the last decision about a pair; None where there is none yet."""
-        known = next((self._last.get(micros_of(time)) for time in times_of((qa_id,))), None)
+        known = next((self._last.get(qa_id_of(time)) for time in times_of((qa_id,))), None)
         return None if known is None else _decoded(known)
 
-    def undecided(self, times: Iterable[int]) -> list[int]:
-        """Return the times of those pairs that nothing was decided about yet."""
-        return [time for time in times if time not in self._last]
+    def undecided(self, qa_ids: AbstractSet[str]) -> AbstractSet[str]:
+        """Return the pairs, by ids with the whole fraction, that nothing was decided about yet."""
+        return qa_ids - self._last.keys()
 
     def cursor(self) -> QAId | None:
         """Return the newest pair that was decided; None where none was."""
-        return None if self._newest is None else _decoded(self._last[self._newest]).qa_id
+        return _decoded(self._last[self._newest]).qa_id if self._newest else None
 
     def due(self) -> Sequence[records.Approved]:
         """Return the pairs that are approved and not filed yet, oldest pair first."""
@@ -391,7 +391,7 @@ class Knowledge(Store, _View):
 
     def review_of(self, qa_id: QAId) -> records.Approved | records.Rejected | None:
         """Return the last review of a pair by the team, even if other decisions followed."""
-        known = self._reviewed.get(_time(qa_id))
+        known = self._reviewed.get(whole_id(qa_id))
         return None if known is None else cast("records.Approved | records.Rejected", _decoded(known))
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
@@ -416,22 +416,21 @@ class Knowledge(Store, _View):
         waiting, wanted = sorted(self._open.items()), _action(kind)
         return [cast("D", _decoded(text)) for _, (action, text) in waiting if action == wanted]
 
-    def _remember(self, time: int | None, action: str, text: str) -> None:
-        if time is None:
+    def _remember(self, pair: str | None, action: str, text: str) -> None:
+        if pair is None:
             decision = cast("records.Withdrawn | records.Forgotten", _DECODER.decode(text))
             self._gone.update(map(bare, decision.message_ids))
             if isinstance(decision, records.Forgotten) and decision.user_id is not None:
                 known = self._forgotten.get(decision.user_id, decision.at)
                 self._forgotten[decision.user_id] = max(known, decision.at)
             return
-        self._last[time] = text
-        self._open.pop(time, None)
+        self._last[pair] = text
+        self._open.pop(pair, None)
         if action in _OPEN:
-            self._open[time] = action, text
+            self._open[pair] = action, text
         if action in _REVIEWED:
-            self._reviewed[time] = text
-        if self._newest is None or time > self._newest:
-            self._newest = time
+            self._reviewed[pair] = text
+        self._newest = max(self._newest, pair)
 
 
 class Draft(Knowledge):
@@ -469,7 +468,3 @@ _REVIEWED = frozenset((_action(records.Approved), _action(records.Rejected)))
 
 def _decoded(text: str) -> records.PairDecision:
     return cast("records.PairDecision", _DECODER.decode(text))
-
-
-def _time(qa_id: QAId) -> int:
-    return micros_of(time_of(qa_id))
