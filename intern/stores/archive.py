@@ -91,7 +91,7 @@ class Archive:
     @property
     def damaged(self) -> Sequence[blocks.BlockWarning]:
         """What was passed over when the files were read."""
-        return self._rows.damaged
+        return tuple(self._rows.damaged)
 
     def newest(self) -> datetime | None:
         """Return when the newest pair was archived; None where there is none."""
@@ -165,9 +165,7 @@ class Archive:
         for week in reversed(self._week_files()):
             if len(newest) >= most:
                 break
-            with self._opened(week) as file:
-                tail = _pairs_from(tail_of(file, most), file)
-                newest += tail if len(tail) >= most else _pairs_from(0, file)
+            newest += self._tail(week, most)
         by_time = {each.timestamp: each for each in reversed(newest)}
         yield from sorted(by_time.values(), key=lambda each: each.timestamp)[-most or len(newest) :]
 
@@ -295,6 +293,22 @@ class Archive:
                     else:
                         yield week, found
 
+    def _tail(self, week: str, most: int) -> list[CapturedPair]:
+        """Read the last pairs of a week, `most` of them or more; all where it has fewer."""
+        with self._opened(week) as file:
+            for start in (tail_of(file, most), 0):
+                file.seek(start)
+                found = list(blocks.scan_archive(file, file=week))
+                pairs = [each.pair for each in found if isinstance(each, blocks.Placed)]
+                if len(pairs) >= most:
+                    break
+            if damaged := [each for each in found if isinstance(each, blocks.BlockWarning)]:
+                file.seek(0)
+                before = file.read(start).count(b"\n")
+                for each in damaged:
+                    _warn(each._replace(line=before + each.line))
+        return pairs
+
     def _week_files(self) -> list[str]:
         try:
             entries = list(self._dir.iterdir()) if self._dir.exists() else []
@@ -378,11 +392,6 @@ class _Rows:
                 _log.warning("archive_id_repeated", file=self.week(at), qa_id=qa_id)
         for column in (self.times, self.week_of, self.starts, self.lengths):
             column[:] = array("q", [column[at] for at in first.values()])
-
-
-def _pairs_from(start: int, file: BinaryIO) -> list[CapturedPair]:
-    file.seek(start)
-    return [each.pair for each in blocks.scan_archive(file, file="") if isinstance(each, blocks.Placed)]
 
 
 def _week_file(timestamp: datetime) -> str:

@@ -135,7 +135,7 @@ def _entry(name: str, data: bytes) -> CachedFile:
         last_indexed_at=START,
         rel_path=f"{name}.txt",
         size_bytes=len(data),
-        mtime_ns=7,
+        version=7,
     )
 
 
