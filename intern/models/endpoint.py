@@ -205,12 +205,10 @@ class EndpointModel(Endpoint):
         note_sent(rendered)
         fault = ""
         trial, self._trial = self._trial, None
-        search = FormSearch(
-            trial or self.form,
-            self._smallest,
-            is_proven=trial is None and self.form == self._answered,
-            fallback=self.form if trial else None,
-        )
+        is_proven = trial is None and self.form == self._answered
+        # A known form that is refused was that of an older server: the search begins anew.
+        fallback = self.form if trial else self._fullest if is_proven and self.form != self._fullest else None
+        search = FormSearch(trial or self.form, self._smallest, is_proven=is_proven, fallback=fallback)
         while True:
             form = search.form
             self._check_output(form)
@@ -221,7 +219,7 @@ class EndpointModel(Endpoint):
                 fault=fault,
             )
             try:
-                reply = await self._completed(limits, prompt, request)
+                reply = await self._complete(limits, prompt, request)
             except (FormRefusedError, UnreadableStreamError) as error:
                 # An unreadable stream was paid for, so a reply is asked for only once more, whole.
                 parts = {"stream"} if isinstance(error, UnreadableStreamError) else error.parts
@@ -252,7 +250,7 @@ class EndpointModel(Endpoint):
                 continue
             try:
                 request = chat_request(prompt, given, rendered, (), self._options, form=fuller)
-                await self._completed(self._limits, prompt, request)
+                await self._complete(self._limits, prompt, request)
             except (ModelRefusedError, ModelReplyError):
                 continue
             self.form = self._answered = fuller
@@ -272,13 +270,13 @@ class EndpointModel(Endpoint):
 
     async def _keep(self, search: FormSearch, form: RequestForm) -> None:
         """Keep a form that was answered. After the smallest, the fullest that was not refused is tried next."""
-        if form == self._answered:
+        if form == self._answered == self.form:
             return
         self.form, self._answered, self._trial = form, form, search.untried
         if self._remember:
             await self._remember(form)
 
-    async def _completed(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
+    async def _complete(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
         what = f"{prompt.name}: {self.where}"
         call = Call(prompt.name, what, request.body, request.prompt_tokens, prompt.bounded_by)
         budgeted = limits.budgeted(request.prompt_tokens, reply_tokens=self._options.reply_tokens, what=prompt.name)

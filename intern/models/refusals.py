@@ -144,9 +144,9 @@ def read_failure(status: int, body: bytes) -> Failure:
         return Failure("busy")
     for kind, words in _WORDS.items():
         if words.search(said):
-            return _counted(error) if kind == "too_long" else Failure(kind)
+            return _read_counts(error) if kind == "too_long" else Failure(kind)
     may_refuse = status >= HTTPStatus.BAD_REQUEST and _BY_STATUS.get(status) not in _SURE
-    if may_refuse and (_REFUSES.search(said) or status in _OF_ONE_REQUEST) and (parts := _named(said, places)):
+    if may_refuse and (_REFUSES.search(said) or status in _OF_ONE_REQUEST) and (parts := _find_parts(said, places)):
         return Failure("form", parts)
     if status < HTTPStatus.INTERNAL_SERVER_ERROR and _BY_STATUS.get(status) not in _SURE and _MODEL.search(said):
         return Failure("model")
@@ -158,14 +158,14 @@ def may_pass(status: int) -> bool:
     return _BY_STATUS.get(status) in {"away", "busy"} or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def _named(said: str, places: str) -> frozenset[str]:
+def _find_parts(said: str, places: str) -> frozenset[str]:
     """Return the parts that an error is about: those at the place that it names, else those in its words.
 
     Advice such as "use X instead" names other parts; it counts only where there is nothing else.
     """
     clauses = [clause for clause in _CLAUSE.split(said) if not _HINT.match(clause)]
-    in_words = _mentioned("\n".join(clauses)) or _mentioned(said)
-    at_place = _mentioned(places)
+    in_words = _search_parts("\n".join(clauses)) or _search_parts(said)
+    at_place = _search_parts(places)
     inner = (in_words | at_place) & _OF_SCHEMA
     parts = at_place or in_words
     if "output" in parts and inner:
@@ -173,7 +173,7 @@ def _named(said: str, places: str) -> frozenset[str]:
     return parts - {"schema"} if parts & (_OF_SCHEMA - {"schema"}) else parts
 
 
-def _mentioned(text: str) -> frozenset[str]:
+def _search_parts(text: str) -> frozenset[str]:
     found = {part for part, words in _NAMES.items() if words.search(text)}
     if "counting" in found:
         found.discard("stream")
@@ -206,7 +206,7 @@ def _texts(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
             yield from _texts(inner, key, depth - 1)
 
 
-def _counted(error: Any) -> Failure:
+def _read_counts(error: Any) -> Failure:
     """Return the failure of a prompt that does not fit, with the tokens where they are named."""
     if isinstance(error, list) and error:
         error = cast("Sequence[Any]", error)[0]

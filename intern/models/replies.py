@@ -202,11 +202,11 @@ def read_completion(body: bytes, *, what: str) -> Completion:
         )  # an endpoint that cannot count may still answer well
     written = max(tokens.completion_tokens, (tokens.total_tokens or 0) - tokens.prompt_tokens)
     prompt_tokens, completion_tokens = (min(max(0, count), _MOST_TOKENS) for count in (tokens.prompt_tokens, written))
-    cached = min(max(0, _cached(tokens, read.timings)), prompt_tokens)
+    cached = min(max(0, _read_cached(tokens, read.timings)), prompt_tokens)
     return Completion(read.choices[0], prompt_tokens, completion_tokens, cached, is_of_llama_cpp)
 
 
-def _cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
+def _read_cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
     """Return the tokens of the prompt that were in the endpoint's cache, by any of the names in use."""
     told = tokens.prompt_tokens_details and tokens.prompt_tokens_details.cached_tokens
     if cached := told or tokens.prompt_cache_hit_tokens:
@@ -292,7 +292,7 @@ _DONE = b"[DONE]"
 _LAST = regex(rb"(?:^|[\r\n])data: ?\[DONE\]")
 
 
-class Joined(NamedTuple):
+class JoinedReply(NamedTuple):
     """A reply as it would have come without streaming."""
 
     status: int
@@ -335,7 +335,7 @@ def has_ended(body: bytes | bytearray, new: int) -> bool:
     return _LAST.search(body, max(0, len(body) - new - 16)) is not None and is_stream(body)
 
 
-def joined(body: bytes, *, what: str) -> Joined:
+def join_events(body: bytes, *, what: str) -> JoinedReply:
     """Join the events of a stream. Raises `UnreadableStreamError` for one that is none; `what` names the call."""
     content: list[str] = []
     refusal: list[str] = []
@@ -349,8 +349,8 @@ def joined(body: bytes, *, what: str) -> Joined:
             is_done = True
             break
         event = _read(data, what)
-        if status := _failed(event):
-            return Joined(status, data, is_whole=True)
+        if status := _find_failure(event):
+            return JoinedReply(status, data, is_whole=True)
         if bytes(event.usage) != b"null":
             usage = event.usage
         if bytes(event.timings) != b"null":
@@ -374,7 +374,7 @@ def joined(body: bytes, *, what: str) -> Joined:
     whole = _Body([_Choice(message, finish_reason)], usage, timings)
     # A gateway whose model died may still send the last event.
     is_whole = finish_reason is not None or (is_done and any((*content, *refusal, *thoughts, *calls)))
-    return Joined(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_whole)
+    return JoinedReply(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_whole)
 
 
 def _events(body: bytes) -> Iterator[bytes]:
@@ -397,17 +397,17 @@ def _read(data: bytes, what: str) -> _Event:
         raise UnreadableStreamError(why) from None
 
 
-def hidden_failure(body: bytes) -> int:
+def find_hidden_failure(body: bytes) -> int:
     """Return the status that an error within a reply stands for; 0 where it holds none."""
     if b'error"' not in body:
         return 0
     try:
-        return _failed(msgspec.json.decode(body, type=_Event))
+        return _find_failure(msgspec.json.decode(body, type=_Event))
     except _BROKEN:
         return 0
 
 
-def _failed(event: _Event) -> int:
+def _find_failure(event: _Event) -> int:
     """Return the status of the error that an event, or its first choice, holds; 0 where there is none."""
     first = next(iter(event.choices or ()), None)
     for error in (event.error, *((first.error,) if first else ())):

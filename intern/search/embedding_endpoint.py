@@ -86,43 +86,46 @@ class EndpointEmbedder(Endpoint):
         # Many models refuse an empty text.
         sent = [text[:_MOST_CHARS].strip() or "-" for text in texts]
         keys = [_key(self.model, text) for text in sent]
-        known = dict(await self._recalled(keys))
+        known = dict(await self._recall(keys))
         missing = {key: text for key, text in zip(keys, sent, strict=True) if key not in known}
         limits = self._limits if len(texts) == 1 else self._behind
         for batch in _batches(missing, self._most_texts):
-            made = dict(zip(batch, await self._fitted(limits, list(batch.values())), strict=True))
+            made = dict(zip(batch, await self._embed_fitting(limits, list(batch.values())), strict=True))
             await self._remember(made)
             known |= made
         return [known[key] for key in keys]
 
-    async def _fitted(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+    async def _embed_fitting(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
         """Ask in a form that the server takes: it may refuse a field, so many texts, or so long ones."""
         try:
-            return await self._heard(limits, [text[: self._most_chars] for text in texts])
+            return await self._embed_reported(limits, [text[: self._most_chars] for text in texts])
         except ModelRefusedError as error:
             if self._format and isinstance(error, FormRefusedError) and "encoding" in error.parts:
                 self._format = {}
             elif len(texts) > 1:
                 half = self._most_texts = (len(texts) + 1) // 2
-                return [*await self._fitted(limits, texts[:half]), *await self._fitted(limits, texts[half:])]
+                return [
+                    *await self._embed_fitting(limits, texts[:half]),
+                    *await self._embed_fitting(limits, texts[half:]),
+                ]
             elif isinstance(error, ModelPromptTooLongError) and min(self._most_chars, len(texts[0])) > _LEAST_CHARS:
                 self._most_chars = min(self._most_chars, len(texts[0])) // 2
             else:
                 raise
-        return await self._fitted(limits, texts)
+        return await self._embed_fitting(limits, texts)
 
-    async def _heard(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+    async def _embed_reported(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
         """Ask, then call `ended`."""
         began = current_time()
         try:
-            vectors = await self._asked(limits, texts)
+            vectors = await self._request(limits, texts)
         except BaseException as error:
             self.ended(error, current_time() - began)
             raise
         self.ended(None, current_time() - began)
         return vectors
 
-    async def _asked(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+    async def _request(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
         tokens = sum(map(estimated_tokens, texts))
         what = f"{USAGE}: {self.where}"
         body = msgspec.json.encode({"model": self._options.model, "input": texts, **self._format})
@@ -137,9 +140,9 @@ class EndpointEmbedder(Endpoint):
                     raise ModelReplyError(f"{what}: the reply holds no embeddings: {error}") from error
                 spent = read.usage.prompt_tokens if read.usage else tokens
                 await self._usage.add(USAGE, spent, 0, self._options.price.of(spent, 0))
-        return self._checked(read, len(texts), what)
+        return self._check(read, len(texts), what)
 
-    def _checked(self, read: _Embeddings, asked: int, what: str) -> Sequence[bytes]:
+    def _check(self, read: _Embeddings, asked: int, what: str) -> Sequence[bytes]:
         by_place = {item.index: item.embedding for item in read.data}
         if len(read.data) != asked or by_place.keys() != set(range(asked)):
             raise ModelReplyError(f"{what}: {len(read.data)} vectors came for {asked} texts")
@@ -151,7 +154,7 @@ class EndpointEmbedder(Endpoint):
         self.dimensions = dimensions
         return vectors
 
-    async def _recalled(self, keys: Sequence[str]) -> Mapping[str, bytes]:
+    async def _recall(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         if self._memory is None:
             return {}
         try:

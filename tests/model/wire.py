@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 
+from intern.models.replies import is_stream, join_events
+
 SHORT = 8
 """Characters of a text that a model which knows no end may write."""
 FEW = 1
@@ -43,7 +45,8 @@ class Wire(httpx.AsyncBaseTransport):
             await response.aclose()
         finally:
             self._under_way -= 1
-        self.replies.append(json.loads(content))
+        whole = join_events(content, what="wire").body if is_stream(content) else content
+        self.replies.append(json.loads(whole))
         return httpx.Response(response.status_code, headers=response.headers, content=content)
 
     async def aclose(self) -> None:
