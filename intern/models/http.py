@@ -3,8 +3,9 @@
 A reply may come whole or as a stream. `timeout_seconds` bounds each silence, so a slow model may write for longer.
 
 An attempt that failed for a passing reason (408, 409, 429, 5xx, a timeout, a broken connection) is made again, after
-a growing, jittered pause or after the `Retry-After` that the endpoint named. Nothing else is. Errors name the call,
-the endpoint and the setting to look at; they never hold the key, and little of what the endpoint wrote.
+a growing, jittered pause or after the delay that the endpoint named, in `Retry-After` or in words. Nothing else is.
+Errors name the call, the endpoint and the setting to look at; they never hold the key, and little of what the endpoint
+wrote.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from itertools import count
 from logging import DEBUG
@@ -30,7 +30,7 @@ from intern.core.text.patterns import regex
 from intern.models.clients import HOST, open_client
 from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, turns_of
 from intern.models.options import LlmOptions
-from intern.models.refusals import Failure, FailureKind, read_failure
+from intern.models.refusals import Failure, FailureKind, read_delay, read_failure, retry_after
 from intern.models.replies import UnfitReplyError, excerpt, find_hidden_failure, has_ended, is_stream, join_events
 from intern.models.usage import Usage
 
@@ -45,8 +45,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attemp
 # Of `timeout_seconds`: a call that hangs is given up before its own timeout where its question began long before, or
 # where `ai.request_timeout_seconds` is shorter.
 _TELLING_SHARE = 0.25
-_LONGEST_RETRY_AFTER = 60.0  # seconds; a later answer is useless, and background work is tried again
-_SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
 _ADVICE: Mapping[FailureKind, str] = {
     "key": "check {0}.api_key, and what it may do",
     "quota": "the account of {0}.api_key has no credit left",
@@ -55,7 +53,6 @@ _ADVICE: Mapping[FailureKind, str] = {
 }
 """The settings to look at, for a failure that the next request would meet, too."""
 
-_SECONDS = regex(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _HEADER = regex(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = regex(r"[ -~]{0,4000}")
 _KEY = regex(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
@@ -321,7 +318,7 @@ class Endpoint:
         # Not quoted: endpoints like to repeat parts of the key.
         says += "" if failure.kind == "key" else self._quote(answer)
         if failure.kind in {"busy", "away"}:
-            named = retry_after(answer.retry_after, datetime.now(UTC))
+            named = retry_after(answer.retry_after or read_delay(answer.body), datetime.now(UTC))
             raise EndpointUnavailableError(says, named, busy=failure.kind == "busy")
         if advice := _ADVICE.get(failure.kind):
             raise errors.ModelAccessError(f"{says}: {advice.format(self._section)}")
@@ -444,22 +441,6 @@ def pause_before_retry(error: EndpointUnavailableError, tried: int) -> float:
         return error.retry_after
     growing = _FIRST_PAUSE * 2.0 ** min(tried, 10) + random.uniform(0, _JITTER)  # noqa: S311
     return min(growing, _LONGEST_PAUSE)
-
-
-def retry_after(header: str | None, now: datetime, longest: float = _LONGEST_RETRY_AFTER) -> float | None:
-    """Return the seconds of a `Retry-After` header, a number or an HTTP date, up to a bound."""
-    if header is None:
-        return None
-    text = header.strip()
-    if _SECONDS.fullmatch(text):
-        seconds = float(text)
-    else:
-        try:
-            until = parsedate_to_datetime(text)
-        except (ValueError, OverflowError):
-            return None
-        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
-    return min(max(seconds, _SHORTEST_RETRY_AFTER), longest)
 
 
 def _url_of(base_url: str, path: str, section: str) -> httpx.URL:

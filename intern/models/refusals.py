@@ -6,6 +6,8 @@ An error is data: only the words of this module are looked for in it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Literal, NamedTuple, cast
 
@@ -15,6 +17,9 @@ from intern.core.text.patterns import regex
 
 _MOST = 4000  # characters of an endpoint's text that are searched
 _DEEPEST = 6  # levels of an error that are read
+_LONGEST_RETRY_AFTER = 60.0  # seconds; a later answer is useless, and background work is tried again
+_SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
+_SECONDS = regex(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _LARGEST_COUNT = 100_000_000  # tokens; no prompt has more
 
 FailureKind = Literal[
@@ -64,6 +69,8 @@ _WORDS: Mapping[FailureKind, Any] = {
 """Words that decide before the status does, in this order."""
 _LATER = regex(r"(?i)(?:try again|retry) (?:in|after) \d|RetryInfo|allocated quota|server busy")
 """Of a limit for a minute or a day: who says when to come again is busy, though it names the account's billing, too."""
+_DELAY = regex(r"(?i)(?:try again|retry)\W{0,2}(?:in|after|delay)\W{1,6}(?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,9})?) ?(ms|s)")
+"""The delay that an error names in its words (`in 7.66s`, `in 1m20s`, `after 8 seconds`), or Google's `retryDelay`."""
 
 _MODEL = regex(
     r"(?i)model_?not_?found|models? .{0,80}(?:does not exist|not found|not available|no longer|unavailable)"
@@ -153,9 +160,33 @@ def read_failure(status: int, body: bytes) -> Failure:
     return Failure(_BY_STATUS.get(status, "away" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "address"))
 
 
+def read_delay(body: bytes) -> str | None:
+    """Return the seconds after which to ask again, as a `Retry-After` header has them, from the words of an error."""
+    if (found := _DELAY.search(body[:_MOST].decode("utf-8", "replace"))) is None:
+        return None
+    minutes, amount, unit = found.groups()
+    return str(60 * int(minutes or 0) + float(amount) / (1000 if unit.lower() == "ms" else 1))
+
+
 def may_pass(status: int) -> bool:
     """Return whether the same request may succeed later, by its status alone."""
     return _BY_STATUS.get(status) in {"away", "busy"} or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def retry_after(header: str | None, now: datetime, longest: float = _LONGEST_RETRY_AFTER) -> float | None:
+    """Return the seconds of a `Retry-After` header, a number or an HTTP date, up to a bound."""
+    if header is None:
+        return None
+    text = header.strip()
+    if _SECONDS.fullmatch(text):
+        seconds = float(text)
+    else:
+        try:
+            until = parsedate_to_datetime(text)
+        except (ValueError, OverflowError):
+            return None
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
+    return min(max(seconds, _SHORTEST_RETRY_AFTER), longest)
 
 
 def _find_parts(said: str, places: str) -> frozenset[str]:
