@@ -48,7 +48,7 @@ _WORDS: Mapping[FailureKind, Any] = {
         r"|context.?(?:length|window|size)|(?:prompt|input) is too long|too many (?:input )?tokens"
         r"|token count .{0,60}exceeds|exceeds? .{0,40}(?:token limit|number of (?:input )?tokens)"
         r"|exceeded model token limit|maximum (?:prompt|allowed input) length|range of input length|prompt too long"
-        r"|request too large for|input tokens exceed|\binputs\b.{0,40} must (?:be <=|have less)"
+        r"|request too large for|too large to process|input tokens exceed|\binputs\b.{0,40} must (?:be <=|have less)"
         r"|at least 1, got -"  # the room that a prompt leaves for the reply
     ),
     "quota": regex(

@@ -249,7 +249,10 @@ async def open_embedder(
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(kept, counts)
                 line = shared.line(options, "embeddings") if shared else None
-                embedder = EndpointEmbedder(options, usage=counts, memory=memory, line=line, party=party)
+                wanted = settings.embeddings.dimensions
+                embedder = EndpointEmbedder(
+                    options, usage=counts, dimensions=wanted, memory=memory, line=line, party=party
+                )
                 yield await stack.enter_async_context(embedder)
 
 
