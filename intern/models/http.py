@@ -129,7 +129,7 @@ class Endpoint:
         self._is_shared, self._line = line is not None, line or Line(options, client)
         self._client, self.breaker = self._line.client, self._line.breaker
         self._limits = Limits(options, usage, turns=self._line.turns, party=party)
-        self._headers = httpx.Headers(
+        headers = httpx.Headers(
             {
                 "Content-Type": "application/json",
                 "Accept": "text/event-stream, application/json",
@@ -137,7 +137,8 @@ class Endpoint:
                 **_credentials(self._url, self._key),
             }
         )
-        self._headers.update(_check_headers(options, section))
+        headers.update(_check_headers(options, section))  # whatever their case
+        self._headers = dict(headers)
 
     async def __aenter__(self) -> Self:
         return self

@@ -62,7 +62,7 @@ _WORDS: Mapping[FailureKind, Any] = {
     "unfit": regex(r"(?i)json_validate_failed|failed to (?:generate|validate) json|failed_generation|tool_use_failed"),
     "key": regex(
         r"(?i)(?:invalid|incorrect|missing|expired|wrong).{0,20}(?:api|auth).{0,4}key|api.key.{0,12}not valid"
-        r"|invalid_api_key|authentication|unauthorized"
+        r"|invalid_api_key|authentication|unauthorized|no_db_connection"  # LiteLLM knows its master key alone
     ),
     "busy": regex(r"(?i)rate.?limit|too many requests|overloaded|at capacity|quota exceeded|resource.exhausted"),
 }

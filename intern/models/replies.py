@@ -289,6 +289,7 @@ def excerpt(text: str) -> str:
 _EVENTS = regex(rb"[\s\xef\xbb\xbf]*(?:data|event|id|retry)?:")
 _LINE_END = regex(rb"\r\n|\r|\n")
 _DONE = b"[DONE]"
+_NAMES_ERROR = b'error"'
 _LAST = regex(rb"(?:^|[\r\n])data: ?\[DONE\]")
 
 
@@ -343,13 +344,13 @@ def join_events(body: bytes, *, what: str) -> JoinedReply:
     calls: dict[int, tuple[list[str], list[str]]] = {}
     finish_reason: str | None = None
     usage = timings = msgspec.Raw(b"null")
-    is_done = False
+    is_done, may_fail = False, _NAMES_ERROR in body
     for data in _events(body):
         if data == _DONE:
             is_done = True
             break
         event = _read(data, what)
-        if status := _find_failure(event):
+        if may_fail and (status := _find_failure(event)):
             return JoinedReply(status, data, is_whole=True)
         if bytes(event.usage) != b"null":
             usage = event.usage
@@ -399,7 +400,7 @@ def _read(data: bytes, what: str) -> _Event:
 
 def find_hidden_failure(body: bytes) -> int:
     """Return the status that an error within a reply stands for; 0 where it holds none."""
-    if b'error"' not in body:
+    if _NAMES_ERROR not in body:
         return 0
     try:
         return _find_failure(msgspec.json.decode(body, type=_Event))
