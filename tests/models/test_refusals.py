@@ -95,7 +95,7 @@ def test_a_refusal_names_the_parts_that_it_is_about_and_no_others(body: bytes, p
         (429, refusal(message="You exceeded your current quota. Please retry in 5s. See /billing"), "busy"),
         (400, refusal(message="API key not valid. Please pass a valid API key."), "key"),
         (401, b"", "key"),
-        # LiteLLM 1.8 without a database, of any key but its master key.
+        # LiteLLM 1.108 without a database, of any key but its master key.
         (400, refusal(message="No connected db.", type="no_db_connection", param=None, code="400"), "key"),
         (403, refusal(message="no"), "key"),
         (404, refusal(message="The model `x` does not exist"), "model"),
