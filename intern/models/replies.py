@@ -132,9 +132,13 @@ class Message(Struct):
         return [(call.index or 0, call.function) for call in self.tool_calls or () if call.function]
 
 
-class _Choice(Struct):
+class _Choice(Struct, omit_defaults=True):
     message: Message = msgspec.field(default_factory=Message)
     finish_reason: str | None = None
+    index: int | None = None
+    delta: Message | None = None
+    """A piece of the message, in the events of a stream."""
+    error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Details(Struct):
@@ -157,10 +161,13 @@ class _Timings(Struct):
     cache_n: int | None = None
 
 
-class _Body(Struct):
-    choices: list[_Choice] = []
+class _Body(Struct, omit_defaults=True):
+    """A reply, or an event of a stream."""
+
+    choices: list[_Choice] | None = None
     usage: msgspec.Raw = msgspec.Raw(b"null")
     timings: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Completion(NamedTuple):
@@ -307,23 +314,9 @@ class UnreadableStreamError(ModelReplyError):
     """A stream holds an event that is not part of the API."""
 
 
-class _PieceChoice(Struct):
-    index: int | None = None
-    delta: Message | None = None
-    finish_reason: str | None = None
-    error: msgspec.Raw = msgspec.Raw(b"null")
-
-
 class _Fault(Struct):
     code: int | str | None = None
     status: int | str | None = None
-
-
-class _Event(Struct):
-    choices: list[_PieceChoice] | None = None
-    usage: msgspec.Raw = msgspec.Raw(b"null")
-    timings: msgspec.Raw = msgspec.Raw(b"null")
-    error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def is_stream(body: bytes | bytearray) -> bool:
@@ -389,9 +382,9 @@ def _events(body: bytes) -> Iterator[bytes]:
             data = []
 
 
-def _read(data: bytes, what: str) -> _Event:
+def _read(data: bytes, what: str) -> _Body:
     try:
-        return msgspec.json.decode(data, type=_Event)
+        return msgspec.json.decode(data, type=_Body)
     except _BROKEN:
         # Not `from error`: it quotes the reply, which may tell of people.
         why = f"{what}: the streamed reply holds an event that is no JSON object of the API"
@@ -403,12 +396,12 @@ def find_hidden_failure(body: bytes) -> int:
     if _NAMES_ERROR not in body:
         return 0
     try:
-        return _find_failure(msgspec.json.decode(body, type=_Event))
+        return _find_failure(msgspec.json.decode(body, type=_Body))
     except _BROKEN:
         return 0
 
 
-def _find_failure(event: _Event) -> int:
+def _find_failure(event: _Body) -> int:
     """Return the status of the error that an event, or its first choice, holds; 0 where there is none."""
     first = next(iter(event.choices or ()), None)
     for error in (event.error, *((first.error,) if first else ())):
