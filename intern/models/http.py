@@ -30,7 +30,7 @@ from intern.core.text.patterns import regex
 from intern.models.clients import HOST, open_client
 from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, turns_of
 from intern.models.options import LlmOptions
-from intern.models.refusals import Failure, FailureKind, read_delay, read_failure, retry_after
+from intern.models.refusals import FailureKind, read_delay, read_failure, retry_after
 from intern.models.replies import UnfitReplyError, excerpt, find_hidden_failure, has_ended, is_stream, join_events
 from intern.models.usage import Usage
 
@@ -318,33 +318,29 @@ class Endpoint:
         failure, says = read_failure(answer.status, answer.body), f"{call.what} answered {answer.status}"
         # Not quoted: endpoints like to repeat parts of the key.
         says += "" if failure.kind == "key" else self._quote(answer)
-        if failure.kind in {"busy", "away"}:
-            named = retry_after(answer.retry_after or read_delay(answer.body), datetime.now(UTC))
-            raise EndpointUnavailableError(says, named, busy=failure.kind == "busy")
         if advice := _ADVICE.get(failure.kind):
             raise errors.ModelAccessError(f"{says}: {advice.format(self._section)}")
-        if failure.kind == "content":
-            raise errors.ModelRefusedError(f"{says}: its content filter stopped the prompt or the reply")
-        if failure.kind == "unfit":
-            raise UnfitReplyError(call.what, "does not fit the schema, the server says", self._quote(answer))
-        if failure.kind == "too_long":
-            raise self._explain_length(failure, call, says)
-        raise self._explain_refusal(failure, answer, says)
-
-    def _explain_length(self, failure: Failure, call: Call, says: str) -> errors.ModelPromptTooLongError:
-        counted = f"{failure.tokens} tokens" if failure.tokens else f"about {call.prompt_tokens} tokens"
-        fits = f", and the model takes {failure.room}" if failure.room else ""
-        # Some endpoints count the longest reply in.
-        lower = " or ".join((*call.bounded_by, f"{self._section}.max_tokens"))
-        return errors.ModelPromptTooLongError(
-            f"{says}; the prompt is too long ({counted}{fits}): lower {lower}, or serve more context"
-        )
-
-    def _explain_refusal(self, failure: Failure, answer: Reply, says: str) -> errors.ModelRefusedError:
-        if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and not failure.parts:
-            return errors.ModelRefusedError(says)
-        hint = "; no simpler form of the request helps, or none was tried: run `intern doctor`"
-        return FormRefusedError(says + hint, failure.parts)
+        match failure.kind:
+            case "busy" | "away":
+                named = retry_after(answer.retry_after or read_delay(answer.body), datetime.now(UTC))
+                raise EndpointUnavailableError(says, named, busy=failure.kind == "busy")
+            case "content":
+                raise errors.ModelRefusedError(f"{says}: its content filter stopped the prompt or the reply")
+            case "unfit":
+                raise UnfitReplyError(call.what, "does not fit the schema, the server says", self._quote(answer))
+            case "too_long":
+                counted = f"{failure.tokens} tokens" if failure.tokens else f"about {call.prompt_tokens} tokens"
+                fits = f", and the model takes {failure.room}" if failure.room else ""
+                # Some endpoints count the longest reply in.
+                lower = " or ".join((*call.bounded_by, f"{self._section}.max_tokens"))
+                raise errors.ModelPromptTooLongError(
+                    f"{says}; the prompt is too long ({counted}{fits}): lower {lower}, or serve more context"
+                )
+            case _ if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and not failure.parts:
+                raise errors.ModelRefusedError(says)
+            case _:
+                hint = "no simpler form of the request helps, or none was tried: run `intern doctor`"
+                raise FormRefusedError(f"{says}; {hint}", failure.parts)
 
     def _quote(self, answer: Reply) -> str:
         said = self._scrub(answer.body.decode("utf-8", "replace"))

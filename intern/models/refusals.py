@@ -20,7 +20,8 @@ _DEEPEST = 6  # levels of an error that are read
 _LONGEST_RETRY_AFTER = 60.0  # seconds; a later answer is useless, and background work is tried again
 _SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
 _SECONDS = regex(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-_LARGEST_COUNT = 100_000_000  # tokens; no prompt has more
+_COUNTS = regex(rb'"(n_prompt_tokens|n_ctx)\\?":\s*([1-9]\d{0,7})\b')
+"""llama.cpp's, also within a text of a proxy."""
 
 FailureKind = Literal[
     "busy", "away", "too_long", "content", "unfit", "key", "quota", "model", "address", "form", "unknown"
@@ -140,18 +141,17 @@ _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 def read_failure(status: int, body: bytes) -> Failure:
     """Return what an answer that is no reply means."""
-    error = _decode(body)
-    if error is None:
-        said, places = body[:_MOST].decode("utf-8", "replace"), ""
-    else:
-        found = list(_texts(error, "", _DEEPEST))
-        said = "\n".join(text for key, text in found if key not in _PLACES)[:_MOST]
-        places = "\n".join(text for key, text in found if key in _PLACES)[:_MOST]
+    try:
+        found = list(_texts(msgspec.json.decode(body), "", _DEEPEST))
+    except _BROKEN:
+        found = [("", body[:_MOST].decode("utf-8", "replace"))]
+    said = "\n".join(text for key, text in found if key not in _PLACES)[:_MOST]
+    places = "\n".join(text for key, text in found if key in _PLACES)[:_MOST]
     if _LATER.search(said):
         return Failure("busy")
     for kind, words in _WORDS.items():
         if words.search(said):
-            return _read_counts(error) if kind == "too_long" else Failure(kind)
+            return _read_counts(body) if kind == "too_long" else Failure(kind)
     may_refuse = status >= HTTPStatus.BAD_REQUEST and _BY_STATUS.get(status) not in _SURE
     if may_refuse and (_REFUSES.search(said) or status in _OF_ONE_REQUEST) and (parts := _find_parts(said, places)):
         return Failure("form", parts)
@@ -166,6 +166,12 @@ def read_delay(body: bytes) -> str | None:
         return None
     minutes, amount, unit = found.groups()
     return str(60 * int(minutes or 0) + float(amount) / (1000 if unit.lower() == "ms" else 1))
+
+
+def _read_counts(body: bytes) -> Failure:
+    """Return the failure of a prompt that does not fit, with the tokens where they are named."""
+    counts = {name: int(count) for name, count in _COUNTS.findall(body[:_MOST])}
+    return Failure("too_long", tokens=counts.get(b"n_prompt_tokens"), room=counts.get(b"n_ctx"))
 
 
 def may_pass(status: int) -> bool:
@@ -213,14 +219,6 @@ def _search_parts(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _decode(body: bytes) -> Any:
-    """Return an error as JSON; None for anything else."""
-    try:
-        return msgspec.json.decode(body)
-    except _BROKEN:
-        return None
-
-
 def _texts(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
     """Yield all texts of an error, each with the key that it has; the items of a place as one text."""
     if key in _ECHOES:
@@ -235,17 +233,3 @@ def _texts(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
     elif depth and isinstance(value, list):
         for inner in cast("Sequence[Any]", value)[:20]:
             yield from _texts(inner, key, depth - 1)
-
-
-def _read_counts(error: Any) -> Failure:
-    """Return the failure of a prompt that does not fit, with the tokens where they are named."""
-    if isinstance(error, list) and error:
-        error = cast("Sequence[Any]", error)[0]
-    inner = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
-    told = inner.get("error", inner)
-    told = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
-    return Failure("too_long", tokens=_count(told.get("n_prompt_tokens")), room=_count(told.get("n_ctx")))
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 < value <= _LARGEST_COUNT else None

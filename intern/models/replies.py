@@ -297,6 +297,8 @@ _EVENTS = regex(rb"[\s\xef\xbb\xbf]*(?:data|event|id|retry)?:")
 _LINE_END = regex(rb"\r\n|\r|\n")
 _DONE = b"[DONE]"
 _NAMES_ERROR = b'error"'
+_STATUS = regex(rb'"(?:code|status)"\s*:\s*"?([45]\d\d)\b')
+"""The status that an error names."""
 _LAST = regex(rb"(?:^|[\r\n])data: ?\[DONE\]")
 
 
@@ -312,11 +314,6 @@ class JoinedReply(NamedTuple):
 
 class UnreadableStreamError(ModelReplyError):
     """A stream holds an event that is not part of the API."""
-
-
-class _Fault(Struct):
-    code: int | str | None = None
-    status: int | str | None = None
 
 
 def is_stream(body: bytes | bytearray) -> bool:
@@ -406,18 +403,6 @@ def _find_failure(event: _Body) -> int:
     first = next(iter(event.choices or ()), None)
     for error in (event.error, *((first.error,) if first else ())):
         if bytes(error) != b"null":
-            return _status(error)
+            status = _STATUS.search(error)
+            return int(status[1]) if status else HTTPStatus.INTERNAL_SERVER_ERROR
     return HTTPStatus.BAD_GATEWAY if first and first.finish_reason == "error" else 0
-
-
-def _status(error: msgspec.Raw) -> int:
-    """Return the status of an error; 500 if it names none."""
-    try:
-        fault = msgspec.json.decode(error, type=_Fault)
-    except _BROKEN:
-        return HTTPStatus.INTERNAL_SERVER_ERROR
-    for named in (fault.code, fault.status):
-        number = int(named) if isinstance(named, str) and named.isascii() and named.isdecimal() else named
-        if isinstance(number, int) and HTTPStatus.BAD_REQUEST <= number <= 599:
-            return number
-    return HTTPStatus.INTERNAL_SERVER_ERROR
