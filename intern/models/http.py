@@ -137,7 +137,7 @@ class Endpoint:
                 **_credentials(self._url, self._key),
             }
         )
-        headers.update(_check_headers(options, section))  # whatever their case
+        headers.update(_check_headers(options, section))  # names in any case
         self._headers = dict(headers)
 
     async def __aenter__(self) -> Self:

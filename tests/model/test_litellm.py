@@ -78,7 +78,7 @@ async def test_a_prompt_that_is_too_long_and_a_wrong_key_are_told_apart(litellm:
         with pytest.raises(ModelPromptTooLongError, match=r"lower ai\.max_index_chars"):
             await ask.model.ask(SELECT, long)
     assert len(ask.wire.replies) == 1, json.dumps(ask.wire.replies)[:2000]
-    async with open_asking(litellm, templates, **{**PROXIED, "api_key": Secret("sk-wrong")}) as ask:
+    async with open_asking(litellm, templates, api_key=Secret("sk-wrong"), max_retries=0) as ask:
         with pytest.raises(ModelAccessError, match=r"check llm\.api_key") as refused:
             await ask.model.ask(GATE, GIVEN)
     assert "sk-wrong" not in str(refused.value)
