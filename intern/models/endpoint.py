@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -221,10 +221,13 @@ class EndpointModel(Endpoint):
             try:
                 reply = await self._complete(limits, prompt, request)
             except (FormRefusedError, UnreadableStreamError) as error:
-                # An unreadable stream was paid for, so a reply is asked for only once more, whole.
-                parts = {"stream"} if isinstance(error, UnreadableStreamError) else error.parts
-                is_sent_whole = isinstance(error, UnreadableStreamError) and not form.value("stream")
-                if is_sent_whole or not search.refuse(parts):
+                parts: Collection[str] = {"stream"}
+                is_over = not form.value("stream")
+                if isinstance(error, FormRefusedError):
+                    parts, is_over = error.parts, False
+                else:  # it was paid for, so a reply is asked for only once more, whole
+                    search.fallback = None
+                if is_over or not search.refuse(parts):
                     if isinstance(error, FormRefusedError) and parts:
                         raise ModelSchemaError(str(error)) from error
                     raise

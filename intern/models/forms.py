@@ -95,7 +95,9 @@ class FormSearch:
         self.form = form
         self.untried: RequestForm | None = None
         """The fullest form without all that was refused, where the smallest one was tried instead."""
-        self._reached, self._smallest, self._is_proven, self._fallback = form, smallest, is_proven, fallback
+        self.fallback = fallback
+        """The form that comes after one refusal, if any."""
+        self._reached, self._smallest, self._is_proven = form, smallest, is_proven
         self._refusals = 0
         self._demands: Collection[str] | None = None
 
@@ -109,9 +111,9 @@ class FormSearch:
         self._refusals += 1
         if self._demands is not None or (self._is_proven and not parts):
             return False  # what refuses a form that was answered, and names no part, has another reason
-        if self._fallback is not None:
-            self.form = self._reached = self._fallback
-            self._fallback, self._is_proven = None, False
+        if self.fallback is not None:
+            self.form = self._reached = self.fallback
+            self.fallback, self._is_proven = None, False
             return True
         if self.form == self._smallest:
             self._demands = parts

@@ -352,6 +352,20 @@ async def test_a_stream_that_cannot_be_read_is_asked_for_whole_from_then_on(
     assert ["stream" in request.body for request in endpoint.requests] == [True, False, False]
 
 
+async def test_an_unreadable_stream_of_a_known_form_costs_one_call_more(
+    endpoint: EndpointDouble, templates: Templates
+) -> None:
+    unreadable = doubles.Reply(body=b'data: {"choices": 7}\n\ndata: [DONE]\n\n')
+    endpoint.next(doubles.refuse(400, says="temperature is not supported"))
+    with anyio.fail_after(10):
+        async with model(endpoint.base_url, templates) as asked:
+            await asked.ask(GATE, GIVEN)
+            endpoint.next(unreadable)
+            await asked.ask(GATE, GIVEN)
+    sent = [request.body.keys() & {"stream", "temperature"} for request in endpoint.requests]
+    assert sent == [{"stream", "temperature"}, {"stream"}, {"stream"}, set()]
+
+
 async def test_a_stream_that_can_never_be_read_is_an_error(endpoint: EndpointDouble, templates: Templates) -> None:
     endpoint.next(*[doubles.Reply(body=b"data: {\n\ndata: [DONE]\n\n")] * 3)
     with anyio.fail_after(10):
