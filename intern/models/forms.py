@@ -48,9 +48,10 @@ class RequestForm(NamedTuple):
     choices: int = 0
     effort: int = 0
 
-    def value(self, part: str) -> Any:
-        """Return how a part is said."""
-        return VALUES[part][getattr(self, part)]
+    @property
+    def values(self) -> dict[str, Any]:
+        """The value of each part."""
+        return {part: values[place] for (part, values), place in zip(VALUES.items(), self, strict=True)}
 
     def step(self, parts: Collection[str]) -> RequestForm:
         """Return the form with the next value of these parts; a part at its last value keeps it.

@@ -54,7 +54,7 @@ async def test_a_reply_without_a_schema_is_an_object_even_if_this_model_cannot_f
     async with open_asking(litellm, templates, structured_output="json_object", **PROXIED) as ask:
         with suppress(ModelReplyError):
             await ask.model.ask(GATE, GIVEN)
-    assert ask.model.form.value("output") == "json_object"
+    assert ask.model.form.values["output"] == "json_object"
     assert ask.wire.replies[0]["choices"][0]["message"]["content"].lstrip().startswith("{")
 
 
