@@ -76,21 +76,21 @@ def _whole(found: str) -> str:
     return found
 
 
-def _assigned(found: str) -> str:
+def _find_value(found: str) -> str:
     """Return a value without the sentence's end, unless it is a switch, a small number, a path or a placeholder."""
     value = found.rstrip(".,;:!?)")
     return "" if any(each.fullmatch(value) for each in (_SWITCH, _PLACEHOLDER, _NAMED)) else value
 
 
-def _chosen(found: str) -> str:
+def _find_password(found: str) -> str:
     """Return a password: it is mixed as no word is, and is no version, size or name of a method."""
-    value = _assigned(found)
+    value = _find_value(found)
     return value if _MIXED.search(value) and not _NO_VALUE.fullmatch(value) else ""
 
 
-def _generated(found: str) -> str:
+def _find_key(found: str) -> str:
     """Return a key; words and numbers (`step2`, `sk-fading-circle-container2`, `2024`) are none."""
-    value = _chosen(found)
+    value = _find_password(found)
     return "" if _COUNTED.fullmatch(value) else value
 
 
@@ -248,16 +248,16 @@ _RULES: _Rules = tuple(
         ),
         ("github_token", ("gh",), r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))", _whole),
         ("gitlab_token", ("glpat-",), r"(?P<secret>\bglpat-[\w-]{20,})", _whole),
-        ("aws_key", ("aws", "akia", "asia"), rf"{_BESIDE_AWS}(?P<secret>[A-Za-z0-9/+]{{40}})(?![\w/+=-])", _generated),
+        ("aws_key", ("aws", "akia", "asia"), rf"{_BESIDE_AWS}(?P<secret>[A-Za-z0-9/+]{{40}})(?![\w/+=-])", _find_key),
         ("aws_key", ("akia", "asia"), r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{16}\b)", _whole),
         ("slack_token", ("xox", "xapp-"), r"(?P<secret>\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,})", _whole),
         ("slack_webhook", ("hooks.slack",), r"hooks\.slack\.com/services/(?P<secret>[\w/-]{20,})", _whole),
-        ("api_key", ("sk-",), r"(?P<secret>\bsk-[\w-]{20,})", _generated),
+        ("api_key", ("sk-",), r"(?P<secret>\bsk-[\w-]{20,})", _find_key),
         ("api_key", ("k_live_", "k_test_"), r"(?P<secret>\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,})", _whole),
         ("api_key", ("aiza", "hf_"), r"(?P<secret>\b(?:AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}))", _whole),
         ("api_key", ("npm_", "pypi-"), r"(?P<secret>\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))", _whole),
         ("jwt", ("eyj",), r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _whole),
-        ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _assigned),
+        ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _find_value),
         (
             "bearer_token",
             ("authorization",),
@@ -266,10 +266,10 @@ _RULES: _Rules = tuple(
         ),
         ("bearer_token", ("bearer",), rf"\b(?i:bearer)\s{{1,5}}(?={_MIX})(?P<secret>[\w.~+/=-]{{12,}})", _whole),
         ("bearer_token", ("basic",), r"\b(?i:basic)\s{1,5}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})", _basic),
-        ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _assigned),
-        ("password", ("=",), rf"{_VARIABLE}(?P<secret>(?<=[\"'])[^\"'\n]{{4,200}}|[^\s\"'`,;]{{4,200}})", _assigned),
-        ("password", _PASSWORDS, rf"{_PASSWORD_IS}(?P<secret>[^\s\"'`<>{{}}\[\],;*]{{4,200}})", _chosen),
-        ("api_key", _KEYS, rf"(?i:key|token|secret)\b{_IS}(?P<secret>[\w.~+/=-]{{8,200}})", _generated),
+        ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _find_value),
+        ("password", ("=",), rf"{_VARIABLE}(?P<secret>(?<=[\"'])[^\"'\n]{{4,200}}|[^\s\"'`,;]{{4,200}})", _find_value),
+        ("password", _PASSWORDS, rf"{_PASSWORD_IS}(?P<secret>[^\s\"'`<>{{}}\[\],;*]{{4,200}})", _find_password),
+        ("api_key", _KEYS, rf"(?i:key|token|secret)\b{_IS}(?P<secret>[\w.~+/=-]{{8,200}})", _find_key),
         ("iban", (), rf"(?P<secret>{_IBAN})", _iban),
         ("card_number", (), rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _card),
     )
@@ -330,10 +330,10 @@ def address_secrets(url: str) -> tuple[str, ...]:
 def settings_repr(options: Struct) -> str:
     """Return the `__repr__` of settings with an address: as msgspec's, without the `address_secrets`."""
     fields = ((name, getattr(options, name)) for name in options.__struct_fields__)
-    return f"{type(options).__name__}({', '.join(f'{name}={_shown(name, value)!r}' for name, value in fields)})"
+    return f"{type(options).__name__}({', '.join(f'{name}={_hide_address(name, value)!r}' for name, value in fields)})"
 
 
-def _shown(name: str, value: object) -> object:
+def _hide_address(name: str, value: object) -> object:
     if not isinstance(value, str) or not ("://" in value or name.endswith("_url")):
         return value
     return _QUERY.sub("***", _USER.sub("***", value))
@@ -408,10 +408,10 @@ def fenced(text: str, label: str) -> str:
     """
     name = _NOT_IN_A_LABEL.sub(" ", label)[:_LONGEST_LABEL].strip() or "text"
     lines = _TURN.sub(r"\g<0> ", without_invisible(text)).splitlines(keepends=True)
-    return f"=== {name} ===\n{''.join(map(_unmarked, lines))}\n=== end of {name} ==="
+    return f"=== {name} ===\n{''.join(map(_strip_marks, lines))}\n=== end of {name} ==="
 
 
-def _unmarked(line: str) -> str:
+def _strip_marks(line: str) -> str:
     """Return a line that looks like a marker without its equals signs."""
     bare = line.strip()
     said = bare.strip(f"{_EQUALS} \t")
