@@ -412,7 +412,17 @@ def mask_each(value: object, mask: Callable[[str], str]) -> object:
 _NOT_IN_A_LABEL = regex(r"[^\w.:/-]+")
 _LONGEST_LABEL = 80  # characters; a marker is no place for a second text
 # As markers have them, and signs that look the same.
-_EQUALS = "=\uff1d\u2550\u2a75"
+_EQUALS = "=\u02ed\u2261\u2263\u2550\u2a75\u2a76\u2e40\u3013\u30a0\ua78a\ufe66\uff1d"
+_NO_EQUALS = dict.fromkeys(map(ord, _EQUALS))
+# A line within such signs; one that begins with three or more, but for bullets, numbers and marks of code, and has
+# three again; two before the words of a closing marker, unless these are quoted. No piece of a text is read twice.
+_MARK = rf"(?![\n\"'{_EQUALS}])[\W_]"
+_MARKER = regex(
+    rf"\A[{_EQUALS}][{_EQUALS} \t]*+[^{_EQUALS}].*[{_EQUALS}]\Z"
+    rf"|\A(?:{_MARK}|\d{{1,3}}[.)])*+[{_EQUALS}]{{3}}[{_EQUALS} \t]*+\w.*[{_EQUALS}]{{3}}"
+    rf"|(?i:(?<!{_MARK})(?<![{_EQUALS}])(?:(?:{_MARK})*+[{_EQUALS}]){{2}}(?:{_MARK}|[{_EQUALS}])*+end\W{{1,9}}of\b)",
+    re.DOTALL,
+)
 # What begins a turn in a model's own format: servers read it even in a member's text.
 _TURN = regex(r"<(?=[|\uff5c]|/?s>|<?/?SYS>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
 _INVISIBLE = regex(
@@ -437,7 +447,7 @@ def fenced(text: str, label: str) -> str:
 
 
 def _strip_marks(line: str) -> str:
-    """Return a line that looks like a marker without its equals signs."""
-    bare = line.strip()
-    said = bare.strip(f"{_EQUALS} \t")
-    return line.replace(bare, said) if said and bare[0] in _EQUALS and bare[-1] in _EQUALS else line
+    """Remove all equals signs of a line that looks like a marker, be it with text before or behind."""
+    bare, unsigned = line.strip(), line.translate(_NO_EQUALS)
+    is_marker = unsigned != line and (_MARKER.search(bare) or _MARKER.search(bare[::-1]))
+    return unsigned if is_marker else line
