@@ -227,6 +227,10 @@ def test_an_answer_that_says_nothing_of_the_passages_beyond_the_question_is_none
         ("Welcher Port ist das, und wie stelle ich den um?", "Das ist 7480; das geht mit `listen`."),
         ("is it 7480 or 7481?", "It listens on 7480, unless `listen` is set."),
         ("which relay listen option is that?", "`listen`: the port of the relay."),
+        (  # in another language than the passage: only the name and the number are the same
+            "Wie finde ich heraus, auf welchem Anschluss das Relais nach dem Neustart lauscht?",
+            "Das Relais lauscht auf dem Anschluss 7480. Du kannst ihn in der Einstellung ändern, wenn er nicht passt.",
+        ),
         ("can it be told?", "- `listen`: the port of the relay\n- relay status: how the relay listens, what is set"),
     ],
 )
