@@ -64,10 +64,10 @@ _MARKS = regex(
 )
 _EMPHASIZED = regex(r"^(?P<mark>\*{1,3}|_{1,3}|~~|\|\|)(?=\S)(?P<words>[^\n]+?)(?P=mark)(?!\w)", re.MULTILINE)
 _LAYERS = 2
-_WORDY = regex(r"\s.*[^:\s]\Z")
+_WORDY = regex(r"\A\S*\s.*[^:\s]\Z")
 # What stands there in the place of a span, which speaks for itself.
 _CUT = "\0"
-_CONTINUED = regex(r"[ \t]*\\\r?\n[ \t]*")
+_CONTINUED = regex(r"(?<![ \t])[ \t]*\\\r?\n[ \t]*")
 _SUDO_OR_FLAG = regex(r"\A(?:[A-Za-z_]\w*=\S*\s+)*(?i:sudo|doas)\s|\s--?[A-Za-z]")
 # Words of sentences, in the languages that are asked most, that hardly a command has.
 _WORDS = (
@@ -88,12 +88,12 @@ _PIECE = regex(
     r")(?:[ \t]+(?:--?[A-Za-z]|[/~.])\S*)*"
 )
 # Where it is said of a command what it does, and what comes before it on its line.
-_REMARK = regex(r"[ \t]+(?:--?|[\u2013\u2014\u2192])[ \t]|[ \t]+\(|:[ \t]")
+_REMARK = regex(r"(?<![ \t])[ \t]+(?:(?:--?|[\u2013\u2014\u2192])[ \t]|\()|:[ \t]")
 _LABEL = regex(r"^(?![^\n:]{0,40}\b(?i:sudo|doas)\s)[^\W\d_](?:[\w ,.()'&/]|(?<=\w)-){0,40}:[ \t]+", re.MULTILINE)
 _STOPS = regex(r"(?<=[\w)\]'\"/])[.,;:!?]+\Z")
-_CHAINED = regex(r"\s*(?:&&|;)\s*")
+_CHAINED = regex(r"&&|;")
 # To a shell, this and the rest of its line are silent.
-_COMMENT = regex(r"\s+#(?:\s|\Z)")
+_COMMENT = regex(r"(?<!\s)\s+#(?:\s|\Z)")
 
 # At the start of a line: the ordinal of a list, which is the answer's own.
 _ORDINAL = regex(r"^[ \t>]*(?:[*+-][ \t]+)?\d{1,3}[.)](?=[ \t])", re.MULTILINE)
@@ -165,7 +165,7 @@ def grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) ->
 _ENDS = regex(r"(?<=[.!?。！？])\s+|\n+")
 _ASKS = regex(
     r"(?is)(?!.*`)(?:\W*(?:(?:hello|please)\W+)*(?:(?:can|could|would) you|what|which|who|how|why|write|compose|explain"
-    r"|describe|suggest|recommend|provide|tell|give|help|break|execute)\b.*|.*[?？]\W*)"
+    r"|describe|suggest|recommend|provide|tell|give|help|break|execute)\b.*|.*[?？][^\w?？]*)"
 )
 _DENIES = regex(r"(?i)\b(?:not?|none|nothing|unknown|cannot|\w+n['’]t|nichts?|kein\w*|pas|aucun\w*|ning\w+|não)\b")
 
@@ -330,7 +330,7 @@ def _parts(command: str, known: _Known) -> list[str]:
     ends = [command[: found.start()] for found in _COMMENT.finditer(command)]
     # The first comment that begins where all quotation marks are closed.
     said = next((end for end in ends if end.count('"') % 2 == end.count("'") % 2 == 0), command)
-    return [said] if known.holds(said) else [part for part in _CHAINED.split(said) if part]
+    return [said] if known.holds(said) else [part for part in _CHAINED.split(said) if part.strip()]
 
 
 def _numbers(bare: str) -> Iterator[str]:
