@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.masking import _RULES, mask_secrets, masked_start
+from intern.core.text.masking import _RULES, mask_secrets, mask_start
 from tests.planted import LOOKALIKES, SECRETS
 
 # Put together here, so that no scanner takes the tests for a leak.
@@ -288,7 +288,7 @@ def test_looking_for_addresses_takes_no_more_than_a_moment_whatever_the_text(hos
     most=st.integers(1, 100),
 )
 def test_the_start_of_a_text_holds_no_part_of_a_secret_wherever_it_is_cut(kind: str, before: str, most: int) -> None:
-    start = masked_start(f"{before} {_SECRETS[kind]} and so on", most)
+    start = mask_start(f"{before} {_SECRETS[kind]} and so on", most)
     assert len(start) <= most
     assert _SECRETS[kind][:8] not in start
 
@@ -302,14 +302,14 @@ def test_nor_does_it_where_what_was_masked_before_draws_half_a_secret_near(most:
     secret = _SECRETS["github_token"]
     head, tail = "eyJ" + "hbGciOiJIUzI1" + ".eyJ", "." + "sIg-nature_1"
     room = 4 * most - seen - len(f" {between} ") - len(head + tail)
-    start = masked_start(f"{head}{'zdW'[: room % 3] + 'zdW' * (room // 3)}{tail} {between} {secret} and so on", most)
+    start = mask_start(f"{head}{'zdW'[: room % 3] + 'zdW' * (room // 3)}{tail} {between} {secret} and so on", most)
     assert secret[:8] not in start
 
 
 def test_the_start_of_a_text_says_that_more_follows_and_a_short_text_is_whole() -> None:
-    assert masked_start("a word", 6) == "a word"
-    assert masked_start("a word", 5) == "a wo…"
-    assert masked_start(f"{_SECRETS['api_key']} leaked", 24) == "[masked api_key] leaked"
+    assert mask_start("a word", 6) == "a word"
+    assert mask_start("a word", 5) == "a wo…"
+    assert mask_start(f"{_SECRETS['api_key']} leaked", 24) == "[masked api_key] leaked"
 
 
 # Finding A3.

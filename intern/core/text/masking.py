@@ -59,7 +59,7 @@ def masks_in(text: str) -> Counter[str]:
     return Counter(_MASK.findall(text))
 
 
-def masked_start(text: str, most: int) -> str:
+def mask_start(text: str, most: int) -> str:
     """Return the beginning of a text, without its secrets: at most `most` characters, the last a `…` where more follow.
 
     It is masked before it is cut, for half a key looks like none; and no more of it is looked at than that takes.

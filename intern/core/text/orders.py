@@ -54,7 +54,7 @@ _REPORT = regex(
 _MARKUP = regex(r"[*_`~\s-]+")
 # An address, also without its scheme or with other slashes, as file names have them; a command; a second sentence.
 _SPEECH = regex(
-    r"[a-z][a-z0-9+.-]+:(?=[^\s:])|//|\w@\w|\bwww\.|\.(?:com|org|gg|dev|info|xyz)\b"
+    r"[a-z][a-z0-9+.-]{1,30}:(?=[^\s:])|//|\w@\w|\bwww\.|\.(?:com|org|gg|dev|info|xyz)\b"
     r"|(?<!\S)(?:sudo|doas|curl|wget|\$)\s|\s--?[a-z]|&&|;\s|`[^`\s]+\s[^`]*`"
     r"|[^\W_]{3}[.!?]\s+\S|\bplease\b",
     re.IGNORECASE,
