@@ -30,7 +30,7 @@ from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
 from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
-from intern.core.text.masking import mask_secrets, masked_start
+from intern.core.text.masking import mask_secrets, mask_start
 from intern.core.text.orders import gives_orders, without_orders
 from intern.core.text.patterns import regex
 from intern.models.endpoint import chat_request
@@ -229,7 +229,7 @@ class Knowledge(Protocol):
 
 def start_of(text: str) -> str:
     """As much of what a model said as is kept, without secrets."""
-    return masked_start(text, _MOST_CHARS)
+    return mask_start(text, _MOST_CHARS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,3 +232,17 @@ def test_the_name_of_a_thread_which_stays_when_the_question_is_deleted_holds_no_
 # Finding I3.
 def test_no_id_names_a_member_in_an_answer() -> None:
     assert parts_of("<@80351110224678912> said: ask <@!900>.") == ["the member said: ask the member."]
+    url = "https://relay.example/a"
+    linked = parts_of(f"[ask <@900>]({url})", [Citation(source_id=SourceId("kb:a.md"), title="A", url=url)])
+    assert linked[0].startswith(f"[ask the member]({url})")
+
+
+# Finding I3.
+@pytest.mark.parametrize("code", ["`<@80351110224678912>`", "```\n<@80351110224678912> <@!900>\n```"])
+def test_code_that_shows_how_a_mention_is_written_stays(code: str) -> None:
+    assert parts_of(f"Write {code}, <@900>.") == [f"Write {code}, the member."]
+
+
+def test_an_id_in_what_only_looks_like_code_names_no_member() -> None:
+    [said] = parts_of("*a `b* <@900>` c")
+    assert "<@900>" not in said
