@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
@@ -88,15 +89,14 @@ _DECLARED_WITHIN = 1024  # bytes, in which a page must have named its encoding
 
 _MAIN = "main, [role=main], article"
 _HIDDEN = "[hidden], [aria-hidden], [style], dialog"
+_NEVER_SHOWN = frozenset({"script", "style", "template"})
 # In CSS, letters may be written as numbers.
 _ESCAPE = regex(r"\\([0-9a-fA-F]{1,6})\s?")
-_UNSEEN = regex(
-    r"""(?ix)\A<(?:script|style|template|dialog(?![^>]*\sopen\b))\b|\shidden(?![\w-]|\s*=\s*["']?until-found)
-    |\saria-hidden\s*=\s*["']?\s*true|\sstyle\s*=.*?(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)
-    |(?<![\w-])color\s*:\s*transparent|(?:opacity|font-size)\s*:\s*0(?:\.0*)?(?![.\d])|clip\s*:\s*rect
-    |(?:text-indent|left|right|top)\s*:\s*-\d{3,}|transform\s*:\s*scale\w?\(\s*0\s*[,)])""",
+_UNSEEN_STYLE = regex(
+    r"""(?ix)(?<![\w-])(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|color\s*:\s*transparent
+    |(?:opacity|font-size)\s*:\s*0(?:\.0*)?(?![.\d])|clip\s*:\s*rect|(?:text-indent|left|right|top)\s*:\s*-\d{3,}
+    |transform\s*:\s*scale\w?\(\s*0\s*[,)])""",
 )
-_OTHER_ATTRIBUTE = regex(r"""(?i)\s(?!(?:style|role|aria-hidden|hidden)\b)[\w:-]+\s*=\s*(?:"[^"]*"|'[^']*')""")
 _TAG_HTML = regex(r"</?[a-z]", re.IGNORECASE)
 _META_CHARSET = regex(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
 # What resiliparse's minimal HTML holds.
@@ -174,15 +174,18 @@ def _read(markup: str, base_url: str) -> PageText:
 def _drop_hidden(body: ElementNode) -> None:
     """Remove elements that stay hidden from readers."""
     for node in body.query_selector_all(_HIDDEN):
-        given = ("{}='{}'".format(name, (node.getattr(name) or "").replace("'", "")) for name in node.attrs)
-        if node.parent is not None and is_unseen(" ".join((f"<{node.tag}", *given))):
+        if node.parent is not None and is_unseen(node.tag, {name: node.getattr(name) or "" for name in node.attrs}):
             node.parent.remove_child(node)
 
 
-def is_unseen(tag: str) -> bool:
-    """Return whether the element that this tag begins stays hidden from readers; tabs are shown one by one."""
-    plain = _ESCAPE.sub(_character, html.unescape(_OTHER_ATTRIBUTE.sub("", tag)))
-    return bool(_UNSEEN.search(plain)) and not re.search(r"\srole\s*=\s*[\"']?tabpanel", plain)
+def is_unseen(tag: str, attrs: Mapping[str, str]) -> bool:
+    """Return whether an element with these attributes stays hidden from readers; tabs are shown one by one."""
+    if attrs.get("role", "").strip().lower() == "tabpanel":
+        return False
+    if attrs.get("hidden", "until-found") != "until-found" or attrs.get("aria-hidden", "").strip().lower() == "true":
+        return True
+    style = _ESCAPE.sub(_character, attrs.get("style", ""))
+    return tag in _NEVER_SHOWN or (tag == "dialog" and "open" not in attrs) or bool(_UNSEEN_STYLE.search(style))
 
 
 def _character(escape: re.Match[str]) -> str:
