@@ -68,7 +68,9 @@ _WORDS: Mapping[FailureKind, Any] = {
     "busy": regex(r"(?i)rate.?limit|too many requests|overloaded|at capacity|quota exceeded|resource.exhausted"),
 }
 """Words that decide before the status does, in this order."""
-_LATER = regex(r"(?i)(?:try again|retry) (?:in|after) \d|RetryInfo|allocated quota|server busy")
+_OF_ONE = regex(r"(?i)context|request too large|\bprompt\b")
+"""Of a limit on one request, where others count the requests of a minute."""
+_LATER = regex(r"(?i)(?:try again|retry) (?:in|after) \d|RetryInfo|allocated quota|server busy|please wait")
 """Of a limit for a minute or a day: who says when to come again is busy, though it names the account's billing, too."""
 _DELAY = regex(r"(?i)(?:try again|retry)\W{0,2}(?:in|after|delay)\W{1,6}(?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,9})?) ?(ms|s)")
 """The delay that an error names in its words (`in 7.66s`, `in 1m20s`, `after 8 seconds`), or Google's `retryDelay`."""
@@ -150,7 +152,7 @@ def read_failure(status: int, body: bytes) -> Failure:
     if _LATER.search(said):
         return Failure("busy")
     for kind, words in _WORDS.items():
-        if words.search(said):
+        if words.search(said) and _may_mean(kind, status, said):
             return _read_counts(body) if kind == "too_long" else Failure(kind)
     may_refuse = status >= HTTPStatus.BAD_REQUEST and _BY_STATUS.get(status) not in _SURE
     if may_refuse and (_REFUSES.search(said) or status in _OF_ONE_REQUEST) and (parts := _find_parts(said, places)):
@@ -158,6 +160,13 @@ def read_failure(status: int, body: bytes) -> Failure:
     if status < HTTPStatus.INTERNAL_SERVER_ERROR and _BY_STATUS.get(status) not in _SURE and _MODEL.search(said):
         return Failure("model")
     return Failure(_BY_STATUS.get(status, "away" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "address"))
+
+
+def _may_mean(kind: FailureKind, status: int, said: str) -> bool:
+    """Return whether words decide beside a status: a server that fails names its own accounts and keys, too."""
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return kind not in {"key", "quota"}
+    return status != HTTPStatus.TOO_MANY_REQUESTS or kind != "too_long" or bool(_OF_ONE.search(said))
 
 
 def read_delay(body: bytes) -> str | None:

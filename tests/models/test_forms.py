@@ -201,6 +201,22 @@ async def test_each_server_that_takes_the_smallest_form_is_answered_within_six_t
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_parts_that_are_refused_one_after_the_other_are_left_out_one_by_one(
+    served: tuple[str, dict[str, Server]], templates: Templates
+) -> None:
+    address, servers = served
+    servers["one"] = server = Server(frozenset({"temperature", "stream_options", "reasoning_effort"}), shape=SHAPES[0])
+    with fail_after(30):
+        async with EndpointModel(
+            structs.replace(OPTIONS, base_url=f"{address}/one"), templates=templates, usage=Usage()
+        ) as model:
+            assert await model.ask(ASK, GIVEN) == ANSWER
+            assert [len(server.refusals(body)) for body in server.bodies] == [3, 2, 1, 0]
+            assert lost_needlessly(model.form, server) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_server_that_was_changed_is_searched_anew_within_six_tries(
     served: tuple[str, dict[str, Server]], templates: Templates
 ) -> None:

@@ -151,3 +151,20 @@ def test_no_refusal_breaks_the_reader(status: int, body: bytes) -> None:
 def test_a_delay_is_read_from_the_words_of_an_error(said: str, seconds: float | None) -> None:
     delay = read_delay(said.encode())
     assert (delay and float(delay)) == (pytest.approx(seconds) if seconds else None)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind"),
+    [
+        (429, "Too many tokens, please wait before trying again.", "busy"),
+        (429, "You have exceeded the maximum number of tokens per minute", "busy"),
+        (429, "Request too large for m in organization o on tokens per min (TPM): Limit 10, Requested 12.", "too_long"),
+        (503, "Authentication service temporarily unavailable", "away"),
+        (500, "billing service unavailable", "away"),
+        (503, "Model is overloaded. Please upgrade your billing plan or try later", "busy"),
+        (401, "billing service unavailable", "quota"),
+        (500, "the request exceeds the available context size", "too_long"),
+    ],
+)
+def test_a_server_that_fails_or_is_busy_tells_nothing_final(status: int, said: str, kind: FailureKind) -> None:
+    assert read_failure(status, refusal(message=said)).kind == kind
