@@ -448,6 +448,6 @@ def fenced(text: str, label: str) -> str:
 
 def _strip_marks(line: str) -> str:
     """Remove all equals signs of a line that looks like a marker, be it with text before or behind."""
-    bare, unsigned = line.strip(), line.translate(_NO_EQUALS)
-    is_marker = unsigned != line and (_MARKER.search(bare) or _MARKER.search(bare[::-1]))
-    return unsigned if is_marker else line
+    bare, unsigned = line.strip(), line.translate(_NO_EQUALS).strip()
+    is_marker = unsigned != bare and (_MARKER.search(bare) or _MARKER.search(bare[::-1]))
+    return line.replace(bare, unsigned) if is_marker else line
