@@ -13,7 +13,7 @@ install = @echo "install $(1)"; $(BIN)/uv pip install -q --compile-bytecode --py
 # Without it, each process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright pyright-rest imports unit test-model soak soak-hosting soak-simulation soak-leases soak-kills bench bench-compare docs budgets screenshots newcomer eval binary test-binary docker constraints clean help
+.PHONY: demo test test-all test-long parts-of-test parts-of-all rest lint mypy pyright pyright-rest imports unit test-model litellm soak soak-hosting soak-simulation soak-leases soak-kills bench bench-compare docs budgets screenshots newcomer eval binary test-binary docker constraints clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -63,6 +63,8 @@ test-long: .venv/installed-dev ## the tests that take their time: hours
 test-model: .venv/installed-model ## the model client against a real server; INTERN_TEST_GGUF=file: also sixty questions to that model, with right, wrong, calls and tokens; STEPS=separate: by the other way
 	$(BIN)/python -m tests.model.weights
 	INTERN_TEST_STEPS=$(STEPS) $(BIN)/pytest -m model tests/model
+
+litellm: .litellm/bin/litellm ## LiteLLM's proxy in a virtual environment of its own, 756 MB: make test-model then asks through it, too
 
 soak: .venv/installed-dev ## the process at 20 messages a second, with faults and SIGKILL, for SOAK_MINUTES (10); SOAK_DATABASE=postgres: on a server that goes away; SOAK_KILLS=0: does it leak (100 minutes)?
 	nice $(BIN)/python -m tests.soak
@@ -122,7 +124,7 @@ constraints: .venv/installed-dev .venv/installed-model .venv/installed-binary ##
 	$(PIP) freeze --all --exclude-editable | grep -v '^discord-intern' > constraints.txt
 
 clean: ## forget the virtual environment and caches
-	rm -rf .venv .model dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .model .litellm dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "intern needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -152,3 +154,7 @@ clean: ## forget the virtual environment and caches
 .venv/installed-model: .venv/installed-dev
 	$(call install,--group model)
 	@touch $@
+
+.litellm/bin/litellm:
+	$(PYTHON) -m venv .litellm
+	.litellm/bin/python -m pip --disable-pip-version-check -q install 'litellm[proxy]'

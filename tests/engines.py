@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -270,9 +271,20 @@ async def open_database(path: Path) -> Database:
     return await (_openings[-1] if _openings else on_file)(path)()
 
 
+def _wait_until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.01)  # it tells nobody
+    pytest.fail("PgBouncer does not start")
+
+
 @contextmanager
-def pooling(server: Server, mode: str, schema: str) -> Generator[str]:
-    """Run PgBouncer in front of a server; give the address of a schema there. Skips the test where there is none."""
+def pooling(server: Server, mode: str, schema: str, *, query_wait: int = 120) -> Generator[str]:
+    """Run PgBouncer in front of a server; give the address of a schema there. Skips the test where there is none.
+
+    `query_wait`: seconds that a client waits for a connection of the server.
+    """
     program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         pytest.skip("PgBouncer is not installed (Debian: apt-get install pgbouncer)")
@@ -286,6 +298,7 @@ def pooling(server: Server, mode: str, schema: str) -> Generator[str]:
             f"[databases]\npostgres = host={data}\n[pgbouncer]\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = plain\n"
             f"auth_file = {folder}/users.txt\npool_mode = {mode}\nserver_login_retry = 0.1\n"
+            f"query_wait_timeout = {query_wait}\n"
         )
         owner = data.stat()
         for path in (folder, *folder.iterdir()):
@@ -298,6 +311,7 @@ def pooling(server: Server, mode: str, schema: str) -> Generator[str]:
         command = [program, "-q", f"{folder}/pgbouncer.ini"]
         with subprocess.Popen(command, user=owner.st_uid, stderr=subprocess.DEVNULL) as process:
             try:
+                _wait_until_it_listens(port, process)
                 yield f"postgresql://{schema}:hush@127.0.0.1:{port}/postgres"
             finally:
                 process.kill()

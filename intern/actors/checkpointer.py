@@ -50,8 +50,9 @@ class Settling:
     Else a restart could read on behind a message that was answered, and not archived yet.
     """
 
-    def __init__(self, settle: Settle) -> None:
-        self._settle = settle
+    def __init__(self, settle: Settle, tell: Callable[[Collection[MessageId]], object] = lambda _: None) -> None:
+        """`tell` hears of messages whose answer came to its end."""
+        self._settle, self._tell = settle, tell
         self._capturing: set[MessageId] = set()
         self._answered: set[MessageId] = set()
 
@@ -63,6 +64,7 @@ class Settling:
         """Settle these messages, except those that are still to be captured."""
         waiting = self._capturing.intersection(message_ids)
         self._answered |= waiting
+        self._tell(message_ids)
         self._settle(channel_id, [each for each in message_ids if each not in waiting])
 
     def captured(self, channel_id: ChannelId, message_ids: Sequence[MessageId]) -> None:

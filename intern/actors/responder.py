@@ -89,7 +89,7 @@ class Responder:
         place = _place_of(request)
         # History brings at once what its asker wrote minutes apart: that adds to no other question.
         same = None if request.batch.from_history else (place, request.batch.author.id)
-        for job in self._lines.get(place, ()):
+        for job in reversed(self._lines.get(place, ())):
             if (place, job.request.batch.author.id) == same and not (job.over or job.withdrawn):
                 self._change(job, joined(job.request, request, self.replying.options))
                 return

@@ -147,7 +147,7 @@ class _Reader:
     async def _look(self, item: _Item, meanwhile: Meanwhile) -> Requests:
         try:
             if isinstance(item, flow.MessageEdited):
-                question = await self.late.asked_anew(item)
+                question = await self.late.ask_again(item)
                 return await self.dispatch(question) if question else await self.late.captured_anew(item)
             messages = meanwhile.now(item.messages)
             return await self.dispatch(replace(item, messages=messages)) if messages else ()

@@ -59,7 +59,8 @@ _SITES = frozenset({"com", "org", "gg", "dev", "info", "xyz"})
 _SITES_WITH_A_PATH = _SITES | frozenset(
     "net io co ai me app biz link site online store tech cloud wiki ly ru cn de uk fr eu ch at nl es pl se".split()
 )
-_PLACEHOLDERS = ("example.com", "example.org", "example.net", ".example", ".test", ".invalid")
+# No mail reaches the first three. A mailbox at another reserved end counts as an address.
+_PLACEHOLDERS = (".example.com", ".example.org", ".example.net", ".example", ".test", ".invalid")
 MAX_QUOTE = 200
 # A line, or a sentence in it. The team's turns are indented after their first line.
 _SENTENCE = regex(r"(?<=[.!?。！？])\s+|\n+")
@@ -147,8 +148,7 @@ def bare_addresses(text: str) -> list[str]:
         end = match["end"].casefold()
         host = address.partition("/")[0].rpartition("@")[2].partition(":")[0].casefold()
         is_one = match["mailbox"] or match["www"] or end in (_SITES_WITH_A_PATH if match["path"] else _SITES)
-        is_placeholder = f".{host}".endswith(tuple(f".{each.lstrip('.')}" for each in _PLACEHOLDERS))
-        if is_one and (match["mailbox"] or not is_placeholder):
+        if is_one and not f".{host}".endswith(_PLACEHOLDERS[: 3 if match["mailbox"] else None]):
             found.append(address)
     return found
 

@@ -64,10 +64,10 @@ _MARKS = regex(
 )
 _EMPHASIZED = regex(r"^(?P<mark>\*{1,3}|_{1,3}|~~|\|\|)(?=\S)(?P<words>[^\n]+?)(?P=mark)(?!\w)", re.MULTILINE)
 _LAYERS = 2
-_WORDY = regex(r"\s.*[^:\s]\Z")
+_WORDY = regex(r"\A\S*\s.*[^:\s]\Z")
 # What stands there in the place of a span, which speaks for itself.
 _CUT = "\0"
-_CONTINUED = regex(r"[ \t]*\\\r?\n[ \t]*")
+_CONTINUED = regex(r"(?<![ \t])[ \t]*\\\r?\n[ \t]*")
 _SUDO_OR_FLAG = regex(r"\A(?:[A-Za-z_]\w*=\S*\s+)*(?i:sudo|doas)\s|\s--?[A-Za-z]")
 # Words of sentences, in the languages that are asked most, that hardly a command has.
 _WORDS = (
@@ -88,12 +88,12 @@ _PIECE = regex(
     r")(?:[ \t]+(?:--?[A-Za-z]|[/~.])\S*)*"
 )
 # Where it is said of a command what it does, and what comes before it on its line.
-_REMARK = regex(r"[ \t]+(?:--?|[\u2013\u2014\u2192])[ \t]|[ \t]+\(|:[ \t]")
+_REMARK = regex(r"(?<![ \t])[ \t]+(?:(?:--?|[\u2013\u2014\u2192])[ \t]|\()|:[ \t]")
 _LABEL = regex(r"^(?![^\n:]{0,40}\b(?i:sudo|doas)\s)[^\W\d_](?:[\w ,.()'&/]|(?<=\w)-){0,40}:[ \t]+", re.MULTILINE)
 _STOPS = regex(r"(?<=[\w)\]'\"/])[.,;:!?]+\Z")
-_CHAINED = regex(r"\s*(?:&&|;)\s*")
+_CHAINED = regex(r"&&|;")
 # To a shell, this and the rest of its line are silent.
-_COMMENT = regex(r"\s+#(?:\s|\Z)")
+_COMMENT = regex(r"(?<!\s)\s+#(?:\s|\Z)")
 
 # At the start of a line: the ordinal of a list, which is the answer's own.
 _ORDINAL = regex(r"^[ \t>]*(?:[*+-][ \t]+)?\d{1,3}[.)](?=[ \t])", re.MULTILINE)
@@ -144,7 +144,7 @@ def grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) ->
 
     Case, spacing, Markdown, typography and a shell's prompt make no difference.
     """
-    known, asked, told = _Known(cited), _Known(conversation), _told(answer)
+    known, asked, told = _Known(cited), _Known(conversation), _read_lines(answer)
     commands = [each for each in dict.fromkeys(_commands(answer, told)) if not _is_quoted_trouble(each, asked)]
     strange = [command for command in commands if not all(map(known.holds, _parts(command, known)))]
     bare = _URL.sub(" ", answer)
@@ -165,7 +165,7 @@ def grounding(answer: str, cited: Iterable[str], conversation: Iterable[str]) ->
 _ENDS = regex(r"(?<=[.!?。！？])\s+|\n+")
 _ASKS = regex(
     r"(?is)(?!.*`)(?:\W*(?:(?:hello|please)\W+)*(?:(?:can|could|would) you|what|which|who|how|why|write|compose|explain"
-    r"|describe|suggest|recommend|provide|tell|give|help|break|execute)\b.*|.*[?？]\W*)"
+    r"|describe|suggest|recommend|provide|tell|give|help|break|execute)\b.*|.*[?？][^\w?？]*)"
 )
 _DENIES = regex(r"(?i)\b(?:not?|none|nothing|unknown|cannot|\w+n['’]t|nichts?|kein\w*|pas|aucun\w*|ning\w+|não)\b")
 
@@ -175,10 +175,10 @@ def is_unfounded(answer: str, cited: Iterable[str], conversation: Sequence[str])
 
     A sentence may leave a part of the question open. Answers in another language than the texts share too few words.
     """
-    texts, asked, told = "\n".join(cited), _told_in("\n".join(conversation)), _told_in(answer)
+    texts, asked, told = "\n".join(cited), _collect_terms("\n".join(conversation)), _collect_terms(answer)
     if (language := language_of(answer)) and language == language_of(conversation[0]) != language_of(texts):
         return False
-    held = _told_in("\n".join(part for part in _ENDS.split(texts) if not part.rstrip().endswith("?")))
+    held = _collect_terms("\n".join(part for part in _ENDS.split(texts) if not part.rstrip().endswith("?")))
     parts = [(word_set(part), part) for part in _ENDS.split(answer) if part]
     if not (told - asked) & held or any(_ASKS.fullmatch(part) and not said & asked for said, part in parts):
         return True
@@ -186,7 +186,7 @@ def is_unfounded(answer: str, cited: Iterable[str], conversation: Sequence[str])
     return any(not (said <= asked and _DENIES.search(part)) for said, part in foreign)
 
 
-def _told_in(text: str) -> frozenset[object]:
+def _collect_terms(text: str) -> frozenset[object]:
     """Return the words of a text, and each two in a row: a command may be made of the question's words."""
     found = words(text)
     return frozenset((*found, *pairwise(found)))
@@ -197,7 +197,7 @@ class _Known:
 
     def __init__(self, texts: Iterable[str]) -> None:
         held = [*texts]
-        whole, outside = "\n".join(held), "\n".join(map(_undressed, held))
+        whole, outside = "\n".join(held), "\n".join(map(_strip_markup, held))
         self._flat, self._outside = f" {_flat(whole)} ", f" {_flat(outside)} "
         self._versions = {_version(found[0]) for found in _VERSION.finditer(whole)}
         self._numbers = {_number(found[0]) for found in _NUMBER.finditer(whole)}
@@ -219,7 +219,7 @@ class _Known:
         return _number(number) in self._numbers or _stands(_flat(number), self._flat)
 
 
-def _commands(answer: str, told: _Told) -> Iterator[str]:
+def _commands(answer: str, told: _Lines) -> Iterator[str]:
     """Yield the command lines of an answer, without the shell's prompt."""
     for language, code in _blocks(answer):
         for line in _lines(code):
@@ -231,7 +231,7 @@ def _commands(answer: str, told: _Told) -> Iterator[str]:
     yield from (command for _, command in told if command)
 
 
-def _codes(answer: str, told: _Told) -> Iterator[str]:
+def _codes(answer: str, told: _Lines) -> Iterator[str]:
     """All code of an answer: the lines of its blocks, its spans, and the pieces of commands in its sentences."""
     for _, code in _blocks(answer):
         yield from map(_bare, _lines(code))
@@ -241,15 +241,15 @@ def _codes(answer: str, told: _Told) -> Iterator[str]:
         yield from (piece for piece in pieces if piece not in command)
 
 
-_Told: TypeAlias = Sequence[tuple[str, str]]
+_Lines: TypeAlias = Sequence[tuple[str, str]]
 
 
-def _told(answer: str) -> _Told:
+def _read_lines(answer: str) -> _Lines:
     """Return the lines outside of code, each with the command that it begins with."""
-    return [(line, _told_command(line)) for line in _CONTINUED.sub(" ", _undressed(answer)).split("\n")]
+    return [(line, _find_command(line)) for line in _CONTINUED.sub(" ", _strip_markup(answer)).split("\n")]
 
 
-def _undressed(text: str) -> str:
+def _strip_markup(text: str) -> str:
     """Return the text outside of code, without the marks of lines and the emphasis at their beginnings."""
     unmarked = _MARKS.sub("", _SPAN.sub(_CUT, _FENCED.sub("\n", text)))
     # Words in bold stand for themselves, like a span; a label or a single word belongs to its line.
@@ -258,7 +258,7 @@ def _undressed(text: str) -> str:
     return _LABEL.sub("", unmarked)
 
 
-def _told_command(line: str) -> str:
+def _find_command(line: str) -> str:
     """Return the command that a line outside of code begins with, without its prompt; empty if there is none."""
     command = _bare(line.partition(_CUT)[0].rstrip(" \t\r\\"))
     if _PROMPTED.match(line):
@@ -330,7 +330,7 @@ def _parts(command: str, known: _Known) -> list[str]:
     ends = [command[: found.start()] for found in _COMMENT.finditer(command)]
     # The first comment that begins where all quotation marks are closed.
     said = next((end for end in ends if end.count('"') % 2 == end.count("'") % 2 == 0), command)
-    return [said] if known.holds(said) else [part for part in _CHAINED.split(said) if part]
+    return [said] if known.holds(said) else [part for part in _CHAINED.split(said) if part.strip()]
 
 
 def _numbers(bare: str) -> Iterator[str]:

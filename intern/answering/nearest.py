@@ -23,7 +23,7 @@ from intern.core.log import get_logger
 from intern.core.messages import is_team
 from intern.core.text.passages import GAP, passages
 from intern.core.text.patterns import regex
-from intern.core.text.words import STOP_WORDS, Rarity, plain_words, word_set, words
+from intern.core.text.words import PLEASANTRIES, STOP_WORDS, Rarity, plain_words, word_set, words
 from intern.search.finding import Embedder, Remembered
 from intern.sources.markup import parts_of, without_markup
 
@@ -301,7 +301,9 @@ def _sayings(passage: Shown) -> Sequence[Excerpt]:
         turns = _TURN.findall(f"{passage.text}\nUser: ")
         asked, said = ([text.strip() for who, text in turns if who == wanted] for wanted in ("User", "Team"))
         whole = "\n\n".join(said)
-        return (Excerpt(beginning(whole, _MOST_SAID), " ".join(asked), whole),)
+        # "Yes, please." answers its own question only.
+        tells = word_set(whole) - PLEASANTRIES
+        return (Excerpt(beginning(whole, _MOST_SAID), " ".join(asked), whole),) if tells else ()
     text = CONFIDENCE.sub("", passage.text) if kind_of(passage.source_id) == "fact" else passage.vouched
     return excerpts(text)
 

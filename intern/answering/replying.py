@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 
 from intern.chat.options import ConversationOptions
 from intern.chat.phrases import ENGLISH, Phrases, in_language, language_of_question, phrases
-from intern.chat.reply_text import plain_line
+from intern.chat.reply_text import clean_name, plain_line
 from intern.core.clock import Clock
 from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply
@@ -240,8 +240,8 @@ def _named(source_ids: Sequence[str], words: Phrases) -> str:
     others = dict.fromkeys(learned[kind] for each in source_ids if (kind := each.partition(":")[0]) in learned)
     unsaid = (each for each in source_ids if not each.startswith(("team:", "nugget:", "fact:")))
     names = [each.partition(":")[2] or each for each in unsaid]
-    pages = [name for name in names if re.match(r"https?://", name)]
-    documents = [name for name in names if name not in pages]
+    pages = [plain_line(name) for name in names if re.match(r"https?://", name)]
+    documents = [clean_name(name) for name in names if not re.match(r"https?://", name)]
     parts = [
         *_list(words.docs, documents, words),
         *_list(words.page if len(pages) == 1 else words.pages, pages, words),
@@ -258,7 +258,7 @@ def _team_answers(count: int, days: Sequence[str], words: Phrases) -> list[str]:
 
 
 def _list(form: str, names: Sequence[str], words: Phrases) -> list[str]:
-    shown = _few([f"`{plain_line(name)}`" for name in names], words)
+    shown = _few([f"`{name}`" for name in names], words)
     return [form.format(names=_joined(shown, words))] if names else []
 
 

@@ -30,7 +30,7 @@ from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
 from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
-from intern.core.text.masking import mask_secrets, masked_start
+from intern.core.text.masking import mask_secrets, mask_start
 from intern.core.text.orders import gives_orders, without_orders
 from intern.core.text.patterns import regex
 from intern.models.endpoint import chat_request
@@ -229,7 +229,7 @@ class Knowledge(Protocol):
 
 def start_of(text: str) -> str:
     """As much of what a model said as is kept, without secrets."""
-    return masked_start(text, _MOST_CHARS)
+    return mask_start(text, _MOST_CHARS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,16 +331,14 @@ def drop_orders(shown: Sequence[ShownT]) -> list[ShownT]:
 
 async def citation(work: Work, source_id: SourceId, source: ShownSource, quote: str | None) -> Citation:
     """Cite a source, or one team answer of it. A link that cannot be found is logged, and harms no answer."""
-    url, title = source.url, source.title
-    if gives_orders(title) or strange_urls(title, (), ()) or grounding(title, (), ()).strange_commands:
-        title = ""  # a page's name is no place to speak through the bot
+    url = source.url
     if is_team(source_id) and "#" in source_id:  # the address of a page may hold one, too
         try:
             url = await work.knowledge.citation_link(source_id)
         except KnowledgeError as error:
             _log.warning("citation_link_failed", source_id=source_id, error=str(error))
             url = None
-    return Citation(source_id=source_id, title=title, url=url, quote=quote)
+    return Citation(source_id=source_id, title=source.title, url=url, quote=quote)
 
 
 REFUSALS: Mapping[str, SilenceReason] = {

@@ -51,6 +51,17 @@ def split_by_target(messages: Sequence[ChatMessage]) -> list[list[ChatMessage]]:
     return parts
 
 
+def lines_before(message: ChatMessage, said: Iterable[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
+    """Return what its author wrote right before a message, each line within the window of the next; oldest first."""
+    run = [message]
+    for earlier in sorted(said, key=lambda line: position_of(line.id), reverse=True):
+        if earlier.author.id == message.author.id and position_of(earlier.id) < position_of(message.id):
+            if _seconds(earlier, run[0]) > window:
+                break
+            run.insert(0, earlier)
+    return tuple(run[:-1])
+
+
 def _may_go_on(message: ChatMessage) -> bool:
     """Whether it may be for a team member who spoke to its author before: it is neither for the bot nor for several."""
     return not message.mentions_bot and len(message.mentions) <= 1
@@ -200,9 +211,17 @@ class Recent:
         self._lines = 0
 
     def may_go_on(self, batch: Batch) -> bool:
-        """Hear a batch. Whether its author may go on with what the team said there."""
+        """Hear a batch. Whether its author may go on with what the team said there.
+
+        A team member goes on with their own lines: a batch can end between two, for it ends where the gateway went away
+        and where the process stopped.
+        """
         place, first = batch.channel_id, batch.messages[0]
         self.learn(place, batch.messages)
+        if batch.author.type == "team_member":
+            lines = lines_before(first, self._places[place].values(), self._bounds.window_seconds)
+            addressed = any(line.reply_to or named_by(line) for line in lines)
+            return not (first.reply_to or named_by(first)) and (addressed or place not in self._looked_back)
         if batch.author.type != "community_user" or not any(map(_may_go_on, batch.messages)):
             return False
         if place not in self._looked_back:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from intern.chat.addressing import named_by, split_by_target
+from intern.chat.addressing import lines_before, named_by, split_by_target
 from intern.chat.context import Gathered, gather, in_order
 from intern.chat.options import ContextBounds, ConversationOptions
 from intern.chat.platform import PAGE, History
@@ -285,13 +285,9 @@ async def _nearby(on: ChatMessage, place: Channel, history: History, bounds: Con
 
 def _run(message: ChatMessage, near: Sequence[ChatMessage], window: float) -> tuple[ChatMessage, ...]:
     """Return the message with its author's lines around it to the same addressee, each in the window of the next."""
-    run = [message]
+    run = [*lines_before(message, near, window), message]
     own = [other for other in near if other.author.id == message.author.id]
     at = next((n for n, other in enumerate(own) if other.id == message.id), 0)
-    for earlier in reversed(own[:at]):
-        if (run[0].at - earlier.at).total_seconds() > window:
-            break
-        run.insert(0, earlier)
     for later in own[at + 1 :]:
         if (later.at - run[-1].at).total_seconds() > window:
             break

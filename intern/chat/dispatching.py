@@ -14,18 +14,18 @@ from typing import Literal
 
 from msgspec import structs
 
-from intern.chat.addressing import Recent, named_by
+from intern.chat.addressing import Recent, lines_before, named_by
 from intern.chat.context import Gathered, gather
 from intern.chat.conversations import answer_request, calls, capture_requests
 from intern.chat.options import STILL_WAITED_FOR, ConversationOptions
 from intern.chat.phrases import ENGLISH, phrases
-from intern.chat.platform import History, Outlet
+from intern.chat.platform import PAGE, History, Outlet
 from intern.core.clock import Clock
 from intern.core.errors import ChatRefusedError, ChatUnavailableError, ChatUnknownOutcomeError
 from intern.core.flow import AnswerRequest, Batch, CaptureRequest, Declined, DeclineReason
 from intern.core.ids import GuildId, UserId
 from intern.core.log import get_logger
-from intern.core.messages import Channel, ChatMessage
+from intern.core.messages import Channel, ChatMessage, Lookups
 from intern.core.text.language import language_of
 from intern.stores.sqlite.chat import Greeted
 from intern.stores.sqlite.outbox import Outbox
@@ -188,10 +188,17 @@ class Dispatcher:
         if reason := self._closed(channel):
             return self._pass_over(batch, reason)
         if batch.author.type == "team_member":
-            return await self._taught(batch, channel)
+            return await self._taught(batch, channel, may_go_on=may_go_on)
         return await self._said(batch, channel, answered_in_thread=answered, may_go_on=may_go_on)
 
-    async def _taught(self, batch: Batch, channel: Channel) -> Requests:
+    async def _taught(self, batch: Batch, channel: Channel, *, may_go_on: bool) -> Requests:
+        if may_go_on:
+            first = batch.messages[0]
+            # Only the author's own lines count, so no roles are looked up.
+            said = await self.history.before(channel.id, first.id, limit=PAGE, lookups=Lookups(0))
+            lines = lines_before(first, said, self.options.message_batch_wait_seconds)
+            lines = tuple(structs.replace(line, author=first.author) for line in lines)
+            batch = structs.replace(batch, messages=(*lines, *batch.messages))
         gathered = await gather(batch, channel, self.history, self.options.bounds)
         # Reading takes a while, and a channel that turned private meanwhile is closed at once.
         if not self.admits(channel):

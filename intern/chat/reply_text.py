@@ -15,6 +15,7 @@ from intern.chat.platform import Capabilities
 from intern.core.flow import Reply
 from intern.core.messages import Citation
 from intern.core.text.masking import mask_secrets
+from intern.core.text.orders import is_name
 from intern.core.text.patterns import regex
 
 _LIMITS = Capabilities()
@@ -163,11 +164,10 @@ def parts_of(
 ) -> list[str]:
     """Return the messages that hold a text, and then its sources.
 
-    Only cited links can be clicked, and no id names a member.
+    Only cited links can be clicked, and no id names a member, except in code, where Discord shows the id itself.
     """
     links = {url for citation in citations if (url := _url_of(citation))}
-    text = unlinked(re.sub(r"<@!?\d{1,20}>", "the member", text), links)
-    whole = "\n\n".join(filter(str.strip, (text, _sources(citations, language))))
+    whole = "\n\n".join(filter(str.strip, (unlinked(text, links), _sources(citations, language))))
     # A cut may fall into a code span and so lay bare what it held; hence the second look at each part.
     return [piece for part in split_message(whole, limit) for piece in split_message(unlinked(part, links), limit)]
 
@@ -181,6 +181,7 @@ _TOKENS = regex(
     r"|(?P<code>```(?:[a-z0-9_+\-.#]+?\n)?\n*[^\n][\s\S]*?\n*```|(?P<ticks>`+)[\s\S]*?[^`](?P=ticks)(?!`))"
     r"|(?P<lone>`+)"  # opens no code: neither does a shorter run of the same ticks
     r"|(?P<masked>\[(?P<label>[^\[\]\n]*)\]\(\s*<?(?P<target>[^\s()<>]*:[^\s()<>]*)>?(?:\s+[\"'(][^\n]*?[\"')])?\s*\))"
+    r"|(?P<member><@!?\d{1,20}>)"
     r"|(?P<auto><(?P<inner>[^<>\s]+(?::/|@)[^<>\s]*|(?:(?:tel|sms):|\+)[0-9+][^<>\s]*)>)"
     r"|(?P<bare>(?:[a-z][a-z0-9+.-]{0,30}:|(?<![:/0-9a-z])(?=discord))(?://|" + _CARDS + r"/)[^\s<]+)"
     r"|(?P<seam>\](?=\())",
@@ -190,7 +191,7 @@ _TRAILING = ".,:;!?\"')]}*_~|"
 
 
 def unlinked(text: str, allowed: Collection[str]) -> str:
-    """Show each link that is not allowed as code, without its `https://`."""
+    """Show each link that is not allowed as code, without its `https://`, and name no member."""
     for _ in range(3):
         cleaned = _TOKENS.sub(partial(_token, allowed=allowed, code_stays=_code_stays(text)), text)
         if cleaned == text:
@@ -210,8 +211,8 @@ def _token(token: re.Match[str], *, allowed: Collection[str], code_stays: bool) 
         case "bare":
             url = whole.rstrip(_TRAILING)
             return whole if url in allowed else _as_code(url) + whole[len(url) :]
-        case "seam":
-            return "] "
+        case "seam" | "member":
+            return "] " if token["seam"] else "the member"
         case "code" if not code_stays:
             return _inert(whole)
         case _:
@@ -219,9 +220,10 @@ def _token(token: re.Match[str], *, allowed: Collection[str], code_stays: bool) 
 
 
 def _masked(token: re.Match[str], allowed: Collection[str]) -> str:
-    if token["target"] in allowed and "/" not in token["label"]:
-        return token[0]
-    return f"{unlinked(token['label'], allowed)} ({_as_code(token['target'])})".lstrip()
+    label = unlinked(token["label"], allowed)
+    if token["target"] in allowed and "/" not in label:
+        return token[0].replace(token["label"], label, 1)
+    return f"{label} ({_as_code(token['target'])})".lstrip()
 
 
 # What Discord pairs up, in this order, before it looks for code inside.
@@ -281,7 +283,7 @@ def _cuts(span: tuple[int, int], codes: Sequence[re.Match[str]]) -> bool:
 
 def _inert(text: str) -> str:
     """Change a text so that nothing in it can be clicked."""
-    return re.sub(rf"(?i):(?=//)|\](?=\()|<(?=[^\s<>]+@|\w+:/|tel:|sms:|\+)|{_CARDS}(?=/)", r"\g<0> ", text)
+    return re.sub(rf"(?i):(?=//)|\](?=\()|<(?=@!?\d|[^\s<>]+@|\w+:/|tel:|sms:|\+)|{_CARDS}(?=/)", r"\g<0> ", text)
 
 
 def _as_code(url: str) -> str:
@@ -299,21 +301,24 @@ def _sources(citations: Sequence[Citation], language: str) -> str:
 def _source(citation: Citation, words: Phrases) -> str:
     """Title, id and link of a source; of a web page the id is the link, and ids of nuggets and facts tell nothing."""
     url = _url_of(citation)
-    title = plain_line(citation.title)
-    learned = {"nugget": words.conversation, "fact": words.fact}.get(citation.source_id.partition(":")[0])
-    if learned:
-        return " ".join(filter(None, (title, f"({learned})" if title else learned, url and f"<{url}>")))
-    name = plain_line(citation.source_id)
-    shown = [title] if title and title != name else []
-    if url and citation.source_id.endswith(url):
-        return " ".join([*shown, f"<{url}>"])
-    shown.append(f"(`{name}`)" if shown else f"`{name}`")
-    return " ".join([*shown, *([f"<{url}>"] if url else [])])
+    title = clean_name(citation.title, "")
+    kind, _, named = citation.source_id.partition(":")
+    name = "" if url and citation.source_id.endswith(url) else f"`{kind}:{clean_name(named)}`"
+    name = {"nugget": words.conversation, "fact": words.fact}.get(kind, name)
+    return " ".join(filter(None, (title, f"({name})" if title and name else name, url and f"<{url}>")))
 
 
 def _url_of(citation: Citation) -> str | None:
     url = citation.url or ""
     return url if re.fullmatch(r"https?://[^\s<>`]+", url, re.IGNORECASE) else None
+
+
+def clean_name(text: str, instead: str = "…") -> str:
+    """Return a title or file name as a plain line, or `instead` if it says more than a name.
+
+    Who names a file or a page must not speak through the bot.
+    """
+    return plain_line(text) if is_name(text) else instead
 
 
 def plain_line(text: str) -> str:

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from anyio import Event
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK = timedelta(microseconds=1)
+
+
+def micros_of(moment: datetime) -> int:
+    """Return a time in microseconds since 1970."""
+    return (moment - _EPOCH) // _TICK
+
+
+def moment_of(micros: int) -> datetime:
+    """Return the time of such a number."""
+    return _EPOCH + micros * _TICK
 
 
 class Clock(Protocol):

@@ -209,7 +209,7 @@ SILENCES: Final[Mapping[str, str]] = {
     "sources_unreadable": "the sources that fit cannot be read",
     "no_answer": "the sources do not answer it",
     "no_citations": "the answer named no source",
-    "ungrounded": "a command, a version or an address stands in no cited source",
+    "ungrounded": "a command, a version or an address is in no cited source",
     "too_long": "the answer was longer than ai.max_answer_chars",
     "rejected": "the answer failed its check",
     "unsure": "the answer was not sure enough",

@@ -58,14 +58,19 @@ class Archivist:
     """Hold it to let nothing be archived meanwhile, so that a search of the archive is complete."""
 
     def home_of(self, capture: Capture) -> ConversationId:
-        """Return the conversation of a capture: its own, unless another one has one of its messages."""
-        known = list(chain.from_iterable(map(self.archive.conversations_of, capture.message_ids)))
-        return capture.conversation_id if not known or capture.conversation_id in known else known[0]
+        """Return the conversation that has most of a capture's messages; of equals its own, or else the first.
+
+        How far a chain is read depends on bounds and on deletions, so captures of one talk may name different roots. If
+        each named its home, two conversations would end up with all of the talk.
+        """
+        known = Counter(chain.from_iterable(map(self.archive.conversations_of, capture.message_ids)))
+        own = capture.conversation_id
+        return max(known, key=lambda each: (known[each], each == own), default=own)
 
     async def keep(self, capture: Capture, *, imported: bool = False) -> CapturedPair | None:
         """Archive a capture, and return the pair; None if the archive gains nothing by it. Raises KnowledgeError.
 
-        A message that was captured before keeps its conversation, so a growing reply chain stays one conversation. The
+        Messages that were captured before keep their conversation, so a growing reply chain stays one conversation. The
         pair holds all captured messages of its conversation in time order, without the withdrawn and forgotten ones.
         The newer text of a message wins, so an edited message may come by itself. A conversation without a question or
         an answer is not archived. Raises ConfigError for an invalid capture: times without a zone, ids that would break
@@ -82,7 +87,7 @@ class Archivist:
                 raise errors.ConfigError(f"{what} cannot be archived: {error}") from error
 
     def _keep(self, capture: Capture, imported: bool) -> CapturedPair | None:  # noqa: FBT001 - run in a thread
-        capture = structs.replace(capture, turns=tuple(map(self._masked, capture.turns)), author_names=())
+        capture = structs.replace(capture, turns=tuple(map(self._mask_turn, capture.turns)), author_names=())
         home = capture.conversation_id if imported else self.home_of(capture)
         before = self.archive.latest_of(home)
         joined = structs.replace(capture, conversation_id=home) if before is None else _union(before, capture, imported)
@@ -103,7 +108,7 @@ class Archivist:
         gone = {message_id for message_id, author in written if author and self.is_forgotten(author, message_id)}
         return without_withdrawn(capture, lambda message_id: message_id in gone or self.is_withdrawn(message_id))
 
-    def _masked(self, turn: Turn) -> Turn:
+    def _mask_turn(self, turn: Turn) -> Turn:
         return Turn(turn.speaker, mask_secrets(turn.text, secrets=self.mask, emails=self.mask_emails).text)
 
     def _tell(self, pair: CapturedPair, before: CapturedPair | None) -> None:

@@ -27,6 +27,7 @@ from intern.core.ids import FIRST, ChannelId, ConversationId, GuildId, MessageId
 from intern.core.log import get_logger
 from intern.core.messages import Author, AuthorType, ChatMessage, Lookups
 from intern.core.records import CapturedPair, Speaker
+from intern.facts.segments import without_ids
 from intern.learning.review import put_last
 from intern.stores.archive import Archive
 from intern.stores.sqlite.chat import AnsweredThreads
@@ -135,6 +136,7 @@ class MessageChanges:
     """Whether the reply to a message was posted or dropped before. Raises KnowledgeError."""
     _open: set[Meanwhile] = field(default_factory=set[Meanwhile], init=False)
     _asked: OrderedDict[MessageId, Author] = field(default_factory=OrderedDict[MessageId, Author], init=False)
+    _in_work: set[MessageId] = field(default_factory=set[MessageId], init=False)
     _taught: OrderedDict[MessageId, _Place] = field(default_factory=OrderedDict[MessageId, _Place], init=False)
 
     def begin(self) -> Meanwhile:
@@ -151,6 +153,11 @@ class MessageChanges:
         """Note a question that goes to the responder."""
         for message in request.batch.messages:
             put_last(self._asked, message.id, message.author, _ASKED)
+            self._in_work.add(message.id)
+
+    def settled(self, message_ids: Collection[MessageId]) -> None:
+        """Note that nothing is left to do for these messages."""
+        self._in_work.difference_update(message_ids)
 
     def teaches(self, request: CaptureRequest) -> None:
         """Note a capture that goes to the archive."""
@@ -178,10 +185,14 @@ class MessageChanges:
         self._stir(change.message.channel_id, change.message.id)
         return change.message.id in self._asked or self._holds(change.message.id)
 
-    async def asked_anew(self, change: MessageEdited) -> Batch | None:
-        """Return the question that an edit changed; None for another message, and once intern or the team answered."""
+    async def ask_again(self, change: MessageEdited) -> Batch | None:
+        """Return the question that an edit changed; None for another message, and once intern or the team answered.
+
+        None, too, while the question is in work: the responder gets its new text.
+        """
         message = change.message
-        author = None if self._holds(message.id) else self._asked.get(message.id)
+        asks_no_more = message.id in self._in_work or self._holds(message.id)
+        author = None if asks_no_more else self._asked.get(message.id)
         if author is None or (self.done_with is not None and await self.done_with(message.id)):
             return None
         messages = (structs.replace(message, author=author),)  # an edit's payload may lack the roles
@@ -319,8 +330,12 @@ class MissedChanges:
 
     def _is_news(self, message: ChatMessage, pair: CapturedPair) -> bool:
         has_title = message.thread_id is not None or str(message.id) == message.channel_id  # maybe a new one
-        kept = {each: turn.text for each, turn in zip(pair.message_ids, pair.turns, strict=False)}
-        return bool(message.edited_at or has_title) and kept.get(message.id) != self.mask(text_of(message))
+        if not (message.edited_at or has_title):
+            return False
+        said = dict(zip(pair.message_ids, pair.turns, strict=False))
+        if message.id in said:
+            said[message.id] = structs.replace(said[message.id], text=self.mask(text_of(message)))
+        return without_ids(tuple(said.values()), pair.author_ids) != pair.turns
 
     async def _read(
         self, channel_id: ChannelId, newest: Position, asking: _Asking

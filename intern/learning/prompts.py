@@ -251,7 +251,7 @@ def index_material(entries: Sequence[IndexEntry], query: str, max_chars: int) ->
     if all(size <= max_chars for size in accumulate(map(_entry_size, entries))):
         return format_index(entries).rstrip("\n")
     shown, left = list[IndexEntry](), max_chars
-    for entry in islice(_WORDS.ranked(entries, query), max(_MOST_RANKED, max_chars // _LEAST_ENTRY)):
+    for entry in islice(_WORDS.rank(entries, query), max(_MOST_RANKED, max_chars // _LEAST_ENTRY)):
         brief = _brief(entry) if shown else entry
         if _entry_size(brief) <= left or not shown:
             shown.append(brief)
@@ -267,7 +267,7 @@ class _EntryWords:
         self._held: dict[IndexEntry, frozenset[str]] = {}
         self._holding = defaultdict[str, set[IndexEntry]](set)
 
-    def ranked(self, entries: Sequence[IndexEntry], query: str) -> Iterator[IndexEntry]:
+    def rank(self, entries: Sequence[IndexEntry], query: str) -> Iterator[IndexEntry]:
         """Yield the entries, the best match of the query first; equals by id."""
         scores = defaultdict[IndexEntry, float](float)
         with self._lock:
@@ -313,7 +313,7 @@ def blocks_material(blocks: Sequence[TopicBlock], query: str, max_chars: int) ->
     texts = [block_material(block, max_chars // 3) for block in in_order]
     if sum(len(text) + 2 for text in texts) > max_chars:
         held = [word_set(text_of(block.turns)) for block in in_order]
-        ranked = _ranked(held, query, range(len(held)))
+        ranked = _rank(held, query, range(len(held)))
         texts = [texts[n] for n in _fitting(ranked, [len(text) + 2 for text in texts], max_chars)]
     return "\n\n".join(texts)
 
@@ -334,7 +334,7 @@ def answer_of(turns: Iterable[Turn]) -> str:
     return "\n".join(turn.text for turn in turns if turn.speaker == "Team")
 
 
-def _ranked(held: Sequence[AbstractSet[str]], query: str, places: Iterable[int]) -> list[int]:
+def _rank(held: Sequence[AbstractSet[str]], query: str, places: Iterable[int]) -> list[int]:
     """Sort the places, the best match of the query first; equals stay in their order."""
     # Sorted: floating point sums depend on the order, and sets have no stable one.
     counted = ((word, sum(word in have for have in held)) for word in sorted(word_set(query)))

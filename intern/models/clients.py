@@ -19,11 +19,12 @@ from intern.core.errors import ConfigError
 from intern.core.text.patterns import regex
 
 HOST = regex(rb"[A-Za-z0-9._:-]+")
-"""What an address may have as its host."""
+"""The bytes that a host may have."""
 
 
 def open_client(url: str, **options: Any) -> httpx.AsyncClient:
     """Return a client for the host of an address. Raises ConfigError that names a variable of the environment."""
+    url = url.strip()
     proxy = find_proxy(url)
     # Loading the certificates takes 50 ms of CPU; without TLS, nothing is trusted. A proxy may speak TLS.
     speaks_tls = url.lower().startswith("https:") or proxy is not None
@@ -33,7 +34,7 @@ def open_client(url: str, **options: Any) -> httpx.AsyncClient:
 
 def find_proxy(url: str) -> httpx.Proxy | None:
     """Return the proxy for an address. Raises ConfigError."""
-    scheme, host = httpx.URL(url).scheme, httpx.URL(url).host
+    scheme, host = httpx.URL(url).scheme, httpx.URL(url).host.rstrip(".")
     named = getproxies()
     variable = scheme if named.get(scheme) else "all"
     address = named.get(variable, "")
@@ -51,7 +52,7 @@ def find_proxy(url: str) -> httpx.Proxy | None:
 def _is_exempt(host: str, listed: str) -> bool:
     """Return whether NO_PROXY lists a host: by its name, a domain, an address or a network."""
     for entry in listed.replace(",", " ").split():
-        name = entry.lower().removeprefix("*").strip("[]").lstrip(".")
+        name = entry.lower().removeprefix("*").strip("[]").strip(".")
         if entry == "*" or (name and (host == name or host.endswith(f".{name}"))):
             return True
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -54,10 +54,11 @@ def chat_request(
 
     With `offers_choices` the schema lists the ids that were shown. `fault` is that of a reply to the same prompt.
     """
-    schema = _schema(prompt, given, form, offers_choices=offers_choices)
-    output = form.value("output")
+    values = form.values
+    schema = _schema(prompt, given, values, offers_choices=offers_choices)
+    output = values["output"]
     system, examples = rendered.system, rendered.examples
-    if form.value("examples") == "text":
+    if values["examples"] == "text":
         system += "".join(f"\n\nExample:\n{each.user}\n\nReply:\n{each.assistant}" for each in examples)
         examples = ()
     if output in {"json_object", ""} or fault:  # some servers ignore the field that holds a reply to its type
@@ -65,23 +66,23 @@ def chat_request(
         system += f"\n\nReply with one JSON object, and nothing else, that fits this JSON schema:\n{wanted}"
     user = rendered.user + (f"\n\nAn earlier reply to this was not usable ({fault}). Reply once more." if fault else "")
     turns = list(_turns(prompt.name, examples, calls=output == "function_calling"))
-    if (role := form.value("system")) == "user":
+    if (role := values["system"]) == "user":
         first = turns[0]["content"] if turns else user
         whole = _encodable(f"{system}\n\n{first}")
         user, turns = (user, [{**turns[0], "content": whole}, *turns[1:]]) if turns else (whole, turns)
     else:
         turns.insert(0, {"role": role, "content": _encodable(system)})
     pictures = [image for image in images if options.images and _IMAGE_TYPE.fullmatch(image.media_type)]
-    limit, streams = form.value("limit"), form.value("stream")
+    limit, streams = values["limit"], values["stream"]
     body = {
         "model": options.model,
         "messages": [*turns, {"role": "user", "content": _user_content(_encodable(user), pictures)}],
         **({limit: options.reply_tokens} if limit else {}),
-        **({"temperature": options.temperature} if form.value("temperature") else {}),
+        **({"temperature": options.temperature} if values["temperature"] else {}),
         **({"stream": True} if streams else {}),
-        **({"stream_options": {"include_usage": True}} if streams and form.value("counting") else {}),
-        **({"reasoning_effort": options.reasoning_effort} if options.reasoning_effort and form.value("effort") else {}),
-        **_output_fields(prompt.name, schema, form),
+        **({"stream_options": {"include_usage": True}} if streams and values["counting"] else {}),
+        **({"reasoning_effort": options.reasoning_effort} if options.reasoning_effort and values["effort"] else {}),
+        **_output_fields(prompt.name, schema, values),
     }
     words = estimated_tokens(rendered._replace(system=system, user=user).whole + str(schema))
     return Request(msgspec.json.encode(body), words + _IMAGE_TOKENS * len(pictures))
@@ -100,14 +101,14 @@ def _turns(name: str, examples: Sequence[Example], *, calls: bool) -> Iterator[d
         yield {"role": "tool", "tool_call_id": call["id"], "content": "taken"}
 
 
-def _schema(prompt: Prompt[InT, Any], given: InT, form: RequestForm, *, offers_choices: bool) -> Schema:
-    schema = reply_schema(prompt.gives, bounds=form.value("bounds"))
+def _schema(prompt: Prompt[InT, Any], given: InT, values: Mapping[str, Any], *, offers_choices: bool) -> Schema:
+    schema = reply_schema(prompt.gives, bounds=values["bounds"])
     # In words alone an enum would only repeat what the prompt shows.
-    in_words = form.value("output") in {"json_object", ""}
-    if prompt.offers is None or in_words or not (offers_choices and form.value("choices")):
+    in_words = values["output"] in {"json_object", ""}
+    if prompt.offers is None or in_words or not (offers_choices and values["choices"]):
         return schema
     offered = prompt.offers(given)
-    return narrowed(schema, {name: [_encodable(value) for value in values] for name, values in offered.items()})
+    return narrowed(schema, {name: [*map(_encodable, choices)] for name, choices in offered.items()})
 
 
 def _user_content(text: str, images: Iterable[Image]) -> str | list[dict[str, Any]]:
@@ -118,10 +119,10 @@ def _user_content(text: str, images: Iterable[Image]) -> str | list[dict[str, An
     return [{"type": "text", "text": text}, *parts] if parts else text
 
 
-def _output_fields(name: str, schema: Schema, form: RequestForm) -> dict[str, Any]:
-    match form.value("output"):
+def _output_fields(name: str, schema: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
+    match values["output"]:
         case "json_schema":
-            wanted = {"name": name, **({"strict": True} if form.value("strict") else {}), "schema": schema}
+            wanted = {"name": name, **({"strict": True} if values["strict"] else {}), "schema": schema}
             return {"response_format": {"type": "json_schema", "json_schema": wanted}}
         case "function_calling":
             function = {"name": name, "description": "Give the reply.", "parameters": schema}
@@ -205,12 +206,10 @@ class EndpointModel(Endpoint):
         note_sent(rendered)
         fault = ""
         trial, self._trial = self._trial, None
-        search = FormSearch(
-            trial or self.form,
-            self._smallest,
-            is_proven=trial is None and self.form == self._answered,
-            fallback=self.form if trial else None,
-        )
+        is_proven = trial is None and self.form == self._answered
+        # A known form that is refused was that of an older server: the search begins anew.
+        fallback = self.form if trial else self._fullest if is_proven and self.form != self._fullest else None
+        search = FormSearch(trial or self.form, self._smallest, is_proven=is_proven, fallback=fallback)
         while True:
             form = search.form
             self._check_output(form)
@@ -221,12 +220,15 @@ class EndpointModel(Endpoint):
                 fault=fault,
             )
             try:
-                reply = await self._completed(limits, prompt, request)
+                reply = await self._complete(limits, prompt, request)
             except (FormRefusedError, UnreadableStreamError) as error:
-                # An unreadable stream was paid for, so a reply is asked for only once more, whole.
-                parts = {"stream"} if isinstance(error, UnreadableStreamError) else error.parts
-                is_sent_whole = isinstance(error, UnreadableStreamError) and not form.value("stream")
-                if is_sent_whole or not search.refuse(parts):
+                parts: Collection[str] = {"stream"}
+                is_over = not form.values["stream"]
+                if isinstance(error, FormRefusedError):
+                    parts, is_over = error.parts, False
+                else:  # it was paid for, so a reply is asked for only once more, whole
+                    search.fallback = None
+                if is_over or not search.refuse(parts):
                     if isinstance(error, FormRefusedError) and parts:
                         raise ModelSchemaError(str(error)) from error
                     raise
@@ -252,7 +254,7 @@ class EndpointModel(Endpoint):
                 continue
             try:
                 request = chat_request(prompt, given, rendered, (), self._options, form=fuller)
-                await self._completed(self._limits, prompt, request)
+                await self._complete(self._limits, prompt, request)
             except (ModelRefusedError, ModelReplyError):
                 continue
             self.form = self._answered = fuller
@@ -264,7 +266,7 @@ class EndpointModel(Endpoint):
     def _check_output(self, form: RequestForm) -> None:
         """Raise ModelSchemaError where only another `structured_output` works than the one that is set."""
         if self._output is not None and form.output != self._output:
-            found = f'"{form.value("output")}" may work' if form.value("output") else "no other works"
+            found = f'"{form.values["output"]}" may work' if form.values["output"] else "no other works"
             raise ModelSchemaError(
                 f'{self.where} refuses {self._section}.structured_output = "{self._options.structured_output}", and'
                 f' {found}: set it to "auto", which finds out'
@@ -272,13 +274,13 @@ class EndpointModel(Endpoint):
 
     async def _keep(self, search: FormSearch, form: RequestForm) -> None:
         """Keep a form that was answered. After the smallest, the fullest that was not refused is tried next."""
-        if form == self._answered:
+        if form == self._answered == self.form:
             return
         self.form, self._answered, self._trial = form, form, search.untried
         if self._remember:
             await self._remember(form)
 
-    async def _completed(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
+    async def _complete(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
         what = f"{prompt.name}: {self.where}"
         call = Call(prompt.name, what, request.body, request.prompt_tokens, prompt.bounded_by)
         budgeted = limits.budgeted(request.prompt_tokens, reply_tokens=self._options.reply_tokens, what=prompt.name)

@@ -3,7 +3,8 @@
 Servers differ in what they take. A refusal that names parts moves these to their next value, all at once, and only
 these. After four refusals, or after one that names nothing that is left, the smallest form is tried: one user message
 without any optional field. What the server demands beyond that is added once. So a server that takes either is
-answered within six tries.
+answered within six tries. A known form that is refused belongs to an older version of the server: the search begins
+anew, within the same six.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ class RequestForm(NamedTuple):
     choices: int = 0
     effort: int = 0
 
-    def value(self, part: str) -> Any:
-        """Return how a part is said."""
-        return VALUES[part][getattr(self, part)]
+    @property
+    def values(self) -> dict[str, Any]:
+        """The value of each part."""
+        return {part: values[place] for (part, values), place in zip(VALUES.items(), self, strict=True)}
 
     def step(self, parts: Collection[str]) -> RequestForm:
         """Return the form with the next value of these parts; a part at its last value keeps it.
@@ -90,11 +92,13 @@ class FormSearch:
     def __init__(
         self, form: RequestForm, smallest: RequestForm, *, is_proven: bool, fallback: RequestForm | None = None
     ) -> None:
-        """Begin with a form; `is_proven` if it was answered before. A `fallback` was, and comes after one refusal."""
+        """Begin with a form; `is_proven` if it was answered before. A `fallback` comes after one refusal."""
         self.form = form
         self.untried: RequestForm | None = None
         """The fullest form without all that was refused, where the smallest one was tried instead."""
-        self._reached, self._smallest, self._is_proven, self._fallback = form, smallest, is_proven, fallback
+        self.fallback = fallback
+        """The form that comes after one refusal, if any."""
+        self._reached, self._smallest, self._is_proven = form, smallest, is_proven
         self._refusals = 0
         self._demands: Collection[str] | None = None
 
@@ -108,13 +112,13 @@ class FormSearch:
         self._refusals += 1
         if self._demands is not None or (self._is_proven and not parts):
             return False  # what refuses a form that was answered, and names no part, has another reason
-        if self._fallback is not None:
-            self.form = self._reached = self._fallback
-            self._fallback = None
+        if self.fallback is not None:
+            self.form = self._reached = self.fallback
+            self.fallback, self._is_proven = None, False
             return True
         if self.form == self._smallest:
             self._demands = parts
-            self.form = self.form._replace(**{part: self._allowed(part) for part in VALUES if part in parts})
+            self.form = self.form._replace(**{part: self._find_place(part) for part in VALUES if part in parts})
             return self.form != self._smallest
         before, self._reached = self._reached, self._reached.step(parts)
         is_news = self._reached != before
@@ -124,7 +128,7 @@ class FormSearch:
             self.form, self.untried = self._smallest, self._reached if is_news else None
         return True
 
-    def _allowed(self, part: str) -> int:
+    def _find_place(self, part: str) -> int:
         """Return the fullest value that was not refused; for one that was refused entirely, the first."""
         place: int = getattr(self._reached, part)
         return place if place < len(VALUES[part]) - 1 else 0

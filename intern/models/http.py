@@ -3,8 +3,9 @@
 A reply may come whole or as a stream. `timeout_seconds` bounds each silence, so a slow model may write for longer.
 
 An attempt that failed for a passing reason (408, 409, 429, 5xx, a timeout, a broken connection) is made again, after
-a growing, jittered pause or after the `Retry-After` that the endpoint named. Nothing else is. Errors name the call,
-the endpoint and the setting to look at; they never hold the key, and little of what the endpoint wrote.
+a growing, jittered pause or after the delay that the endpoint named, in `Retry-After` or in words. Nothing else is.
+Errors name the call, the endpoint and the setting to look at; they never hold the key, and little of what the endpoint
+wrote.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from itertools import count
 from logging import DEBUG
@@ -30,8 +30,8 @@ from intern.core.text.patterns import regex
 from intern.models.clients import HOST, open_client
 from intern.models.limits import Breaker, Limits, Permit, Refused, StillFits, turns_of
 from intern.models.options import LlmOptions
-from intern.models.refusals import Failure, FailureKind, read_failure
-from intern.models.replies import UnfitReplyError, excerpt, has_ended, hidden_failure, is_stream, joined
+from intern.models.refusals import FailureKind, read_delay, read_failure, retry_after
+from intern.models.replies import UnfitReplyError, excerpt, find_hidden_failure, has_ended, is_stream, join_events
 from intern.models.usage import Usage
 
 _log = get_logger(__name__)
@@ -45,8 +45,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _JITTER = 0.5, 20.0, 1.0  # seconds between attemp
 # Of `timeout_seconds`: a call that hangs is given up before its own timeout where its question began long before, or
 # where `ai.request_timeout_seconds` is shorter.
 _TELLING_SHARE = 0.25
-_LONGEST_RETRY_AFTER = 60.0  # seconds; a later answer is useless, and background work is tried again
-_SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
 _ADVICE: Mapping[FailureKind, str] = {
     "key": "check {0}.api_key, and what it may do",
     "quota": "the account of {0}.api_key has no credit left",
@@ -55,7 +53,6 @@ _ADVICE: Mapping[FailureKind, str] = {
 }
 """The settings to look at, for a failure that the next request would meet, too."""
 
-_SECONDS = regex(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _HEADER = regex(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = regex(r"[ -~]{0,4000}")
 _KEY = regex(r"[!-~]*")  # visible ASCII: all that a header can carry without trouble
@@ -120,17 +117,19 @@ class Endpoint:
         party: str = "",
     ) -> None:
         self._url = _url_of(options.base_url, path, section)
-        self._key = _checked_key(options, section)
+        self._key = _check_key(options, section)
         self._hide = make_hider([self._key])
         if not options.model:
-            raise errors.ConfigError(f"{section}.model is missing: the name of a model that {_shown(self._url)} serves")
-        self.where = _shown(self._url)
+            raise errors.ConfigError(
+                f"{section}.model is missing: the name of a model that {_show_address(self._url)} serves"
+            )
+        self.where = _show_address(self._url)
         """Its address, for messages."""
         self._options, self._section, self._usage = options, section, usage
         self._is_shared, self._line = line is not None, line or Line(options, client)
         self._client, self.breaker = self._line.client, self._line.breaker
         self._limits = Limits(options, usage, turns=self._line.turns, party=party)
-        self._headers = httpx.Headers(
+        headers = httpx.Headers(
             {
                 "Content-Type": "application/json",
                 "Accept": "text/event-stream, application/json",
@@ -138,7 +137,8 @@ class Endpoint:
                 **_credentials(self._url, self._key),
             }
         )
-        self._headers.update(_checked_headers(options, section))
+        headers.update(_check_headers(options, section))  # names in any case
+        self._headers = dict(headers)
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,8 +167,8 @@ class Endpoint:
             except (httpx.RequestError, TimeoutError) as error:
                 if not is_last:
                     continue  # on a kept connection: llama.cpp closes it after each streamed reply
-                reason = self._scrubbed(_reason(error)) or type(error).__name__
-                raise EndpointUnavailableError(f"{_shown(url)} cannot be read: {reason}") from error
+                reason = self._scrub(_reason(error)) or type(error).__name__
+                raise EndpointUnavailableError(f"{_show_address(url)} cannot be read: {reason}") from error
             return body if response.status_code == HTTPStatus.OK and len(body) <= _LARGEST_REPLY else b""
         raise AssertionError("the last attempt returns or raises")
 
@@ -188,31 +188,31 @@ class Endpoint:
 
     async def _attempt(self, limits: Limits, call: Call) -> bytes:
         if refused := self.breaker.refuses(anyio.current_time(), background=limits.is_background):
-            raise self._left_alone(refused, call.what)  # before it waits for a slot
+            raise self._refuse_alone(refused, call.what)  # before it waits for a slot
         async with limits.attempt():
-            return await self._tried(limits, call)
+            return await self._try_once(limits, call)
 
-    async def _tried(self, limits: Limits, call: Call) -> bytes:
+    async def _try_once(self, limits: Limits, call: Call) -> bytes:
         """Make one attempt, and report its outcome to the circuit breaker."""
         breaker, now = self.breaker, anyio.current_time
         started = now()
         heard = Heard(started)
         permit = breaker.asks(started, background=limits.is_background)
         if isinstance(permit, Refused):
-            raise self._left_alone(permit, call.what)
+            raise self._refuse_alone(permit, call.what)
         try:
             answer = await self._answer(call, heard)
         except EndpointUnavailableError as error:
             if error.busy:
                 breaker.succeeded(permit)
             else:
-                self._failed(permit, str(error))
+                self._record_failure(permit, str(error))
             raise
         except errors.ModelError:
             breaker.succeeded(permit)  # it said no, so it is there
             raise
         except anyio.get_cancelled_exc_class():
-            self._given_up(permit, call, now() - heard.at)
+            self._record_giving_up(permit, call, now() - heard.at)
             raise
         except BaseException:
             breaker.gave_up(permit)
@@ -223,17 +223,19 @@ class Endpoint:
             _log.debug("model_replied", model=self._options.model, seconds=round(now() - started, 3))
         return answer.body
 
-    def _failed(self, permit: Permit, reason: str) -> None:
+    def _record_failure(self, permit: Permit, reason: str) -> None:
         if self.breaker.failed(permit, anyio.current_time(), reason):
             _log.warning("model_circuit_opened", section=self._section, seconds=self.breaker.pause, reason=reason)
 
-    def _given_up(self, permit: Permit, call: Call, silence: float) -> None:
+    def _record_giving_up(self, permit: Permit, call: Call, silence: float) -> None:
         """Record that the caller gave up. Most endpoints that hang are noticed so: questions have their own time limit.
 
         A silence of a good part of `timeout_seconds` counts as a failure. A model that is still writing is only slow.
         """
         if silence >= self._options.timeout_seconds * _TELLING_SHARE:
-            self._failed(permit, f"{call.what} had said nothing for {round(silence, 1):g} s, when it was given up")
+            self._record_failure(
+                permit, f"{call.what} had said nothing for {round(silence, 1):g} s, when it was given up"
+            )
         else:
             self.breaker.gave_up(permit)
 
@@ -250,14 +252,14 @@ class Endpoint:
             limit = f"{timeout * _SILENCES:g} s, {_SILENCES} times {setting[1:-1]}"
             raise EndpointUnavailableError(f"{what} had not finished after {limit}") from error
         except httpx.DecodingError as error:
-            raise errors.ModelReplyError(f"{what}: the reply is damaged: {self._scrubbed(str(error))}") from error
+            raise errors.ModelReplyError(f"{what}: the reply is damaged: {self._scrub(str(error))}") from error
         except httpx.RequestError as error:
-            reason = self._scrubbed(_reason(error)) or type(error).__name__
+            reason = self._scrub(_reason(error)) or type(error).__name__
             raise EndpointUnavailableError(f"{what} cannot be reached: {reason}") from error
         self._judge(answer, call)
         return answer
 
-    def _left_alone(self, refused: Refused, what: str) -> errors.ModelUnavailableError:
+    def _refuse_alone(self, refused: Refused, what: str) -> errors.ModelUnavailableError:
         return errors.ModelUnavailableError(
             f"{what} failed too often and is left alone; it is tried again in {refused.seconds:.0f} s."
             f" The last failure: {self.breaker.reason}"
@@ -297,7 +299,7 @@ class Endpoint:
                 response = await self._client.send(request(), stream=True, follow_redirects=False)
             async with aclosing(response):
                 body = await _read(response, heard)
-            return _whole(Reply(response.status_code, response.headers.get("Retry-After"), body), call.what)
+            return _join(Reply(response.status_code, response.headers.get("Retry-After"), body), call.what)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError):
             raise
         except BaseException:
@@ -315,40 +317,36 @@ class Endpoint:
             return
         failure, says = read_failure(answer.status, answer.body), f"{call.what} answered {answer.status}"
         # Not quoted: endpoints like to repeat parts of the key.
-        says += "" if failure.kind == "key" else self._quoted(answer)
-        if failure.kind in {"busy", "away"}:
-            named = retry_after(answer.retry_after, datetime.now(UTC))
-            raise EndpointUnavailableError(says, named, busy=failure.kind == "busy")
+        says += "" if failure.kind == "key" else self._quote(answer)
         if advice := _ADVICE.get(failure.kind):
             raise errors.ModelAccessError(f"{says}: {advice.format(self._section)}")
-        if failure.kind == "content":
-            raise errors.ModelRefusedError(f"{says}: its content filter stopped the prompt or the reply")
-        if failure.kind == "unfit":
-            raise UnfitReplyError(call.what, "does not fit the schema, the server says", self._quoted(answer))
-        if failure.kind == "too_long":
-            raise self._too_long(failure, call, says)
-        raise self._refusal(failure, answer, says)
+        match failure.kind:
+            case "busy" | "away":
+                named = retry_after(answer.retry_after or read_delay(answer.body), datetime.now(UTC))
+                raise EndpointUnavailableError(says, named, busy=failure.kind == "busy")
+            case "content":
+                raise errors.ModelRefusedError(f"{says}: its content filter stopped the prompt or the reply")
+            case "unfit":
+                raise UnfitReplyError(call.what, "does not fit the schema, the server says", self._quote(answer))
+            case "too_long":
+                counted = f"{failure.tokens} tokens" if failure.tokens else f"about {call.prompt_tokens} tokens"
+                fits = f", and the model takes {failure.room}" if failure.room else ""
+                # Some endpoints count the longest reply in.
+                lower = " or ".join((*call.bounded_by, f"{self._section}.max_tokens"))
+                raise errors.ModelPromptTooLongError(
+                    f"{says}; the prompt is too long ({counted}{fits}): lower {lower}, or serve more context"
+                )
+            case _ if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and not failure.parts:
+                raise errors.ModelRefusedError(says)
+            case _:
+                hint = "no simpler form of the request helps, or none was tried: run `intern doctor`"
+                raise FormRefusedError(f"{says}; {hint}", failure.parts)
 
-    def _too_long(self, failure: Failure, call: Call, says: str) -> errors.ModelPromptTooLongError:
-        counted = f"{failure.tokens} tokens" if failure.tokens else f"about {call.prompt_tokens} tokens"
-        fits = f", and the model takes {failure.room}" if failure.room else ""
-        # Some endpoints count the longest reply in.
-        lower = " or ".join((*call.bounded_by, f"{self._section}.max_tokens"))
-        return errors.ModelPromptTooLongError(
-            f"{says}; the prompt is too long ({counted}{fits}): lower {lower}, or serve more context"
-        )
-
-    def _refusal(self, failure: Failure, answer: Reply, says: str) -> errors.ModelRefusedError:
-        if answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and not failure.parts:
-            return errors.ModelRefusedError(says)
-        hint = "; no simpler form of the request helps, or none was tried: run `intern doctor`"
-        return FormRefusedError(says + hint, failure.parts)
-
-    def _quoted(self, answer: Reply) -> str:
-        said = self._scrubbed(answer.body.decode("utf-8", "replace"))
+    def _quote(self, answer: Reply) -> str:
+        said = self._scrub(answer.body.decode("utf-8", "replace"))
         return f": {said}" if said else ""
 
-    def _scrubbed(self, text: str) -> str:
+    def _scrub(self, text: str) -> str:
         """Return the beginning of an endpoint's text, without our key."""
         return excerpt(self._hide(text))
 
@@ -414,15 +412,15 @@ async def _read(response: httpx.Response, heard: Heard) -> bytes:
     return bytes(read)
 
 
-def _whole(reply: Reply, what: str) -> Reply:
+def _join(reply: Reply, what: str) -> Reply:
     """Join a streamed reply. Raises httpx's `RemoteProtocolError` if it ends too early."""
     if len(reply.body) > _LARGEST_REPLY:
         raise errors.ModelReplyError(f"{what}: the reply is larger than {_LARGEST_REPLY} bytes")
     if reply.status != HTTPStatus.OK:
         return reply
     if not is_stream(reply.body):
-        return reply._replace(status=hidden_failure(reply.body) or reply.status)
-    whole = joined(reply.body, what=what)
+        return reply._replace(status=find_hidden_failure(reply.body) or reply.status)
+    whole = join_events(reply.body, what=what)
     if not whole.is_whole:
         raise httpx.RemoteProtocolError("the stream ended before the reply did")
     return Reply(whole.status, reply.retry_after, whole.body)
@@ -442,22 +440,6 @@ def pause_before_retry(error: EndpointUnavailableError, tried: int) -> float:
     return min(growing, _LONGEST_PAUSE)
 
 
-def retry_after(header: str | None, now: datetime, longest: float = _LONGEST_RETRY_AFTER) -> float | None:
-    """Return the seconds of a `Retry-After` header, a number or an HTTP date, up to a bound."""
-    if header is None:
-        return None
-    text = header.strip()
-    if _SECONDS.fullmatch(text):
-        seconds = float(text)
-    else:
-        try:
-            until = parsedate_to_datetime(text)
-        except (ValueError, OverflowError):
-            return None
-        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
-    return min(max(seconds, _SHORTEST_RETRY_AFTER), longest)
-
-
 def _url_of(base_url: str, path: str, section: str) -> httpx.URL:
     wrong = f"{section}.base_url must be an address like https://api.example.com/v1"
     try:
@@ -470,7 +452,7 @@ def _url_of(base_url: str, path: str, section: str) -> httpx.URL:
     return url.copy_with(path=url.path.rstrip("/") + path, fragment=None)
 
 
-def _checked_key(options: LlmOptions, section: str) -> str:
+def _check_key(options: LlmOptions, section: str) -> str:
     key = options.api_key.reveal().strip()
     if not _KEY.fullmatch(key):
         raise errors.ConfigError(f"{section}.api_key holds characters that no key has: blanks or letters beyond ASCII")
@@ -485,7 +467,7 @@ def _credentials(url: httpx.URL, key: str) -> dict[str, str]:
     return {"api-key": key} if is_of_azure else {"Authorization": f"Bearer {key}"}
 
 
-def _checked_headers(options: LlmOptions, section: str) -> dict[str, str]:
+def _check_headers(options: LlmOptions, section: str) -> dict[str, str]:
     headers = {name: value.reveal() for name, value in options.headers.items()}
     for name, value in headers.items():
         if not _HEADER.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
@@ -493,6 +475,6 @@ def _checked_headers(options: LlmOptions, section: str) -> dict[str, str]:
     return headers
 
 
-def _shown(url: httpx.URL) -> str:
+def _show_address(url: httpx.URL) -> str:
     """Return an address for messages, without its query, which may hold secrets."""
     return str(url.copy_with(query=None)).removesuffix("/chat/completions").removesuffix("/embeddings")

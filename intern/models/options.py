@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from intern.core.text.masking import Secret, settings_repr
 
 _MILLION = 1_000_000
+MOST_DIMENSIONS = 16_384
+"""Of a vector."""
 
 _Amount = Annotated[float, Meta(ge=0, le=1_000_000)]
 
@@ -142,6 +144,8 @@ class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Before a question, for a model of one's own."""
     document_prefix: str = ""
     """Before any other text."""
+    dimensions: Annotated[int, Meta(ge=0, le=MOST_DIMENSIONS)] = 0
+    """The length of an endpoint's vectors, for models that can shorten them; 0: the model's own."""
 
     @property
     def is_own(self) -> bool:
@@ -152,12 +156,13 @@ class EmbeddingOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return settings_repr(self)
 
     def over(self, llm: LlmOptions) -> LlmOptions:
-        """Lay these options over `[llm]`, whose limits apply. Its key is used for its own address only."""
+        """Lay these options over `[llm]`, whose limits apply. Its key and headers go to its own address only."""
         if not self.base_url or self.base_url == llm.base_url:
             return replace(llm, api_key=self.api_key or llm.api_key, model=self.model)
-        return replace(llm, base_url=self.base_url, api_key=self.api_key, model=self.model)
+        return replace(llm, base_url=self.base_url, api_key=self.api_key, model=self.model, headers={})
 
 
-def vectors_of(options: LlmOptions) -> str:
+def vectors_of(options: LlmOptions, dimensions: int = 0) -> str:
     """Return the name of an endpoint's vectors: elsewhere, a model of the same name may differ."""
-    return f"{options.model} at {options.base_url.strip().partition('?')[0].rstrip('/')}"
+    name = f"{options.model} at {options.base_url.strip().partition('?')[0].rstrip('/')}"
+    return f"{name}, {dimensions} dimensions" if dimensions else name

@@ -6,6 +6,8 @@ An error is data: only the words of this module are looked for in it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Literal, NamedTuple, cast
 
@@ -15,7 +17,11 @@ from intern.core.text.patterns import regex
 
 _MOST = 4000  # characters of an endpoint's text that are searched
 _DEEPEST = 6  # levels of an error that are read
-_LARGEST_COUNT = 100_000_000  # tokens; no prompt has more
+_LONGEST_RETRY_AFTER = 60.0  # seconds; a later answer is useless, and background work is tried again
+_SHORTEST_RETRY_AFTER = 0.5  # seconds; "at once" would hammer an endpoint that is busy
+_SECONDS = regex(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_COUNTS = regex(rb'"(n_prompt_tokens|n_ctx)\\?":\s*([1-9]\d{0,7})\b')
+"""llama.cpp's, also within a text of a proxy."""
 
 FailureKind = Literal[
     "busy", "away", "too_long", "content", "unfit", "key", "quota", "model", "address", "form", "unknown"
@@ -43,7 +49,7 @@ _WORDS: Mapping[FailureKind, Any] = {
         r"|context.?(?:length|window|size)|(?:prompt|input) is too long|too many (?:input )?tokens"
         r"|token count .{0,60}exceeds|exceeds? .{0,40}(?:token limit|number of (?:input )?tokens)"
         r"|exceeded model token limit|maximum (?:prompt|allowed input) length|range of input length|prompt too long"
-        r"|request too large for|input tokens exceed|\binputs\b.{0,40} must (?:be <=|have less)"
+        r"|request too large for|too large to process|input tokens exceed|\binputs\b.{0,40} must (?:be <=|have less)"
         r"|at least 1, got -"  # the room that a prompt leaves for the reply
     ),
     "quota": regex(
@@ -57,13 +63,17 @@ _WORDS: Mapping[FailureKind, Any] = {
     "unfit": regex(r"(?i)json_validate_failed|failed to (?:generate|validate) json|failed_generation|tool_use_failed"),
     "key": regex(
         r"(?i)(?:invalid|incorrect|missing|expired|wrong).{0,20}(?:api|auth).{0,4}key|api.key.{0,12}not valid"
-        r"|invalid_api_key|authentication|unauthorized"
+        r"|invalid_api_key|authentication|unauthorized|no_db_connection"  # LiteLLM knows its master key alone
     ),
     "busy": regex(r"(?i)rate.?limit|too many requests|overloaded|at capacity|quota exceeded|resource.exhausted"),
 }
 """Words that decide before the status does, in this order."""
-_LATER = regex(r"(?i)(?:try again|retry) (?:in|after) \d|RetryInfo|allocated quota|server busy")
+_OF_ONE = regex(r"(?i)context|request too large|\bprompt\b")
+"""Of a limit on one request, where others count the requests of a minute."""
+_LATER = regex(r"(?i)(?:try again|retry) (?:in|after) \d|RetryInfo|allocated quota|server busy|please wait")
 """Of a limit for a minute or a day: who says when to come again is busy, though it names the account's billing, too."""
+_DELAY = regex(r"(?i)(?:try again|retry)\W{0,2}(?:in|after|delay)\W{1,6}(?:(\d{1,3})m)?(\d{1,6}(?:\.\d{1,9})?) ?(ms|s)")
+"""The delay that an error names in its words (`in 7.66s`, `in 1m20s`, `after 8 seconds`), or Google's `retryDelay`."""
 
 _MODEL = regex(
     r"(?i)model_?not_?found|models? .{0,80}(?:does not exist|not found|not available|no longer|unavailable)"
@@ -133,24 +143,44 @@ _BROKEN = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 def read_failure(status: int, body: bytes) -> Failure:
     """Return what an answer that is no reply means."""
-    error = _decode(body)
-    if error is None:
-        said, places = body[:_MOST].decode("utf-8", "replace"), ""
-    else:
-        found = list(_texts(error, "", _DEEPEST))
-        said = "\n".join(text for key, text in found if key not in _PLACES)[:_MOST]
-        places = "\n".join(text for key, text in found if key in _PLACES)[:_MOST]
+    try:
+        found = list(_texts(msgspec.json.decode(body), "", _DEEPEST))
+    except _BROKEN:
+        found = [("", body[:_MOST].decode("utf-8", "replace"))]
+    said = "\n".join(text for key, text in found if key not in _PLACES)[:_MOST]
+    places = "\n".join(text for key, text in found if key in _PLACES)[:_MOST]
     if _LATER.search(said):
         return Failure("busy")
     for kind, words in _WORDS.items():
-        if words.search(said):
-            return _counted(error) if kind == "too_long" else Failure(kind)
+        if words.search(said) and _may_mean(kind, status, said):
+            return _read_counts(body) if kind == "too_long" else Failure(kind)
     may_refuse = status >= HTTPStatus.BAD_REQUEST and _BY_STATUS.get(status) not in _SURE
-    if may_refuse and (_REFUSES.search(said) or status in _OF_ONE_REQUEST) and (parts := _named(said, places)):
+    if may_refuse and (_REFUSES.search(said) or status in _OF_ONE_REQUEST) and (parts := _find_parts(said, places)):
         return Failure("form", parts)
     if status < HTTPStatus.INTERNAL_SERVER_ERROR and _BY_STATUS.get(status) not in _SURE and _MODEL.search(said):
         return Failure("model")
     return Failure(_BY_STATUS.get(status, "away" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "address"))
+
+
+def _may_mean(kind: FailureKind, status: int, said: str) -> bool:
+    """Return whether words decide beside a status: a server that fails names its own accounts and keys, too."""
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return kind not in {"key", "quota"}
+    return status != HTTPStatus.TOO_MANY_REQUESTS or kind != "too_long" or bool(_OF_ONE.search(said))
+
+
+def read_delay(body: bytes) -> str | None:
+    """Return the seconds after which to ask again, as a `Retry-After` header has them, from the words of an error."""
+    if (found := _DELAY.search(body[:_MOST].decode("utf-8", "replace"))) is None:
+        return None
+    minutes, amount, unit = found.groups()
+    return str(60 * int(minutes or 0) + float(amount) / (1000 if unit.lower() == "ms" else 1))
+
+
+def _read_counts(body: bytes) -> Failure:
+    """Return the failure of a prompt that does not fit, with the tokens where they are named."""
+    counts = {name: int(count) for name, count in _COUNTS.findall(body[:_MOST])}
+    return Failure("too_long", tokens=counts.get(b"n_prompt_tokens"), room=counts.get(b"n_ctx"))
 
 
 def may_pass(status: int) -> bool:
@@ -158,14 +188,30 @@ def may_pass(status: int) -> bool:
     return _BY_STATUS.get(status) in {"away", "busy"} or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def _named(said: str, places: str) -> frozenset[str]:
+def retry_after(header: str | None, now: datetime, longest: float = _LONGEST_RETRY_AFTER) -> float | None:
+    """Return the seconds of a `Retry-After` header, a number or an HTTP date, up to a bound."""
+    if header is None:
+        return None
+    text = header.strip()
+    if _SECONDS.fullmatch(text):
+        seconds = float(text)
+    else:
+        try:
+            until = parsedate_to_datetime(text)
+        except (ValueError, OverflowError):
+            return None
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
+    return min(max(seconds, _SHORTEST_RETRY_AFTER), longest)
+
+
+def _find_parts(said: str, places: str) -> frozenset[str]:
     """Return the parts that an error is about: those at the place that it names, else those in its words.
 
     Advice such as "use X instead" names other parts; it counts only where there is nothing else.
     """
     clauses = [clause for clause in _CLAUSE.split(said) if not _HINT.match(clause)]
-    in_words = _mentioned("\n".join(clauses)) or _mentioned(said)
-    at_place = _mentioned(places)
+    in_words = _search_parts("\n".join(clauses)) or _search_parts(said)
+    at_place = _search_parts(places)
     inner = (in_words | at_place) & _OF_SCHEMA
     parts = at_place or in_words
     if "output" in parts and inner:
@@ -173,21 +219,13 @@ def _named(said: str, places: str) -> frozenset[str]:
     return parts - {"schema"} if parts & (_OF_SCHEMA - {"schema"}) else parts
 
 
-def _mentioned(text: str) -> frozenset[str]:
+def _search_parts(text: str) -> frozenset[str]:
     found = {part for part, words in _NAMES.items() if words.search(text)}
     if "counting" in found:
         found.discard("stream")
     if "examples" in found:  # tools in the messages, not those that are offered
         found -= {"output", "system"}
     return frozenset(found)
-
-
-def _decode(body: bytes) -> Any:
-    """Return an error as JSON; None for anything else."""
-    try:
-        return msgspec.json.decode(body)
-    except _BROKEN:
-        return None
 
 
 def _texts(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
@@ -204,17 +242,3 @@ def _texts(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
     elif depth and isinstance(value, list):
         for inner in cast("Sequence[Any]", value)[:20]:
             yield from _texts(inner, key, depth - 1)
-
-
-def _counted(error: Any) -> Failure:
-    """Return the failure of a prompt that does not fit, with the tokens where they are named."""
-    if isinstance(error, list) and error:
-        error = cast("Sequence[Any]", error)[0]
-    inner = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
-    told = inner.get("error", inner)
-    told = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
-    return Failure("too_long", tokens=_count(told.get("n_prompt_tokens")), room=_count(told.get("n_ctx")))
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 < value <= _LARGEST_COUNT else None

@@ -132,9 +132,13 @@ class Message(Struct):
         return [(call.index or 0, call.function) for call in self.tool_calls or () if call.function]
 
 
-class _Choice(Struct):
+class _Choice(Struct, omit_defaults=True):
     message: Message = msgspec.field(default_factory=Message)
     finish_reason: str | None = None
+    index: int | None = None
+    delta: Message | None = None
+    """A piece of the message, in the events of a stream."""
+    error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Details(Struct):
@@ -157,10 +161,13 @@ class _Timings(Struct):
     cache_n: int | None = None
 
 
-class _Body(Struct):
-    choices: list[_Choice] = []
+class _Body(Struct, omit_defaults=True):
+    """A reply, or an event of a stream."""
+
+    choices: list[_Choice] | None = None
     usage: msgspec.Raw = msgspec.Raw(b"null")
     timings: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Completion(NamedTuple):
@@ -202,11 +209,11 @@ def read_completion(body: bytes, *, what: str) -> Completion:
         )  # an endpoint that cannot count may still answer well
     written = max(tokens.completion_tokens, (tokens.total_tokens or 0) - tokens.prompt_tokens)
     prompt_tokens, completion_tokens = (min(max(0, count), _MOST_TOKENS) for count in (tokens.prompt_tokens, written))
-    cached = min(max(0, _cached(tokens, read.timings)), prompt_tokens)
+    cached = min(max(0, _read_cached(tokens, read.timings)), prompt_tokens)
     return Completion(read.choices[0], prompt_tokens, completion_tokens, cached, is_of_llama_cpp)
 
 
-def _cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
+def _read_cached(tokens: _Tokens, timings: msgspec.Raw) -> int:
     """Return the tokens of the prompt that were in the endpoint's cache, by any of the names in use."""
     told = tokens.prompt_tokens_details and tokens.prompt_tokens_details.cached_tokens
     if cached := told or tokens.prompt_cache_hit_tokens:
@@ -289,10 +296,13 @@ def excerpt(text: str) -> str:
 _EVENTS = regex(rb"[\s\xef\xbb\xbf]*(?:data|event|id|retry)?:")
 _LINE_END = regex(rb"\r\n|\r|\n")
 _DONE = b"[DONE]"
+_NAMES_ERROR = b'error"'
+_STATUS = regex(rb'"(?:code|status)"\s*:\s*"?([45]\d\d)\b')
+"""The status that an error names."""
 _LAST = regex(rb"(?:^|[\r\n])data: ?\[DONE\]")
 
 
-class Joined(NamedTuple):
+class JoinedReply(NamedTuple):
     """A reply as it would have come without streaming."""
 
     status: int
@@ -306,25 +316,6 @@ class UnreadableStreamError(ModelReplyError):
     """A stream holds an event that is not part of the API."""
 
 
-class _PieceChoice(Struct):
-    index: int | None = None
-    delta: Message | None = None
-    finish_reason: str | None = None
-    error: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Fault(Struct):
-    code: int | str | None = None
-    status: int | str | None = None
-
-
-class _Event(Struct):
-    choices: list[_PieceChoice] | None = None
-    usage: msgspec.Raw = msgspec.Raw(b"null")
-    timings: msgspec.Raw = msgspec.Raw(b"null")
-    error: msgspec.Raw = msgspec.Raw(b"null")
-
-
 def is_stream(body: bytes | bytearray) -> bool:
     """Return whether a body is a stream of events; servers mislabel both kinds."""
     return _EVENTS.match(body) is not None
@@ -335,7 +326,7 @@ def has_ended(body: bytes | bytearray, new: int) -> bool:
     return _LAST.search(body, max(0, len(body) - new - 16)) is not None and is_stream(body)
 
 
-def joined(body: bytes, *, what: str) -> Joined:
+def join_events(body: bytes, *, what: str) -> JoinedReply:
     """Join the events of a stream. Raises `UnreadableStreamError` for one that is none; `what` names the call."""
     content: list[str] = []
     refusal: list[str] = []
@@ -343,14 +334,14 @@ def joined(body: bytes, *, what: str) -> Joined:
     calls: dict[int, tuple[list[str], list[str]]] = {}
     finish_reason: str | None = None
     usage = timings = msgspec.Raw(b"null")
-    is_done = False
+    is_done, may_fail = False, _NAMES_ERROR in body
     for data in _events(body):
         if data == _DONE:
             is_done = True
             break
         event = _read(data, what)
-        if status := _failed(event):
-            return Joined(status, data, is_whole=True)
+        if may_fail and (status := _find_failure(event)):
+            return JoinedReply(status, data, is_whole=True)
         if bytes(event.usage) != b"null":
             usage = event.usage
         if bytes(event.timings) != b"null":
@@ -374,7 +365,7 @@ def joined(body: bytes, *, what: str) -> Joined:
     whole = _Body([_Choice(message, finish_reason)], usage, timings)
     # A gateway whose model died may still send the last event.
     is_whole = finish_reason is not None or (is_done and any((*content, *refusal, *thoughts, *calls)))
-    return Joined(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_whole)
+    return JoinedReply(HTTPStatus.OK, msgspec.json.encode(whole), is_whole=is_whole)
 
 
 def _events(body: bytes) -> Iterator[bytes]:
@@ -388,42 +379,30 @@ def _events(body: bytes) -> Iterator[bytes]:
             data = []
 
 
-def _read(data: bytes, what: str) -> _Event:
+def _read(data: bytes, what: str) -> _Body:
     try:
-        return msgspec.json.decode(data, type=_Event)
+        return msgspec.json.decode(data, type=_Body)
     except _BROKEN:
         # Not `from error`: it quotes the reply, which may tell of people.
         why = f"{what}: the streamed reply holds an event that is no JSON object of the API"
         raise UnreadableStreamError(why) from None
 
 
-def hidden_failure(body: bytes) -> int:
+def find_hidden_failure(body: bytes) -> int:
     """Return the status that an error within a reply stands for; 0 where it holds none."""
-    if b'error"' not in body:
+    if _NAMES_ERROR not in body:
         return 0
     try:
-        return _failed(msgspec.json.decode(body, type=_Event))
+        return _find_failure(msgspec.json.decode(body, type=_Body))
     except _BROKEN:
         return 0
 
 
-def _failed(event: _Event) -> int:
+def _find_failure(event: _Body) -> int:
     """Return the status of the error that an event, or its first choice, holds; 0 where there is none."""
     first = next(iter(event.choices or ()), None)
     for error in (event.error, *((first.error,) if first else ())):
         if bytes(error) != b"null":
-            return _status(error)
+            status = _STATUS.search(error)
+            return int(status[1]) if status else HTTPStatus.INTERNAL_SERVER_ERROR
     return HTTPStatus.BAD_GATEWAY if first and first.finish_reason == "error" else 0
-
-
-def _status(error: msgspec.Raw) -> int:
-    """Return the status of an error; 500 if it names none."""
-    try:
-        fault = msgspec.json.decode(error, type=_Fault)
-    except _BROKEN:
-        return HTTPStatus.INTERNAL_SERVER_ERROR
-    for named in (fault.code, fault.status):
-        number = int(named) if isinstance(named, str) and named.isascii() and named.isdecimal() else named
-        if isinstance(number, int) and HTTPStatus.BAD_REQUEST <= number <= 599:
-            return number
-    return HTTPStatus.INTERNAL_SERVER_ERROR

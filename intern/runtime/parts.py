@@ -213,7 +213,6 @@ async def _around(room: _Room) -> _Around:
     settings, db, clock = stores.settings, stores.db, stores.clock
     archive, knowledge, ledger = stores.archive, stores.knowledge, stores.posts
     options = settings.conversations
-    settling = Settling(checkpoints.settle)
     chat.recall_roles(await stores.roles.known())
     traces, counts, outgoing = TraceStore(db, clock=clock), Counts(db, clock=clock), Outgoing()
     events.count = counts.add
@@ -233,6 +232,7 @@ async def _around(room: _Room) -> _Around:
     late = MessageChanges(
         archive, admits=audience.admits_id, pending=pending, answered=answered.threads, done_with=ledger.done_with
     )
+    settling = Settling(checkpoints.settle, late.settled)
     library = library_of(
         settings, archive, knowledge, search=stores.search, embedder=embedder, clock=clock, sources=stores.sources
     )

@@ -22,7 +22,7 @@ from intern.core.errors import KnowledgeError, ModelPromptTooLongError, ModelRef
 from intern.core.log import get_logger
 from intern.models.http import Call, Endpoint, FormRefusedError, Line
 from intern.models.limits import Limits
-from intern.models.options import LlmOptions, vectors_of
+from intern.models.options import MOST_DIMENSIONS, LlmOptions, vectors_of
 from intern.models.usage import Usage, estimated_tokens
 from intern.stores.sqlite.usage import VectorMemory
 
@@ -35,7 +35,6 @@ _MOST_TEXTS = 64  # a call; the API's own bound is 2,048, local servers take few
 _MOST_TOKENS = 8000  # a call, estimated
 _MOST_CHARS = 8000  # a text; most models look at 512 to 8,192 tokens, and refuse what is longer
 _LEAST_CHARS = 500  # a text is cut to, where the model takes less
-_MOST_NUMBERS = 16_384  # a vector
 
 
 class _Item(Struct):
@@ -60,6 +59,7 @@ class EndpointEmbedder(Endpoint):
         options: LlmOptions,
         *,
         usage: Usage,
+        dimensions: int = 0,
         memory: VectorMemory | None = None,
         client: Client | None = None,
         line: Line | None = None,
@@ -67,11 +67,12 @@ class EndpointEmbedder(Endpoint):
     ) -> None:
         path = "/embeddings"
         super().__init__(options, path=path, usage=usage, client=client, section=USAGE, line=line, party=party)
-        self.model = vectors_of(options)
-        self.dimensions = 0
-        """The length of the first vector that came; 0 before."""
+        self.model = vectors_of(options, dimensions)
+        self.dimensions = dimensions
+        """The length of vectors: as it is asked for, or that of the first vector that came; 0 before."""
         self._memory = memory
-        self._format: dict[str, str] = {"encoding_format": "float"}
+        self._fields: dict[str, int | str] = {"dimensions": dimensions} if dimensions else {}
+        self._format = {"encoding_format": "float"}
         self._most_texts, self._most_chars = _MOST_TEXTS, _MOST_CHARS
         """What the server takes in a call, and of a text, as far as its refusals tell."""
         self._behind = self._limits.background()
@@ -86,46 +87,49 @@ class EndpointEmbedder(Endpoint):
         # Many models refuse an empty text.
         sent = [text[:_MOST_CHARS].strip() or "-" for text in texts]
         keys = [_key(self.model, text) for text in sent]
-        known = dict(await self._recalled(keys))
+        known = dict(await self._recall(keys))
         missing = {key: text for key, text in zip(keys, sent, strict=True) if key not in known}
         limits = self._limits if len(texts) == 1 else self._behind
         for batch in _batches(missing, self._most_texts):
-            made = dict(zip(batch, await self._fitted(limits, list(batch.values())), strict=True))
+            made = dict(zip(batch, await self._embed_fitting(limits, list(batch.values())), strict=True))
             await self._remember(made)
             known |= made
         return [known[key] for key in keys]
 
-    async def _fitted(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+    async def _embed_fitting(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
         """Ask in a form that the server takes: it may refuse a field, so many texts, or so long ones."""
+        if len(texts) > (most := self._most_texts):
+            return [*await self._embed_fitting(limits, texts[:most]), *await self._embed_fitting(limits, texts[most:])]
         try:
-            return await self._heard(limits, [text[: self._most_chars] for text in texts])
+            return await self._embed_reported(limits, [text[: self._most_chars] for text in texts])
         except ModelRefusedError as error:
             if self._format and isinstance(error, FormRefusedError) and "encoding" in error.parts:
                 self._format = {}
             elif len(texts) > 1:
-                half = self._most_texts = (len(texts) + 1) // 2
-                return [*await self._fitted(limits, texts[:half]), *await self._fitted(limits, texts[half:])]
-            elif isinstance(error, ModelPromptTooLongError) and min(self._most_chars, len(texts[0])) > _LEAST_CHARS:
-                self._most_chars = min(self._most_chars, len(texts[0])) // 2
+                self._most_texts = min(self._most_texts, (len(texts) + 1) // 2)
             else:
-                raise
-        return await self._fitted(limits, texts)
+                self._most_texts = _MOST_TEXTS  # their number was not the reason
+                chars = min(self._most_chars, len(texts[0]))
+                if chars <= _LEAST_CHARS or not isinstance(error, ModelPromptTooLongError):
+                    raise
+                self._most_chars = chars // 2
+        return await self._embed_fitting(limits, texts)
 
-    async def _heard(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+    async def _embed_reported(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
         """Ask, then call `ended`."""
         began = current_time()
         try:
-            vectors = await self._asked(limits, texts)
+            vectors = await self._request(limits, texts)
         except BaseException as error:
             self.ended(error, current_time() - began)
             raise
         self.ended(None, current_time() - began)
         return vectors
 
-    async def _asked(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
+    async def _request(self, limits: Limits, texts: Sequence[str]) -> Sequence[bytes]:
         tokens = sum(map(estimated_tokens, texts))
         what = f"{USAGE}: {self.where}"
-        body = msgspec.json.encode({"model": self._options.model, "input": texts, **self._format})
+        body = msgspec.json.encode({"model": self._options.model, "input": texts, **self._fields, **self._format})
         call = Call(USAGE, what, body, tokens, ())
         with structlog.contextvars.bound_contextvars(prompt=USAGE):
             async with limits.budgeted(tokens, what=USAGE) as still_fits:
@@ -137,9 +141,9 @@ class EndpointEmbedder(Endpoint):
                     raise ModelReplyError(f"{what}: the reply holds no embeddings: {error}") from error
                 spent = read.usage.prompt_tokens if read.usage else tokens
                 await self._usage.add(USAGE, spent, 0, self._options.price.of(spent, 0))
-        return self._checked(read, len(texts), what)
+        return self._check(read, len(texts), what)
 
-    def _checked(self, read: _Embeddings, asked: int, what: str) -> Sequence[bytes]:
+    def _check(self, read: _Embeddings, asked: int, what: str) -> Sequence[bytes]:
         by_place = {item.index: item.embedding for item in read.data}
         if len(read.data) != asked or by_place.keys() != set(range(asked)):
             raise ModelReplyError(f"{what}: {len(read.data)} vectors came for {asked} texts")
@@ -147,11 +151,11 @@ class EndpointEmbedder(Endpoint):
         dimensions = self.dimensions or len(vectors[0]) // 4
         for size in (len(vector) // 4 for vector in vectors):
             if size != dimensions:
-                raise ModelReplyError(f"{what}: a vector of {size} numbers came where others have {dimensions}")
+                raise ModelReplyError(f"{what}: a vector of {size} numbers came where {dimensions} are expected")
         self.dimensions = dimensions
         return vectors
 
-    async def _recalled(self, keys: Sequence[str]) -> Mapping[str, bytes]:
+    async def _recall(self, keys: Sequence[str]) -> Mapping[str, bytes]:
         if self._memory is None:
             return {}
         try:
@@ -170,7 +174,7 @@ class EndpointEmbedder(Endpoint):
 
 
 def _unit(numbers: Sequence[float], what: str) -> bytes:
-    if not 1 <= len(numbers) <= _MOST_NUMBERS:
+    if not 1 <= len(numbers) <= MOST_DIMENSIONS:
         raise ModelReplyError(f"{what}: a vector of {len(numbers)} numbers came")
     length = math.hypot(*numbers)
     # NaN and infinity cannot be JSON; zeros have no direction.

@@ -190,27 +190,27 @@ class LocalEmbedder:
         threads = cores()
         if self._threads is None:
             self._threads = CapacityLimiter(threads + 1)  # one is left for a question that comes meanwhile
-        if len(texts) == 1:  # a question, and a member is waiting: one hand-over to a thread and back
-            return await to_thread.run_sync(self._alone, texts[0], asked, limiter=self._threads)
+        if asked:  # a member is waiting: one hand-over to a thread and back
+            return await to_thread.run_sync(self._each, texts, limiter=self._threads)
         limiter, vectors = self._threads, dict[Tokens, bytes]()
-        tokens, batches = await to_thread.run_sync(self._batches, texts, asked, limiter=limiter)
+        tokens, batches = await to_thread.run_sync(self._batches, texts, limiter=limiter)
 
         async def work(batch: list[Tokens]) -> None:
-            encoded = await to_thread.run_sync(self._ready().encode, batch, asked, limiter=limiter)
+            encoded = await to_thread.run_sync(self._ready().encode, batch, False, limiter=limiter)
             vectors.update(zip(batch, encoded, strict=True))
 
         await run_each(work, batches, threads)
         await to_thread.run_sync(give_back, limiter=limiter)
         return [vectors[each] for each in tokens]
 
-    def _alone(self, text: str, asked: bool) -> Sequence[bytes]:  # noqa: FBT001 - to_thread knows no keywords
+    def _each(self, questions: Sequence[str]) -> Sequence[bytes]:
         ready = self._ready()
-        return ready.encode([ready.tokens(text, asked)], asked)
+        return [ready.encode([ready.tokens(text, True)], True)[0] for text in questions]
 
-    def _batches(self, texts: Sequence[str], asked: bool) -> tuple[list[Tokens], list[list[Tokens]]]:  # noqa: FBT001
+    def _batches(self, texts: Sequence[str]) -> tuple[list[Tokens], list[list[Tokens]]]:
         """Return the tokens of each text, and the batches."""
         tokenize = self._ready().tokens
-        tokens = [tuple(tokenize(text, asked)) for text in texts]
+        tokens = [tuple(tokenize(text, False)) for text in texts]
         return tokens, list(_batched(dict.fromkeys(tokens)))
 
     def _ready(self) -> Loaded:

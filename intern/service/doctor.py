@@ -115,13 +115,13 @@ async def _ask(
             section=section,
             remember=remembering(forms, options),
         ) as model:
-            answered = await _answered(model, options, section, usage, patience)
+            answered = await _ask_question(model, options, section, usage, patience)
             return [answered, *await inspect_server(model, options, section)]
     except errors.ConfigError as error:
         return [todo(_silent(section, str(error)), _mend(section, error))]
 
 
-async def _answered(
+async def _ask_question(
     model: EndpointModel, options: LlmOptions, section: str, usage: Usage, patience: float | None
 ) -> Finding:
     began, before = anyio.current_time(), usage.spent_by_now(usage.today()).tokens
@@ -334,10 +334,10 @@ class _Servers:
             everywhere = missing & ~server.ours()
             mend = f"open this link again, and choose {server.name}: {self._invite}"
             if not everywhere:
-                mend = f"allow it for the bot's role in the settings of {_named(channels)}"
-            yield todo(f"{_words(missing)} is missing in {_named(channels)}", mend)
+                mend = f"allow it for the bot's role in the settings of {_list_channels(channels)}"
+            yield todo(f"{_words(missing)} is missing in {_list_channels(channels)}", mend)
         if wishes:
-            yield note(f"Send Messages is missing in {_named(wishes)}: answers to /ask cannot be shared there")
+            yield note(f"Send Messages is missing in {_list_channels(wishes)}: answers to /ask cannot be shared there")
         if server.ours() & audience.ADMINISTRATOR:
             yield note(f"the bot is an administrator of {server.name}, and need not be")
         if not seen:
@@ -366,7 +366,7 @@ def _lost(kind: str, lost_id: str, key: str) -> Finding:
     return todo(f"the bot finds no {kind} {lost_id} on its servers", f"correct or remove {lost_id} in {key}")
 
 
-def _named(channels: Sequence[audience.NamedChannel]) -> str:
+def _list_channels(channels: Sequence[audience.NamedChannel]) -> str:
     shown = ", ".join(f"#{channel.name or channel.id}" for channel in channels[:NAMED_AT_MOST])
     more = len(channels) - NAMED_AT_MOST
     return f"{shown} and {more} more" if more > 0 else shown

@@ -41,7 +41,7 @@ def embedding_model(settings: Settings) -> str | None:
         case "local":
             return local_model(settings).name
         case "endpoint":
-            return vectors_of(settings.embeddings.over(settings.llm))
+            return vectors_of(settings.embeddings.over(settings.llm), settings.embeddings.dimensions)
 
 
 def vector_copy_of(settings: Settings, db: Database) -> VectorCopy | None:

@@ -170,6 +170,7 @@ async def _import(rehearsed: Rehearsed, settings: Settings, vectors_within: floa
 async def rehearse_import(captures: Sequence[Capture], settings: Settings) -> Rehearsed:
     """Find what archiving the captures would add. Changes nothing. Raises KnowledgeError."""
     archive = await run_sync(lambda: archive_of(settings, at_rest(settings)))
+    await run_sync(archive.newest)  # reads it
     knowledge = await run_sync(lambda: Knowledge(at_rest(settings)))
     rehearsal, masked = Rehearsal(archive), Counter[str]()
     keeper = Archivist(

@@ -467,6 +467,7 @@ class Intern:
         usable = at_rest(settings) if isinstance(self._usable, KnowledgeError) else self._usable
         self._knowledge = stores.knowledge if stores else Knowledge(usable, clock=self._clock)
         self._archive = stores.archive if stores else archive_of(settings, usable, clock=self._clock)
+        self._archive.newest()  # reads it, in this thread
         opened = partial(library_of, settings, self._archive, self._knowledge, clock=self._clock)
         self._library = opened(search=self._store, embedder=self._embedder)
 

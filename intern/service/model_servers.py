@@ -1,6 +1,6 @@
 """Model servers, as they tell of themselves: the models that they offer, with the context of each.
 
-Nothing here costs a token.
+Nothing here costs a token, except `greet`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,21 @@ from typing import Final
 
 import httpx
 import msgspec
+from anyio.lowlevel import checkpoint
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intern.core import errors
-from intern.models.http import Endpoint
+from intern.models.http import Call, Endpoint, FormRefusedError
+from intern.models.limits import Limits
 from intern.models.options import LlmOptions
+from intern.models.replies import read_completion
 from intern.models.usage import Usage
 from intern.service.local_checks import Finding, good, note
 from intern.settings.loading import Settings
 
+_CHAT: Final = "/chat/completions"
+_GREETING: Final = 10  # tokens
 _PROMPT: Final = 2_000
 """Tokens of a usual prompt, as measured in docs/local-models.md."""
 _PATIENT: Final = 600
@@ -96,6 +101,25 @@ async def list_models(endpoint: Endpoint) -> ModelServer:
     return ModelServer(server, endpoint.where, tuple(models))
 
 
+async def greet(options: LlmOptions, section: str) -> str:
+    """Ask a model for one word, in the smallest request; return its name and address.
+
+    Raises ConfigError, and ModelError with both and the reason.
+    """
+    body = msgspec.json.encode({"model": options.model, "messages": [{"role": "user", "content": "Say OK."}]})
+    options = replace(options, max_retries=0)
+    async with Endpoint(options, path=_CHAT, usage=Usage(), section=section) as endpoint:
+        call = Call("greet", f"{options.model} at {endpoint.where}", body, _GREETING, ())
+        try:
+            answer = await endpoint.answered(Limits(options, Usage()), call, checkpoint)
+        except FormRefusedError as error:
+            if not error.parts:  # else it wants more than the smallest request, and answers
+                raise
+        else:
+            read_completion(answer, what=call.what)
+        return call.what
+
+
 async def _read_list(endpoint: Endpoint, path: str) -> list[OfferedModel]:
     page = await endpoint.page(path)
     try:
@@ -114,7 +138,7 @@ async def list_configured(settings: Settings) -> list[ModelServer]:
     for section, options in reversed(asked.values()):
         if options.kind == "endpoint":
             named = replace(options, model=options.model or "any")
-            async with Endpoint(named, path="/chat/completions", usage=Usage(), section=section) as endpoint:
+            async with Endpoint(named, path=_CHAT, usage=Usage(), section=section) as endpoint:
                 servers.append(await list_models(endpoint))
     return servers
 
@@ -125,7 +149,7 @@ async def find_local_servers() -> list[ModelServer]:
     for name, port in LOCAL_PORTS.items():
         options = LlmOptions(base_url=f"http://127.0.0.1:{port}/v1", model="any")
         try:
-            async with Endpoint(options, path="/chat/completions", usage=Usage(), section="llm") as endpoint:
+            async with Endpoint(options, path=_CHAT, usage=Usage(), section="llm") as endpoint:
                 server = await list_models(endpoint)
         except errors.ModelError:
             continue

@@ -176,7 +176,7 @@ async def open_models(
                 templates=own.templates(settings),
                 usage=usage,
                 section=section,
-                form=await _remembered(forms, options),
+                form=await _recall_form(forms, options),
                 remember=remembering(forms, options),
                 line=own.line(options, section),
                 party=party,
@@ -201,23 +201,23 @@ def remembering(forms: FormLog | None, options: LlmOptions) -> Callable[[Request
 
     async def remember(form: RequestForm) -> None:
         try:
-            await forms.keep(form, *_named(options))
+            await forms.keep(form, *_key_of(options))
         except KnowledgeError as error:  # then the next start learns it anew
             _log.warning("model_form_not_kept", reason=str(error))
 
     return remember
 
 
-async def _remembered(forms: FormLog | None, options: LlmOptions) -> RequestForm | None:
+async def _recall_form(forms: FormLog | None, options: LlmOptions) -> RequestForm | None:
     try:
-        taken = forms and await forms.of(*_named(options))
+        taken = forms and await forms.of(*_key_of(options))
     except KnowledgeError as error:
         _log.warning("model_form_not_read", reason=str(error))
         return None
     return RequestForm(*taken) if taken and len(taken) == len(VALUES) else None
 
 
-def _named(options: LlmOptions) -> tuple[str, ...]:
+def _key_of(options: LlmOptions) -> tuple[str, ...]:
     """Return the key of a form."""
     return options.base_url, options.model, options.structured_output
 
@@ -249,7 +249,10 @@ async def open_embedder(
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(kept, counts)
                 line = shared.line(options, "embeddings") if shared else None
-                embedder = EndpointEmbedder(options, usage=counts, memory=memory, line=line, party=party)
+                wanted = settings.embeddings.dimensions
+                embedder = EndpointEmbedder(
+                    options, usage=counts, dimensions=wanted, memory=memory, line=line, party=party
+                )
                 yield await stack.enter_async_context(embedder)
 
 

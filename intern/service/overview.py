@@ -19,6 +19,7 @@ from msgspec.structs import astuple
 from intern.actors.pipeline import StreamFill
 from intern.answering import prompts
 from intern.chat.checkpoints import Unhandled
+from intern.core.clock import moment_of
 from intern.core.ids import QAId, SourceId
 from intern.service.calibration import Calibrated
 from intern.service.monitoring import Health
@@ -216,7 +217,7 @@ class Overview:
     def _captured(self, since: date) -> Counter[date]:
         # Blocks.
         first = QAId(f"qa_{since:%Y%m%d}_000000")
-        return Counter(each.date() for each in self._stores.archive.moments_after(first))
+        return Counter(moment_of(each).date() for each in self._stores.archive.times_after(first))
 
 
 def _sum(counts: Mapping[date, int], days: Sequence[date]) -> int:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from glob import escape
 from itertools import chain, count
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from anyio import Lock
@@ -27,15 +26,17 @@ from intern.core.errors import ConfigError
 from intern.core.ids import TopicName
 from intern.core.log import get_logger
 from intern.core.records import Decision, Forgotten, Withdrawn
+from intern.service.hidden_files import edited_files
 from intern.settings.loading import Paths
 from intern.sources.catalogue import Catalogue
-from intern.stores.archive import WEEK_FILE, decision_line, parse_decisions
+from intern.stores.archive import decision_line, parse_decisions
 from intern.stores.blocks import time_of, without_blocks
 from intern.stores.database import Transaction
 from intern.stores.files import FileLayer
 from intern.stores.library import Index, IndexCache, format_index
+from intern.stores.sqlite.changes import changes_after
 from intern.stores.sqlite.extractions import move_to, read_to
-from intern.stores.sqlite.knowledge import TOPIC, Change, Knowledge, Written, changes_after, files_written, note_written
+from intern.stores.sqlite.knowledge import TOPIC, Change, Knowledge, Written, files_written, note_written
 
 _log = get_logger(__name__)
 
@@ -260,21 +261,3 @@ def _size_and_time(path: Path) -> tuple[int, int] | None:
     except OSError:  # reading or writing it says what is wrong
         return None
     return found.st_size, found.st_mtime_ns
-
-
-def edited_files(paths: Paths) -> list[Path]:
-    """List the files that a person edited, as they are kept beside. Raises OSError."""
-    return hidden_files(paths, "edited")
-
-
-def hidden_files(paths: Paths, ending: Literal["edited", "tmp"]) -> list[Path]:
-    """List the hidden files that are named for files of ours, whose folders others may use, too. Raises OSError."""
-    names = {paths.raw: [WEEK_FILE.pattern], paths.topics: [r"[a-z0-9-]{1,64}\.txt"]}
-    written = (paths.state, paths.decisions, paths.index, paths.index_cache, paths.team_index, paths.team_index_cache)
-    for path in written:
-        names.setdefault(path.parent, []).append(re.escape(path.name))
-    found: list[Path] = []
-    for folder in filter(Path.is_dir, names):
-        ours = rf"\.{{1,2}}(?:{'|'.join(names[folder])})(?:(?:\.[0-9]+)?\.edited)?(?:\.tmp)?"
-        found += [each for each in folder.glob(f".*.{ending}") if re.fullmatch(ours, each.name)]
-    return sorted(found)

@@ -31,8 +31,9 @@ from intern.stores.blocks import BlockWarning, Parsed, bare, parse_blocks, qa_id
 from intern.stores.database import Database
 from intern.stores.files import FileLayer, unreadable
 from intern.stores.library import CachedSource, Index, IndexCache, content_hash, is_slug, topic_id
+from intern.stores.sqlite.changes import next_position
 from intern.stores.sqlite.extractions import move_to
-from intern.stores.sqlite.knowledge import Change, Knowledge, next_position, note_written
+from intern.stores.sqlite.knowledge import Change, Knowledge, note_written
 
 
 class Restored(Struct, frozen=True, kw_only=True):

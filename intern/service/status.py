@@ -22,8 +22,9 @@ from intern.core.records import Parked
 from intern.service.calibration import calibrated_in
 from intern.service.databases import archive_of, at_rest, is_hosted
 from intern.service.embedding import embedding_model, vector_copy_of
+from intern.service.hidden_files import edited_files
 from intern.settings.loading import Paths, Settings
-from intern.stores.blocks import time_of
+from intern.stores.blocks import whole_id
 from intern.stores.database import Database
 from intern.stores.library import NEEDS_SCRIPTS, RENDERED, CachedFile, CachedPage, CachedSource, Index
 from intern.stores.sqlite.knowledge import Knowledge
@@ -142,11 +143,12 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
     db = at_rest(settings)
     knowledge, copy = Knowledge(db), vector_copy_of(settings, db)
     cursor = knowledge.cursor()
-    passed_over = QAId(settings.kb.qa_raw_last_processed_id) or None
+    floor = QAId(settings.kb.qa_raw_last_processed_id)
+    passed_over = whole_id(floor) if floor else ""
     archive = archive_of(settings, db, clock=clock)
-    moments = archive.moments_after(passed_over)
-    until = time_of(cursor) if cursor else datetime.min.replace(tzinfo=UTC)
-    undecided, counted = knowledge.undecided(moments), set(moments)
+    archived, damaged = archive.scan()
+    counted = {each for each in archived if each > passed_over}
+    until, undecided = whole_id(cursor) if cursor else "", knowledge.undecided(counted)
     figures = figures_of(db)
     today, counts, retries = clock.now().date().isoformat(), figures.counts, retries_of(figures.retries)
     votes = dict(figures.votes)
@@ -154,12 +156,12 @@ def status_of(settings: Settings, *, clock: Clock) -> Status:
         data_dir=str(settings.data.dir),
         running=running or is_hosted(settings),
         pid=pid,
-        archived=len(archive),
+        archived=len(archived),
         topics=len(knowledge.names()),
-        damaged=(*lost_folders(settings.paths, knowledge, moves=settings.moves), *map(str, archive.damaged)),
-        waiting=sum(moment > until for moment in undecided),
-        undecided=sum(moment <= until for moment in undecided),
-        parked=tuple(_parked(each, retries) for each in knowledge.parked() if time_of(each.qa_id) in counted),
+        damaged=(*lost_folders(settings.paths, knowledge, moves=settings.moves), *map(str, damaged)),
+        waiting=sum(each > until for each in undecided),
+        undecided=sum(each <= until for each in undecided),
+        parked=tuple(_parked(each, retries) for each in knowledge.parked() if whole_id(each.qa_id) in counted),
         awaiting_review=len(knowledge.awaiting()),
         due=len(knowledge.due()),
         feedback=Votes(up=votes.get("up", 0), down=votes.get("down", 0)),
@@ -232,8 +234,6 @@ def unembedded(settings: Settings, figures: Figures) -> int:
 
 def lost_folders(paths: Paths, knowledge: Knowledge, *, moves: bool = False) -> Iterator[str]:
     """Tell that the archive is not there, though decisions tell of it, and of what a person edited. Blocks."""
-    from intern.service.projection import edited_files
-
     if knowledge.cursor() is not None and not moves and not paths.raw.exists():
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
     for edited in edited_files(paths):

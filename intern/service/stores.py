@@ -24,8 +24,9 @@ from intern.learning.forgetting import traces_of
 from intern.models.templates import Templates
 from intern.service.databases import archive_of, at_rest
 from intern.service.embedding import vector_copy_of
+from intern.service.hidden_files import hidden_files
 from intern.service.models import templates_of
-from intern.service.projection import TextFiles, hidden_files
+from intern.service.projection import TextFiles
 from intern.service.recorder import Recorder
 from intern.settings.loading import Paths, Settings
 from intern.sources.files import SourceFolder
@@ -108,8 +109,9 @@ class Stores:
         self.settings, self.db, self.clock = settings, db, clock
         paths = settings.paths
         self.archive = archive_of(settings, db, clock=clock, files=files)
+        newest = self.archive.newest()  # reads it, in this thread
         if holds:
-            _check_passed_over(settings, max(clock.now(), self.archive.newest() or clock.now()))
+            _check_passed_over(settings, max(clock.now(), newest or clock.now()))
             _sweep(paths)
         self.knowledge = Knowledge(db, clock=clock)
         if (cursor := self.knowledge.cursor()) is not None:

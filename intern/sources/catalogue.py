@@ -33,7 +33,17 @@ from intern.core.records import IndexEntry, SearchDocument, SourceType, TopicBlo
 from intern.core.text.passages import passages
 from intern.search.finding import Embedder, Remembered
 from intern.sources.descriptions import question_of
-from intern.stores.library import CachedFile, CachedPage, CachedSource, Index, Tries, folded, is_source_id, is_url
+from intern.stores.library import (
+    CachedFile,
+    CachedPage,
+    CachedSource,
+    CachedTopic,
+    Index,
+    Tries,
+    folded,
+    is_source_id,
+    is_url,
+)
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.search_index import SqliteSearchStore
 
@@ -222,8 +232,8 @@ async def _documents(
         _log.debug("source_searchable_by_description", source_id=source_id, reason=str(error))
         covered, stamp = Covered("", ()), stamp + _UNREAD
     path = source_id.partition(":")[2]
-    is_topic = source_id.startswith("team:")
-    mtime = source.mtime_ns / 1e9 if isinstance(source, CachedFile) and not is_topic else None
+    is_topic = isinstance(source, CachedTopic)
+    mtime = source.version / 1e9 if isinstance(source, CachedFile) and not is_topic else None
     at = covered.at or (source.last_indexed_at if mtime is None else datetime.fromtimestamp(mtime, UTC))
     kind: SourceType = "topic" if is_topic else "page" if mtime is None else "document"
 
@@ -242,7 +252,7 @@ async def _documents(
                 "summary": source.summary_text,
                 "title": covered.title,
                 "indexed_mtime": mtime,
-                "version": source.mtime_ns if isinstance(source, CachedFile) and is_topic else None,
+                "version": source.version if isinstance(source, CachedTopic) else None,
                 "indexed_at": source.last_indexed_at.isoformat(),
             },
             stamp=stamp,
@@ -255,7 +265,7 @@ async def _documents(
 
 def _stamp(source: CachedSource) -> str:
     # The time, too: a search compares it with the file's own.
-    mtime = source.mtime_ns if isinstance(source, CachedFile) else 0
+    mtime = source.version if isinstance(source, CachedFile) else 0
     what = "\0".join((source.content_hash, source.summary_text, str(source.summary_pending), str(mtime)))
     return f"{_VERSION}:{hashlib.sha256(what.encode('utf-8', 'replace')).hexdigest()[:24]}"
 

@@ -35,8 +35,7 @@ from msgspec import Struct
 
 from intern import __version__
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
-from intern.models.http import retry_after
-from intern.models.refusals import may_pass
+from intern.models.refusals import may_pass, retry_after
 from intern.sources.addresses import GuardedBackend, Policy, port_of
 from intern.sources.options import WebOptions
 

@@ -40,7 +40,8 @@ class SourceFile(NamedTuple):
 
     rel_path: str
     size_bytes: int
-    mtime_ns: int
+    version: int
+    """When it was last written, in nanoseconds; of a topic, the position of its newest change."""
 
 
 class SkippedFile(NamedTuple):

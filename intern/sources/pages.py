@@ -27,7 +27,7 @@ from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableE
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.tasks import run_each
-from intern.core.text.masking import masked_start
+from intern.core.text.masking import mask_start
 from intern.models.prompt import Model
 from intern.sources.addresses import Policy
 from intern.sources.catalogue import Catalogue, rests
@@ -187,7 +187,7 @@ def _look(
         except PageRefusedError as error:
             reason = str(error)
         if reason:
-            broken.append(SkippedFile(place, f"{masked_start(text, 100)!a}: {reason}"))
+            broken.append(SkippedFile(place, f"{mask_start(text, 100)!a}: {reason}"))
         else:
             listed[SourceId(f"kb:{text}")] = text
     due: list[_Listed] = []

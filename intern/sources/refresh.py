@@ -37,7 +37,7 @@ from intern.sources.descriptions import (
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 from intern.sources.options import IndexingOptions
 from intern.sources.scanning import is_below
-from intern.stores.library import CachedFile, CachedSource, content_hash, is_source_id, topic_id
+from intern.stores.library import CachedFile, CachedSource, CachedTopic, content_hash, is_source_id, topic_id
 from intern.stores.sqlite.knowledge import Change, Knowledge
 
 _log = get_logger(__name__)
@@ -205,7 +205,7 @@ class Refresh:
             cached = known if isinstance(known, CachedFile) else None
             settled = cached is not None and not cached.summary_pending
             resting = cached is not None and rests(cached, now)
-            is_same = cached and (cached.size_bytes, cached.mtime_ns) == (file.size_bytes, file.mtime_ns)
+            is_same = cached and (cached.size_bytes, cached.version) == (file.size_bytes, file.version)
             if cached and is_same and (settled or resting):
                 if resting:
                     examined.resting.append(Owed(source_id, cached.last_error or ""))
@@ -235,7 +235,7 @@ class Refresh:
         tried = cached if cached and cached.content_hash == digest else None
         # An entry need not say that its description is not by a model.
         is_ours = cached is not None and cached.summary_pending and cached.summary_text == found.provisional()
-        return CachedFile(
+        return (CachedTopic if self.kind == "topics" else CachedFile)(
             content_hash=digest,
             summary_text=cached.summary_text if cached else found.provisional(),
             last_indexed_at=cached.last_indexed_at if cached else self.catalogue.clock.now(),
@@ -245,7 +245,7 @@ class Refresh:
             tries=tried.tries if tried else None,
             rel_path=file.rel_path,
             size_bytes=file.size_bytes,
-            mtime_ns=file.mtime_ns,
+            version=file.version,
         )
 
     async def summarise(self, due: Sequence[Looked]) -> list[Owed]:
@@ -307,9 +307,9 @@ def describe_provisionally(change: Change, outdated: Collection[TopicName], now:
     change.put_sources("team", put, [topic_id(name) for name in listed if name not in there])
 
 
-def _entry(change: Change, name: TopicName, now: datetime) -> CachedFile:
+def _entry(change: Change, name: TopicName, now: datetime) -> CachedTopic:
     text = change.text(name)
-    return CachedFile(
+    return CachedTopic(
         content_hash=content_hash(text),
         summary_text=describe_topic(change.read(name)),
         last_indexed_at=now,
@@ -317,5 +317,5 @@ def _entry(change: Change, name: TopicName, now: datetime) -> CachedFile:
         provisional=True,
         rel_path=f"{name}.txt",
         size_bytes=len(text.encode()),
-        mtime_ns=0,
+        version=0,
     )

@@ -15,10 +15,10 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from codecs import BOM_UTF8
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from intern.core.clock import Clock, SystemClock
+from intern.core.clock import Clock, SystemClock, micros_of, moment_of
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ConversationId, MessageId, QAId
 from intern.core.log import get_logger
@@ -37,11 +37,11 @@ from intern.core.text.masking import whole
 from intern.core.text.patterns import regex
 from intern.stores import blocks
 from intern.stores.files import FileLayer, unreadable
+from intern.stores.week_files import PairPlace, place_of, scan_week, tail_of
 
 _log = get_logger(__name__)
 
 WEEK_FILE = regex(r"[0-9]{4}-W[0-9]{2}\.txt")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 _BEFORE_ALL = -(1 << 63)
 _SOME = 1 << 20  # bytes that are copied at a time
@@ -61,10 +61,10 @@ class Erased(Struct, frozen=True, kw_only=True):
 
 
 class Archive:
-    """The pairs in `raw_dir`, in order of archiving. Opening reads every week file once, a block at a time.
+    """The pairs in `raw_dir`, in order of archiving. The first use reads every week file once, a block at a time.
 
     Raises KnowledgeError where a file cannot be read; a damaged block is passed over with a warning. What another
-    process appends after opening is not seen.
+    process appends after that is not seen.
     """
 
     def __init__(self, raw_dir: Path, *, clock: Clock | None = None, files: FileLayer | None = None) -> None:
@@ -73,10 +73,7 @@ class Archive:
         self._files = files or FileLayer()
         # Held while an erasure changes files and rows, and while a reader takes rows and the file that fits them.
         self._changing = threading.Lock()
-        self.damaged: tuple[blocks.BlockWarning, ...] = ()
-        """What was passed over when the files were read."""
-        self._rows = self._read_all()
-        self._last = self.newest() or _EPOCH
+        self._last = moment_of(0)
 
     def rise_above(self, floor: QAId) -> None:
         """Give no id up to `floor` again: an erased pair may have been the newest that was decided.
@@ -85,10 +82,21 @@ class Archive:
         """
         self._last = max(self._last, blocks.time_of(floor))
 
+    @cached_property
+    def _rows(self) -> _Rows:
+        rows = self._read_all()
+        self._last = max(self._last, moment_of(max(rows.times, default=0)))
+        return rows
+
+    @property
+    def damaged(self) -> Sequence[blocks.BlockWarning]:
+        """What was passed over when the files were read."""
+        return tuple(self._rows.damaged)
+
     def newest(self) -> datetime | None:
         """Return when the newest pair was archived; None where there is none."""
         times = self._rows.times
-        return _EPOCH + times[-1] * _TICK if times else None
+        return moment_of(times[-1]) if times else None
 
     def __len__(self) -> int:
         """Return how many pairs there are."""
@@ -117,6 +125,7 @@ class Archive:
         without turns, or with anything else that would not be read back as it is.
         """
         # Never backward, and never twice: ids are unique, and a cursor that passed one pair has passed all before it.
+        rows = self._rows
         timestamp = self._last = max(self._clock.now().astimezone(UTC), self._next())
         pair = CapturedPair(
             qa_id=blocks.qa_id_of(timestamp),
@@ -134,7 +143,7 @@ class Archive:
         week = _week_file(timestamp)
         # A torn tail from a crash ends before this block, not in it.
         start = self._append(week, block)
-        self._rows.place(blocks.Placed(pair, start, len(block)), week)
+        rows.place(place_of(pair, start, len(block)), week)
         return pair
 
     def after(self, qa_id: QAId | None) -> Iterator[CapturedPair]:
@@ -151,19 +160,29 @@ class Archive:
                 yield pair
 
     def last(self, most: int) -> Iterator[CapturedPair]:
-        """Yield the newest pairs, oldest first. Raises KnowledgeError as `after` does."""
-        times = self._rows.times
-        return self._since(times[-most - 1] if most < len(times) else _BEFORE_ALL)
+        """Yield the newest pairs, oldest first; reads no more than it must. Raises KnowledgeError as `after` does."""
+        newest: list[CapturedPair] = []
+        for week in reversed(self._week_files()):
+            if len(newest) >= most:
+                break
+            newest += self._tail(week, most)
+        by_time = {each.timestamp: each for each in reversed(newest)}
+        yield from sorted(by_time.values(), key=lambda each: each.timestamp)[-most or len(newest) :]
 
-    def moments_after(self, qa_id: QAId | None) -> list[datetime]:
-        """Return when the pairs after that one (None: all) were archived, oldest first. From memory."""
+    def scan(self) -> tuple[set[str], Sequence[blocks.BlockWarning]]:
+        """Read the ids of all pairs, and what is passed over; keep nothing. Raises KnowledgeError."""
+        damaged: list[blocks.BlockWarning] = []
+        return {each.qa_id for _, each in self._scan(damaged)}, damaged
+
+    def times_after(self, qa_id: QAId | None) -> Sequence[int]:
+        """Return when the pairs after that one (None: all) were archived, in microseconds since 1970. From memory."""
         times = self._rows.times
-        return [_EPOCH + each * _TICK for each in times[bisect_right(times, _place(qa_id)) :]]
+        return times[bisect_right(times, _place(qa_id)) :]
 
     def get(self, qa_id: QAId) -> CapturedPair | None:
         """Return the pair with that id, however its fraction is written; None where there is none."""
         try:
-            time = _micros(blocks.time_of(qa_id))
+            time = micros_of(blocks.time_of(qa_id))
         except ValueError:
             return None
         return self._at(time)
@@ -176,7 +195,7 @@ class Archive:
     def newest_of(self, conversation_id: ConversationId) -> QAId | None:
         """Return the id of a conversation's newest capture. From memory."""
         time = self._rows.newest.get(conversation_id)
-        return None if time is None else blocks.qa_id_of(_EPOCH + time * _TICK)
+        return None if time is None else blocks.qa_id_of(moment_of(time))
 
     def conversations_of(self, message_id: MessageId) -> tuple[ConversationId, ...]:
         """Return all conversations that a message was captured with, the first one first."""
@@ -257,19 +276,38 @@ class Archive:
 
     def _read_all(self) -> _Rows:
         rows = _Rows()
-        damaged: list[blocks.BlockWarning] = []
+        for week, place in self._scan(rows.damaged):
+            rows.place(place, week)
+        rows.sort()
+        return rows
+
+    def _scan(self, damaged: list[blocks.BlockWarning]) -> Iterator[tuple[str, PairPlace]]:
         weeks = self._week_files()
         for n, week in enumerate(weeks):
             tell("Reading {total} weeks of the archive", n, len(weeks))
-            for placed in self._scan(week):
-                if isinstance(placed, blocks.BlockWarning):
-                    _warn(placed)
-                    damaged.append(placed)
-                else:
-                    rows.place(placed, week)
-        rows.sort()
-        self.damaged = tuple(damaged)
-        return rows
+            with self._opened(week) as file:
+                for found in scan_week(file, name=week):
+                    if isinstance(found, blocks.BlockWarning):
+                        _warn(found)
+                        damaged.append(found)
+                    else:
+                        yield week, found
+
+    def _tail(self, week: str, most: int) -> list[CapturedPair]:
+        """Read the last pairs of a week, `most` of them or more; all where it has fewer."""
+        with self._opened(week) as file:
+            for start in (tail_of(file, most), 0):
+                file.seek(start)
+                found = list(blocks.scan_archive(file, file=week))
+                pairs = [each.pair for each in found if isinstance(each, blocks.Placed)]
+                if len(pairs) >= most:
+                    break
+            if damaged := [each for each in found if isinstance(each, blocks.BlockWarning)]:
+                file.seek(0)
+                before = file.read(start).count(b"\n")
+                for each in damaged:
+                    _warn(each._replace(line=before + each.line))
+        return pairs
 
     def _week_files(self) -> list[str]:
         try:
@@ -280,10 +318,6 @@ class Archive:
             return sorted(entry.name for entry in weeks if entry.is_symlink() or entry.is_file())
         except OSError as error:
             raise unreadable(self._dir, error) from error
-
-    def _scan(self, week: str) -> Iterator[blocks.Placed | blocks.BlockWarning]:
-        with self._opened(week) as file:
-            yield from blocks.scan_archive(file, file=week)
 
     @contextmanager
     def _opened(self, week: str) -> Generator[BinaryIO]:
@@ -305,7 +339,7 @@ class Archive:
         for placed in blocks.scan_archive(BytesIO(data), file=week):
             if isinstance(placed, blocks.BlockWarning):
                 _warn(placed)
-            elif _micros(placed.pair.timestamp) == time:
+            elif micros_of(placed.pair.timestamp) == time:
                 return placed.pair
         # Where another process erased something since we opened, other bytes stand in this place.
         return None
@@ -321,6 +355,7 @@ class _Rows:
         """Index in `_weeks`; then offset and length in that file."""
         self.starts = array("q")
         self.lengths = array("q")
+        self.damaged: list[blocks.BlockWarning] = []
         self.newest: dict[ConversationId, int] = {}
         self.conversations: dict[str, ConversationId] = {}
         self.further: dict[str, tuple[ConversationId, ...]] = {}
@@ -330,17 +365,16 @@ class _Rows:
     def week(self, at: int) -> str:
         return self._weeks[self.week_of[at]]
 
-    def place(self, placed: blocks.Placed, week: str) -> None:
-        pair = placed.pair
-        time = _micros(pair.timestamp)
+    def place(self, placed: PairPlace, week: str) -> None:
+        time, conversation = placed.time, ConversationId(placed.conversation_id)
         if not self._weeks or self._weeks[-1] != week:
             self._weeks.append(week)
-        self.newest[pair.conversation_id] = max(time, self.newest.get(pair.conversation_id, time))
-        for message_id in map(blocks.bare, pair.message_ids):
+        self.newest[conversation] = max(time, self.newest.get(conversation, time))
+        for message_id in placed.message_ids:
             # The first conversation stays: otherwise its id would wander as reply chains grow together.
-            if self.conversations.setdefault(message_id, pair.conversation_id) != pair.conversation_id:
+            if self.conversations.setdefault(message_id, conversation) != conversation:
                 further = self.further.get(message_id, ())
-                self.further[message_id] = tuple(dict.fromkeys((*further, pair.conversation_id)))
+                self.further[message_id] = tuple(dict.fromkeys((*further, conversation)))
         self.week_of.append(len(self._weeks) - 1)
         self.starts.append(placed.start)
         self.lengths.append(placed.length)
@@ -354,7 +388,7 @@ class _Rows:
         first: dict[int, int] = {}
         for at in sorted(range(len(self.times)), key=self.times.__getitem__):
             if first.setdefault(self.times[at], at) != at:
-                qa_id = blocks.qa_id_of(_EPOCH + self.times[at] * _TICK)
+                qa_id = blocks.qa_id_of(moment_of(self.times[at]))
                 _log.warning("archive_id_repeated", file=self.week(at), qa_id=qa_id)
         for column in (self.times, self.week_of, self.starts, self.lengths):
             column[:] = array("q", [column[at] for at in first.values()])
@@ -366,11 +400,7 @@ def _week_file(timestamp: datetime) -> str:
 
 
 def _place(qa_id: QAId | None) -> int:
-    return _BEFORE_ALL if qa_id is None else _micros(blocks.time_of(qa_id))
-
-
-def _micros(moment: datetime) -> int:
-    return (moment - _EPOCH) // _TICK
+    return _BEFORE_ALL if qa_id is None else micros_of(blocks.time_of(qa_id))
 
 
 def _warn(warning: blocks.BlockWarning) -> None:

@@ -111,6 +111,11 @@ def time_of(qa_id: QAId) -> datetime:
     return datetime.fromisoformat(f"{found[1]}T{found[2]}+00:00")
 
 
+def whole_id(qa_id: QAId) -> QAId:
+    """Return an id with its whole fraction: these can be compared as strings. Raises ValueError as `time_of`."""
+    return qa_id_of(time_of(qa_id))
+
+
 def times_of(qa_ids: Iterable[str]) -> Iterator[datetime]:
     """Yield the times of those that are ids; a model may name anything."""
     for qa_id in qa_ids:
@@ -126,7 +131,7 @@ def format_raw(pair: CapturedPair) -> str:
     """
     headers = [
         ("id", pair.qa_id),
-        ("timestamp", timestamp_of(pair.timestamp)),
+        ("timestamp", _own_timestamp(pair)),
         ("conversation_id", pair.conversation_id),
         ("message_ids", ", ".join(pair.message_ids)),
         ("author_ids", ", ".join(each or _UNKNOWN for each in pair.author_ids) if any(pair.author_ids) else None),
@@ -145,7 +150,7 @@ def format_topic(block: TopicBlock) -> str:
     """Return the block of a pair in a topic file, with its closing empty line. Raises ValueError as `format_raw`."""
     headers = [
         ("id", block.qa_id),
-        ("timestamp", timestamp_of(block.timestamp)),
+        ("timestamp", _own_timestamp(block)),
         ("conversation_id", block.conversation_id),
         ("answered_at", timestamp_of(block.answered_at) if block.answered_at else None),
     ]
@@ -284,6 +289,12 @@ def _format(
             raise ValueError(f"{key!r} cannot stand as a header")
         lines.append(_header(key, value))
     return "\n".join([*lines, _turn_lines(turns)]) + "\n\n"
+
+
+def _own_timestamp(block: CapturedPair | TopicBlock) -> str:
+    """Return the timestamp with as many digits of a second as the id has."""
+    fraction = block.qa_id.partition(".")[1:]
+    return f"{timestamp_of(block.timestamp)[:19]}{''.join(fraction)}Z"
 
 
 def _turn_lines(turns: Iterable[Turn]) -> str:

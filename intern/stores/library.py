@@ -132,11 +132,17 @@ class _Cached(Struct, frozen=True, kw_only=True, tag_field="source_type"):
 
 
 class CachedFile(_Cached, frozen=True, kw_only=True, tag="file"):
-    """What is known of a file. The same size and mtime mean: unchanged; otherwise the hash decides."""
+    """What is known of a file. The same size and version (its mtime) mean: unchanged; otherwise the hash decides."""
 
     rel_path: str
     size_bytes: int
-    mtime_ns: int
+    version: int = msgspec.field(name="mtime_ns")
+
+
+class CachedTopic(CachedFile, frozen=True, kw_only=True, tag="topic"):
+    """What is known of a topic. Its version is the position of its newest change."""
+
+    version: int = msgspec.field(name="version")
 
 
 FRESH = "ok"
@@ -160,7 +166,7 @@ class CachedPage(_Cached, frozen=True, kw_only=True, tag="url"):
     """Looks in a row that found that there is no such page."""
 
 
-CachedSource = CachedFile | CachedPage
+CachedSource = CachedFile | CachedTopic | CachedPage
 
 Index = Literal["kb", "team"]
 """The index of the operator's sources, and that of the team's topics."""

@@ -329,6 +329,13 @@ class TestSuperseding:
             desk.answers.gate.set()
             assert await desk.replied() == ["echo: slow: how on Windows"]
 
+    async def test_of_several_questions_it_joins_the_newest(self) -> None:
+        desk = Desk()
+        async with desk.at_work():
+            await desk.ask(missed(request("slow: how", 1)), missed(request("why", 2)), request("on Windows", 3))
+            desk.answers.gate.set()
+            assert await desk.replied() == ["echo: slow: how", "echo: why on Windows"]
+
     async def test_other_askers_and_other_places_take_nothing_over(self) -> None:
         desk = Desk()
         async with desk.at_work():

@@ -7,7 +7,7 @@ from time import process_time
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.answering.grounding import Grounding, grounding
+from intern.answering.grounding import Grounding, grounding, is_unfounded
 
 SOURCE = """\
 # Ports
@@ -364,10 +364,16 @@ def test_an_answer_that_is_its_source_always_holds(text: str) -> None:
         "sudo " * 20_000,
         "?" * 100_000 + "a -b",
         "- a -b c\n" * 10_000,
+        " " * 100_000 + "x",
+        "a -b" + " " * 100_000 + "x",
+        "**" + " a" * 50_000 + ":**",
+        "relay" + "?" * 50_000 + "a",
     ],
 )
 def test_the_work_does_not_grow_with_the_square_of_the_length(text: str) -> None:
     began = process_time()
     grounding(text, [SOURCE], [])
+    grounding(SOURCE, [text], [text])
+    is_unfounded(text, [SOURCE], ("which?", ""))
     # About 0.2 s; what grows with the square of the length takes minutes.
     assert process_time() - began < 10

@@ -160,6 +160,7 @@ ORDINARY = [
     "Put `import os` first.",
     "It is 3.5 times as fast, in about 2.5 hours, 99.9% of the time.",
     "See docs.example.org/faq or docs.example.org.",
+    "Mail admin@example.com.",
     "Edit relay.toml, install.sh or README.md; Node.js, ASP.NET and socket.io work.",
     "The limit is `10,000`.",
     "Since v1.2 (or later), TLS is on.",

@@ -131,3 +131,12 @@ def test_a_question_has_a_sign(said: str) -> None:
 )
 def test_what_is_asked_of_a_member_and_an_address_have_none(said: str) -> None:
     assert not asks(said)
+
+
+def test_one_of_several_parts_of_a_question_is_near_to_something_by_chance() -> None:
+    hit, said = Hit(source_id=SourceId("kb:a.md"), text="the relay", likeness=0.5), "the weather " * 10
+    several = worth(f"{said}\n{said}", f"{said}\n{said}", [hit])
+    single = worth(f"{said} {said}", f"{said} {said}", [hit])
+    assert several is not None
+    assert single is not None
+    assert several < single

@@ -93,4 +93,5 @@ def test_no_check_is_claimed_that_the_trace_does_not_show(debug: dict[str, Any])
 
 
 def test_a_file_name_is_one_line_without_markup() -> None:
-    assert why_line(trace(["kb:a`**\n<@5> [x](https://evil.example).md"])) == "From docs `a @5 x(evil.example).md`."
+    assert why_line(trace(["kb:a`**\n<@5> [x](y).md"])) == "From docs `a @5 x(y).md`."
+    assert why_line(trace(["kb:a`**\n<@5> [x](https://evil.example).md"])) == "From docs `…`."

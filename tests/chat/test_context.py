@@ -291,7 +291,7 @@ async def test_a_forum_post_is_its_own_opening() -> None:
     world = World()
     opening = world.discord.open_post("alice", "Staking", "How do I stake?")
     answer = world.say("maya", "Like so.", place=opening.channel_id)
-    assert texts((await world.gather(answer)).thread) == ["How do I stake?", "Like so."]
+    assert texts((await world.gather(answer)).thread) == ["Staking\nHow do I stake?", "Like so."]
     assert world.calls == 1
 
 

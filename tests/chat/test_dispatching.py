@@ -230,6 +230,39 @@ async def test_a_member_costs_no_reading_where_the_team_did_not_speak_lately() -
     assert stage.sandbox.calls["before"] == before
 
 
+@pytest.mark.parametrize("came_up_between", [False, True])
+async def test_a_team_members_line_goes_with_their_line_before_though_a_batch_ended_between_them(
+    *, came_up_between: bool
+) -> None:
+    stage = Stage()
+    asked = stage.sandbox.say("alice", "How do I restart it?")
+    await stage.goes(asked)
+    answer = stage.sandbox.say("mira", "Like this.", reply_to=asked.id)
+    stage.sandbox.say("bob", "Morning")
+    assert await stage.goes(answer) == ["capture"]
+    if came_up_between:
+        stage = Stage(sandbox=stage.sandbox, clock=stage.clock)
+    said = ["How do I restart it?", "Like this."]
+    for text in ("And then also that.", "Done."):
+        stage.clock.turn(seconds=59)
+        more = stage.sandbox.say("mira", text)
+        said = [*said, text]
+        assert await requests_of(stage, more) == ([], [said])
+    stage.clock.turn(seconds=61)
+    assert await stage.goes(stage.sandbox.say("mira", "Lunch!")) == []
+
+
+async def test_a_team_members_line_costs_no_reading_where_their_lines_before_are_for_no_one() -> None:
+    stage = Stage()
+    await stage.goes(asked := stage.sandbox.say("alice", "How do I restart it?"))
+    await stage.goes(stage.sandbox.say("mira", "Like this.", reply_to=asked.id))
+    stage.clock.turn(seconds=61)
+    before = stage.sandbox.calls["before"]
+    for text in ("Lunch!", "Anybody?"):
+        assert await stage.goes(stage.sandbox.say("mira", text)) == []
+    assert stage.sandbox.calls["before"] == before
+
+
 # Audience.
 
 

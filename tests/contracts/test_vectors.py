@@ -24,7 +24,7 @@ from intern.core.errors import KnowledgeError, VectorEngineError
 from intern.core.ids import SourceId
 from intern.core.records import Scored, SearchDocument, SearchFilter
 from intern.facts.extracting import nugget_documents
-from intern.stores.sqlite.knowledge import LogEntry
+from intern.stores.sqlite.changes import LogEntry
 from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.vector_copy import VectorCopy, steps
 from intern.stores.vectors import Conditions, Near, Stored, VectorEngine

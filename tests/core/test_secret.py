@@ -48,6 +48,12 @@ def test_a_setting_that_is_a_plain_word_hides_no_text(setting: str) -> None:
     assert make_hider([setting])(line) == line
 
 
+# Finding A8.
+@pytest.mark.parametrize("password", ["swordfish-mellon", "correcthorsebattery", "hunter2-", "tr0ub4dor&3"])
+def test_a_password_of_words_is_hidden(password: str) -> None:
+    assert make_hider([password])(f"the page took {password}, once") == "the page took [secret], once"
+
+
 @given(st.text("abcXYZ0189_-+%$", min_size=16, max_size=80).filter(lambda text: len(set(text)) > 6 and "0" in text))
 def test_a_key_is_hidden_wherever_it_stands_and_however_json_spells_it(key: str) -> None:
     assume(any(map(str.isalpha, key)))

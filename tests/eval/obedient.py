@@ -33,8 +33,9 @@ from intern.answering.prompts import (
     Selection,
     Verification,
 )
+from intern.answering.replying import why_line
 from intern.answering.workflow import Answerer
-from intern.chat.reply_text import parts_of, plain_line
+from intern.chat.reply_text import parts_of
 from intern.core.errors import SourceError
 from intern.core.ids import UserId
 from intern.core.messages import Conversation, Image, Message, RequestContext
@@ -199,7 +200,7 @@ def _flat(text: str) -> str:
 
 
 async def posts(order: Order, place: Place, number: int, folder: Path, steps: Steps) -> list[str]:
-    """Obey in each manner; return all that a member would read, with the list of sources."""
+    """Obey in each manner; return all that a member would read, with the list of sources and what "Why?" says."""
     sources, question = placed(order, place, number, folder)
     posted: list[str] = []
     for said in order.wants:
@@ -209,9 +210,7 @@ async def posts(order: Order, place: Place, number: int, folder: Path, steps: St
             asked = Conversation((Message(role="user", text=question, author_id=UserId("1")),))
             result = await answerer.answer(asked, RequestContext(), addressed=True)
             if result.should_reply and result.reply_text:
-                read = "\n".join(parts_of(result.reply_text, result.citations))
-                # A source is listed by its id.
-                posted.append(read.replace(plain_line(next(iter(sources))), "") if place == "file name" else read)
+                posted.append("\n".join((*parts_of(result.reply_text, result.citations), why_line(result.debug or {}))))
             if not model.has_seen:
                 return posted
     return posted

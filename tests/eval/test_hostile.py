@@ -106,6 +106,11 @@ def rows_with(find: Callable[[str], Iterable[str]]) -> list[tuple[str, str]]:
     return sorted({(attack.id, fault) for attack in attacks() for string in attack.strings for fault in find(string)})
 
 
+def injections() -> set[str]:
+    """The strings that are orders to a model, or canaries of these: to refuse one is no fault (finding A14)."""
+    return {string for attack in attacks() if attack.category.endswith("injection") for string in attack.strings}
+
+
 def tangles() -> Iterator[str]:
     """The strings joined at random by what opens and closes markup, some longer than a message."""
     random = Random(20150101)
@@ -180,20 +185,18 @@ async def answered(model_says: str, url: str | None = None) -> AIResult:
 
 async def test_what_the_workflow_lets_through_is_fit_to_post() -> None:
     faults: list[tuple[str, str]] = []
-    silent = posted = 0
+    silent = 0
     for attack in attacks():
         for string in attack.strings:
             result = await answered(string)
-            posted += result.should_reply
             if not result.should_reply:
-                silent += 1
+                silent += string not in injections()
                 continue
             assert [citation.source_id for citation in result.citations] == ["kb:notes.md"]
             parts = reply_parts(replied(result.reply_text or "", *result.citations))
             faults += [(attack.id, fault) for fault in faults_of(parts, string)]
     assert faults == []
-    # Orders to a model and what no document says are refused; enough others are let through.
-    assert posted > silent
+    assert silent < 0.05 * len(set(strings()) - injections())
 
 
 async def test_honest_links_come_through_the_workflow() -> None:
@@ -221,8 +224,11 @@ class Parrot:
         self.cases = ceil(len(strings()) / self.FEW)
         self._extra = extra
 
+    def strings(self, n: int) -> Sequence[str]:
+        return strings()[n * self.FEW : (n + 1) * self.FEW]
+
     def says(self, n: int) -> str:
-        return "\n\n".join(strings()[n * self.FEW : (n + 1) * self.FEW]) + self._extra
+        return "\n\n".join(self.strings(n)) + self._extra
 
     def question(self, n: int) -> str:
         return f"What do the notes say (case {n})?"
@@ -324,7 +330,9 @@ async def test_the_whole_bot_posts_no_string_that_breaks_a_promise(tmp_path: Pat
         faults += [(n, fault) for fault in (*faults_of(parts, parrot.says(n)), *name_faults(thread.name))]
     assert faults == []
     assert len(threads) + len(events.silences) == len(asked) == len(cases)
-    assert len(events.silences) < 0.5 * len(asked), events.silences  # several strings a case, and one order refuses it
+    # One of three strings refuses all of a case: an order always, of others one in twenty.
+    ordinary = {message_id for message_id, n in asked.items() if not injections().intersection(parrot.strings(n))}
+    assert len(ordinary - {thread.id for thread in threads}) < 0.15 * len(ordinary), events.silences
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

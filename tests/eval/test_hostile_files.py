@@ -196,7 +196,7 @@ async def test_as_ids_and_links_they_open_nothing_outside(tmp_path: Path) -> Non
             last_indexed_at=HandClock().now(),
             rel_path=each,
             size_bytes=1,
-            mtime_ns=1,
+            version=1,
         )
         for each in ids
     }

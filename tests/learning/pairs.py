@@ -17,8 +17,9 @@ from intern.learning.filing import Cleared, Filer, withdraw
 from intern.learning.prompts import LearningOptions, block_of
 from intern.stores.archive import Archive
 from intern.stores.database import Transaction
+from intern.stores.sqlite.changes import LogEntry, changes_after
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.knowledge import TOPIC, Knowledge, LogEntry, changes_after
+from intern.stores.sqlite.knowledge import TOPIC, Knowledge
 from tests.fakes import HandClock, KilledError, ScriptedModel
 
 T = TypeVar("T")

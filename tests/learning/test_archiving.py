@@ -283,6 +283,26 @@ async def test_a_message_keeps_its_conversation_as_its_reply_chain_grows(desk: D
     assert (apart.conversation_id, apart.replaces) == ("reply_7", None)
 
 
+async def test_two_conversations_that_meet_do_not_both_end_up_with_all_of_the_talk(desk: Desk) -> None:
+    async def keep(root: int, *numbers: int) -> None:
+        said = {MessageId(str(n)): team("So.") if n % 2 else user("How?") for n in numbers}
+        home, turns = ConversationId(f"reply_{root}"), tuple(said.values())
+        await desk.archived(Capture(conversation_id=home, turns=turns, message_ids=tuple(said), answered_at=NOON))
+
+    await keep(20, *range(20, 26))
+    await keep(10, 10, *range(28, 32))
+    # The chain now reaches both, and sometimes one more line of before.
+    await keep(20, *range(20, 34))
+    await keep(10, 10, *range(20, 36))
+    await keep(8, 8, 10, *range(20, 38))
+    await keep(20, *range(20, 40))
+
+    newest = {pair.conversation_id: pair.message_ids for pair in desk.archive.after(None)}
+    assert newest.keys() == {"reply_10", "reply_20"}
+    assert newest[ConversationId("reply_10")] == ("10", "28", "29", "30", "31")
+    assert newest[ConversationId("reply_20")] == ("8", "10", *map(str, range(20, 40)))
+
+
 GOOD = Capture(
     conversation_id=ConversationId("thread_1"),
     turns=(user("How?"), team("So.")),

@@ -120,19 +120,21 @@ async def test_a_deleted_question_that_was_handed_on_is_not_to_be_answered() -> 
 
 
 # Finding B1: so is a new title.
-@pytest.mark.parametrize("known", ["nothing", "answered", "captured"])
-async def test_an_edited_question_is_asked_anew_unless_it_has_an_answer(known: str) -> None:
+@pytest.mark.parametrize("known", ["nothing", "in work", "answered", "captured"])
+async def test_an_edited_question_is_asked_anew_unless_it_is_in_work_or_has_an_answer(known: str) -> None:
     async def done_with(message_id: MessageId) -> bool:
         return known == "answered" and message_id == ASKED.id
 
     captured = Captured(held(ASKED, TAUGHT)) if known == "captured" else Captured()
     changes = MessageChanges(captured, admits=Door().admits, done_with=done_with)
     changes.asks(answer_request(ASKED))
+    if known != "in work":
+        changes.settled([ASKED.id])
     with fail_after(5):
         for message, text in ((ASKED, "How, on arm64?"), (CHATTER, "rofl")):
             change = edited(message, text)
             assert changes.edited(change) == (message is ASKED)
-            question = await changes.asked_anew(change)
+            question = await changes.ask_again(change)
             if message is ASKED and known == "nothing":
                 assert question == Batch(
                     channel_id=CHANNEL, author=ASKED.author, messages=(replace(ASKED, text="How, on arm64?"),)

@@ -121,10 +121,10 @@ async def test_what_was_edited_or_deleted_is_told_and_nothing_else(down: Down) -
 async def test_an_edit_that_was_captured_is_no_news_and_a_later_one_is(down: Down) -> None:
     place, (question, answer) = down.discord.general, down.answered()
     before = down.archive.latest_of(down.archive.conversations_of(answer.id)[0])
-    edited = down.discord.edit(place, answer.id, "So, with hunter2.")
+    edited = down.discord.edit(place, answer.id, f"So, <@{question.author.id}> has hunter2.")
     await down.look()
-    assert down.edited == ["So, with hunter2."]
-    down.capture(question, replace(edited, text="So, with [secret]."), replaces=before)
+    assert down.edited == [edited.text]
+    down.capture(question, replace(edited, text="So, the member has [secret]."), replaces=before)
     await down.look()
     assert down.told == []
     down.discord.edit(place, answer.id, "So, without it.")

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from intern.answering.prompts import SELECT
+from intern.models.templates import Templates
+from intern.service.models import PROMPTS
+from tests.model.proxying import proxying
 from tests.model.serving import serving
 from tests.model.weights import WEIGHTS
 
@@ -27,6 +31,24 @@ def base_url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """The small model, with a template that knows function calls."""
     log = tmp_path_factory.mktemp("server") / "log.txt"
     with serving(WEIGHTS, template=Path(__file__).with_name("tools.jinja"), log=log) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    """Few words for every prompt: the model reads slowly, and understands nothing anyway."""
+    folder = tmp_path_factory.mktemp("prompts")
+    for prompt in PROMPTS:
+        shown = "{% for entry in entries %}{{ entry.source_id }} {% endfor %}" if prompt is SELECT else prompt.name
+        text = f"{{% block system %}}Reply.{{% endblock %}}{{% block user %}}{shown}{{% endblock %}}"
+        (folder / f"{prompt.name}.md.j2").write_text(text, encoding="utf-8")
+    return Templates(folder)
+
+
+@pytest.fixture(scope="session")
+def litellm(base_url: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """LiteLLM's proxy in front of the small model."""
+    with proxying(base_url, folder=tmp_path_factory.mktemp("litellm")) as url:
         yield url
 
 

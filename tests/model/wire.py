@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import httpx
+from msgspec import structs
+
+from intern.models.endpoint import EndpointModel
+from intern.models.options import LlmOptions
+from intern.models.replies import is_stream, join_events
+from intern.models.templates import Templates
+from intern.models.usage import Usage
+
+LONGEST = 240
+"""Seconds that a busy machine may take for one test."""
+OPTIONS = LlmOptions(model="small", max_retries=2, max_tokens=400, timeout_seconds=LONGEST)
 
 SHORT = 8
 """Characters of a text that a model which knows no end may write."""
@@ -37,13 +51,16 @@ class Wire(httpx.AsyncBaseTransport):
         self._under_way += 1
         self.most_under_way = max(self.most_under_way, self._under_way)
         try:
-            changed = httpx.Request(request.method, request.url, json=body, extensions=request.extensions)
+            headers = {name: value for name, value in request.headers.items() if name != "content-length"}
+            more: Any = {"headers": headers, "extensions": request.extensions}
+            changed = httpx.Request(request.method, request.url, json=body, **more)
             response = await self._inner.handle_async_request(changed)
             content = await response.aread()
             await response.aclose()
         finally:
             self._under_way -= 1
-        self.replies.append(json.loads(content))
+        whole = join_events(content, what="wire").body if is_stream(content) else content
+        self.replies.append(json.loads(whole))
         return httpx.Response(response.status_code, headers=response.headers, content=content)
 
     async def aclose(self) -> None:
@@ -70,4 +87,25 @@ def _schema(body: dict[str, Any]) -> Any:
     """The schema in a request; changing it changes the request."""
     if "tools" in body:
         return body["tools"][0]["function"]["parameters"]
-    return body["response_format"]["json_schema"]["schema"]
+    return body.get("response_format", {}).get("json_schema", {}).get("schema", {})
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A client, and what it sends and gets."""
+
+    model: EndpointModel
+    wire: Wire
+    usage: Usage
+
+
+@asynccontextmanager
+async def open_asking(
+    base_url: str, templates: Templates, change: Change | None = tighten, **options: Any
+) -> AsyncGenerator[Asking]:
+    """A client of a real server."""
+    wire, usage = Wire(change), Usage()
+    with anyio.fail_after(LONGEST):
+        async with httpx.AsyncClient(transport=wire) as client:
+            chosen = structs.replace(OPTIONS, base_url=base_url, **options)
+            yield Asking(EndpointModel(chosen, templates=templates, usage=usage, client=client), wire, usage)

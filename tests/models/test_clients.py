@@ -25,6 +25,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("*", ["https://api.test", "http://[::1]:9"], []),
         ("api.test", ["https://api.test", "https://eu.api.test:8443"], ["https://notapi.test", "https://test"]),
+        ("api.test.", ["https://api.test", "https://api.test./v1"], ["https://other.test."]),
         (".api.test", ["https://api.test", "https://eu.api.test"], ["https://myapi.test"]),
         ("*.api.test", ["https://eu.api.test"], ["https://other.test"]),
         ("other.test, api.test", ["https://api.test"], ["https://third.test"]),

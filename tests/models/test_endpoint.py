@@ -37,9 +37,10 @@ from intern.core.errors import (
 from intern.core.messages import Image
 from intern.core.text.masking import Secret
 from intern.models.endpoint import EndpointModel
-from intern.models.http import EndpointUnavailableError, pause_before_retry, retry_after
+from intern.models.http import EndpointUnavailableError, pause_before_retry
 from intern.models.options import LlmOptions, Price, StructuredOutput
 from intern.models.prompt import Prompt
+from intern.models.refusals import retry_after
 from intern.models.templates import Templates
 from intern.models.usage import Usage, metered
 from tests.endpoint_double import faults_of, retried_at_once, schema_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from intern.core.errors import ModelReplyError
-from intern.models.replies import has_ended, is_stream, joined, read_completion
+from intern.models.replies import has_ended, is_stream, join_events, read_completion
 from tests.endpoint_double import streamed
 
 
@@ -37,7 +37,7 @@ def test_a_stream_says_what_the_whole_reply_would_have_said(text: str, calls: bo
     assert is_stream(stream)
     assert not is_stream(sent)
 
-    reply = joined(stream, what="ask")
+    reply = join_events(stream, what="ask")
 
     assert (reply.status, reply.is_whole) == (200, True)
     got, wanted = read_completion(reply.body, what="ask"), read_completion(sent, what="ask")
@@ -52,7 +52,7 @@ def test_a_stream_says_what_the_whole_reply_would_have_said(text: str, calls: bo
 def test_comments_and_other_choices_say_nothing() -> None:
     other = event(choices=[{"index": 1, "delta": {"content": "no"}}])
     stream = b": processing\n\n" + piece("ye") + other + b"event: ping\n\n" + piece("s", "stop") + b"data: [DONE]\n\n"
-    reply = joined(stream, what="ask")
+    reply = join_events(stream, what="ask")
     assert read_completion(reply.body, what="ask").choice.message.text == "yes"
 
 
@@ -70,7 +70,7 @@ PART = {"type": "text", "text": "s"}
 )
 def test_events_with_nulls_and_strange_fields_are_read(odd: bytes) -> None:
     parts = event(choices=[{"delta": {"content": [PART, ""]}}])
-    reply = joined(odd + piece("ye") + odd + parts + odd + piece("", "stop") + odd, what="ask")
+    reply = join_events(odd + piece("ye") + odd + parts + odd + piece("", "stop") + odd, what="ask")
     assert reply.is_whole
     assert read_completion(reply.body, what="ask").choice.message.text == "yes"
 
@@ -96,15 +96,15 @@ ARGUMENTS = '{"answer": "because"}'
 @pytest.mark.parametrize("place", [{"index": 0}, {"index": None}, {}], ids=["placed", "null", "missing"])
 def test_a_call_of_a_function_is_read_however_it_is_sent(functions: list[Any], place: dict[str, Any]) -> None:
     events = [event(choices=[{"delta": {"tool_calls": [{**place, "function": each}]}}]) for each in functions]
-    reply = joined(b"".join(events) + piece("", "tool_calls"), what="ask")
+    reply = join_events(b"".join(events) + piece("", "tool_calls"), what="ask")
     ((_, function),) = read_completion(reply.body, what="ask").choice.message.calls
     assert (function.name, json.loads(function.text)) == ("ask", json.loads(ARGUMENTS))
 
 
 @pytest.mark.parametrize("end", [b"", b"data: [DONE]\n\n", b"data:[DONE]"])
 def test_a_stream_is_whole_with_its_last_event_or_a_reason_for_its_end(end: bytes) -> None:
-    assert joined(piece("yes", "stop") + end, what="ask").is_whole
-    assert joined(piece("yes") + end, what="ask").is_whole is bool(end)
+    assert join_events(piece("yes", "stop") + end, what="ask").is_whole
+    assert join_events(piece("yes") + end, what="ask").is_whole is bool(end)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_stream_is_whole_with_its_last_event_or_a_reason_for_its_end(end: byte
     ],
 )
 def test_an_error_within_a_stream_is_the_reply(error: Any, status: int) -> None:
-    reply = joined(piece("ye") + event(error=error), what="ask")
+    reply = join_events(piece("ye") + event(error=error), what="ask")
     assert reply.status == status
     assert json.loads(reply.body)["error"] == error
 
@@ -125,7 +125,7 @@ def test_an_error_within_a_stream_is_the_reply(error: Any, status: int) -> None:
 @pytest.mark.parametrize("broken", [b"data: {\n\n", b"data: []\n\n", b'data: {"choices": 7}\n\n', b"data: \xff\n\n"])
 def test_an_event_that_is_none_is_named_without_its_words(broken: bytes) -> None:
     with pytest.raises(ModelReplyError, match="ask: the streamed reply holds an event that is no JSON object") as error:
-        joined(piece("secret") + broken, what="ask")
+        join_events(piece("secret") + broken, what="ask")
     assert error.value.__cause__ is None
 
 
@@ -139,4 +139,4 @@ def test_the_last_event_is_told_from_a_reply_that_speaks_of_it() -> None:
 @given(st.binary())
 def test_a_server_may_stream_anything(said: bytes) -> None:
     with suppress(ModelReplyError):
-        joined(b"data: " + said, what="ask")
+        join_events(b"data: " + said, what="ask")

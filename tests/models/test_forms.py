@@ -197,3 +197,50 @@ async def test_each_server_that_takes_the_smallest_form_is_answered_within_six_t
                     assert lost_needlessly(model.form, server) == [], (seed, server, model.form)
                     narrowed += 1
     assert narrowed > SERVERS / 4
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_parts_that_are_refused_one_after_the_other_are_left_out_one_by_one(
+    served: tuple[str, dict[str, Server]], templates: Templates
+) -> None:
+    address, servers = served
+    servers["one"] = server = Server(frozenset({"temperature", "stream_options", "reasoning_effort"}), shape=SHAPES[0])
+    with fail_after(30):
+        async with EndpointModel(
+            structs.replace(OPTIONS, base_url=f"{address}/one"), templates=templates, usage=Usage()
+        ) as model:
+            assert await model.ask(ASK, GIVEN) == ANSWER
+            assert [len(server.refusals(body)) for body in server.bodies] == [3, 2, 1, 0]
+            assert lost_needlessly(model.form, server) == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_server_that_was_changed_is_searched_anew_within_six_tries(
+    served: tuple[str, dict[str, Server]], templates: Templates
+) -> None:
+    """It may take now what it did not take before: with at most four refusals, no part is lost that it takes."""
+    address, servers = served
+    narrowed = 0
+    for seed in range(SERVERS):
+        options = structs.replace(OPTIONS, base_url=f"{address}/{seed}")
+        servers[str(seed)] = random_server(seed)
+        with fail_after(30):
+            async with EndpointModel(options, templates=templates, usage=Usage()) as model:
+                for _ in range(3):  # the narrowed form may come after the smallest
+                    assert await model.ask(ASK, GIVEN) == ANSWER
+                known = model.form
+                servers[str(seed)] = server = random_server(seed + SERVERS)
+                assert await model.ask(ASK, GIVEN) == ANSWER, (seed, server, known)
+                tries = len(server.bodies)
+                assert tries <= 6, (seed, server, known)
+                if model.form != known and 1 < tries <= 4:
+                    assert lost_needlessly(model.form, server) == [], (seed, server, known, model.form)
+                    narrowed += 1
+                for _ in range(2):
+                    assert await model.ask(ASK, GIVEN) == ANSWER
+                settled = len(server.bodies)
+                assert await model.ask(ASK, GIVEN) == ANSWER
+                assert len(server.bodies) == settled + 1, "a known server costs no call more"
+    assert narrowed > SERVERS / 20

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.models.refusals import Failure, FailureKind, read_failure
+from intern.models.refusals import Failure, FailureKind, read_delay, read_failure
 
 
 def refusal(**error: Any) -> bytes:
@@ -95,6 +95,8 @@ def test_a_refusal_names_the_parts_that_it_is_about_and_no_others(body: bytes, p
         (429, refusal(message="You exceeded your current quota. Please retry in 5s. See /billing"), "busy"),
         (400, refusal(message="API key not valid. Please pass a valid API key."), "key"),
         (401, b"", "key"),
+        # LiteLLM 1.108 without a database, of any key but its master key.
+        (400, refusal(message="No connected db.", type="no_db_connection", param=None, code="400"), "key"),
         (403, refusal(message="no"), "key"),
         (404, refusal(message="The model `x` does not exist"), "model"),
         (400, refusal(code="model_not_found", message="no such model"), "model"),
@@ -132,3 +134,37 @@ def test_a_refusal_that_tells_nothing_stays_one(body: bytes) -> None:
 )
 def test_no_refusal_breaks_the_reader(status: int, body: bytes) -> None:
     assert read_failure(status, body).kind in get_args(FailureKind)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("Rate limit reached. Please try again in 7.66s. Visit our page.", 7.66),
+        ("Please try again in 1m20.5s.", 80.5),
+        ("Please try again in 174ms.", 0.174),
+        ("Please retry after 26 seconds.", 26),
+        ('[{"error": {"details": [{"@type": "RetryInfo", "retryDelay": "34.07s"}]}}]', 34.07),
+        ("Please try again in 2 hours.", None),
+        ("Slow down. You may try again later; 5s is the limit.", None),
+    ],
+)
+def test_a_delay_is_read_from_the_words_of_an_error(said: str, seconds: float | None) -> None:
+    delay = read_delay(said.encode())
+    assert (delay and float(delay)) == (pytest.approx(seconds) if seconds else None)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind"),
+    [
+        (429, "Too many tokens, please wait before trying again.", "busy"),
+        (429, "You have exceeded the maximum number of tokens per minute", "busy"),
+        (429, "Request too large for m in organization o on tokens per min (TPM): Limit 10, Requested 12.", "too_long"),
+        (503, "Authentication service temporarily unavailable", "away"),
+        (500, "billing service unavailable", "away"),
+        (503, "Model is overloaded. Please upgrade your billing plan or try later", "busy"),
+        (401, "billing service unavailable", "quota"),
+        (500, "the request exceeds the available context size", "too_long"),
+    ],
+)
+def test_a_server_that_fails_or_is_busy_tells_nothing_final(status: int, said: str, kind: FailureKind) -> None:
+    assert read_failure(status, refusal(message=said)).kind == kind

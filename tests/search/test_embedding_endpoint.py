@@ -40,6 +40,7 @@ class Server:
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
         self.planned: list[httpx.Response] = []
+        self.refusal: Callable[[dict[str, Any]], httpx.Response | None] = lambda _: None
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.sent.append(json.loads(request.content))
@@ -47,6 +48,8 @@ class Server:
         assert request.headers["Authorization"] == f"Bearer {KEY}"
         if self.planned:
             return self.planned.pop(0)
+        if refused := self.refusal(self.sent[-1]):
+            return refused
         return vectors([[float(len(text)), 1.0] for text in self.sent[-1]["input"]])
 
 
@@ -182,7 +185,7 @@ async def test_vectors_of_another_length_than_before_are_refused(make: Make, ser
         embedder = make()
         await embedder.embed(["abc"])
         server.planned = [vectors([[1.0, 2.0, 3.0]])]
-        with pytest.raises(ModelReplyError, match="3 numbers came where others have 2"):
+        with pytest.raises(ModelReplyError, match="3 numbers came where 2 are expected"):
             await embedder.embed(["abcd"])
 
 
@@ -224,9 +227,138 @@ async def test_a_model_must_be_named() -> None:
         EndpointEmbedder(LlmOptions(base_url="http://model.test/v1"), usage=Usage(clock=HandClock()))
 
 
-def test_a_key_of_the_chat_model_goes_to_no_other_address() -> None:
-    llm = LlmOptions(base_url="https://chat.test/v1", api_key=Secret(KEY), model="chat")
+def test_a_key_and_headers_of_the_chat_model_go_to_no_other_address() -> None:
+    headers = {"Cf-Access-Client-Secret": Secret("of the gateway")}
+    llm = LlmOptions(base_url="https://chat.test/v1", api_key=Secret(KEY), model="chat", headers=headers)
     assert EmbeddingOptions(model="e").over(llm).api_key == Secret(KEY)
     assert EmbeddingOptions(model="e").over(llm).base_url == llm.base_url
     elsewhere = EmbeddingOptions(model="e", base_url="https://vectors.test/v1").over(llm)
     assert (elsewhere.base_url, elsewhere.api_key) == ("https://vectors.test/v1", Secret())
+    assert (EmbeddingOptions(model="e").over(llm).headers, elsewhere.headers) == (llm.headers, {})
+
+
+# --- What servers take ---
+
+
+async def test_vectors_are_asked_for_in_the_length_that_is_set_and_have_a_name_of_their_own(
+    make: Make, server: Server
+) -> None:
+    memory = Memory()
+    with fail_after(5):
+        whole, short = make(memory=memory), make(memory=memory, dimensions=2)
+        await whole.embed(["abc"])
+        await short.embed(["abc"])
+        assert [body.get("dimensions") for body in server.sent] == [None, 2]
+        assert len(memory.held) == 2, "a vector of one length is none of the other"
+        server.planned = [vectors([[1.0, 2.0, 3.0]])]
+        with pytest.raises(ModelReplyError, match="3 numbers came where 2 are expected"):
+            await short.embed(["abcd"])
+    assert whole.model != short.model
+
+
+async def test_a_server_that_does_not_know_the_encoding_is_asked_without_it(make: Make, server: Server) -> None:
+    said = "Argument not supported: encoding_format"
+    server.planned = [httpx.Response(400, json={"error": {"message": said, "type": "invalid_request_error"}})]
+    with fail_after(5):
+        embedder = make()
+        assert len(await embedder.embed(["abc", "abcd"])) == 2
+        await embedder.embed(["abcde"])
+    assert ["encoding_format" in body for body in server.sent] == [True, False, False]
+
+
+TOO_MANY = {
+    # huggingface/text-embeddings-inference, router/src/http/server.rs.
+    "TEI": (422, {"error": "batch size 64 > maximum allowed batch size 32", "error_type": "Validation"}, 32),
+    # ai.google.dev: BatchEmbedContents takes 100; a face of one's own may take fewer.
+    "Gemini": (400, [{"error": {"code": 400, "message": "at most 20 requests can be in one batch"}}], 20),
+    # Alibaba Cloud Model Studio, text-embedding-v3.
+    "DashScope": (
+        400,
+        {"error": {"message": "Value error, batch size is invalid, it should not be larger than 10.: input.contents"}},
+        10,
+    ),
+}
+
+
+@pytest.mark.parametrize("named", TOO_MANY)
+async def test_a_server_that_takes_fewer_texts_gets_as_many_as_it_takes(make: Make, server: Server, named: str) -> None:
+    status, said, most = TOO_MANY[named]
+
+    def limit(sent: dict[str, Any]) -> httpx.Response | None:
+        return httpx.Response(status, json=said) if len(sent["input"]) > most else None
+
+    server.refusal = limit
+    texts = [f"text {n}" + "x" * n for n in range(64)]
+    with fail_after(5):
+        embedder = make()
+        found = await embedder.embed(texts)
+        refused = [body for body in server.sent if len(body["input"]) > most]
+        server.sent.clear()
+        await embedder.embed([f"{text}!" for text in texts])
+    assert [round(numbers[0] / numbers[1]) for numbers in map(direction, found)] == [len(text) for text in texts]
+    assert 1 <= len(refused) <= 6
+    assert max(len(body["input"]) for body in server.sent) <= most, "once is enough"
+
+
+TOO_LONG = {
+    # OpenAI and vLLM.
+    "OpenAI": (400, "This model's maximum context length is 512 tokens, however you requested 900 tokens."),
+    # ollama/ollama, server/routes.go.
+    "Ollama": (400, "the input length exceeds the context length"),
+    # llama.cpp, tools/server: an error of its own, not of the request.
+    "llama.cpp": (500, "input (900 tokens) is too large to process. increase the physical batch size (current: 512)"),
+    # huggingface/text-embeddings-inference.
+    "TEI": (413, "Input validation error: `inputs` must have less than 512 tokens. Given: 900"),
+}
+
+
+@pytest.mark.parametrize("named", TOO_LONG)
+async def test_a_text_that_is_too_long_is_cut_until_it_is_taken(make: Make, server: Server, named: str) -> None:
+    status, said = TOO_LONG[named]
+
+    def limit(sent: dict[str, Any]) -> httpx.Response | None:
+        too_long = any(len(text) > 2048 for text in sent["input"])
+        return httpx.Response(status, json={"error": {"message": said}}) if too_long else None
+
+    server.refusal = limit
+    with fail_after(5):
+        embedder = make()
+        short, long = await embedder.embed(["abc", "word " * 3000])
+        await embedder.embed(["b", "c", "d"])
+    assert len(server.sent[-1]["input"]) == 3, "the number of texts was not the reason"
+    assert direction(short) == pytest.approx((3 / 10**0.5, 1 / 10**0.5))
+    assert direction(long)[0] > 0.99
+    assert len(server.sent) <= 7
+
+
+async def test_azures_path_query_and_header_are_those_of_the_chat_model(server: Server) -> None:
+    address = "https://mine.openai.azure.com/openai/deployments/embed?api-version=2024-10-21"
+    seen = list[httpx.Request]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return vectors([[3.0, 1.0]])
+
+    options = LlmOptions(base_url=address, api_key=Secret(KEY), model="embed")
+    with fail_after(5):
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+            embedder = EndpointEmbedder(options, client=client, usage=Usage(clock=HandClock()))
+            await embedder.embed(["abc"])
+    path = "https://mine.openai.azure.com/openai/deployments/embed/embeddings?api-version=2024-10-21"
+    assert (str(seen[0].url), seen[0].headers.get("api-key"), seen[0].headers.get("Authorization")) == (path, KEY, None)
+    assert "api-version" not in embedder.model + embedder.where
+
+
+@pytest.mark.parametrize("base_url", ["http://127.0.0.1:11434/v1", "http://127.0.0.1:11434/v1/"])
+async def test_ollamas_path_is_that_of_its_compatible_face(base_url: str) -> None:
+    seen = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(str(request.url))
+        return httpx.Response(200, json={"object": "list", "data": [{"embedding": [3.0, 1.0], "index": 0}]})
+
+    with fail_after(5):
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+            options = LlmOptions(base_url=base_url, model="nomic-embed-text")
+            await EndpointEmbedder(options, client=client, usage=Usage(clock=HandClock())).embed(["abc"])
+    assert seen == ["http://127.0.0.1:11434/v1/embeddings"]

@@ -56,6 +56,26 @@ async def test_what_says_the_same_in_other_words_is_found_and_says_why(tmp_path:
             assert await finder.find("rotate keys", SearchFilter(kinds=("file",))) == ()
 
 
+# Finding B1.
+async def test_a_document_is_as_like_a_question_as_the_line_that_it_fits_best(tmp_path: Path) -> None:
+    rest = "1\n2\n3\n4" + "!" * 100
+    question = f"  locked out\n\nof a pot\n{rest}"
+    with fail_after(10):
+        async with shelf(tmp_path) as store:
+            angles = {question: 40, "locked out": 10, "of a pot": 90, rest: 40}
+            finder = Finder(store, Directions(angles))
+            found = {str(each.document.source_id): each.likeness for each in await finder.find(question)}
+            assert found == pytest.approx({"kb:locks": 1, "kb:soup": 1, "kb:keys": 0.985}, abs=0.001)
+
+
+async def test_a_short_question_is_compared_as_a_whole(tmp_path: Path) -> None:
+    with fail_after(10):
+        async with shelf(tmp_path) as store:
+            embedder = Directions()
+            await Finder(store, embedder).find("hi\nlocked out")
+            assert embedder.asked == ["hi\nlocked out"]
+
+
 async def test_what_is_hardly_alike_is_found_by_its_words_only(tmp_path: Path) -> None:
     with fail_after(10):
         async with shelf(tmp_path) as store:

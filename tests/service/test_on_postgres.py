@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from anyio import fail_after, move_on_after, run_process
+from anyio import create_task_group, fail_after, move_on_after, run_process
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
 
@@ -33,6 +33,7 @@ from intern.service.status import sources_at_rest, status_of
 from intern.service.stores import back_up
 from intern.settings.loading import Paths, Settings
 from intern.sources.refresh import Refreshed
+from intern.stores.postgres.connection import AwayError, connected
 from intern.stores.postgres.database import Database
 from tests import samples
 from tests.at_work import Watching
@@ -204,8 +205,19 @@ async def test_a_pooler_that_changes_connections_is_refused_in_one_line_and_noth
         assert postgres.run(f"select count(*) from pg_tables where schemaname = '{schema}'") == [(0,)]
 
 
-# Finding A10. Beside much other work it once missed its time limit of a reply.
-@pytest.mark.long
+async def test_a_pooler_that_lets_clients_in_while_its_server_is_away_is_waited_for(postgres: Server) -> None:
+    with postgres.schema() as schema, pooling(postgres, "session", schema, query_wait=1) as url, fail_after(60):
+        async with await Database.open(url) as db, create_task_group() as tg:
+            postgres.kill()
+            try:
+                with pytest.raises(AwayError):
+                    await run_sync(connected, url)
+                tg.start_soon(partial(db.read, lambda tx: tx.rows("select 1")))
+            finally:
+                postgres.start()
+
+
+# Finding A10.
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_behind_a_pooler_with_sessions_it_indexes_answers_runs_is_killed_and_starts_again(
     postgres: Server, tmp_path: Path
@@ -222,7 +234,7 @@ async def test_behind_a_pooler_with_sessions_it_indexes_answers_runs_is_killed_a
                 await discord.wait_ready()
                 question = await discord.say(discord.alice, QUESTION)
                 await discord.say(discord.tess, ANSWER, reply_to=question)
-                await bot.until_logged("qa_pair_captured")
+                await bot.until_logged("index_refreshed", changed=1)  # the topic; the documents were indexed before
                 await bot.kill()
             async with started(intern, folder, settings) as bot:
                 await discord.wait_ready(sessions=2)

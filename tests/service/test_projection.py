@@ -15,8 +15,9 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import TopicName
 from intern.core.records import Filed
 from intern.runtime.bot import open_sandbox
+from intern.service.hidden_files import edited_files
 from intern.service.intern import open_intern
-from intern.service.projection import TextFiles, edited_files
+from intern.service.projection import TextFiles
 from intern.service.status import lost_folders
 from intern.service.stores import Stores
 from intern.settings.loading import Paths, load_settings

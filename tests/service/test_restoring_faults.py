@@ -21,9 +21,9 @@ from intern.core.records import CapturedPair
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
+from intern.service.hidden_files import edited_files
 from intern.service.intern import open_intern
 from intern.service.models import offline_rules
-from intern.service.projection import edited_files
 from intern.service.restoring import Adopted, restore
 from intern.service.status import lost_folders
 from intern.service.writer import FOLLOWER, Writer

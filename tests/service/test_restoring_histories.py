@@ -16,7 +16,8 @@ from intern.core.ids import SourceId, TopicName
 from intern.core.records import CapturedPair, Filed, Forgotten, Moved, Removed, Replaced, Skipped, TopicBlock, Withdrawn
 from intern.learning.filing import take_out
 from intern.learning.prompts import block_of, left_of
-from intern.service.projection import TextFiles, edited_files
+from intern.service.hidden_files import edited_files
+from intern.service.projection import TextFiles
 from intern.service.restoring import copy_archive, export, restore
 from intern.service.writer import FOLLOWER
 from intern.settings.loading import Paths
@@ -134,7 +135,7 @@ def _entry(name: str, data: bytes) -> CachedFile:
         last_indexed_at=START,
         rel_path=f"{name}.txt",
         size_bytes=len(data),
-        mtime_ns=7,
+        version=7,
     )
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
 from random import Random
+from select import select
+from socket import socket
 from threading import current_thread, main_thread
 from time import monotonic, sleep
 from typing import Any, Protocol, TypeVar
@@ -54,9 +56,9 @@ class SimulatedTime:
 class Writer:
     """Nobody else gets to run before what the writer thread was given is done, and its caller about to hear of it."""
 
-    def __init__(self, wakes: Callable[[], bool]) -> None:
-        """`wakes`: whether the loop is about to run what the thread told it to."""
-        self._wakes = wakes
+    def __init__(self, wakes: Callable[[], bool], wakeup: Callable[[], socket]) -> None:
+        """`wakes`: whether the loop is about to run what the thread told it to; `wakeup`: what wakes the loop."""
+        self._wakes, self._wakeup = wakes, wakeup
         self._open: list[Event] = []
         self._closing = False
 
@@ -87,13 +89,15 @@ class Writer:
         end = monotonic() + _PATIENCE
         while not self._wakes():
             assert monotonic() < end, "the database's writer thread does not answer"
-            sleep(_A_MOMENT)
+            select([self._wakeup()], [], [], _PATIENCE)
+            if not self._wakes():  # it was woken before, and did not read that yet
+                sleep(_A_MOMENT)
         self._closing = self._closing and bool(self._open)
 
 
 class _WriterOfTrio(Writer, trio.abc.Instrument):
     def __init__(self) -> None:
-        super().__init__(self._is_woken)
+        super().__init__(self._is_woken, lambda: trio.lowlevel.current_trio_token()._reentry_queue.wakeup.wakeup_sock)
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         del task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -51,7 +52,7 @@ class Said(Struct, kw_only=True):
     texts: list[str]
     """All it ever said, the newest last."""
     goes_on: Said | None = None
-    """It follows the same author's message there at once."""
+    """It follows the same author's message there within the window."""
     names: UserId | None = None
     """The member whom a team member answers by a mention, without Discord's reply."""
     deleted: float | None = None
@@ -300,7 +301,11 @@ class People(ABC):
         recent = self.standing(lambda said: said.author.type != "bot")[-4:]
         if recent:
             before = self.rng.choice(recent)
-            self.say(before.author, self.text("I also mean"), before.place)
+            own = [each for each in self.said.values() if (each.author, each.place) == (before.author, before.place)]
+            said = self.say(before.author, self.text("I also mean"), before.place)
+            window = timedelta(seconds=self.settings.discord.message_batch_wait_seconds)
+            if own[-1] is before and said.message.at - before.message.at <= window:
+                said.goes_on = before
 
     async def _chat(self) -> None:
         author: str | Author = self.rng.choice((*MEMBERS, *TEAM, self._robot))

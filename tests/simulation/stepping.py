@@ -75,7 +75,7 @@ class SteppingLoop(asyncio.SelectorEventLoop):
         self._jumping = _Jumping()
         self.steps = steps
         self.wakes = 0
-        self.writer = Writer(lambda: self.wakes > 0)
+        self.writer = Writer(lambda: self.wakes > 0, lambda: vars(self)["_ssock"])
         super().__init__(self._jumping)
 
     def time(self) -> float:

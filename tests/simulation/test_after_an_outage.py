@@ -58,10 +58,12 @@ class Noting(Watching):
 
 
 @asynccontextmanager
-async def life(folder: Path, sandbox: Sandbox, time: SimulatedTime, model: SlowModel) -> AsyncGenerator[Noting]:
+async def life(
+    folder: Path, sandbox: Sandbox, time: SimulatedTime, model: SlowModel, *, an_hour: int = 0
+) -> AsyncGenerator[Noting]:
     """The bot, from its first session until the end of the block."""
     events, stop = Noting(), Event()
-    settings = settings_in(folder, message_batch_wait_seconds=WINDOW, max_questions_per_user_per_hour=0)
+    settings = settings_in(folder, message_batch_wait_seconds=WINDOW, max_questions_per_user_per_hour=an_hour)
 
     async def live() -> None:
         async with open_sandbox(settings, sandbox, events=events, clock=time, models=model):
@@ -116,3 +118,17 @@ def test_what_was_missed_waits_for_the_responder_and_live_questions_are_asked_be
     events = run_seed(1, main)
     assert events.turned_down == []
     assert sorted(events.together) == sorted([each] for each in (*missed, *live))
+
+
+def test_an_edit_of_a_question_in_work_counts_as_no_further_question(tmp_path: Path) -> None:
+    async def main(time: SimulatedTime) -> Noting:
+        sandbox = Sandbox(time)
+        async with life(tmp_path, sandbox, time, SlowModel(20.0), an_hour=1) as events:
+            asked = sandbox.say("alice", "@intern Where does the relay listen?")
+            await sleep(WINDOW + 5)
+            sandbox.edit(sandbox.general, asked.id, "@intern Where does the new relay listen?")
+            await sleep(20 * WINDOW)
+            return events
+
+    events = run_seed(1, main)
+    assert (events.together, events.turned_down) == ([["@intern Where does the new relay listen?"]], [])

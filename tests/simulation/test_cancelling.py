@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from anyio import Event, create_task_group, move_on_after, sleep, sleep_forever
@@ -25,8 +25,9 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Image
 from intern.core.records import Decision
 from intern.models.prompt import InT, OfflineModel, OutT, Prompt
+from intern.runtime import parts
 from intern.runtime.bot import open_sandbox
-from intern.service.models import Models, offline_rules
+from intern.service.models import Models, Shared, offline_rules
 from intern.settings.loading import Settings, load_settings
 from intern.stores.sqlite.usage import UsageLog
 from tests.simulation.community import Community, World
@@ -42,7 +43,7 @@ BACKENDS: tuple[Backend, ...] = ("asyncio", "trio")
 
 PORT, SPOOL = "How do I change the port that the relay listens on?", "How do I purge the spool?"
 UNKNOWN = "What does the lamp of the walnut saddle mean when it blinks twice?"
-_QUIET = 40.0  # seconds after which all is done, whatever happened
+_QUIET = 15.0  # seconds after which all is done, whatever happened
 _THOUGHT = 0.5
 
 
@@ -61,6 +62,16 @@ class _Steady:
 async def _models(settings: Settings, log: UsageLog, clock: Clock) -> AsyncGenerator[Models]:
     del settings, log, clock
     yield Models(answering=_Steady(), learning=_Steady())
+
+
+class _Compiled(Shared):
+    """Templates that are compiled once for all trials: half of what a start costs."""
+
+    _once: ClassVar[Shared] = Shared()
+
+    def __init__(self, megabytes: int) -> None:
+        super().__init__(megabytes)
+        self._templates, self._wordings = self._once._templates, self._once._wordings
 
 
 class _Discord(World):
@@ -276,6 +287,7 @@ def play(kind: type[Way], backend: Backend, folder: Path, change: Change, at: in
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Responder, "run", noted)
+            patch.setattr(parts, "Shared", _Compiled)
             await way.live()
         broken = [*way.wrong(books := await books_of(way)), *violations(way, books)]
         assert not broken, "\n".join([f"{change} before step {at} of {backend}:", *broken, *way.transcript])
@@ -336,7 +348,7 @@ def test_cancelled_before_some_steps_one_reply_leaves_and_one_capture_is_filed(
 @ON
 @pytest.mark.parametrize("kind", [Question, StepwiseQuestion, Capture])
 def test_cancelled_before_more_steps_too(kind: type[Way], backend: Backend, known: Path, tmp_path: Path) -> None:
-    play_all(kind, backend, known, tmp_path, most=10)
+    play_all(kind, backend, known, tmp_path, most=20)
 
 
 @pytest.mark.long

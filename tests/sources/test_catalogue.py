@@ -32,7 +32,7 @@ async def knowledge(tmp_path: Path, anyio_backend: str) -> AsyncGenerator[Knowle
 def file(summary: str = "Ports.") -> CachedFile:
     now = HandClock().now()
     return CachedFile(
-        content_hash="1", summary_text=summary, last_indexed_at=now, rel_path="a.md", size_bytes=1, mtime_ns=1
+        content_hash="1", summary_text=summary, last_indexed_at=now, rel_path="a.md", size_bytes=1, version=1
     )
 
 

@@ -157,6 +157,8 @@ def test_what_no_reader_of_a_page_sees_stays_out(page: str, hidden: str) -> None
 
 
 def test_what_a_reader_can_open_is_kept() -> None:
+    for style in ("overflow: hidden", "margin-left:-100px", "border-left: -900px", "background-color: transparent"):
+        assert "relay" in read_html(f'<body><div style="{style}"><p>The relay listens on 7480.</p></div>').text
     tabs = "<main><div role=tabpanel hidden>brew install drum</div><details><summary>More<p>apt install drum</details>"
     text = read_html(f"{tabs}<p hidden=until-found>dnf install drum<p style='opacity:0.5'>pip install drum").text
     for way in ("brew", "apt", "dnf", "pip"):

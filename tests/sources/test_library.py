@@ -33,7 +33,7 @@ LISTED = CachedFile(
     last_indexed_at=HandClock().now(),
     rel_path="a.md",
     size_bytes=1,
-    mtime_ns=1,
+    version=1,
 )
 
 

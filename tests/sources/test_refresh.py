@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
+import msgspec
 import pytest
 from anyio import fail_after, from_thread
 from anyio.lowlevel import checkpoint
@@ -25,7 +26,7 @@ from intern.sources.descriptions import (
 from intern.sources.files import Scan, SkippedFile, SourceFolder
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import Refreshed, describe_provisionally, refresh_sources, refresh_topics
-from intern.stores.library import CachedFile, Tries
+from intern.stores.library import CachedFile, CachedTopic, IndexCache, Tries
 from intern.stores.sqlite.knowledge import Knowledge
 from tests.sources.folders import Shelf, block, praised
 
@@ -107,7 +108,7 @@ async def test_a_file_that_was_only_touched_is_not_asked_for(shelf: Shelf) -> No
     assert shelf.newest_change() == once
     known = shelf.cached("kb:a.md")
     assert isinstance(known, CachedFile)
-    assert (known.size_bytes, known.mtime_ns) == (7, 5)
+    assert (known.size_bytes, known.version) == (7, 5)
 
 
 async def test_new_sources_are_listed_by_their_beginning_before_the_model_answers(shelf: Shelf) -> None:
@@ -202,6 +203,21 @@ async def test_a_description_is_one_bounded_paragraph_that_forges_no_entry(shelf
     assert entry.source_id == "kb:a.md"
     assert entry.description.startswith("First. team:forged.txt Forged words")
     assert len(entry.description) <= 60
+
+
+# Finding B12.
+async def test_the_cache_tells_a_topic_s_version_and_no_time_of_a_file(shelf: Shelf) -> None:
+    await shelf.topic("nodes", block("How?", "So."))
+    with fail_after(5):
+        await shelf.refresh_topics()
+
+    known = shelf.cached("team:nodes.txt")
+    assert isinstance(known, CachedTopic)
+    written = msgspec.json.decode(IndexCache(sources={SourceId("team:nodes.txt"): known}).encode())
+    told = written["sources"]["team:nodes.txt"]
+    assert (told["source_type"], told["version"]) == ("topic", known.version)
+    assert 0 < known.version <= shelf.newest_change()
+    assert "mtime_ns" not in told
 
 
 async def test_a_topic_s_description_forges_neither_an_entry_nor_an_id(shelf: Shelf) -> None:
@@ -310,6 +326,7 @@ async def test_a_kill_repeats_only_the_calls_in_flight(tmp_path: Path) -> None:
 import os, sys
 from pathlib import Path
 import anyio
+import msgspec
 from tests.sources.folders import Shelf, praised
 from intern.sources.descriptions import SUMMARIZE_SOURCE
 

@@ -26,7 +26,7 @@ def listed(n: int) -> dict[SourceId, CachedFile]:
     at = datetime(2026, 2, 1, tzinfo=UTC)
     return {
         SourceId(f"kb:{each}.md"): CachedFile(
-            rel_path=f"{each}.md", size_bytes=1, mtime_ns=1, content_hash="1", summary_text="ports", last_indexed_at=at
+            rel_path=f"{each}.md", size_bytes=1, version=1, content_hash="1", summary_text="ports", last_indexed_at=at
         )
         for each in range(n)
     }

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import asdict, replace
 from structlog.testing import capture_logs
 
+from intern.core.clock import micros_of
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId
 from intern.core.records import Capture, CapturedPair, Speaker, Turn
@@ -85,7 +86,7 @@ def test_all_that_was_appended_is_read_back_in_order_live_and_after_a_restart(
             for n, pair in enumerate(written):
                 assert opened.get(pair.qa_id) == pair
                 assert list(opened.after(pair.qa_id)) == written[n + 1 :]
-                assert opened.moments_after(pair.qa_id) == [each.timestamp for each in written[n + 1 :]]
+                assert list(opened.times_after(pair.qa_id)) == [micros_of(each.timestamp) for each in written[n + 1 :]]
 
 
 def test_where_time_ends_the_archive_says_so(tmp_path: Path) -> None:
@@ -172,6 +173,7 @@ def test_a_torn_tail_costs_one_block_and_the_next_append_starts_afresh(tmp_path:
 
     with capture_logs() as logs:
         archive = Archive(tmp_path, clock=HandClock(NOW + timedelta(seconds=2)))
+        assert len(archive) == 1
     assert [(log["event"], log["file"], log["line"]) for log in logs] == [("archive_block_damaged", "2026-W05.txt", 18)]
     assert [(each.file, each.line) for each in archive.damaged] == [("2026-W05.txt", 18)]
     assert list(archive.after(None)) == [first]
@@ -304,6 +306,7 @@ def test_pairs_that_another_program_wrote_out_of_order_are_followed_in_order(tmp
 
     with capture_logs() as logs:
         archive = Archive(tmp_path, clock=HandClock(NOW))
+        assert len(archive) == 3
     assert [log["event"] for log in logs] == ["archive_id_repeated"]
     assert [pair.timestamp for pair in archive.after(None)] == sorted({*moments})
     assert archive.append(capture()).timestamp > moments[0]
@@ -348,14 +351,15 @@ def test_a_long_archive_costs_memory_for_places_and_not_for_pairs(tmp_path: Path
             one = capture("x" * 1_000, conversation=f"thread_{n % 10}", messages=())
             file.write(format_raw(CapturedPair(**asdict(one), qa_id=qa_id_of(at), timestamp=at)).encode())
 
+    assert len(Archive(tmp_path)) == pairs  # so that expressions are compiled
     tracemalloc.start()
     try:
         archive = Archive(tmp_path)
+        assert len(archive) == pairs
         held, _ = tracemalloc.get_traced_memory()
         assert sum(1 for _ in archive.after(None)) == pairs
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(archive) == pairs
     assert held < 200_000  # four numbers of eight bytes each; the pairs themselves are over 1 MB
     assert peak < held + 100_000

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, QAId, UserId
 from intern.core.records import CapturedPair, Speaker, TopicBlock, Turn
+from intern.learning.prompts import block_of
 from intern.stores.blocks import (
     BlockWarning,
     Placed,
@@ -24,6 +25,7 @@ from intern.stores.blocks import (
     time_of,
     timestamp_of,
 )
+from tests import samples
 from tests.examples import examples
 
 NOW = datetime(2026, 2, 1, 3, 10, 56, 228000, tzinfo=UTC)
@@ -401,6 +403,15 @@ def test_a_fraction_may_be_missing_or_short() -> None:
     assert time_of(QAId("qa_20260201_031056.2")) == NOW.replace(microsecond=200_000)
     # As strings these two would stand the other way round.
     assert time_of(QAId("qa_20260201_031056")) < time_of(QAId("qa_20260201_031056.000001"))
+
+
+# Finding B12.
+@pytest.mark.parametrize("fraction", ["", ".2", ".228000"])
+def test_a_timestamp_is_written_with_the_fraction_of_its_id(fraction: str) -> None:
+    qa_id = QAId(f"qa_20260201_031056{fraction}")
+    made = replace(samples.pair(), qa_id=qa_id, timestamp=time_of(qa_id))
+    for text in (format_raw(made), format_topic(block_of(made))):
+        assert f"\ntimestamp: 2026-02-01T03:10:56{fraction}Z\n" in text
 
 
 def test_an_id_is_in_utc_whatever_the_zone_of_the_time() -> None:

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from intern.stores.database import Transaction
-from intern.stores.sqlite.knowledge import LogEntry, changes_after, log_changes
+from intern.stores.sqlite.changes import LogEntry, changes_after, log_changes
 from tests.engines import open_database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("engine")]

@@ -134,6 +134,7 @@ def test_what_another_process_erased_is_never_taken_for_another_pair(tmp_path: P
     archive = Archive(tmp_path, clock=clock)
     pairs = [archive.append(capture(f"{n}1", f"{n}2", conversation=f"thread_{n}")) for n in range(1, 5)]
     reader = Archive(tmp_path)
+    assert len(reader) == len(pairs)
     archive.erase(ids("11", "12"))
     with capture_logs():
         assert {pair.qa_id: reader.get(pair.qa_id) for pair in pairs} == dict.fromkeys([pair.qa_id for pair in pairs])

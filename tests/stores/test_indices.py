@@ -49,7 +49,7 @@ def cached(rel_path: str = "a.md", **changes: Any) -> CachedFile:
         "last_indexed_at": NOW,
         "rel_path": rel_path,
         "size_bytes": 4,
-        "mtime_ns": 1_700_000_000_000_000_001,
+        "version": 1_700_000_000_000_000_001,
     }
     return CachedFile(**{**fields, **changes})
 

@@ -36,7 +36,8 @@ from intern.core.records import (
     Withdrawn,
 )
 from intern.stores.blocks import format_topic, qa_id_of, time_of
-from intern.stores.sqlite.knowledge import TOPIC, Change, Draft, Knowledge, changes_after
+from intern.stores.sqlite.changes import changes_after
+from intern.stores.sqlite.knowledge import TOPIC, Change, Draft, Knowledge
 from tests.examples import examples
 from tests.knowing import knowledge_in
 from tests.samples import START

@@ -59,7 +59,7 @@ def masks_in(text: str) -> Counter[str]:
     return Counter(_MASK.findall(text))
 
 
-def masked_start(text: str, most: int) -> str:
+def mask_start(text: str, most: int) -> str:
     """Return the beginning of a text, without its secrets: at most `most` characters, the last a `…` where more follow.
 
     It is masked before it is cut, for half a key looks like none; and no more of it is looked at than that takes.
@@ -76,22 +76,30 @@ def _whole(found: str) -> str:
     return found
 
 
-def _assigned(found: str) -> str:
+def _find_value(found: str) -> str:
     """Return a value without the sentence's end, unless it is a switch, a small number, a path or a placeholder."""
     value = found.rstrip(".,;:!?)")
     return "" if any(each.fullmatch(value) for each in (_SWITCH, _PLACEHOLDER, _NAMED)) else value
 
 
-def _chosen(found: str) -> str:
+def _find_password(found: str) -> str:
     """Return a password: it is mixed as no word is, and is no version, size or name of a method."""
-    value = _assigned(found)
+    value = _find_value(found)
     return value if _MIXED.search(value) and not _NO_VALUE.fullmatch(value) else ""
 
 
-def _generated(found: str) -> str:
-    """Return a key; words and numbers (`step2`, `sk-fading-circle-container2`, `2024`) are none."""
-    value = _chosen(found)
-    return "" if _COUNTED.fullmatch(value) else value
+def _find_key(found: str) -> str:
+    """Return a key; ids, and words and numbers in a row (`step2`, `ctrl+shift+p2`, `created_at`, `2024`) are none."""
+    value = _find_value(found)
+    odd = [run for run in _RUN.findall(value) if not _COUNTED.fullmatch(run) or _is_random(run)]
+    return value if sum(map(len, odd)) >= _SHORTEST_KEY and not _UUID.fullmatch(value) else ""
+
+
+def _is_random(run: str) -> bool:
+    """Return whether letters and figures are in no words: their kind changes too often, or a word has too many."""
+    pieces = _PIECE.findall(run)
+    is_short = len(run) > _MOST_DIFFERENT and 3 * len(pieces) > len(run)
+    return is_short or any(len({*piece.casefold()}) > _MOST_DIFFERENT for piece in pieces)
 
 
 def _basic(found: str) -> str:
@@ -102,10 +110,10 @@ def _basic(found: str) -> str:
         return ""
 
 
-def _iban(found: str) -> str:
-    """Return an IBAN without the words behind it, by its check digits (ISO 7064)."""
-    ends = (end for end in range(len(found), 0, -1) if found[end : end + 1] in {"", " "})
-    return next((found[:end] for end in ends if _is_checked(found[:end].replace(" ", ""))), "")
+def _find_iban(found: str) -> str:
+    """Return an IBAN without the words behind it, by its country's length and its check digits (ISO 7064)."""
+    iban = re.match(rf"(?:\S ?){{{_IBAN_LENGTHS.get(found[:2], 99)}}}(?!\S)", found)
+    return iban[0] if iban and _is_checked(iban[0].replace(" ", "")) else ""
 
 
 def _is_checked(iban: str) -> bool:
@@ -146,7 +154,12 @@ _PLACEHOLDER = regex(
 )
 _SWITCH = regex(r"(?i)true|false|yes|no|on|off|none|null|auto|\d{1,3}|[~./]+[\w./~-]*")
 _MIXED = regex(r"(?i)\d.*[^\W\d_]|[^\W\d_].*\d|\w[!$%^&#@]+\w|[!$^&#@]\Z|\A\d{4,12}\Z")
-_COUNTED = regex(r"(?:[A-Za-z]+\d{0,4}[-_.])*[A-Za-z]*\d{0,4}|\d+")
+_RUN = regex(r"[A-Za-z0-9]+")
+_COUNTED = regex(r"[A-Za-z]*\d{0,5}|\d+")
+_PIECE = regex(r"[A-Z]?[a-z]+|[A-Z]+|\d+")  # as names in code are made of
+_UUID = regex(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SHORTEST_KEY = 8
+_MOST_DIFFERENT = 12  # letters; hardly a word has more ("misconfiguration" has 12)
 _NO_VALUE = regex(
     r"(?i)v\d+|v?\d+(?:\.\w+)+\+?|\d+[a-z]{1,7}|\d{1,3}-[a-z-]+"
     r"|(?:sha|md|rsa|aes|base|utf|oauth|argon|bcrypt|ed)[-_]?\d{1,5}(?:url|id|[-_][a-z0-9-]+)*"
@@ -191,14 +204,23 @@ _CARD = (
 # Beside its name, or beside the other half of the pair.
 _BESIDE_AWS = rf"(?:(?i:aws_?secret_?access_?key){_IS}|\b(?:AKIA|ASIA)[A-Z0-9]{{16}}\b[\s\S]{{1,80}}?(?<![\w/+-]))"
 # A line of a `.env`.
-_VARIABLE = (
-    r"(?<![\w${])(?:[A-Z0-9]{1,40}_){0,8}(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?<=_)(?:PWD|KEY))=[\"']?"
-)
+_VARIABLE = r"(?<![\w${])(?:[A-Z0-9]{1,40}_){0,8}(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?<=_)PWD)=[\"']?"
 _KEYS, _PASSWORDS = ("key", "token", "secret"), ("pass", "pwd", "kennwort", "contrase", "senha", "пароль")
+_KEY = r"(?<=[\"'])[^\"'\s]{8,200}|[^\s\"'`,;:<>&|()\[\]{}\\]{8,200}"
+# A compound (`case-sensitive`, with the figure of a note, too) is what a sentence says of it.
 _PASSWORD_IS = (
     r"(?i:pass(?:word|phrase|code|wd)s?|pwd|passwort|kennwort|mot de passe|contraseña|senha|пароль)\b"
-    rf"(?:{_IS}|[ ]{{1,3}}(?i:is|was|ist|lautet|est|es|é)[ ]{{1,3}}[\"'`*]{{0,3}})"
+    rf"(?:{_IS}|[ ]{{1,3}}(?i:is|was|ist|lautet|est|es|é)[ ]{{1,3}}[\"'`*]{{0,3}}(?![a-z]+(?:-[a-z]+)+\d?(?![\w-])))"
 )
+_IBAN_LENGTHS = {
+    country[:2]: int(country[2:])
+    for country in (
+        "NO15 BE16 DK18 FI18 FK18 FO18 GL18 NL18 SD18 MK19 SI19 AT20 BA20 EE20 KZ20 LT20 LU20 MN20 XK20 CH21 HR21 LI21"
+        " LV21 BG22 BH22 CR22 DE22 GB22 GE22 IE22 ME22 RS22 VA22 AE23 GI23 IL23 IQ23 OM23 SO23 TL23 AD24 CZ24 ES24 MD24"
+        " PK24 RO24 SA24 SE24 SK24 TN24 VG24 LY25 PT25 ST25 IS26 TR26 BI27 DJ27 FR27 GR27 IT27 MC27 MR27 SM27 AL28 AZ28"
+        " BY28 CY28 DO28 GT28 HU28 LB28 NI28 PL28 SV28 BR29 EG29 PS29 QA29 UA29 JO30 KW30 MU30 YE30 MT31 SC31 LC32 RU33"
+    ).split()
+}
 _IBAN = r"(?<![\w-])(?=(?:[ ]?[A-Z0-9]){15})[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,3})?(?![\w-])"
 
 _Rules = tuple[tuple[str, tuple[str, ...], re.Pattern[str], Callable[[str], str]], ...]
@@ -248,16 +270,19 @@ _RULES: _Rules = tuple(
         ),
         ("github_token", ("gh",), r"(?P<secret>\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,}))", _whole),
         ("gitlab_token", ("glpat-",), r"(?P<secret>\bglpat-[\w-]{20,})", _whole),
-        ("aws_key", ("aws", "akia", "asia"), rf"{_BESIDE_AWS}(?P<secret>[A-Za-z0-9/+]{{40}})(?![\w/+=-])", _generated),
+        ("aws_key", ("aws", "akia", "asia"), rf"{_BESIDE_AWS}(?P<secret>[A-Za-z0-9/+]{{40}})(?![\w/+=-])", _whole),
         ("aws_key", ("akia", "asia"), r"(?P<secret>\b(?:AKIA|ASIA)[A-Z0-9]{16}\b)", _whole),
         ("slack_token", ("xox", "xapp-"), r"(?P<secret>\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,})", _whole),
         ("slack_webhook", ("hooks.slack",), r"hooks\.slack\.com/services/(?P<secret>[\w/-]{20,})", _whole),
-        ("api_key", ("sk-",), r"(?P<secret>\bsk-[\w-]{20,})", _generated),
+        ("api_key", ("sk-",), r"(?P<secret>\bsk-[\w-]{20,})", _find_key),
         ("api_key", ("k_live_", "k_test_"), r"(?P<secret>\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,})", _whole),
         ("api_key", ("aiza", "hf_"), r"(?P<secret>\b(?:AIza[\w-]{35}|hf_[A-Za-z0-9]{30,}))", _whole),
+        # Of Twilio, SendGrid and Telegram.
+        ("api_key", ("sk", "sg."), r"(?P<secret>\b(?:SK[0-9a-f]{32}|SG\.[\w-]{16,32}\.[\w-]{32,64})\b)", _whole),
+        ("api_key", (":aa",), r"(?P<secret>\b\d{8,12}:AA[\w-]{32,})", _whole),
         ("api_key", ("npm_", "pypi-"), r"(?P<secret>\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))", _whole),
         ("jwt", ("eyj",), r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _whole),
-        ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _assigned),
+        ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _find_value),
         (
             "bearer_token",
             ("authorization",),
@@ -266,18 +291,18 @@ _RULES: _Rules = tuple(
         ),
         ("bearer_token", ("bearer",), rf"\b(?i:bearer)\s{{1,5}}(?={_MIX})(?P<secret>[\w.~+/=-]{{12,}})", _whole),
         ("bearer_token", ("basic",), r"\b(?i:basic)\s{1,5}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})", _basic),
-        ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _assigned),
-        ("password", ("=",), rf"{_VARIABLE}(?P<secret>(?<=[\"'])[^\"'\n]{{4,200}}|[^\s\"'`,;]{{4,200}})", _assigned),
-        ("password", _PASSWORDS, rf"{_PASSWORD_IS}(?P<secret>[^\s\"'`<>{{}}\[\],;*]{{4,200}})", _chosen),
-        ("api_key", _KEYS, rf"(?i:key|token|secret)\b{_IS}(?P<secret>[\w.~+/=-]{{8,200}})", _generated),
-        ("iban", (), rf"(?P<secret>{_IBAN})", _iban),
+        ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _find_value),
+        ("password", ("=",), rf"{_VARIABLE}(?P<secret>(?<=[\"'])[^\"'\n]{{4,200}}|[^\s\"'`,;]{{4,200}})", _find_value),
+        ("password", _PASSWORDS, rf"{_PASSWORD_IS}(?P<secret>[^\s\"'`<>{{}}\[\],;*]{{4,200}})", _find_password),
+        ("api_key", _KEYS, rf"(?i:key|token|secret)\b{_IS}(?P<secret>{_KEY})", _find_key),
+        ("iban", (), rf"(?P<secret>{_IBAN})", _find_iban),
         ("card_number", (), rf"(?<![\w/#@.+-])(?P<secret>{_CARD})(?![\w-]|\.\d)", _card),
     )
 )
 
 
 _LEAST_DIFFERENT = 7
-_ODD = regex(r"(?is)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w|.{25}")
+_ODD = regex(r"(?is)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w|.{16}")
 _MASK = regex(rf"\[masked ({'|'.join(sorted({kind for kind, *_ in (*_RULES, *_EMAILS)}))})\]")
 
 # A password may hold `?` and `#`; figures and one of these are a port with what follows it.
@@ -330,10 +355,10 @@ def address_secrets(url: str) -> tuple[str, ...]:
 def settings_repr(options: Struct) -> str:
     """Return the `__repr__` of settings with an address: as msgspec's, without the `address_secrets`."""
     fields = ((name, getattr(options, name)) for name in options.__struct_fields__)
-    return f"{type(options).__name__}({', '.join(f'{name}={_shown(name, value)!r}' for name, value in fields)})"
+    return f"{type(options).__name__}({', '.join(f'{name}={_hide_address(name, value)!r}' for name, value in fields)})"
 
 
-def _shown(name: str, value: object) -> object:
+def _hide_address(name: str, value: object) -> object:
     if not isinstance(value, str) or not ("://" in value or name.endswith("_url")):
         return value
     return _QUERY.sub("***", _USER.sub("***", value))
@@ -387,7 +412,17 @@ def mask_each(value: object, mask: Callable[[str], str]) -> object:
 _NOT_IN_A_LABEL = regex(r"[^\w.:/-]+")
 _LONGEST_LABEL = 80  # characters; a marker is no place for a second text
 # As markers have them, and signs that look the same.
-_EQUALS = "=\uff1d\u2550\u2a75"
+_EQUALS = "=\u02ed\u2261\u2263\u2550\u2a75\u2a76\u2e40\u3013\u30a0\ua78a\ufe66\uff1d"
+_NO_EQUALS = dict.fromkeys(map(ord, _EQUALS))
+# A line within such signs; one that begins with three or more, but for bullets, numbers and marks of code, and has
+# three again; two before the words of a closing marker, unless these are quoted. No piece of a text is read twice.
+_MARK = rf"(?![\n\"'{_EQUALS}])[\W_]"
+_MARKER = regex(
+    rf"\A[{_EQUALS}][{_EQUALS} \t]*+[^{_EQUALS}].*[{_EQUALS}]\Z"
+    rf"|\A(?:{_MARK}|\d{{1,3}}[.)])*+[{_EQUALS}]{{3}}[{_EQUALS} \t]*+\w.*[{_EQUALS}]{{3}}"
+    rf"|(?i:(?<!{_MARK})(?<![{_EQUALS}])(?:(?:{_MARK})*+[{_EQUALS}]){{2}}(?:{_MARK}|[{_EQUALS}])*+end\W{{1,9}}of\b)",
+    re.DOTALL,
+)
 # What begins a turn in a model's own format: servers read it even in a member's text.
 _TURN = regex(r"<(?=[|\uff5c]|/?s>|<?/?SYS>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
 _INVISIBLE = regex(
@@ -408,11 +443,11 @@ def fenced(text: str, label: str) -> str:
     """
     name = _NOT_IN_A_LABEL.sub(" ", label)[:_LONGEST_LABEL].strip() or "text"
     lines = _TURN.sub(r"\g<0> ", without_invisible(text)).splitlines(keepends=True)
-    return f"=== {name} ===\n{''.join(map(_unmarked, lines))}\n=== end of {name} ==="
+    return f"=== {name} ===\n{''.join(map(_strip_marks, lines))}\n=== end of {name} ==="
 
 
-def _unmarked(line: str) -> str:
-    """Return a line that looks like a marker without its equals signs."""
-    bare = line.strip()
-    said = bare.strip(f"{_EQUALS} \t")
-    return line.replace(bare, said) if said and bare[0] in _EQUALS and bare[-1] in _EQUALS else line
+def _strip_marks(line: str) -> str:
+    """Remove all equals signs of a line that looks like a marker, be it with text before or behind."""
+    bare, unsigned = line.strip(), line.translate(_NO_EQUALS).strip()
+    is_marker = unsigned != bare and (_MARKER.search(bare) or _MARKER.search(bare[::-1]))
+    return line.replace(bare, unsigned) if is_marker else line

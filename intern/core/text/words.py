@@ -78,14 +78,14 @@ def truncated(text: str, most: int) -> str:
 
 
 def add_title(text: str, title: str) -> str:
-    """Put the title of a thread above its first message, unless it says nothing that the message does not say.
+    """Put the title of a thread above its first message, unless it only greets or asks for help, or is a part of it.
 
-    It becomes one line without mentions. A name that was made of the message may end within a word.
+    It becomes one line without mentions. A name that was made of the message may end within a word. Where the message
+    has the same words here and there, the title still says what it is about.
     """
     line = truncated(one_line(_MARKUP.sub(" ", title)), _LONGEST_TITLE)
-    telling = [word for word in words(line) if word not in PLEASANTRIES]
-    said = " ".join(["", *words(text), *map(str.casefold, plain_words(text))]) if telling else ""
-    if all(f" {word}" in said for word in telling):
+    said, named = (" ".join(["", *plain_words(_MARKUP.sub(" ", each))]).casefold() for each in (text, line))
+    if named in said or not word_set(line) - PLEASANTRIES:
         return text
     return f"{line}\n{text}" if text else line
 

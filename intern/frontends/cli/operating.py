@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,6 +105,8 @@ def init(folder: Path) -> None:
 
 
 def _example() -> str:
+    from importlib.resources import files
+
     packaged = files("intern") / "_example.toml"
     if packaged.is_file():
         return packaged.read_text(encoding="utf-8")

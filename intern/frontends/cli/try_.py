@@ -18,13 +18,14 @@ from anyio import Event, move_on_after
 from msgspec.structs import replace
 
 from intern.core.clock import SystemClock
-from intern.core.errors import ConfigError
+from intern.core.errors import ConfigError, ModelError
 from intern.core.flow import AnswerRequest, Batch, Declined, Reply
 from intern.core.ids import MessageId
 from intern.core.log import configure
 from intern.core.messages import AIResult, ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
+from intern.core.tasks import open_task_group
 from intern.core.text.patterns import regex
 from intern.frontends.cli.options import in_folder, run_work, settings_of
 from intern.frontends.cli.output import INTERRUPTED, ProgressLine, printable, say
@@ -50,8 +51,9 @@ def try_(docs: Path | None, *, play: bool, page: bool, data: Path | None) -> Non
     """Try the whole bot in the terminal, without Discord.
 
     DOCS is a folder with your documents; without it, those in the --data folder serve, or else a bundled sample.
-    Without an endpoint in the settings, no model is used: answers are quotes. Type `alice: how do I …?` as a member,
-    `@mira: …` as the team (a reply to the last question), or /help.
+    Without an endpoint in the settings, no model is used: answers are quotes. With one, the first lines say which model
+    answers; if none does, why, and which server of this machine could. Type `alice: how do I …?` as a member, `@mira:
+    …` as the team (a reply to the last question), or /help.
 
     Exit code 0: done. 1: the scene of --play did not go as it should. 2: a setting is wrong. 3: the folder of --data is
     in use. 130: stopped by Ctrl-C.
@@ -326,11 +328,31 @@ async def _opened(settings: Settings, sandbox: Sandbox, scene: _Scene) -> AsyncG
         from intern.frontends.http.server import page_beside  # aiohttp.web and Prometheus cost half a second
 
         beside = page_beside(settings, tell=lambda address: tell(f"the page: {address}"))
-    with scene.expecting("indexed") as indexed, heard_by(line):
-        async with open_sandbox(settings, sandbox, events=scene, beside=beside):
-            await indexed()
-            line.end()
-            yield
+    async with open_task_group() as tg:
+        if settings.llm.kind == "endpoint":
+            tg.start_soon(_introduce_model, settings, line)
+        with scene.expecting("indexed") as indexed, heard_by(line):
+            async with open_sandbox(settings, sandbox, events=scene, beside=beside):
+                await indexed()
+                line.end()
+                yield
+        tg.cancel_scope.cancel()
+
+
+async def _introduce_model(settings: Settings, line: ProgressLine) -> None:
+    """Say which model answers; or why it does not, and which servers of this machine could."""
+    from intern.service.model_servers import find_local_servers, greet
+
+    try:
+        said, found = f"{await greet(settings.llm, 'llm')} answers", []
+    except ModelError as error:
+        said, found = f"no model answers: {error}; `intern doctor` says more", await find_local_servers()
+    line.clear()
+    tell(said)
+    for server in found:
+        model = server.models[0]
+        tell(f"{server.name} answers here; to use it, put into intern.toml:")
+        tell(server.settings_for(model.id or model.name))
 
 
 async def _ask(line: _Line, sandbox: Sandbox, scene: _Scene, *, echo: bool = True) -> str:

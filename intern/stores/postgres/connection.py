@@ -125,25 +125,29 @@ def connected(url: str) -> Connection:
     """Connect. Raises AwayError, and KnowledgeError where a pooler changes the session between statements."""
     try:
         db = Connection.connect(url, autocommit=True, application_name=PROCESS, **_NETWORK)
-    except psycopg.OperationalError as error:
+        try:
+            _set_up(db, url)
+        except BaseException:
+            db.close()
+            raise
+    except psycopg.OperationalError as error:  # a pooler lets clients in while its server is away
         raise AwayError(str(error)) from error
-    try:
-        _check_session(db, url)
-        db.adapters.register_dumper(str, _TextDumper)
-        db.adapters.register_loader("text", _TextLoader)
-        db.adapters.register_dumper(int, Int8Dumper)
-        db.adapters.register_dumper(bool, _Bool)
-        db.adapters.register_loader("bool", _Truth)
-        db.adapters.register_loader("numeric", _Number)
-        said = map(db.info.parameter_status, ("default_transaction_read_only", "in_hot_standby"))
-        db.takes_no_writes = "on" in said
-        db.execute(_SETTINGS)
-        # Statistics begin anew then; the server's start says nothing of a crash of one process.
-        db.recovered = db.execute("select stats_reset::text from pg_stat_bgwriter").fetchall()[0][0]
-    except BaseException:
-        db.close()
-        raise
     return db
+
+
+def _set_up(db: Connection, url: str) -> None:
+    _check_session(db, url)
+    db.adapters.register_dumper(str, _TextDumper)
+    db.adapters.register_loader("text", _TextLoader)
+    db.adapters.register_dumper(int, Int8Dumper)
+    db.adapters.register_dumper(bool, _Bool)
+    db.adapters.register_loader("bool", _Truth)
+    db.adapters.register_loader("numeric", _Number)
+    said = map(db.info.parameter_status, ("default_transaction_read_only", "in_hot_standby"))
+    db.takes_no_writes = "on" in said
+    db.execute(_SETTINGS)
+    # Statistics begin anew then; the server's start says nothing of a crash of one process.
+    db.recovered = db.execute("select stats_reset::text from pg_stat_bgwriter").fetchall()[0][0]
 
 
 _ROUNDS = 8  # other clients of a pooler may take a server's connection between two statements of ours

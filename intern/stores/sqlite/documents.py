@@ -20,7 +20,7 @@ from anyio.to_thread import run_sync
 from intern.core.ids import SourceId
 from intern.core.records import SearchDocument, SearchKind
 from intern.stores.database import Row, Transaction, Value
-from intern.stores.sqlite.knowledge import log_changes, next_position
+from intern.stores.sqlite.changes import log_changes, next_position
 from intern.stores.sqlite.store import IN, OURS, Store, Table, as_json, carried, listed, reads, writes
 
 DESCRIPTIONS = 1 << 40

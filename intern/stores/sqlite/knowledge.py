@@ -5,18 +5,14 @@ memory stand the last decision about each pair, and which messages were withdraw
 
 A regeneration builds the topics of the next generation beside the current ones (`Draft`), and `Change.switch` makes
 them the current ones.
-
-The change log says what changed last, by position; projections (files, search) follow it. A name is listed once for
-each kind, at its newest change, so the log does not grow. A follower that reads all names after its position sees each
-as it is now, and may read a name twice.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set as AbstractSet
+from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -25,13 +21,14 @@ from anyio import CancelScope, Lock
 from msgspec.structs import replace
 
 from intern.core import records
-from intern.core.clock import Clock
+from intern.core.clock import Clock, micros_of
 from intern.core.errors import SourceError
 from intern.core.ids import ConversationId, MessageId, QAId, SourceId, TopicName, UserId, position_of
 from intern.core.text.masking import whole
-from intern.stores.blocks import bare, format_topic, parse_blocks, time_of, times_of
+from intern.stores.blocks import bare, format_topic, parse_blocks, qa_id_of, time_of, times_of, whole_id
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.library import CachedSource, Index
+from intern.stores.sqlite.changes import HERE, NEXT, log_changes, next_position
 from intern.stores.sqlite.store import IN, NUMBER_IN, OURS, Store, as_json, listed
 
 T = TypeVar("T")
@@ -39,52 +36,13 @@ D = TypeVar("D", bound=records.PairDecision)
 
 _DECODER: msgspec.json.Decoder[records.Decision] = msgspec.json.Decoder(records.Decision)
 _SOURCES: msgspec.json.Decoder[CachedSource] = msgspec.json.Decoder(CachedSource)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 TOPIC = "topic"
 """The kind of a changed topic in the change log. An index has its own name as the kind of its entries."""
 
-_NEXT = (
-    "insert into communities (community, position) values (:community, 1)"
-    " on conflict (community) do update set position = communities.position + 1"
-)
-_HERE = f"select position from communities {OURS}"
 _GENERATION = f"coalesce((select generation from communities {OURS}), 0) + ?"
 _BLOCKS = f"from blocks {OURS} and generation = {_GENERATION}"
 _DECIDED = f"from decisions {OURS} and draft = ?"
-
-
-class LogEntry(NamedTuple):
-    """A name of a kind, and the position of its newest change."""
-
-    kind: str
-    name: str
-    position: int
-
-
-def next_position(db: Transaction) -> int:
-    """Give the position of a change. The community's row stays locked until the transaction ends."""
-    return db.number(f"{_NEXT} returning position")
-
-
-def log_changes(db: Transaction, kind: str, names: Iterable[str]) -> None:
-    """Log a change of these names, all at one position."""
-    db.run_each(_NEXT, [()])
-    db.run_each(
-        f"insert into changes (community, kind, name, position) values (:community, ?, ?, ({_HERE}))"
-        " on conflict (community, kind, name) do update set position = excluded.position",
-        ((kind, name) for name in names),
-    )
-
-
-def changes_after(db: Transaction, position: int, kinds: Collection[str]) -> list[LogEntry]:
-    """List what changed after a position, oldest first."""
-    statement = (
-        f"select kind, name, position from changes {OURS} and position > ? and kind {IN} order by position, name"
-    )
-    return [
-        LogEntry(str(kind), str(name), int(str(at))) for kind, name, at in db.rows(statement, (position, listed(kinds)))
-    ]
 
 
 class Placed(NamedTuple):
@@ -119,6 +77,15 @@ def note_written(db: Transaction, files: Mapping[str, Written | None]) -> None:
     )
     gone = ((file,) for file, written in files.items() if not written)
     db.run_each(f"delete from projected {OURS} and file = ?", gone)
+
+
+class _Taken(NamedTuple):
+    """A decision as its row has it."""
+
+    pair: str | None
+    """The pair's id, with its whole fraction; None where it is about messages."""
+    action: str
+    text: str
 
 
 class _View(ABC):
@@ -176,7 +143,7 @@ class _View(ABC):
 
     def places(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
         """Return topic and id of each of these pairs that stands in a topic, oldest first."""
-        times = as_json(_micros(time) for time in times_of(qa_ids))
+        times = as_json(micros_of(time) for time in times_of(qa_ids))
         if times == "[]":
             return []
         rows = self._rows(f"select topic, qa_id {_BLOCKS} and time {NUMBER_IN} order by time", (self.draft, times))
@@ -196,7 +163,7 @@ class _View(ABC):
 
     def position(self) -> int:
         """Return the position of the newest change."""
-        return next((int(str(at)) for (at,) in self._rows(_HERE)), 0)
+        return next((int(str(at)) for (at,) in self._rows(HERE)), 0)
 
     def sources_after(self, index: Index, position: int) -> tuple[int, dict[SourceId, CachedSource | None]]:
         """Return the entries that changed after a position, None for those that are gone, and the new position."""
@@ -217,7 +184,7 @@ class Change(_View):
     def __init__(self, db: Transaction, draft: int) -> None:
         self.db = db
         self.draft = draft
-        self.decisions: list[records.Decision] = []
+        self.taken: list[_Taken] = []
         self.told: list[Callable[[], object]] = []
         self._topics: set[TopicName] = set()
 
@@ -235,12 +202,15 @@ class Change(_View):
     def decide(self, *decisions: records.Decision) -> None:
         """Log decisions, in this order."""
         for each in decisions:
-            taken = replace(each, reason=whole(each.reason))
-            self.decisions.append(taken)
-            self.db.run_each(_NEXT, [()])
+            pair = None if isinstance(each, records.Withdrawn | records.Forgotten) else whole_id(each.qa_id)
+            text = msgspec.json.encode(replace(each, reason=whole(each.reason))).decode()
+            taken = _Taken(pair, _action(type(each)), text)
+            self.taken.append(taken)
+            self.db.run_each(NEXT, [()])
             self.db.run_each(
-                f"insert into decisions (community, draft, position, decision) values (:community, ?, ({_HERE}), ?)",
-                [(self.draft, msgspec.json.encode(taken).decode())],
+                "insert into decisions (community, draft, position, pair, action, decision)"
+                f" values (:community, ?, ({HERE}), ?, ?, ?)",
+                [(self.draft, *taken)],
             )
 
     def put(self, topic: TopicName, *blocks: records.TopicBlock) -> None:
@@ -255,11 +225,11 @@ class Change(_View):
             (
                 (
                     self.draft,
-                    _micros(block.timestamp),
+                    micros_of(block.timestamp),
                     topic,
                     block.qa_id,
                     block.conversation_id,
-                    _micros(block.answered_at or block.timestamp),
+                    micros_of(block.answered_at or block.timestamp),
                     whole(format_topic(block)).encode(),
                 )
                 for block in blocks
@@ -269,7 +239,7 @@ class Change(_View):
     def remove(self, qa_ids: Iterable[QAId]) -> list[tuple[TopicName, QAId]]:
         """Take blocks out of their topics; return those that were there, with their topics. A model may name any id."""
         if found := self.places(qa_ids):
-            times = as_json(_micros(time_of(qa_id)) for _, qa_id in found)
+            times = as_json(micros_of(time_of(qa_id)) for _, qa_id in found)
             self.db.run_each(f"delete {_BLOCKS} and time {NUMBER_IN}", [(self.draft, times)])
         self._topics.update(name for name, _ in found)
         return found
@@ -326,11 +296,11 @@ class Knowledge(Store, _View):
 
     def __init__(self, db: Database, *, clock: Clock | None = None) -> None:
         super().__init__(db, clock=clock)
-        self._last: dict[datetime, records.PairDecision] = {}
-        self._newest: datetime | None = None
-        # Few of many, and asked for again and again.
-        self._open: dict[datetime, records.Approved | records.AwaitingReview | records.Parked] = {}
-        self._reviewed: dict[datetime, records.Approved | records.Rejected] = {}
+        # By the pair's id, and as text: few of many are asked for.
+        self._last: dict[str, str] = {}
+        self._open: dict[str, tuple[str, str]] = {}
+        self._reviewed: dict[str, str] = {}
+        self._newest = ""
         self._gone: set[str] = set()
         self._forgotten: dict[UserId, datetime] = {}
         self._turn = Lock()
@@ -340,8 +310,8 @@ class Knowledge(Store, _View):
 
     def read_again(self) -> None:
         """Remember all decisions, also those that another process has taken since."""
-        for each in self.all():
-            self._remember(each)
+        for row in self._rows(f"select pair, action, decision {_DECIDED} order by position", (self.draft,)):
+            self._remember(*cast("_Taken", row))
 
     def _rows(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
         return self.db.look(lambda db: db.rows(statement, values), steady=False)
@@ -363,8 +333,8 @@ class Knowledge(Store, _View):
         async with self._turn:
             with CancelScope(shield=True):
                 result, change = await self.db.write(run)
-                for each in change.decisions:
-                    self._remember(each)
+                for each in change.taken:
+                    self._remember(*each)
                 for tell in change.told:
                     tell()
                 results.append(result)
@@ -396,15 +366,16 @@ class Knowledge(Store, _View):
 
     def of(self, qa_id: QAId) -> records.PairDecision | None:
         """Return the last decision about a pair; None where there is none yet."""
-        return next((self._last.get(time) for time in times_of((qa_id,))), None)
+        known = next((self._last.get(qa_id_of(time)) for time in times_of((qa_id,))), None)
+        return None if known is None else _decoded(known)
 
-    def undecided(self, times: Iterable[datetime]) -> list[datetime]:
-        """Return the times of those pairs that nothing was decided about yet."""
-        return [time for time in times if time not in self._last]
+    def undecided(self, qa_ids: AbstractSet[str]) -> AbstractSet[str]:
+        """Return the pairs, by ids with the whole fraction, that nothing was decided about yet."""
+        return qa_ids - self._last.keys()
 
     def cursor(self) -> QAId | None:
         """Return the newest pair that was decided; None where none was."""
-        return None if self._newest is None else self._last[self._newest].qa_id
+        return _decoded(self._last[self._newest]).qa_id if self._newest else None
 
     def due(self) -> Sequence[records.Approved]:
         """Return the pairs that are approved and not filed yet, oldest pair first."""
@@ -420,7 +391,8 @@ class Knowledge(Store, _View):
 
     def review_of(self, qa_id: QAId) -> records.Approved | records.Rejected | None:
         """Return the last review of a pair by the team, even if other decisions followed."""
-        return self._reviewed.get(time_of(qa_id))
+        known = self._reviewed.get(whole_id(qa_id))
+        return None if known is None else cast("records.Approved | records.Rejected", _decoded(known))
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
         """Whether a message may teach nothing any more: it was deleted, or is to be forgotten."""
@@ -441,25 +413,24 @@ class Knowledge(Store, _View):
 
     def _still(self, kind: type[D]) -> Sequence[D]:
         # A copy at once: another thread may decide meanwhile.
-        waiting = tuple(self._open.values())
-        return sorted((each for each in waiting if isinstance(each, kind)), key=lambda each: time_of(each.qa_id))
+        waiting, wanted = sorted(self._open.items()), _action(kind)
+        return [cast("D", _decoded(text)) for _, (action, text) in waiting if action == wanted]
 
-    def _remember(self, decision: records.Decision) -> None:
-        if isinstance(decision, records.Withdrawn | records.Forgotten):
+    def _remember(self, pair: str | None, action: str, text: str) -> None:
+        if pair is None:
+            decision = cast("records.Withdrawn | records.Forgotten", _DECODER.decode(text))
             self._gone.update(map(bare, decision.message_ids))
             if isinstance(decision, records.Forgotten) and decision.user_id is not None:
                 known = self._forgotten.get(decision.user_id, decision.at)
                 self._forgotten[decision.user_id] = max(known, decision.at)
             return
-        time = time_of(decision.qa_id)
-        self._last[time] = decision
-        self._open.pop(time, None)
-        if isinstance(decision, records.Approved | records.AwaitingReview | records.Parked):
-            self._open[time] = decision
-        if isinstance(decision, records.Approved | records.Rejected):
-            self._reviewed[time] = decision
-        if self._newest is None or time > self._newest:
-            self._newest = time
+        self._last[pair] = text
+        self._open.pop(pair, None)
+        if action in _OPEN:
+            self._open[pair] = action, text
+        if action in _REVIEWED:
+            self._reviewed[pair] = text
+        self._newest = max(self._newest, pair)
 
 
 class Draft(Knowledge):
@@ -487,5 +458,13 @@ def _encoded(source: CachedSource) -> str:
     return msgspec.json.encode(source).decode("utf-8", "replace")
 
 
-def _micros(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+def _action(kind: type[msgspec.Struct]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+_OPEN = frozenset(_action(each) for each in (records.Approved, records.AwaitingReview, records.Parked))
+_REVIEWED = frozenset((_action(records.Approved), _action(records.Rejected)))
+
+
+def _decoded(text: str) -> records.PairDecision:
+    return cast("records.PairDecision", _DECODER.decode(text))

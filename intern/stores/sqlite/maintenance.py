@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import apsw
@@ -122,6 +121,8 @@ def unsearchable(path: Path) -> tuple[str, ...]:
 
     Looked at in a copy, since SQLite takes this for writing, and others write here. It needs room for that.
     """
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 `intern status` needs none
+
     with TemporaryDirectory(prefix="intern-") as folder, _copy(path, Path(folder) / "copy.db") as db:
         tables = [str(name) for (name,) in db.execute(_FULL_TEXT).fetchall()]
         return tuple(table for table in tables if not _is_sound(db, table))

@@ -40,11 +40,14 @@ create table captures (
 ) strict, without rowid;
 
 -- What was decided about each archived pair, and the topics. A regeneration drafts decisions, and blocks of the next
--- generation; the current one is the community's. A pair's time is its id's, in microseconds since 1970.
+-- generation; the current one is the community's. A pair's time is its id's, in microseconds since 1970. `pair` is its id
+-- with the whole fraction, and null in a decision about messages.
 create table decisions (
     community text not null,
     draft integer not null,
     position integer not null,
+    pair text,
+    action text not null,
     decision text not null,
     primary key (community, draft, position)
 ) strict, without rowid;

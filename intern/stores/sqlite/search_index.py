@@ -29,9 +29,9 @@ from intern.core.text.language import language_of
 from intern.core.text.words import plain_words, stems_of, unspaced_runs
 from intern.stores.database import Database, Row, Transaction, Value
 from intern.stores.options import SearchOptions
+from intern.stores.sqlite.changes import changes_after
 from intern.stores.sqlite.database import Database as SqliteFile, is_damage, whole_of
 from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, Documents, identity
-from intern.stores.sqlite.knowledge import changes_after
 from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
 
 if TYPE_CHECKING:

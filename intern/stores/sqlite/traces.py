@@ -19,7 +19,7 @@ from msgspec import Struct
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId, UserId
-from intern.core.text.masking import encoded, masked_start
+from intern.core.text.masking import encoded, mask_start
 from intern.stores.database import Database, Transaction
 from intern.stores.sqlite.judgements import judge
 from intern.stores.sqlite.store import OURS, Store, Table, conditions, keep_first, reads, writes
@@ -180,7 +180,7 @@ def _kept(name: str, value: object) -> object:
 
 
 def _short(text: str) -> str:
-    return masked_start(text, _MAX_TEXT)
+    return mask_start(text, _MAX_TEXT)
 
 
 _TRACES = Table("traces", Trace, json=("debug",))

@@ -20,9 +20,9 @@ from intern.core.errors import VectorEngineError
 from intern.core.log import get_logger
 from intern.core.records import SearchFilter
 from intern.stores.database import Database, Transaction
+from intern.stores.sqlite.changes import LogEntry, changes_after
 from intern.stores.sqlite.documents import DOCUMENTS, identity
 from intern.stores.sqlite.extractions import move_to, read_to
-from intern.stores.sqlite.knowledge import LogEntry, changes_after
 from intern.stores.sqlite.store import NUMBER_IN, OURS, Store, as_json
 from intern.stores.vectors import Near, Point, VectorEngine
 

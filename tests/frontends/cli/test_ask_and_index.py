@@ -129,7 +129,7 @@ def test_the_trace_tells_the_time_and_the_tokens_of_each_step(intern: Intern, so
 @pytest.mark.parametrize(
     ("instead", "ends", "reason", "told"),
     [
-        ({"decide": {"answer": "See http://x.test/"}}, 1, "stands in no cited source", "http://x.test/"),
+        ({"decide": {"answer": "See http://x.test/"}}, 1, "is in no cited source", "http://x.test/"),
         (
             {"decide": {"kind": "not_covered", "answer": None}},
             1,

@@ -155,7 +155,7 @@ def test_indexing_many_documents_tells_how_far_it_is(intern: Intern, sources: Pa
         (["backup", "copy.db"], ["Copying {} database pages", "Checking {} database pages"]),
         (["doctor"], ["Checking {} database pages"]),
         (["ask", "Which port?"], ["Answering the question"]),
-        (["topics"], ["Reading 1 weeks of the archive"]),
+        (["status"], ["Reading 1 weeks of the archive"]),
         (["retry"], ["Filing 1 parked pairs"]),
     ],
     ids=lambda value: value[0] if isinstance(value[0], str) else "",

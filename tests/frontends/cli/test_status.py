@@ -93,7 +93,7 @@ def test_damaged_pieces_are_counted_and_named_with_file_and_line(intern: Intern)
     for each in status["damaged"]:
         assert err.count(f"intern: {each}") == 1
     assert "damaged or away: 2 pieces of the text files; `intern doctor` names them" in intern("status").out
-    for arguments in (("archive",), ("topics",), ("ask", "How?"), ("regenerate", "--dry-run"), ("regenerate",)):
+    for arguments in (("archive",), ("ask", "How?"), ("regenerate", "--dry-run"), ("regenerate",)):
         assert intern(*arguments).err.count(f"{week.name}, line {second + 1}: conversation_id is missing") == 1
 
 

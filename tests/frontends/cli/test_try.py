@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from intern.answering.replying import load_wordings
+from intern.service import model_servers
 from intern.stores.files import FolderLock
-from tests.endpoint_double import endpoint_double, refuse
+from tests.endpoint_double import endpoint_double, never, prompt_of, refuse
 from tests.frontends.cli.conftest import Intern, environment, process
 from tests.programs import program
 
@@ -220,14 +221,67 @@ def test_the_end_of_input_is_the_end(intern: Intern) -> None:
     assert intern("try").code == 0
 
 
-def test_an_endpoint_that_refuses_is_told_in_the_margin(intern: Intern) -> None:
+TEA = "alice: How hot is green tea brewed?\n"
+
+
+@pytest.fixture
+def tea() -> None:
+    """A folder with one document."""
     Path("docs").mkdir()
     Path("docs/tea.md").write_text("# Tea\n\nGreen tea is brewed at 75 degrees.\n")
+
+
+def name_endpoint(base_url: str) -> None:
+    Path("intern.toml").write_text(f'[llm]\nbase_url = "{base_url}"\nmodel = "m"\nmax_retries = 0\n')
+
+
+# Finding C8.
+@pytest.mark.usefixtures("tea")
+def test_an_endpoint_that_refuses_is_told_at_the_start_and_in_the_margin(intern: Intern) -> None:
     with endpoint_double(lambda _: refuse(401)) as endpoint:
-        Path("intern.toml").write_text(f'[llm]\nbase_url = "{endpoint.base_url}"\nmodel = "m"\nmax_retries = 0\n')
-        code, out, _ = intern("try", "docs", typed="alice: How hot is green tea brewed?\n")
+        name_endpoint(endpoint.base_url)
+        code, out, err = intern("try", "docs", typed=TEA)
     assert code == 0
+    assert f"no model answers: m at {endpoint.base_url} answered 401: check llm.api_key" in err
+    assert "`intern doctor`" in err
     assert "stays silent: the model was away" in out
+
+
+# Finding C8.
+@pytest.mark.usefixtures("tea")
+def test_a_mistyped_endpoint_is_told_with_its_reason_and_with_a_server_that_runs_here(
+    intern: Intern, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_endpoint("http://127.0.0.1:9/v1")
+    with endpoint_double() as here:
+        here.pages = {"/v1/models": {"data": [{"id": "good-7b", "owned_by": "vllm"}]}}
+        port = int(here.base_url.rpartition(":")[2].removesuffix("/v1"))
+        monkeypatch.setattr(model_servers, "LOCAL_PORTS", {"vLLM": port})
+        err = intern("try", "docs", typed=TEA).err
+    assert "no model answers: m at http://127.0.0.1:9/v1 cannot be reached: " in err
+    assert f'vLLM answers here; to use it, put into intern.toml:\n[llm]\nbase_url = "{here.base_url}"' in err
+    assert 'model = "good-7b"' in err
+
+
+# Finding C8.
+@pytest.mark.usefixtures("tea")
+def test_the_model_that_answers_is_named_after_one_tiny_call(intern: Intern) -> None:
+    with endpoint_double() as endpoint:
+        name_endpoint(endpoint.base_url)
+        err = intern("try", "docs", typed=TEA).err
+    assert f"m at {endpoint.base_url} answers" in err
+    [tiny] = [request for request in endpoint.requests if not request.prompt]
+    assert tiny.body == {"model": "m", "messages": [{"role": "user", "content": "Say OK."}]}
+
+
+@pytest.mark.usefixtures("tea")
+def test_a_session_does_not_wait_for_the_word_of_its_model(intern: Intern) -> None:
+    with endpoint_double(lambda asked: None if prompt_of(asked) else never()) as endpoint:
+        name_endpoint(endpoint.base_url)
+        code, out, err = intern("try", "docs", typed=TEA)
+    assert code == 0
+    assert "75 degrees" in out
+    assert "answers" not in err
 
 
 @pytest.mark.rest

@@ -30,6 +30,7 @@ SAYS_TEMPERATURE = (
 OPENAI_BUSY = Said(
     status=429,
     headers={"Retry-After": "1"},
+    waits=0.5,
     body=openai_error(
         "Rate limit reached for gpt-4.1 in organization org-x on tokens per min (TPM): Limit 30000, Used 18928,"
         " Requested 11159. Please try again in 174ms. Visit https://platform.openai.com/account/rate-limits to learn"
@@ -182,6 +183,7 @@ AZURE = Profile(
         Said(
             status=429,
             headers={"Retry-After": "8"},
+            waits=8,
             body={
                 "error": {
                     "code": "429",
@@ -266,6 +268,7 @@ GEMINI = Profile(
     busy=(
         Said(
             status=429,
+            waits=58.821668433,
             body=google_error(
                 429,
                 "You exceeded your current quota, please check your plan and billing details. For more information on"
@@ -455,6 +458,7 @@ GROQ = Profile(
         Said(
             status=429,
             headers={"Retry-After": "2"},
+            waits=1.984999999,
             body={
                 "error": {
                     "message": f"Rate limit reached for model `llama-3.3-70b-versatile` {GROQ_LIMIT} 12000, Used 2542,"

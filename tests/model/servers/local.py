@@ -295,6 +295,7 @@ LITELLM = Profile(
     busy=(
         Said(
             status=429,
+            waits=60,
             body=litellm_error(
                 "RateLimitError: AzureException RateLimitError - Error code: 429 - {'error': {'code': '429', 'message':"
                 " 'Requests to the ChatCompletions_Create Operation under Azure OpenAI API version 2023-05-15 have"

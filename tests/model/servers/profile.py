@@ -21,6 +21,8 @@ class Said:
     body: Any
     """JSON, or a text that is none."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    waits: float | None = None
+    """The seconds that the body names, within our bounds: they count where no header names any."""
     is_event: bool = False
     """It is told within a stream, if one was asked for, under status 200."""
 

@@ -160,8 +160,8 @@ async def test_a_server_that_is_busy_or_away_is_asked_again(profile: Profile, se
                 with pytest.raises(ModelUnavailableError):
                     await model.ask(GATE, ASKED)
             assert model.breaker.held is None, "a server that wants fewer requests is not out of order"
-    named = [each.headers.get("Retry-After") for each in wanted]
-    assert served.pauses[: len(wanted)] == [float(each) if each else None for each in named]
+    named = [float(each.headers["Retry-After"]) if each.headers else each.waits for each in wanted]
+    assert served.pauses[: len(wanted)] == named
 
 
 async def test_a_prompt_that_is_too_long_is_sent_once_and_is_no_fault_of_the_server(
