@@ -25,7 +25,6 @@ from intern.core.text.passages import GAP, passages
 from intern.core.text.patterns import regex
 from intern.core.text.words import PLEASANTRIES, STOP_WORDS, Rarity, plain_words, word_set, words
 from intern.search.finding import Embedder, Remembered
-from intern.sources.markup import parts_of, without_markup
 
 _log = get_logger(__name__)
 
@@ -40,7 +39,8 @@ _SECTION = 100_000  # characters: a section is not to be cut
 _FENCE = regex(r"[ \t]*(?:```|~~~)")
 _ITEM = regex(r"[ \t]*(?:[*+-]|\d{1,3}[.)])[ \t]+")
 _BULLET = regex(r"[ \t]*[*+-][ \t]+")
-_ROW = regex(r"[ \t]*\|.*\|[ \t]*")
+_ROW = regex(r"[^|\n]*(?: \| [^|\n]*)+")  # as documents are written
+_OPENS_FENCE = regex(r"[ \t]*(`{3,}|~{3,})")
 _RULE = regex(r"[\s|:=*_~+^#\"'.-]+")
 # The next sentence begins with no small letter and no digit: neither "e.g. a" nor "No. 5" ends one.
 _STOP = regex(r"(?<=[.!?…])[\"'”’)_]*\s+(?=[\"'“‘(*_`\[]*[^\W\d_a-z])|(?<=[。！？])(?!$)")
@@ -66,7 +66,7 @@ def excerpts(text: str) -> tuple[Excerpt, ...]:
     """All pieces that make sense by themselves; they overlap."""
     return tuple(
         Excerpt(piece, section.heading, core)
-        for section in passages(without_markup(text), _SECTION)
+        for section in passages(text, _SECTION)
         for piece, core in _pieces(_below_heading(section.text, section.heading))
     )
 
@@ -74,7 +74,7 @@ def excerpts(text: str) -> tuple[Excerpt, ...]:
 def _pieces(text: str) -> Iterator[tuple[str, str]]:
     """Each with its core."""
     lead = ""
-    for is_code, part in parts_of(text):
+    for is_code, part in _parts(text):
         if is_code:
             whole = f"{lead}\n{part}".strip("\n")
             is_closed = len(part.strip().splitlines()) > 1 and _FENCE.match(part.splitlines()[-1])
@@ -90,6 +90,23 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
                 windows = _windows(kind, units, lead if lead.endswith(":") else "")
                 yield from ((window, window) for window in windows)
             lead = units[-1] if kind == "prose" else ""
+
+
+def _parts(text: str) -> Iterator[tuple[bool, str]]:
+    """Divide the text into fenced code blocks, with their fences, and the text between them."""
+    held: list[str] = []
+    fence = ""
+    for line in text.splitlines(keepends=True):
+        found = _OPENS_FENCE.match(line)
+        if found and not fence:
+            yield False, "".join(held)
+            held, fence = [line], found[1]
+        elif found and found[1].startswith(fence) and line.strip() == found[1]:
+            yield True, "".join([*held, line])
+            held, fence = [], ""
+        else:
+            held.append(line)
+    yield bool(fence), "".join(held)
 
 
 def _windows(kind: _Kind, units: Sequence[str], lead: str) -> Iterator[str]:

@@ -33,7 +33,6 @@ from intern.core.text.passages import GAP, passages
 from intern.core.text.patterns import regex
 from intern.core.text.words import Rarity, one_line, word_set, words
 from intern.search.finding import Embedder, split_question
-from intern.sources.markup import without_markup
 
 NOTE = "(offline mode: quoted from the sources)"
 """Stands below each answer."""
@@ -137,7 +136,7 @@ def answer(given: prompts.AnswerIn) -> prompts.Draft:
 def verify(given: prompts.VerifyIn) -> prompts.Verification:
     """Each paragraph of the answer must stand in a source, but for white space and markup."""
     quoted = given.answer.removesuffix(NOTE).strip()
-    texts = [one_line(text) for source in given.sources for text in (*_readings(source), source.said or "")]
+    texts = [one_line(text) for source in given.sources for text in (source.text, source.said or "")]
     parts = [part for part in quoted.removesuffix(GAP.strip()).split("\n\n") if part.strip()]
     strange = [part for part in parts if not any(one_line(part.removesuffix(_FENCE)) in text for text in texts)]
     return prompts.Verification(
@@ -190,11 +189,6 @@ class _Quote(Struct, frozen=True):
     citation: str
 
 
-def _readings(source: prompts.ShownSource) -> tuple[str, ...]:
-    """Return the text as it is, and as a chat can show it."""
-    return (source.text,) if is_team(source.source_id) else (source.text, without_markup(source.text))
-
-
 def _quotes(source: prompts.ShownSource, room: int) -> Iterable[_Quote]:
     if room < 1:
         return
@@ -204,7 +198,7 @@ def _quotes(source: prompts.ShownSource, room: int) -> Iterable[_Quote]:
             about = "\n".join(text for _, text in turns)
             yield _Quote(beginning(said, room), about, f"{source.source_id}#{qa_id}")
         return
-    text = _readings(source)[-1]
+    text = source.text
     if source.source_id.startswith("fact:"):
         text = CONFIDENCE.sub("", text)
     if source.source_id.startswith("nugget:"):

@@ -21,6 +21,7 @@ from intern.core.errors import ConfigError, KnowledgeError, ModelError, SourceEr
 from intern.core.ids import SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import Hit, IndexEntry, SearchDocument, SearchFilter, SearchKind, SourceText
+from intern.documents.sandboxed import processes_kept
 from intern.models.prompt import Model
 from intern.search.finding import Embedder, Finder, Found, LeastLikeness
 from intern.service.databases import is_made, open_database
@@ -35,7 +36,6 @@ from intern.sources.files import SourceFolder, noteworthy
 from intern.sources.library import Library, PageCopies
 from intern.sources.pages import IN_SETTINGS, OpenWeb, refresh_pages
 from intern.sources.refresh import Refreshed, describe_provisionally, refresh_sources, refresh_topics
-from intern.sources.sandboxed import processes_kept
 from intern.sources.scanning import Scanner, UnreadError, names_of, read_file
 from intern.stores.archive import Archive
 from intern.stores.library import CachedFile, CachedSource, is_source_id, topic_id

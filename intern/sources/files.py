@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from intern.core.errors import SourceError
 from intern.core.text.patterns import regex
-from intern.documents.blocks import Document, written
+from intern.documents.blocks import Document, text_of
 from intern.documents.parsing import MOST_MARKUP, UnfitError, check_ending, decoded_text, parse
 
 # Documents that are kept for the next question, each with its file's bytes. One question reads up to eight
@@ -191,7 +191,7 @@ class SourceFolder:
         try:
             # Others that it includes may change without it.
             document = (self._parse if b"include::" in data else self._parsed)(file.rel_path, data)
-            return written(document.blocks)
+            return text_of(document)
         except UnfitError as reason:
             self._unfit[file] = str(reason)
             raise

@@ -28,15 +28,16 @@ from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.tasks import run_each
 from intern.core.text.masking import mask_start
+from intern.documents.blocks import Document, text_of
+from intern.documents.html import decoded, read_html
+from intern.documents.parsing import UnfitError, parse
 from intern.models.prompt import Model
 from intern.sources.addresses import Policy
 from intern.sources.catalogue import Catalogue, rests
 from intern.sources.descriptions import describe_source, source_material
 from intern.sources.fetching import FetchedPage, PageFetcher
 from intern.sources.files import SkippedFile
-from intern.sources.hidden import without_hidden
-from intern.sources.html import PageText, decoded, read_html
-from intern.sources.library import MOST_MISSING, PageCopies, PageCopy, Rendering, read_links, title_of
+from intern.sources.library import MOST_MISSING, PageCopies, PageCopy, Rendering, read_links
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import Looked, Owed, Refresh, Refreshed
 from intern.stores.library import FRESH, NEEDS_SCRIPTS, RENDERED, CachedPage, CachedSource, content_hash, is_source_id
@@ -273,7 +274,7 @@ class _Round:
         last = copy.rendering
         return last is None or (last.again_at is not None and last.again_at <= self.clock.now())
 
-    async def _read(self, fetched: FetchedPage, last: Rendering | None) -> tuple[PageText, str, Rendering | None]:
+    async def _read(self, fetched: FetchedPage, last: Rendering | None) -> tuple[_PageText, str, Rendering | None]:
         """Return the page's text, its status, and a rendering that did not help. Raises PageRefusedError.
 
         `last` is the previous rendering that did not help. A page without a text is refused.
@@ -360,18 +361,34 @@ def _grown(first: timedelta, failures: int, longest: timedelta) -> timedelta:
     return min(grown, longest)
 
 
-def _read(fetched: FetchedPage, body: bytes) -> PageText:
-    text = decoded(body, fetched.charset)
-    if not fetched.is_html:
-        text = without_hidden(text, httpx.URL(fetched.url).path)
-        return PageText(title_of(httpx.URL(fetched.url).path.rpartition("/")[2] or "page.md", text), text, False)
+def _read(fetched: FetchedPage, body: bytes) -> _PageText:
     try:
-        return read_html(text, fetched.url)
-    except ValueError as error:
+        if fetched.is_html:
+            page = read_html(decoded(body, fetched.charset), fetched.url)
+            return _page_text(page.document, needs_scripts=page.needs_scripts)
+        name = httpx.URL(fetched.url).path.rpartition("/")[2] or "page.md"
+        utf_8 = decoded(body, fetched.charset).encode("utf-8", "replace")
+        return _page_text(parse(utf_8, name, max_chars=len(utf_8) + 1), name=name)
+    except (ValueError, UnfitError) as error:
         raise PageRefusedError(f"it cannot be read: {error}") from None
 
 
-def _with_text(read: PageText) -> PageText:
+def _page_text(document: Document, *, name: str = "", needs_scripts: bool = False) -> _PageText:
+    text = text_of(document) if document.blocks else ""
+    return _PageText(document.title or name, text, needs_scripts)
+
+
+class _PageText(NamedTuple):
+    """A page, read."""
+
+    title: str
+    """Empty where it has none."""
+    text: str
+    needs_scripts: bool
+    """There is almost nothing to read before its scripts have run."""
+
+
+def _with_text(read: _PageText) -> _PageText:
     if not read.text.strip() and not read.title:
         raise PageRefusedError("there is nothing to read on it")
     return read if read.text.strip() else read._replace(text=read.title)

@@ -28,8 +28,9 @@ from msgspec import Struct
 
 from intern.core.log import get_logger
 from intern.core.progress import tell
-from intern.core.text.masking import make_hider, mask_secrets
-from intern.sources.hidden import without_hidden
+from intern.core.text.masking import make_hider, mask_secrets, without_invisible
+from intern.documents.blocks import text_of
+from intern.documents.parsing import UnfitError, parse
 from intern.sources.options import DiscoveryOptions
 
 _log = get_logger(__name__)
@@ -339,7 +340,7 @@ def read_file(path: str, secrets: Collection[str] = ()) -> FileText:
     """
     try:
         data, status = _read(path)
-        text = without_hidden(_decoded(data), path)
+        text = _text_of(data, path)
     except OSError as error:
         raise _unread(error) from error
     # Before it is cut, or half a key could stay.
@@ -375,6 +376,20 @@ def _read(path: str) -> tuple[bytes, os.stat_result]:
             raise UnreadError("gone", "a link leads there by now")
         data = file.read(_MOST_BYTES + 1)
     return data, status
+
+
+_DOCUMENTS = (".md", ".markdown", ".mdx", ".rst", ".rest", ".adoc", ".asciidoc", ".asc", ".ipynb")
+
+
+def _text_of(data: bytes, path: str) -> str:
+    """Return what readers of a document see; of other files, such as settings, all of it."""
+    text = _decoded(data)
+    if not path.lower().endswith(_DOCUMENTS):
+        return without_invisible(text)
+    try:
+        return text_of(parse(data, path, max_chars=len(text) + 1))
+    except UnfitError as error:
+        raise UnreadError("unsupported_type", str(error)) from None
 
 
 def _decoded(data: bytes) -> str:
