@@ -174,7 +174,9 @@ def _read(markup: str, base_url: str) -> PageText:
 def _drop_hidden(body: ElementNode) -> None:
     """Remove elements that stay hidden from readers."""
     for node in body.query_selector_all(_HIDDEN):
-        if node.parent is not None and is_unseen(node.tag, {name: node.getattr(name) or "" for name in node.attrs}):
+        if node.parent is not None and is_unseen(
+            node.tag or "", {name: node.getattr(name) or "" for name in node.attrs}
+        ):
             node.parent.remove_child(node)
 
 
