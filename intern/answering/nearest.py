@@ -39,7 +39,7 @@ _SECTION = 100_000  # characters: a section is not to be cut
 _FENCE = regex(r"[ \t]*(?:```|~~~)")
 _ITEM = regex(r"[ \t]*(?:[*+-]|\d{1,3}[.)])[ \t]+")
 _BULLET = regex(r"[ \t]*[*+-][ \t]+")
-_ROW = regex(r"[^|\n]*(?: \| [^|\n]*)+")  # as documents are written
+_ROW = regex(r"[ \t]*\|.*\|[ \t]*|[^|\n]*(?: \| [^|\n]*)+")  # without a frame, as documents are written
 _OPENS_FENCE = regex(r"[ \t]*(`{3,}|~{3,})")
 _RULE = regex(r"[\s|:=*_~+^#\"'.-]+")
 # The next sentence begins with no small letter and no digit: neither "e.g. a" nor "No. 5" ends one.

@@ -91,10 +91,8 @@ def written(blocks: Iterable[Block]) -> str:
 
 def text_of(document: Document) -> str:
     """Return a document as Markdown, below its title."""
-    first = next(iter(document.blocks), None)
-    is_headed = first is not None and first.kind == "heading" and first.level == 1
-    text = written(document.blocks)
-    return text if is_headed or not document.title else f"# {document.title}\n\n{text}".rstrip()
+    text, headings = written(document.blocks), (each.text for each in document.blocks if each.kind == "heading")
+    return text if document.title in {"", *headings} else f"# {document.title}\n\n{text}".rstrip()
 
 
 def _is_close(before: Block, block: Block) -> bool:

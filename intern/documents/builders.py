@@ -51,6 +51,7 @@ _STYLED = ("style", "type", "kind", "color", "")
 _OPTION = regex(r"[ ]*:([\w-]{1,40}):[ ]*(.*)")
 _LINE_START = regex(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
 _COMMENT_BEGINS = regex(r"\{\{?[<%]?[ ]*/\*")
+_LIQUID_COMMENT = regex(r"(?s)\{%-?[ ]*comment\b.{0,5000}?endcomment[ ]*-?%\}")
 _COMMENT_ENDS = regex(r"\*/[ ]*[>%]?\}?\}")
 _LONGEST_COMMENT = 5000  # as each that may begin is looked for the end of
 _IMPORT = regex(
@@ -343,7 +344,8 @@ def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001
         return False
     end = _comment_end(state.src, state.pos)
     if not end:
-        found = _TAG.match(state.src, state.pos) or _ATTRS_LINE.match(state.src, state.pos)
+        patterns = (_LIQUID_COMMENT, _TAG, _ATTRS_LINE)
+        found = next(filter(None, (each.match(state.src, state.pos) for each in patterns)), None)
         if not found:
             return False
         end = found.end()

@@ -22,9 +22,7 @@ DEEPEST = 512  # browsers nest no deeper
 VOID = frozenset(
     "area base br col embed hr img input link meta param source track wbr basefont bgsound frame keygen".split()
 )
-_LEFT_OUT = frozenset(
-    "script style template noscript svg iframe object canvas dialog nav head select textarea math".split()
-)
+_LEFT_OUT = frozenset("script style template noscript svg iframe object canvas nav head select textarea math".split())
 _INLINE = frozenset(
     "a abbr acronym b bdi bdo big button cite code data del dfn em font i ins kbd label mark nobr output q rp rt ruby s"
     " samp small span strike strong sub sup time tt u var".split()
@@ -147,7 +145,9 @@ class Elements:
             if (row := self._nearest({"tr"})) is not None:
                 row.is_layout = True
             self._hidden = element
-        elif element.tag in _LEFT_OUT or (element.attrs and is_unseen(element.tag, element.attrs)):
+        elif element.tag in _LEFT_OUT or (
+            (element.attrs or element.tag == "dialog") and is_unseen(element.tag, element.attrs)
+        ):
             if not element.is_inline and self._code is None:
                 self.flush()
             self._hidden = element

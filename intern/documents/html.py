@@ -93,14 +93,16 @@ _DECLARED_WITHIN = 1024  # bytes, in which a page must have named its encoding
 
 _MAIN = "main, [role=main], article"
 _LEADING_TAGS = ("nav", "footer", "button")
+_LEADING_PARTS = frozenset("div ul ol p header aside table section span".split())
+_SHOWN_ROLES = frozenset({"tab", "tablist", "tabpanel", "main"})
 _LEADING_ROLES = ("navigation", "banner", "contentinfo", "search", "menu", "toolbar")
-_NAVIGATION = ", ".join([*_LEADING_TAGS, *(f"[role={role}]" for role in _LEADING_ROLES)]) + (
-    ", div[class], ul[class], ol[class], p[class], header[class], aside[class], table[class],"
-    " section[class], span[class]"
-)
-_LEADS = regex(
-    r"(?i)nav|menu|sidebar|toc\b|contents|crumb|footer|header|pag(?:er|ination)|related|skip|edit|share|social|cookie|search"
-    r"|theme|toolbar|feedback|prev|next"
+_LEADS = (
+    "nav menu sidebar toc contents crumb footer header pager pagination related skip edit share social cookie search"
+    " theme toolbar feedback prev next"
+).split()
+# Only what may be navigation: each node that is looked at costs as much as all that are found.
+_NAVIGATION = ", ".join(
+    [*_LEADING_TAGS, *(f"[role={role}]" for role in _LEADING_ROLES), *(f"[class*={word} i]" for word in _LEADS)]
 )
 _TAG_HTML = regex(r"</?[a-z]", re.IGNORECASE)
 _META_CHARSET = regex(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.-]{1,40})", re.IGNORECASE)
@@ -183,16 +185,14 @@ def _parsed(markup: str, title: str, base_url: str) -> Document:
 def _dropped_navigation(body: ElementNode) -> Iterator[LeftOut]:
     """Remove what leads through the site: by its element or role; by its class, where half of its text are links."""
     for node in body.query_selector_all(_NAVIGATION):
-        text = node.text or ""
         role = node.getattr("role") or ""
-        if node.parent is None or role in {"tab", "tablist", "tabpanel", "main"}:
+        if node.parent is None or role in _SHOWN_ROLES:
             continue
-        if not (node.tag in _LEADING_TAGS or role in _LEADING_ROLES) and not (
-            _LEADS.search(node.getattr("class") or "") and _is_of_links(node)
-        ):
-            continue
-        yield LeftOut(" ".join(text.split()), "navigation")
-        node.parent.remove_child(node)
+        # The text last of all: to read it costs as much as all that is in it.
+        leads = node.tag in _LEADING_TAGS or role in _LEADING_ROLES
+        if leads or (node.tag in _LEADING_PARTS and _is_of_links(node)):
+            yield LeftOut(" ".join((node.text or "").split()), "navigation")
+            node.parent.remove_child(node)
 
 
 def _is_of_links(node: ElementNode) -> bool:

@@ -28,7 +28,7 @@ from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.tasks import run_each
 from intern.core.text.masking import mask_start
-from intern.documents.blocks import Document, text_of
+from intern.documents.blocks import Document, written
 from intern.documents.html import decoded, read_html
 from intern.documents.parsing import UnfitError, parse
 from intern.models.prompt import Model
@@ -374,8 +374,7 @@ def _read(fetched: FetchedPage, body: bytes) -> _PageText:
 
 
 def _page_text(document: Document, *, name: str = "", needs_scripts: bool = False) -> _PageText:
-    text = text_of(document) if document.blocks else ""
-    return _PageText(document.title or name, text, needs_scripts)
+    return _PageText(document.title or name, written(document.blocks), needs_scripts)
 
 
 class _PageText(NamedTuple):

@@ -380,15 +380,6 @@ def test_where_the_texts_were_searched_their_order_counts_most() -> None:
     assert select(given).selected_source_ids == ("kb:1.md",)
 
 
-def test_a_quote_has_no_markup_that_a_chat_does_not_show() -> None:
-    line = "To purge the spool, run linkgit:relay-purge[1] <<stop,once>>."
-    text = f"= Spool\n\nifdef::relay[]\n[[purge]]\n{line}\nendif::relay[]\n"
-    given = answering("how do I purge the spool", ("kb:spool.txt", text))
-    draft = answer(given)
-    assert draft.answer == f"To purge the spool, run relay-purge(1) once.\n\n{NOTE}"
-    assert verified(draft, given)
-
-
 def test_nothing_shown_is_nothing_answered() -> None:
     assert answer(answering("How do I change the port?")).answer is None
     assert answer(answering("", ("kb:ports.md", PORTS))).answer is None

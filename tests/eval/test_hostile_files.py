@@ -18,10 +18,11 @@ from anyio import fail_after
 
 from intern.core.errors import SourceError
 from intern.core.ids import SourceId
+from intern.documents.parsing import parse
 from intern.models.templates import Templates
 from intern.sources.catalogue import Catalogue
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn, SummarizeOut
-from intern.sources.files import SourceFolder, html_text, plain_text
+from intern.sources.files import SourceFolder
 from intern.sources.library import Library
 from intern.sources.options import IndexingOptions
 from intern.sources.refresh import Refreshed, refresh_sources
@@ -66,7 +67,8 @@ def recording() -> Generator[list[tuple[str, str]]]:
         _RECORDER.append(_Recorder())
     recorder = _RECORDER[0]
     # What is imported with the first text and the first page is imported now.
-    html_text(b"<html><p>" + plain_text(b"A page.").encode())
+    for name in ("a.md", "a.rst", "a.adoc", "a.html", "a.ipynb"):
+        parse(b'{"cells": []}' if name == "a.ipynb" else b"<p>A page.", name, max_chars=100)
     recorder.seen = []
     recorder.on = True
     try:

@@ -19,8 +19,8 @@ import pytest
 from intern import __version__
 from intern.documents.html import Page
 from intern.documents.sandboxed import SANDBOXED
+from tests.documents.test_pdfs import written_pdf
 from tests.process.running import family
-from tests.sources.test_files import written_pdf
 
 BINARY = os.environ.get("INTERN_BINARY", "")
 pytestmark = [

@@ -12,8 +12,8 @@ import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
+from intern.documents.html import read_html
 from intern.sources.fetching import FetchedPage
-from intern.sources.html import read_html
 from tests.site_double import ADDRESS, Served, SiteDouble, page, redirect, site_double
 
 pytestmark = pytest.mark.anyio
@@ -298,5 +298,5 @@ async def test_a_real_browser_prints_what_a_page_s_script_writes(
             printed = await fetcher.render(site.url("/app"))
     assert printed is not None
     read = read_html(printed.decode())
-    assert read.text.startswith("Written later.")
+    assert read.document.blocks[0].text.startswith("Written later.")
     assert not read.needs_scripts

@@ -238,12 +238,12 @@ async def test_a_file_that_is_deleted_between_scan_and_reading_is_no_failure(tmp
 async def test_of_a_very_long_file_the_first_and_the_last_lines_are_read(tmp_path: Path) -> None:
     with fail_after(10):
         async with desk(tmp_path) as at:
-            at.write("long.md", "".join(f"line {n}\n" for n in range(10_001)))
-            at.write("fits.md", "".join(f"line {n}\n" for n in range(10_000)))
+            at.write("long.txt", "".join(f"line {n}\n" for n in range(10_001)))
+            at.write("fits.txt", "".join(f"line {n}\n" for n in range(10_000)))
             await at.discovery.work()
             known = await at.known()
-            assert (known["long.md"].meta["truncated"], known["long.md"].meta["original_size"]) == (True, 10_001)
-            assert known["fits.md"].meta["original_size"] is None
+            assert (known["long.txt"].meta["truncated"], known["long.txt"].meta["original_size"]) == (True, 10_001)
+            assert known["fits.txt"].meta["original_size"] is None
             for given in at.model.calls(SUMMARIZE_FILE):
                 assert len(given.text) <= 8000
 

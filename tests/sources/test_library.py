@@ -123,7 +123,7 @@ async def test_a_document_is_loaded_with_its_heading_as_title(folder: Folder) ->
         folder.source("guide/install.md", "Intro\n\n# Install it #\n\nRun make.\n")
         await folder.listed("kb:guide/install.md")
         loaded = await folder.library.load(SourceId("kb:guide/install.md"))
-    assert (loaded.title, loaded.text) == ("Install it", "Intro\n\n# Install it #\n\nRun make.\n")
+    assert (loaded.title, loaded.text) == ("Install it", "Intro\n\n# Install it\n\nRun make.")
 
 
 async def test_a_topic_is_loaded_with_the_ids_of_its_blocks(folder: Folder) -> None:

@@ -235,7 +235,7 @@ async def test_a_topic_s_description_forges_neither_an_entry_nor_an_id(shelf: Sh
 async def test_a_long_source_is_shown_by_its_head_and_its_tail(shelf: Shelf) -> None:
     shelf.options = IndexingOptions(max_source_chars=1000)
     shelf.model.always(SUMMARIZE_SOURCE, praised)
-    shelf.source("a.md", "\n".join(["The beginning.", *(f"line {n}" for n in range(5000)), "The end."]))
+    shelf.source("a.md", "\n\n".join(["The beginning.", *(f"line {n}" for n in range(5000)), "The end."]))
     with fail_after(5):
         await shelf.refresh_sources()
 

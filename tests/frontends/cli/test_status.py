@@ -258,14 +258,14 @@ def test_what_is_left_out_is_listed_after_the_sources(intern: Intern) -> None:
     folder = DATA / "knowledge-base" / "sources"
     folder.mkdir(parents=True)
     (folder / "ports.md").write_text("# Ports\n\nThe relay listens on port 7480.\n")
-    (folder / "latin.md").write_bytes(b"Gr\xfc\xdfe")
+    (folder / "latin.md").write_bytes(b"a\0b\x01\x02\x03")
     (folder / ".hidden.md").write_text("x")
     (folder.parent / "links.txt").write_text("no address\n")
     assert intern("index").code == 0
     out = intern("status", "--sources").out.splitlines()
     assert out[0].startswith("ok ")
     assert out[1] == "left out, as of the last look: 2"
-    assert out[2].startswith(f"  {folder}/latin.md: it is not UTF-8 text (")
+    assert out[2].startswith(f"  {folder}/latin.md: it is binary, not text (")
     assert out[3].startswith(f"  {folder.parent}/links.txt:1: 'no address': the address holds blanks")
     assert len(out) == 4
     ports, latin, line = json.loads(intern("status", "--sources", "--json").out)
@@ -273,7 +273,7 @@ def test_what_is_left_out_is_listed_after_the_sources(intern: Intern) -> None:
     assert (latin["source_id"], latin["type"], latin["last_error"]) == (
         "kb:latin.md",
         "document",
-        "it is not UTF-8 text",
+        "it is binary, not text",
     )
     assert (line["source_id"], line["type"]) == ("links.txt:1", "link")
     (folder / "ports.md").unlink()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from intern.sources import sandboxed
-from intern.sources.sandboxed import BrokenError, TooLongError, processes_kept, run_sandboxed
+from intern.documents import sandboxed
+from intern.documents.sandboxed import BrokenError, TooLongError, processes_kept, run_sandboxed
 
 _AS = (
-    "from intern.sources import sandboxed; sandboxed.SECONDS = 1;"
+    "from intern.documents import sandboxed; sandboxed.SECONDS = 1;"
     " sandboxed.serve_sandboxed({}, load=lambda: __import__('itertools'))"
 )
 

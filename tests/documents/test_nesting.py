@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from intern.sources.html import is_deeper
+from intern.documents.html import is_deeper
 
 
 @pytest.mark.parametrize(

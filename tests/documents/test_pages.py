@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.sources import sandboxed
-from intern.sources.html import decoded, read_html
+from intern.documents import html, sandboxed
+from intern.documents.blocks import written
+from intern.documents.html import decoded
+
+
+class Read(NamedTuple):
+    title: str
+    text: str
+    needs_scripts: bool
+
+
+def read_html(markup: str, base_url: str = "") -> Read:
+    page = html.read_html(markup, base_url)
+    return Read(page.document.title, written(page.document.blocks), page.needs_scripts)
+
 
 PAGE = """<!DOCTYPE html><html><head><title>Install — Drum</title><style>p{}</style><script>var x</script></head><body>
 <nav><a href=/>Home</a><a href=/b>Blog</a></nav><div class=sidebar><ul><li><a href=/x>Sidebar</a></ul></div>
