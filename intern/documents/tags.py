@@ -56,3 +56,7 @@ class TagReader(HTMLParser):
     def handle_comment(self, data: str) -> None:
         """Leave a comment out."""
         self._elements.writer.leave_out(" ".join(data.split()), "a comment")
+
+    def parse_marked_section(self, i: int, report: int = 1) -> int:
+        """Read `<![` as browsers do, as a comment: the library fails on what is no section."""
+        return self.parse_bogus_comment(i, report)
