@@ -19,8 +19,8 @@ STEPS = ("fused", "separate")
 
 LEAST_RIGHT_OFFLINE = {"fused": 16, "separate": 8}
 MOST_WRONG_OFFLINE = {"fused": 4, "separate": 11}
-# Of `fused`, where all sixty are said to the bot, and where none is: right at least, wrong at most. The rules were fitted
-# on the texts as people wrote them; with those that are written from blocks, each is wrong once more (no more is right).
+# Of `fused`, where all sixty are said to the bot, and where none is: right at least, wrong at most. The rules were
+# fitted on the texts as people wrote them; with those that are written from blocks, each is wrong once more.
 ALL_ADDRESSED = (16, 5)
 NONE_ADDRESSED = (13, 2)
 
