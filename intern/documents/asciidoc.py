@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from textwrap import dedent
 
 from intern.core.text.patterns import regex
+from intern.documents.admonitions import remark_title
 from intern.documents.asciidoc_lines import Attributes, Line, LineReader, ListItem, Read, item_of
 from intern.documents.asciidoc_tables import Row, Table, read_table
 from intern.documents.asciidoc_text import attributes_of, inline_text, split_inline
 from intern.documents.blocks import Document
-from intern.documents.elements import Elements, remark_title
+from intern.documents.elements import Elements
 from intern.documents.writer import DocumentWriter, Lines
 
 _DEEPEST = 60

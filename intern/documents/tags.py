@@ -59,4 +59,4 @@ class TagReader(HTMLParser):
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
         """Read `<![` as browsers do, as a comment: the library fails on what is no section."""
-        return self.parse_bogus_comment(i, report)
+        return self.parse_bogus_comment(i, bool(report))
