@@ -85,12 +85,16 @@ def test_the_newest_pairs_are_the_end_of_all_pairs(tmp_path: Path, most: int) ->
     assert len(openings) <= 1
 
 
+def newest(settings: Settings) -> int:
+    return len(Reading(settings).pairs(newest=5))
+
+
 # Finding G3.
-@pytest.mark.parametrize("look", [archived, lambda settings: len(Reading(settings).pairs(newest=5))])
+@pytest.mark.parametrize("look", [archived, newest])
 def test_a_look_at_the_folder_does_next_to_nothing_for_each_pair(
     tmp_path: Path, look: Callable[[Settings], int]
 ) -> None:
-    calls = []
+    calls = list[int]()
     for pairs in (PAIRS, 4 * PAIRS):
         settings, clock = settings_in(tmp_path / str(pairs)), HandClock()
         archive = Archive(settings.paths.raw, clock=clock)
