@@ -85,12 +85,12 @@ def test_the_newest_pairs_are_the_end_of_all_pairs(tmp_path: Path, most: int) ->
     assert len(openings) <= 1
 
 
-def newest(settings: Settings) -> int:
+def newest_pairs(settings: Settings) -> int:
     return len(Reading(settings).pairs(newest=5))
 
 
 # Finding G3.
-@pytest.mark.parametrize("look", [archived, newest])
+@pytest.mark.parametrize("look", [archived, newest_pairs])
 def test_a_look_at_the_folder_does_next_to_nothing_for_each_pair(
     tmp_path: Path, look: Callable[[Settings], int]
 ) -> None:
