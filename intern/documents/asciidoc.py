@@ -139,7 +139,7 @@ class _Parser:
         if self._heading(line, given):
             pass
         elif delimiter := _DELIMITER.fullmatch(text):
-            self._delimited(delimiter[1], delimiter[2], given)
+            self._read_delimited(delimiter[1], delimiter[2], given)
         elif _RULE.fullmatch(text):
             reader.pop()
             self._elements.flush()
@@ -269,7 +269,7 @@ class _Parser:
             self._reader.pop()
         return lines
 
-    def _named(self, given: dict[str, str]) -> str:
+    def _take_title(self, given: dict[str, str]) -> str:
         return inline_text(given.get("title", ""), self._titles)
 
     def _code(self, lines: Sequence[Line], given: dict[str, str], *, language: str) -> None:
@@ -285,11 +285,11 @@ class _Parser:
             text = inline_text(text, self._titles)
         text = _CALLOUTS.sub("", text)
         # Of one program in several languages, each has its name above it.
-        label = self._named(given) if given.get("role") in {"primary", "secondary"} else ""
+        label = self._take_title(given) if given.get("role") in {"primary", "secondary"} else ""
         if label:
             self._elements.writer.enter(label=label)
         span = (int(given.get("begin", lines[0].number)), max(lines[-1].number, self._elements.lines[1]))
-        self._elements.code(text, language, span, title="" if label else self._named(given))
+        self._elements.code(text, language, span, title="" if label else self._take_title(given))
         if label:
             self._elements.writer.leave()
 
@@ -298,7 +298,7 @@ class _Parser:
         """Begin and end what a style makes of a block, below its title."""
         elements, title = self._elements, given.get("title", "")
         if style in _REMARKS:
-            term = self._named(given) or remark_title(style)
+            term = self._take_title(given) or remark_title(style)
             elements.start(style.lower(), {"title": term}, lines, is_fixed=True)
             yield
             elements.end(style.lower(), is_fixed=True)
@@ -316,7 +316,7 @@ class _Parser:
         if title:
             elements.end("details", is_fixed=True)
 
-    def _delimited(self, mark: str, language: str, given: dict[str, str]) -> None:
+    def _read_delimited(self, mark: str, language: str, given: dict[str, str]) -> None:
         opened, style = self._reader.pop(), given.get("style", "")
         given = {"begin": str(opened.number)} | given
         first, span, elements = mark[0], (opened.number, opened.number), self._elements
@@ -380,7 +380,7 @@ class _Parser:
         span, self._terms_from = (self._terms_from or line.number, line.number), 0
         elements.start(tag, attrs, span, is_fixed=True, marker=marker)
         self._item_text(rest, line)
-        self._attached(around)
+        self._read_attached(around)
         elements.end(tag, is_fixed=True)
 
     def _item_text(self, rest: str, line: Line) -> None:
@@ -390,7 +390,7 @@ class _Parser:
             text = self._attributes.expand("\n".join(each.text.strip() for each in lines))
             self._prose("p", text, (lines[0].number, lines[-1].number))
 
-    def _attached(self, around: tuple[str, ...]) -> None:
+    def _read_attached(self, around: tuple[str, ...]) -> None:
         """Read what belongs to an item: blocks below a `+`, inner lists, and what is indented."""
         while True:
             self._skip_empty()

@@ -130,7 +130,7 @@ def _pieces(  # noqa: C901 one case after the other
     elif kind in {"anchor", "indexed"}:
         yield Piece("left_out", held)
     elif kind == "url":
-        yield from _linked(held, groups["label"] or "", titles, depth)
+        yield from _write_link(held, groups["label"] or "", titles, depth)
     else:
         yield from split_inline(held, titles, depth)
 
@@ -146,7 +146,7 @@ def _macro(  # noqa: C901 one case after the other
     name: str, target: str, held: str, titles: Mapping[str, str], depth: int
 ) -> Iterator[Piece]:
     if name in {"link", "mailto"}:
-        yield from _linked(target if name == "link" else f"mailto:{target}", held, titles, depth)
+        yield from _write_link(target if name == "link" else f"mailto:{target}", held, titles, depth)
     elif name == "xref":
         yield from _referring(target.lstrip("#"), held, titles, depth)
     elif name in {"kbd", "stem", "latexmath", "asciimath"}:
@@ -178,7 +178,7 @@ def _macro(  # noqa: C901 one case after the other
         yield Piece("text", "]")
 
 
-def _linked(address: str, label: str, titles: Mapping[str, str], depth: int) -> Iterator[Piece]:
+def _write_link(address: str, label: str, titles: Mapping[str, str], depth: int) -> Iterator[Piece]:
     label = _label(label) or address.removeprefix("mailto:")
     yield Piece("start", "a", address)
     yield from [Piece("text", label)] if label == address else split_inline(label, titles, depth)

@@ -75,7 +75,7 @@ class Document(Struct, frozen=True, kw_only=True):
 _FENCES = regex(r"`{3,}")
 
 
-def written(blocks: Iterable[Block]) -> str:
+def write_blocks(blocks: Iterable[Block]) -> str:
     """Return blocks as Markdown, headings and labels in their places."""
     text, before, label = "", None, ""
     for block in blocks:
@@ -84,14 +84,14 @@ def written(blocks: Iterable[Block]) -> str:
             before = None
         label = block.label
         text += "\n" if before is not None and _is_close(before, block) else "\n\n"
-        text += shown(block)
+        text += _write_block(block)
         before = block
     return text.strip("\n")
 
 
 def text_of(document: Document) -> str:
     """Return a document as Markdown, below its title."""
-    text, headings = written(document.blocks), (each.text for each in document.blocks if each.kind == "heading")
+    text, headings = write_blocks(document.blocks), (each.text for each in document.blocks if each.kind == "heading")
     return text if document.title in {"", *headings} else f"# {document.title}\n\n{text}".rstrip()
 
 
@@ -99,7 +99,7 @@ def _is_close(before: Block, block: Block) -> bool:
     return before.kind == block.kind and block.kind in {"item", "row"}
 
 
-def shown(block: Block) -> str:
+def _write_block(block: Block) -> str:
     """Return one block as Markdown."""
     indent = "  " * max(block.depth - (block.kind == "item"), 0)
     return "\n".join(f"{indent}{line}" if line else "" for line in _lines(block))

@@ -415,13 +415,13 @@ class Elements:
         if tag in _CODE and held.strip() and not any(each.tag in _CODE for each in self._open):
             changed = code_span(held)
         elif tag == "a":
-            changed = self._linked(held, element.attrs.get("href", ""))
+            changed = self._link(held, element.attrs.get("href", ""))
         elif tag in _BOLD and element.begins:
             self._bold = held
         if changed != held:
             self._text[element.at :] = [changed]
 
-    def _linked(self, label: str, href: str) -> str:
+    def _link(self, label: str, href: str) -> str:
         """Return `[label](address)`, or the label alone if the address leads nowhere that can be shown."""
         if href.startswith("#") and _PERMALINKS.issuperset(label.strip()):
             return ""

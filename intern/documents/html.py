@@ -116,7 +116,7 @@ class Page(NamedTuple):
     """There is almost nothing to read before its scripts have run."""
 
 
-def decoded(data: bytes, charset: str | None = None) -> str:
+def decode_page(data: bytes, charset: str | None = None) -> str:
     """Decode bytes from the web: by byte order mark, `charset`, what HTML declares, else UTF-8 or Windows-1252."""
     from resiliparse.parse.encoding import bytes_to_str, map_encoding_to_html5  # noqa: PLC0415  # pyright: ignore[reportMissingModuleSource]
 
@@ -157,23 +157,25 @@ def _read(markup: str, base_url: str) -> Page:
     if body is None:
         return Page(Document(title=title, blocks=()), needs_scripts=False)
     whole = body.html
-    left_out = tuple(_dropped_navigation(body))
-    document = _parsed(_content(body).html, title, base_url)
+    left_out = tuple(_drop_navigation(body))
+    document = _parse_markup(_content(body).html, title, base_url)
     document = structs.replace(document, left_out=(*document.left_out, *left_out))
     size = _size(document)
     needs_scripts = size < _LEAST_READABLE and _first(tree, "script") is not None
     if size < _LEAST_READABLE:
         # The main content may be elsewhere than it should be, and for a page without any, this is all there is.
-        entire = _parsed(whole, title, base_url)
+        entire = _parse_markup(whole, title, base_url)
         needs_scripts = needs_scripts and _size(entire) < _LEAST_READABLE
         document = max(document, entire, key=_size)
     if needs_scripts:
-        told = "".join(f"<p>{html.escape(each)}</p>" for each in (_described(tree), *_without_scripts(body)) if each)
-        document = structs.replace(document, blocks=(*_parsed(told, "", "").blocks, *document.blocks))
+        told = "".join(
+            f"<p>{html.escape(each)}</p>" for each in (_find_description(tree), *_without_scripts(body)) if each
+        )
+        document = structs.replace(document, blocks=(*_parse_markup(told, "", "").blocks, *document.blocks))
     return Page(document, needs_scripts)
 
 
-def _parsed(markup: str, title: str, base_url: str) -> Document:
+def _parse_markup(markup: str, title: str, base_url: str) -> Document:
     writer = DocumentWriter()
     writer.title = title
     elements = Elements(writer, base_url)
@@ -182,7 +184,7 @@ def _parsed(markup: str, title: str, base_url: str) -> Document:
     return writer.document()
 
 
-def _dropped_navigation(body: ElementNode) -> Iterator[LeftOut]:
+def _drop_navigation(body: ElementNode) -> Iterator[LeftOut]:
     """Remove what leads through the site: by its element or role; by its class, where half of its text are links."""
     for node in body.query_selector_all(_NAVIGATION):
         role = node.getattr("role") or ""
@@ -229,7 +231,7 @@ def _title(tree: HTMLTree) -> str:
     return " ".join(name.split())[:_LONGEST_TITLE]
 
 
-def _described(tree: HTMLTree) -> str:
+def _find_description(tree: HTMLTree) -> str:
     """Return the description of a page for search engines."""
     meta = _first(tree, "meta[name=description]")
     return " ".join((meta.getattr("content", "") or "").split()) if meta else ""

@@ -19,7 +19,7 @@ from intern.core.text.masking import without_invisible
 from intern.core.text.patterns import regex
 from intern.documents.asciidoc import parse_asciidoc
 from intern.documents.blocks import Block, Document, Heading
-from intern.documents.html import decoded, read_html
+from intern.documents.html import decode_page, read_html
 from intern.documents.notebooks import parse_notebook
 from intern.documents.pdfs import parse_pdf
 from intern.documents.plain import parse_plain, parse_settings
@@ -82,7 +82,7 @@ def parse(data: bytes, name: str, *, max_chars: int, read: Callable[[str], str |
                 raise UnfitError(
                     f"its {len(text)} characters are more than {MOST_MARKUP} times the {max_chars} allowed"
                 )
-            document = _parsed(text, name, format_, read)
+            document = _parse_format(text, name, format_, read)
             document = structs.replace(document, oddities=oddities)
     except ValueError as error:
         raise UnfitError(str(error)) from None
@@ -134,7 +134,7 @@ def decoded_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str,
     elif len(data) - len(data.translate(None, _CONTROLS)) > len(data) // 20:
         raise UnfitError("it is binary, not text")
     elif is_html:
-        text = decoded(data)
+        text = decode_page(data)
     else:
         text = data.decode("utf-8-sig", "replace")
         broken = text.count("\ufffd") - data.count("\ufffd".encode())
@@ -180,7 +180,7 @@ def _visible(text: str) -> str:
     return _UNWANTED.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else "", text)
 
 
-def _parsed(text: str, name: str, format_: Format, read: Callable[[str], str | None] | None) -> Document:
+def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], str | None] | None) -> Document:
     if format_ == "html":
         page = read_html(text)
         if not page.document.blocks:

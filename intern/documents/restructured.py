@@ -141,7 +141,7 @@ class _AnyDirective(Directive):
         return [self._holder(kind, name, argument)]
 
     def _holder(self, kind: DirectiveKind, name: str, argument: str) -> nodes.Node:
-        children = self._parsed()
+        children = self._parse_content()
         if kind == "tab":
             return self._part("tab", {"label": self._plain(argument)}, "", children)
         if kind != "aside":
@@ -187,7 +187,7 @@ class _AnyDirective(Directive):
             code_span(node.astext()) if isinstance(node, nodes.literal) else node.astext() for node in inline
         )
 
-    def _parsed(self, content: StringList | None = None, offset: int | None = None) -> list[nodes.Node]:
+    def _parse_content(self, content: StringList | None = None, offset: int | None = None) -> list[nodes.Node]:
         holder = nodes.Element()
         offset = self.content_offset if offset is None else offset
         self.state.nested_parse(self.content if content is None else content, offset, holder, match_titles=True)
@@ -208,7 +208,7 @@ class _AnyDirective(Directive):
             end = next((n for n in range(begin, len(rows)) if rows[n].strip() and not rows[n][0].isspace()), len(rows))
             block = self.content[begin:end]
             block.trim_left(min((len(row) - len(row.lstrip()) for row in block if row.strip()), default=0))
-            definition = nodes.definition("", *self._parsed(block, self.content_offset + begin))
+            definition = nodes.definition("", *self._parse_content(block, self.content_offset + begin))
             listing += nodes.definition_list_item("", *terms, definition)
             terms, begin = [], end
         return [listing]

@@ -28,8 +28,8 @@ from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.tasks import run_each
 from intern.core.text.masking import mask_start
-from intern.documents.blocks import Document, written
-from intern.documents.html import decoded, read_html
+from intern.documents.blocks import Document, write_blocks
+from intern.documents.html import decode_page, read_html
 from intern.documents.parsing import UnfitError, parse
 from intern.models.prompt import Model
 from intern.sources.addresses import Policy
@@ -364,17 +364,17 @@ def _grown(first: timedelta, failures: int, longest: timedelta) -> timedelta:
 def _read(fetched: FetchedPage, body: bytes) -> _PageText:
     try:
         if fetched.is_html:
-            page = read_html(decoded(body, fetched.charset), fetched.url)
+            page = read_html(decode_page(body, fetched.charset), fetched.url)
             return _page_text(page.document, needs_scripts=page.needs_scripts)
         name = httpx.URL(fetched.url).path.rpartition("/")[2] or "page.md"
-        utf_8 = decoded(body, fetched.charset).encode("utf-8", "replace")
+        utf_8 = decode_page(body, fetched.charset).encode("utf-8", "replace")
         return _page_text(parse(utf_8, name, max_chars=len(utf_8) + 1), name=name)
     except (ValueError, UnfitError) as error:
         raise PageRefusedError(f"it cannot be read: {error}") from None
 
 
 def _page_text(document: Document, *, name: str = "", needs_scripts: bool = False) -> _PageText:
-    return _PageText(document.title or name, written(document.blocks), needs_scripts)
+    return _PageText(document.title or name, write_blocks(document.blocks), needs_scripts)
 
 
 class _PageText(NamedTuple):

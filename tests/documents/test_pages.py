@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from intern.documents import html, sandboxed
-from intern.documents.blocks import written
-from intern.documents.html import decoded
+from intern.documents.blocks import write_blocks
+from intern.documents.html import decode_page
 
 
 class Read(NamedTuple):
@@ -21,7 +21,7 @@ class Read(NamedTuple):
 
 def read_html(markup: str, base_url: str = "") -> Read:
     page = html.read_html(markup, base_url)
-    return Read(page.document.title, written(page.document.blocks), page.needs_scripts)
+    return Read(page.document.title, write_blocks(page.document.blocks), page.needs_scripts)
 
 
 PAGE = """<!DOCTYPE html><html><head><title>Install — Drum</title><style>p{}</style><script>var x</script></head><body>
@@ -86,7 +86,7 @@ def test_code_with_a_fence_in_it_stays_in_its_fence() -> None:
     ],
 )
 def test_bytes_are_read_by_what_they_say_of_themselves(data: bytes, charset: str | None, text: str) -> None:
-    assert decoded(data, charset) == text
+    assert decode_page(data, charset) == text
 
 
 @pytest.mark.parametrize(
@@ -187,4 +187,4 @@ def test_any_text_is_a_page(text: str) -> None:
 
 @given(st.binary(max_size=200), st.text(max_size=20))
 def test_any_bytes_are_text(data: bytes, charset: str) -> None:
-    decoded(data, charset).encode()
+    decode_page(data, charset).encode()
