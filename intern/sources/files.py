@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from intern.core.errors import SourceError
 from intern.core.text.patterns import regex
-from intern.documents.blocks import Document, text_of
+from intern.documents.blocks import text_of
 from intern.documents.parsing import MOST_MARKUP, UnfitError, check_ending, decoded_text, parse
 
-# Documents that are kept for the next question, each with its file's bytes. One question reads up to eight
+# Texts of documents that are kept for the next question, each with its file's bytes. One question reads up to eight
 # sources, so fewer would be gone before the same PDF is asked about again.
 _KEPT = 32
 
@@ -77,7 +77,7 @@ class SourceFolder:
         # What reading told of files that are no sources after all, good for as long as size and mtime stay.
         self._unfit: dict[SourceFile, str] = {}
         # A PDF takes seconds, and a popular one is asked about often.
-        self._parsed = lru_cache(_KEPT)(self._parse)
+        self._kept_text = lru_cache(_KEPT)(self._extract)
 
     def scan(self) -> Scan:
         """Look through the folder, into no file. Raises SourceError where the folder itself cannot be read.
@@ -190,14 +190,13 @@ class SourceFolder:
         data = self._data(root, file.rel_path)
         try:
             # Others that it includes may change without it.
-            document = (self._parse if b"include::" in data else self._parsed)(file.rel_path, data)
-            return text_of(document)
+            return (self._extract if b"include::" in data else self._kept_text)(file.rel_path, data)
         except UnfitError as reason:
             self._unfit[file] = str(reason)
             raise
 
-    def _parse(self, rel_path: str, data: bytes) -> Document:
-        return parse(data, rel_path, max_chars=self._max_bytes, read=self._included)
+    def _extract(self, rel_path: str, data: bytes) -> str:
+        return text_of(parse(data, rel_path, max_chars=self._max_bytes, read=self._included))
 
     def _included(self, rel_path: str) -> str | None:
         """Return the text of a file that another one includes; None if it is none, or lies outside."""

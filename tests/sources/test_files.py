@@ -237,7 +237,7 @@ def test_the_texts_of_several_questions_are_kept(tmp_path: Path) -> None:
     folder = SourceFolder(tmp_path, 100)
     for _ in range(2):
         looked_into(folder)
-    assert folder._parsed.cache_info().misses == 24
+    assert folder._kept_text.cache_info().misses == 24
 
 
 def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_pat
     assert looked_into(folder) == looked_into(folder) == {"b.md": "it is binary, not text"}
     assert sorted(opened) == ["a.md", "a.md", "b.md", "c.html", "c.html"]
     # A document is kept for the next question.
-    assert folder._parsed.cache_info().hits == 2
+    assert folder._kept_text.cache_info().hits == 2
 
     make(tmp_path, **{"b.md": b"text now"})
     assert [file.rel_path for file in folder.scan().files] == ["a.md", "b.md", "c.html"]
