@@ -275,7 +275,7 @@ def _wait_until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
     while process.poll() is None:
         with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
             return
-        time.sleep(0.01)  # it tells nobody
+        time.sleep(0.01)  # PgBouncer has no event for this
     pytest.fail("PgBouncer does not start")
 
 

@@ -85,7 +85,7 @@ def _shown(entries: list[IndexEntry], query: str, max_chars: int) -> str:
 
 
 def calls_for(topics: int) -> int:
-    """How many functions run to show an index of so many topics, of which one was not there before."""
+    """Count the functions that run to show an index of so many topics; one of them is new."""
     told = [f"spool{n % (topics // 8)} relay{n}" for n in range(topics)]
     entries = [IndexEntry(SourceId(f"team:topic-{n:05}.txt"), each) for n, each in enumerate(told)]
     index_material(entries[1:], "which relay3 has a spool?", 1800)

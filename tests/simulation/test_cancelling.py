@@ -43,7 +43,7 @@ BACKENDS: tuple[Backend, ...] = ("asyncio", "trio")
 
 PORT, SPOOL = "How do I change the port that the relay listens on?", "How do I purge the spool?"
 UNKNOWN = "What does the lamp of the walnut saddle mean when it blinks twice?"
-_QUIET = 15.0  # seconds after which all is done, whatever happened
+_QUIET = 15.0  # seconds after which all work is done in each trial
 _THOUGHT = 0.5
 
 

@@ -24,7 +24,7 @@ class Said:
     waits: float | None = None
     """The seconds that the body names, within our bounds: they count where no header names any."""
     is_event: bool = False
-    """It is told within a stream, if one was asked for, under status 200."""
+    """Where a stream was asked for, this failure comes within it, under status 200."""
 
     def reply(self, asked: Mapping[str, Any]) -> Reply:
         text = self.body if isinstance(self.body, str) else json.dumps(self.body)
@@ -54,7 +54,7 @@ class Profile:
     key_header: str = "Authorization"
     """That of the key, after `Bearer ` in this one."""
     refuses: Mapping[str, Said] = field(default_factory=dict[str, Said])
-    """What of `contained_in` it does not take, and how it says so. The first that it finds is told alone."""
+    """Parts of a request (see `contained_in`) that it refuses, and its words for that. It names one at a time."""
     loses: frozenset[str] = frozenset()
     """The parts of `intern.models.forms` that it is asked without, or in another way."""
     message: Callable[[str], Message] = plain
