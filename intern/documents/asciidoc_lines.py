@@ -221,15 +221,13 @@ class LineReader:
         chosen = {found[1]: found[2] or found[3] for found in _OPTION.finditer(options)}
         offset = self._attributes.expand(chosen.get("leveloffset", "")).strip()
         shift = line.shift + int(offset) if offset.lstrip("+-").isdecimal() else line.shift
-        rows = _choose_rows(
-            _LINE_ENDS.split(text), chosen.get("lines", ""), chosen.get("tag", "") or chosen.get("tags", "")
-        )
+        rows = _choose(_LINE_ENDS.split(text), chosen.get("lines", ""), chosen.get("tag", "") or chosen.get("tags", ""))
         lines = (Line(line.number, row, shift) for row in rows)
         self._sources.append(_Source(lines, path, above.depth + 1))
         return ""
 
 
-def _choose_rows(rows: list[str], numbers: str, tags: str) -> Iterator[str]:
+def _choose(rows: list[str], numbers: str, tags: str) -> Iterator[str]:
     """Return the rows of these numbers (`1..3;7`), or between these tags; all by default, without the tags' own."""
     ranges = [part.partition("..") for part in numbers.replace(",", ";").split(";") if part.strip()]
     wanted, inside = set(tags.replace(",", ";").split(";")), set[str]()

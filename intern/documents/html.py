@@ -168,9 +168,7 @@ def _read(markup: str, base_url: str) -> Page:
         needs_scripts = needs_scripts and _size(entire) < _LEAST_READABLE
         document = max(document, entire, key=_size)
     if needs_scripts:
-        told = "".join(
-            f"<p>{html.escape(each)}</p>" for each in (_find_description(tree), *_without_scripts(body)) if each
-        )
+        told = "".join(f"<p>{html.escape(each)}</p>" for each in (_describe(tree), *_without_scripts(body)) if each)
         document = structs.replace(document, blocks=(*_parse_markup(told, "", "").blocks, *document.blocks))
     return Page(document, needs_scripts)
 
@@ -231,7 +229,7 @@ def _title(tree: HTMLTree) -> str:
     return " ".join(name.split())[:_LONGEST_TITLE]
 
 
-def _find_description(tree: HTMLTree) -> str:
+def _describe(tree: HTMLTree) -> str:
     """Return the description of a page for search engines."""
     meta = _first(tree, "meta[name=description]")
     return " ".join((meta.getattr("content", "") or "").split()) if meta else ""
