@@ -101,9 +101,14 @@ def quote_of(answer: str, citation: str, source: ShownSource) -> str | None:
     return nearest_sentence(answer, text)
 
 
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of a text, each line by itself."""
+    return [each for part in _SENTENCE.split(text) if (each := part.strip())]
+
+
 def nearest_sentence(said: str, text: str) -> str | None:
     """Return the sentence of a text that shares most with `said`, cut to MAX_QUOTE; None if they share nothing."""
-    sentences = [each for part in _SENTENCE.split(text) if (each := part.strip())]
+    sentences = sentences_of(text)
     held = [word_set(each) for each in sentences]
     wanted, rarity = sorted(word_set(said)), Rarity(held)
     shared = [sum(rarity.weight(word) for word in wanted if word in words) for words in held]

@@ -13,14 +13,15 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from intern.answering.nearest import fit_each, kind_of
+from intern.answering.nearest import kind_of
 from intern.answering.prompts import ShownSource
 from intern.answering.working import Drafted, Work, citation
 from intern.core.ids import SourceId
 from intern.core.messages import AIResult, Citation, is_team
-from intern.core.text.words import word_set, words
+from intern.core.text.words import Rarity, word_set
 
 _MOST_LINKS = 3
+_UNSEEN = 10
 
 
 class Signs(Struct, frozen=True, kw_only=True):
@@ -82,15 +83,18 @@ def signs_of(
 ) -> Signs:
     """Compare an answer with what was shown; `likenesses` are those of the sources that were found. Blocks shortly."""
     cited = {each.source_id for each in draft.cited}
-    texts = [words(f"{each.title}\n{each.text}") for each in shown]
-    fits = zip(shown, fit_each(question, texts, drops_common=False), strict=True)
+    texts = [word_set(f"{each.title}\n{each.text}") for each in shown]
+    wanted = word_set(question)
+    # The question is a text, too, and the empty ones keep a handful of texts from looking like all that could be said.
+    rarity = Rarity([*texts, wanted, *[frozenset[str]()] * _UNSEEN])
+    shares = zip(shown, rarity.shares(wanted, texts), strict=True)
     said, best = word_set(draft.text), sorted(likenesses, reverse=True)
     known = word_set("\n".join((question, *(f"{each.title}\n{each.text}" for each in draft.cited))))
     others = (text for each, text in zip(shown, texts, strict=True) if each.source_id not in cited)
     return Signs(
         likeness=best[0] if best else None,
         margin=best[0] - best[1] if best[1:] else None,
-        covered=max((fit.covered for each, fit in fits if each.source_id in cited), default=0.0),
+        covered=max((share for each, share in shares if each.source_id in cited), default=0.0),
         near=draft.is_near,
         quoted=draft.quoted,
         grounded=len(said & known) / max(len(said), 1),

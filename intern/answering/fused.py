@@ -17,9 +17,9 @@ from msgspec import Struct, structs
 from intern.answering import prompts, working
 from intern.answering.citing import MAX_QUOTE, answer_text, around, holds, line_of, nearest_sentence, source_of
 from intern.answering.confidence import signs_of, unless_unsure
-from intern.answering.nearest import Near, apart, unnamed, without_mentions
+from intern.answering.nearest import MOST_QUOTED, call_closest, find_closest, unnamed, without_mentions
 from intern.answering.offline import WORTH_A_CALL, is_chatter, worth
-from intern.answering.selecting import distinct, listed, near_best, shown_passages, whole_sources
+from intern.answering.selecting import distinct, listed, order_hits, shown_passages, whole_sources
 from intern.answering.working import REFUSALS, Drafted, Work, checked, citation, read_each, silence
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
@@ -31,7 +31,7 @@ from intern.core.text.words import words
 
 _log = get_logger(__name__)
 
-_RANKED = 16  # sources that the search proposes; some may be copies, or too long, or cannot be read
+_RANKED = 24  # passages that the search proposes; some may be copies, or too long, or cannot be read
 _FEW_WORDS = 6  # of a question that may stand on what was said before
 _SURE = 0.8  # the least share of an answer's words that what it cites and the question hold
 _SPEAKER = regex(r"^(?:Team|User): ")
@@ -66,15 +66,18 @@ async def worked_out(work: Work) -> AIResult:
     selected = await select(work)
     if selected.worth is not None and selected.worth < WORTH_A_CALL:
         return passed_over(work, selected.worth)
-    shown, failed = await load(work, selected)
+    shown, failed, closest = await load(work, selected)
     if not shown:
         return silence("sources_unreadable" if failed else "no_sources")
-    draft = await generate(work, shown)
+    draft = await generate(work, shown, closest)
     if draft.reason or not await verify(work, draft):
         return silence(draft.reason or "rejected")
     quotes = {passage.source_id: line for passage, line in reversed(draft.quotes)}
-    citations = [await citation(work, SourceId(id_ := each.source_id), each, quotes.get(id_)) for each in draft.cited]
-    answer = AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
+    cited = {each.source_id: each for each in reversed(draft.cited)}
+    citations = [await citation(work, SourceId(id_), each, quotes.get(id_)) for id_, each in reversed(cited.items())]
+    is_quote = closest is not None and draft.text == closest.text
+    text = call_closest(closest) if closest is not None and is_quote else draft.text
+    answer = AIResult(should_reply=True, reply_text=text, citations=tuple(citations))
     confirmed = work.trace.steps["verification"]["by"] == "model"
     sign = partial(signs_of, wanted(work), draft, shown, selected.likenesses, confirmed=confirmed)
     return await unless_unsure(work, answer, await anyio.to_thread.run_sync(sign), _best_first(draft, selected, shown))
@@ -82,7 +85,7 @@ async def worked_out(work: Work) -> AIResult:
 
 def _best_first(draft: Drafted, selected: Selected, shown: Sequence[prompts.Shown]) -> list[prompts.ShownSource]:
     """Order passages: those that the answer cites, then as the search ranks their sources."""
-    places = {hit.source_id: place for place, hit in enumerate(selected.hits)}
+    places = {hit.source_id: place for place, hit in reversed([*enumerate(selected.hits)])}
     others = [each for each in shown if each not in draft.cited]
     return [*draft.cited, *sorted(others, key=lambda each: places.get(source_of(each.source_id), len(places)))]
 
@@ -115,22 +118,23 @@ async def select(work: Work) -> Selected:
             hits = [Hit(source_id=index.entries[n].source_id) for n in islice(index.ranked(query), prompts.MOST_SHOWN)]
         learned = await work.knowledge.learned(query)
         best = learned.nuggets[:1]
-        near = (*near_best(hits), *(Hit(source_id=nugget.source_id) for nugget in best))
+        near = (*order_hits(hits), *(Hit(source_id=nugget.source_id) for nugget in best))
         known = {hit.source_id for hit in near}
         few = entries if len(entries) <= prompts.MOST_SHOWN else ()
         told = [Hit(source_id=each.source_id, text=each.description, likeness=learned.likeness) for each in best]
         judged = by_text and bool(hits) and not learned.facts and may_be_passed_over(work)
+        firsts = [*{hit.source_id: hit for hit in reversed(hits)}.values()][::-1]
         selected = Selected(
             hits=near,
             others=tuple(entry.source_id for entry in few if entry.source_id not in known),
             is_all=bool(few),
             facts=learned.facts,
-            likenesses=tuple(hit.likeness for hit in hits if hit.likeness is not None),
-            worth=worth(work.asked.question, query, (*told, *hits)) if judged else None,
+            likenesses=tuple(hit.likeness for hit in firsts if hit.likeness is not None),
+            worth=worth(work.asked.question, query, (*told, *firsts)) if judged else None,
         )
         fields.update(
             selected_sources_count=len(selected.hits),
-            source_ids=tuple(hit.source_id for hit in selected.hits),
+            source_ids=tuple(dict.fromkeys(hit.source_id for hit in selected.hits)),
             entries_count=len(entries),
             searched=by_text,
             likeness=max(selected.likenesses, default=None),
@@ -154,49 +158,55 @@ def wanted(work: Work) -> str:
     return "\n".join([*(line.removeprefix("asker: ")[:300] for line in lines[-1:]), question])
 
 
-async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown], int]:
-    """Read the sources as they are now and cut passages; return these and the number of sources that cannot be read."""
+async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown], int, prompts.Closest | None]:
+    """Read the sources as they are now and cut passages; return these, the number of unreadable sources, and the best.
+
+    The best passage is the one that would be quoted without a model.
+    """
     with work.trace.step("loading") as fields:
         ids = (*dict.fromkeys(hit.source_id for hit in selected.hits), *selected.others)
         sources = await read_each(work.knowledge, ids)
         shown = working.drop_orders(await anyio.to_thread.run_sync(_cut, work, selected, sources))
+        texts = {each.source_id: each for each in sources}
+        most = min(MOST_QUOTED, work.options.max_answer_chars)
+        closest = await anyio.to_thread.run_sync(find_closest, work.asked.question, selected.hits, shown, texts, most)
         fields.update(
             loaded_sources_count=len(sources),
             unreadable_sources_count=len(ids) - len(sources),
             shown_chars=sum(len(passage.text) for passage in shown),
             shown=tuple(passage.source_id for passage in shown),
         )
-        return shown, len(ids) - len(sources)
+        return shown, len(ids) - len(sources), closest
 
 
 def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple[prompts.Shown, ...]:
     room = work.options.max_passage_chars
     kept = distinct((*sources, *selected.facts))
     read_all = len(sources) == len({hit.source_id for hit in selected.hits}) + len(selected.others)
-    if selected.is_all and read_all and (all_of_it := whole_sources(kept, room)):
+    if selected.is_all and read_all and (all_of_it := whole_sources(selected.hits, kept, room)):
         return all_of_it
     facts = [Hit(source_id=fact.source_id) for fact in selected.facts]
     return shown_passages((*selected.hits, *facts), {each.source_id: each for each in kept}, wanted(work), room)
 
 
-async def generate(work: Work, shown: Sequence[prompts.Shown]) -> Drafted:
+async def generate(work: Work, shown: Sequence[prompts.Shown], closest: prompts.Closest | None) -> Drafted:
     """Decide and answer in one call, and hold both against the passages as far as code can."""
     with work.trace.step("generation", prompts.DECIDE) as fields:
         # Small models quote the first line unless they are pointed at the nearest pieces.
         found = await work.nearest.find(without_mentions(wanted(work)), shown) if work.nearest is not None else []
-        near = [each for each in apart(found, _POINTED_AT) if each.rank > 0]
+        near = [each for each in found if each.rank > 0][:_POINTED_AT]
         given = prompts.DecideIn(
             passages=tuple(shown),
             history=work.asked.history,
             question=work.asked.question,
             nearest=tuple(f"{each.passage.alias}: {each.text[:_POINTED_CHARS]}" for each in near),
+            closest=closest,
             addressed=work.asked.addressed,
         )
         decision = await work.model.ask(prompts.DECIDE, given, images=work.asked.images)
         work.trace.steps["gate"].update(kind=decision.kind)
         draft = await anyio.to_thread.run_sync(drafted, work, decision, shown)
-        if work.nearest is not None:
-            draft = structs.replace(draft, is_near=_is_near(draft, found))
+        draft = structs.replace(draft, is_near=_is_near(draft, closest))
         fields.update(
             answer_chars=len(draft.text),
             citations=tuple(passage.source_id for passage in draft.cited),
@@ -211,9 +221,10 @@ async def generate(work: Work, shown: Sequence[prompts.Shown]) -> Drafted:
         return draft
 
 
-def _is_near(draft: Drafted, found: Sequence[Near]) -> bool:
-    sure = [near for near in found if near.surplus >= 0]
-    return any(near.passage == passage and holds(near.text, line) for passage, line in draft.quotes for near in sure)
+def _is_near(draft: Drafted, closest: prompts.Closest | None) -> bool:
+    if closest is None or closest.surplus < 0:
+        return False
+    return any(passage == closest.passage and holds(closest.text, line) for passage, line in draft.quotes)
 
 
 def drafted(work: Work, decision: prompts.Decision, shown: Sequence[prompts.Shown]) -> Drafted:
@@ -281,10 +292,9 @@ def evidence(draft: Drafted) -> list[prompts.Evidence]:
     """
     quoted: dict[str, list[str]] = {}
     for passage, line in draft.quotes:
-        quoted.setdefault(passage.source_id, []).append(line)
-    texts = {passage.source_id: passage.text for passage in draft.cited}
-    cut = [around(texts[source_id], lines, _MOST_EVIDENCE) for source_id, lines in quoted.items()]
-    others = (text for source_id, text in texts.items() if source_id not in quoted)
+        quoted.setdefault(passage.text, []).append(line)
+    cut = [around(text, lines, _MOST_EVIDENCE) for text, lines in quoted.items()]
+    others = dict.fromkeys(each.text for each in draft.cited if each.text not in quoted)
     cut += [best_passages(text, draft.text, _MOST_EVIDENCE) for text in others]
     return [prompts.Evidence(number=number, text=text) for number, text in enumerate(cut, 1)]
 

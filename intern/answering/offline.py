@@ -1,58 +1,26 @@
 """Rules in place of a model: they answer offline, and find the messages that are not worth a model call.
 
-Offline, word statistics choose the sources, and answers quote them word for word. Rules understand nothing, so they are
-strict: they answer only if a passage holds most of the rare words of a question. Deterministic. Thresholds were set on
-the questions in `tests/answering/test_offline.py`.
+Rules understand nothing. So without a model the closest passage is quoted and called so, and only if the search is sure
+of it (`nearest.SURE`); all else is silence. Deterministic.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, structs
-
 from intern.answering import prompts
-from intern.answering.nearest import (
-    CONFIDENCE,
-    Fit,
-    Nearest,
-    beginning,
-    fit_each,
-    is_english,
-    kind_of,
-    unnamed,
-    without_mentions,
-)
-from intern.answering.selecting import entry_words
-from intern.core.messages import is_team
+from intern.answering.citing import holds
+from intern.answering.nearest import is_english, unnamed, without_mentions
 from intern.core.records import Hit
-from intern.core.text.passages import GAP, passages
 from intern.core.text.patterns import regex
-from intern.core.text.words import Rarity, one_line, word_set, words
-from intern.search.finding import Embedder, split_question
-
-NOTE = "(offline mode: quoted from the sources)"
-"""Stands below each answer."""
-
-# The least share of what is telling in a question that must stand in a description (a summary lacks much of its
-# source), and in the passage that is quoted.
-_DESCRIBED = 0.2
-_ANSWERED = 0.42
-# Of a source that the text search ranks, its place there counts for 1 and that by its description for this much.
-_BY_DESCRIPTION = 0.6
-_PLACE = 8  # the first two places of an order differ by a ninth
-# How good documentation must be, beside a team answer that fits best, to be read as well; and the other way round.
-_NEAR_BEST = 0.8
-# Short enough to be read in a chat, long enough for a paragraph with its code.
-_QUOTE_CHARS = 500
+from intern.core.text.words import Rarity, word_set, words
+from intern.search.finding import split_question
 
 # Added to the threshold for a message that is not addressed to the bot, and for one with a name that no passage has.
 _UNASKED = 0.05
 _STRANGE = 0.15
-_FENCE = "```"
 
 _ASKING = regex(
     r"""(?imx)[?？؟]
@@ -77,89 +45,21 @@ def gate(given: prompts.GateIn) -> prompts.GateDecision:
     return prompts.GateDecision(reason="it does not read like a question", kind="chatter")
 
 
-_words_of = lru_cache(maxsize=1024)(entry_words)  # what is shown for one question is often shown for the next
-
-
-def select(given: prompts.SelectIn) -> prompts.Selection:
-    """Select the best source, and the best of the other kind (team answers, documentation) if it is nearly as good."""
-    entries = given.entries
-    fits = fit_each(
-        given.query or given.question,
-        [_words_of(entry) for entry in entries],
-        [is_team(entry.source_id) for entry in entries],
-    )
-    scores = _scores(given, fits)
-    order = sorted(scores, key=lambda n: (-scores[n], not is_team(entries[n].source_id), n))
-    kept = [n for n in order if scores[n] >= scores[order[0]] * _NEAR_BEST]
-    best_of_kind = {is_team(entries[n].source_id): n for n in reversed(kept)}
-    chosen = sorted(best_of_kind.values(), key=kept.index)
-    return prompts.Selection(selected_source_ids=tuple(entries[n].source_id for n in chosen[: given.max_sources]))
-
-
-def _scores(given: prompts.SelectIn, fits: Sequence[Fit]) -> dict[int, float]:
-    """Score the entries that may hold the answer. A text counts more than its description, if texts were searched."""
-    described = [n for n, fit in enumerate(fits) if fit.covered >= _DESCRIBED]
-    if not given.ranked:
-        return {n: fits[n].rank for n in described}
-    described.sort(key=lambda n: -fits[n].rank)
-    places = {source_id: place for place, source_id in enumerate(given.ranked)}
-    scores = {n: _BY_DESCRIPTION / (_PLACE + place) for place, n in enumerate(described)}
-    for n, entry in enumerate(given.entries):
-        if entry.source_id in places:
-            scores[n] = scores.get(n, 0.0) + 1 / (_PLACE + places[entry.source_id])
-    return scores
-
-
-def answer(given: prompts.AnswerIn) -> prompts.Draft:
-    """prompts.Quote the passage or the team answer that holds most of the rare words of the question.
-
-    It is of the best source, or the best of its kind, or of a fact; what ranks below is not quoted.
-    """
-    room = given.max_answer_chars - len(NOTE) - 2
-    best_of_kind = {kind_of(source.source_id): source for source in reversed(given.sources)}
-    sources = [source for source in given.sources if source is best_of_kind[kind_of(source.source_id)]]
-    quotes = [quote for source in sources for quote in _quotes(source, room)]
-    fits = fit_each(
-        given.query or given.question,
-        [words(quote.about) for quote in quotes],
-        [is_team(quote.citation) for quote in quotes],
-    )
-    fitting = [n for n, fit in enumerate(fits) if fit.covered >= _ANSWERED and 0 < len(quotes[n].text) <= room]
-    if not fitting:
-        return prompts.Draft(answer=None)
-    # Of equals the later one: in a topic, it is the newer.
-    best = quotes[max(fitting, key=lambda n: (fits[n].rank, is_team(quotes[n].citation), n))]
-    lines = tuple(line[:300] for line in best.text.split("\n") if line.strip())[:5]
-    return prompts.Draft(quotes=lines, answer=f"{best.text}\n\n{NOTE}", citations=(best.citation,))
-
-
-def verify(given: prompts.VerifyIn) -> prompts.Verification:
-    """Each paragraph of the answer must stand in a source, but for white space and markup."""
-    quoted = given.answer.removesuffix(NOTE).strip()
-    texts = [one_line(text) for source in given.sources for text in (source.text, source.said or "")]
-    parts = [part for part in quoted.removesuffix(GAP.strip()).split("\n\n") if part.strip()]
-    strange = [part for part in parts if not any(one_line(part.removesuffix(_FENCE)) in text for text in texts)]
-    return prompts.Verification(
-        is_good_enough=bool(quoted) and not strange,
-        issues=tuple(f"this stands in no source: {one_line(part)[:200]}" for part in strange),
-    )
-
-
-async def decide(nearest: Nearest, given: prompts.DecideIn) -> prompts.Decision:
-    """Decide whether it is a question, and quote the piece of the passages that comes nearest to an answer."""
-    given = structs.replace(given, question=without_mentions(given.question))
-    asked = prompts.GateIn(question=given.question, history=given.history, addressed=given.addressed)
-    asks = gate(asked).kind == "question"
-    found = await nearest.find(given.question, given.passages) if asks else []
-    strange = _STRANGE if unnamed(given.question, given.passages) else 0
-    if not found or found[0].surplus < (0 if given.addressed else _UNASKED) + strange:
+def decide(given: prompts.DecideIn) -> prompts.Decision:
+    """Decide whether it is a question, and quote the closest passage where it is sure enough."""
+    question, closest = without_mentions(given.question), given.closest
+    asks = gate(prompts.GateIn(question=question, history=given.history, addressed=given.addressed)).kind == "question"
+    needed = (0 if given.addressed else _UNASKED) + (_STRANGE if unnamed(question, given.passages) else 0)
+    if not asks or closest is None or closest.surplus < needed:
         return prompts.Decision(quotes=(), kind="not_covered" if asks else "chatter", answer=None)
-    best = found[0]
+    passage = closest.passage
+    lines = (line[: prompts.MAX_LINE] for line in closest.text.split("\n"))
+    line = next((line for line in lines if holds(passage.text, line)), "")
     return prompts.Decision(
-        quotes=(prompts.Quote(source=best.passage.alias, line=best.line),),
+        quotes=(prompts.Quote(source=passage.alias, line=line),),
         kind="answer",
-        answer=f"{best.text}\n\n{NOTE}",
-        citations=(best.passage.alias,),
+        answer=closest.text,
+        citations=(passage.alias,),
     )
 
 
@@ -170,70 +70,8 @@ def confirm(given: prompts.ConfirmIn) -> prompts.Confirmation:
     return prompts.Confirmation(asked=asked, told=told, verdict="answered", claims=claims)
 
 
-def rules(embedder: Embedder | None = None) -> dict[str, Callable[[Any], Any]]:
-    """For `OfflineModel`. What is sure enough is known of the bundled embedder alone."""
-    return {
-        prompts.GATE.name: gate,
-        prompts.SELECT.name: select,
-        prompts.ANSWER.name: answer,
-        prompts.VERIFY.name: verify,
-        prompts.DECIDE.name: partial(decide, Nearest(embedder)),
-        prompts.CONFIRM.name: confirm,
-    }
-
-
-class _Quote(Struct, frozen=True):
-    text: str
-    about: str
-    """What it is matched by: the quote, and what stands above it."""
-    citation: str
-
-
-def _quotes(source: prompts.ShownSource, room: int) -> Iterable[_Quote]:
-    if room < 1:
-        return
-    if is_team(source.source_id):
-        for qa_id, turns in _blocks(source.text):
-            said = "\n\n".join(text for speaker, text in turns if speaker == "Team")
-            about = "\n".join(text for _, text in turns)
-            yield _Quote(beginning(said, room), about, f"{source.source_id}#{qa_id}")
-        return
-    text = source.text
-    if source.source_id.startswith("fact:"):
-        text = CONFIDENCE.sub("", text)
-    if source.source_id.startswith("nugget:"):
-        # Its summary is mostly the question: it says what is matched, and what the team said is quoted.
-        summary, _, account = text.partition("\n\n")
-        yield _Quote(beginning(source.said or account or summary, room), f"{source.title}\n{text}", source.source_id)
-        return
-    for piece in passages(text, min(room, _QUOTE_CHARS)):
-        yield _Quote(_without_heading(piece.text), f"{source.title}\n{piece.heading}\n{piece.text}", source.source_id)
-
-
-def _blocks(text: str) -> Iterable[tuple[str, list[tuple[str, str]]]]:
-    """Id and turns of each QA block of a shown topic, which may lack what was cut from it."""
-    for block in re.split(r"^--- QA ---$", text, flags=re.MULTILINE)[1:]:
-        qa_id = ""
-        turns: list[tuple[str, str]] = []
-        for line in block.strip("\n").split("\n"):
-            speaker, colon, said = line.partition(": ")
-            if colon and speaker in {"User", "Team"}:
-                turns.append((speaker, said))
-            elif turns and line.startswith("  "):
-                turns[-1] = (turns[-1][0], f"{turns[-1][1]}\n{line[2:]}")
-            elif turns and line == GAP.strip():  # what people wrote is indented
-                turns[-1] = (turns[-1][0], f"{turns[-1][1].rstrip()}{GAP.rstrip()}")
-            elif not turns and speaker == "id":
-                qa_id = said.strip()
-        if qa_id:
-            yield qa_id, turns
-
-
-def _without_heading(text: str) -> str:
-    lines = text.split("\n")
-    while lines and (not lines[0].strip() or re.match(r"#{1,6}\s", lines[0])):
-        lines.pop(0)
-    return "\n".join(lines).strip("\n")
+RULES: Mapping[str, Callable[[Any], Any]] = {prompts.DECIDE.name: decide, prompts.CONFIRM.name: confirm}
+"""For `OfflineModel`: of the steps of `fused`, which need no others."""
 
 
 # Thanks in languages whose questions `_ASKS` knows; they may stand behind "ah brilliant,".

@@ -50,7 +50,23 @@ class Shown(ShownSource, frozen=True, kw_only=True):
 
     alias: Alias
     label: str
-    """The name of its source, for the model: a path, or `team` and a day."""
+    """The name of its source and the headings above it, for the model: a path, or `team` and a day."""
+    heading: str = ""
+    """The headings above it, outermost first, joined by " > "; they are nothing to quote."""
+    anchor: str = ""
+    """Leads to the innermost of them in the address of its source, behind `#`; may be unknown."""
+    hit: int | None = None
+    """The place of the hit that it was cut for, from 0."""
+
+
+class Closest(Struct, frozen=True, kw_only=True):
+    """The passage that a search finds closest to a question."""
+
+    passage: Shown
+    text: str
+    """It and what follows it, as it can be quoted."""
+    surplus: float
+    """By how much it is surer than what may be quoted without a model's judgement; below 0, it is not."""
 
 
 class DecideIn(Struct, frozen=True, kw_only=True):
@@ -62,6 +78,8 @@ class DecideIn(Struct, frozen=True, kw_only=True):
     question: str
     nearest: tuple[str, ...] = ()
     """What a search in the passages finds nearest to the question, each led by its passage's alias, best first."""
+    closest: Closest | None = None
+    """For rules, which answer with it; no prompt shows it."""
     addressed: bool
     """It is meant for the bot: a mention, a reply to it, a message in its thread, or a new forum post."""
 

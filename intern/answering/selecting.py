@@ -10,15 +10,16 @@ from functools import lru_cache
 from heapq import nlargest
 from itertools import accumulate, chain, islice
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct, structs
 
+from intern.answering.citing import source_of
 from intern.answering.prompts import ALIASES, MOST_SHOWN, Shown, ShownSource
 from intern.core.ids import SourceId
 from intern.core.messages import MARKER, block_ids, is_team
 from intern.core.records import Hit, IndexEntry, SourceText
-from intern.core.text.passages import best_passages, even_share
+from intern.core.text.passages import PASSAGE, Passage, best_passages, even_share, passages
 from intern.core.text.patterns import regex
 from intern.core.text.words import Remembering, one_line, weight_of, word_set, words
 
@@ -26,7 +27,9 @@ from intern.core.text.words import Remembering, one_line, weight_of, word_set, w
 # different pages of one manual none shares 40%. In one format, two versions of a page share as many.
 _SAME_PAGE = 0.6
 _COMPARED = 8000  # characters
-_SPOKEN = ("team:", "nugget:", "fact:")
+_DISTILLED = ("nugget:", "fact:")
+_SPOKEN = ("team:", *_DISTILLED)
+_LONGEST_LABEL = 200  # characters
 
 
 def distinct(sources: Iterable[SourceText]) -> tuple[SourceText, ...]:
@@ -211,14 +214,6 @@ def size(entry: IndexEntry) -> int:
     return len(entry.source_id) + len(entry.description) + 3
 
 
-# A passage of fewer characters is shown with what follows it: a heading's section often goes on.
-_ENOUGH = 700
-_LONGEST = 1500  # characters of a passage
-_WHOLE = 1200  # a source as short as this is shown whole
-# Of the best one's score: of 30 questions in other words than the sample's documents, none loses the right one.
-_NEAR_BEST = 0.75
-_LEAST_SHOWN = 3
-
 # Characters at the end of a topic, the newest, where its blocks are not those that were indexed.
 _MOST_SEARCHED = 30_000
 _BLOCK = regex(rf"^{MARKER}[ \t]*$", re.MULTILINE)
@@ -230,11 +225,9 @@ _SPEAKER = regex(r"^(?:Team|User): ", re.MULTILINE)
 _INDENT = regex(r"^  (?!\s*(?:team|user)\s*:)", re.MULTILINE | re.IGNORECASE)
 
 
-def near_best(hits: Iterable[Hit]) -> list[Hit]:
-    """Return the hits that are worth a look, best first; at equal score, the team's words before documents."""
-    order = sorted(hits, key=lambda hit: (-round(hit.score, 2), not is_team(hit.source_id)))
-    least = order[0].score * _NEAR_BEST if order else 0.0
-    return [hit for n, hit in enumerate(order) if n < _LEAST_SHOWN or hit.score >= least]
+def order_hits(hits: Iterable[Hit]) -> list[Hit]:
+    """Return the hits best first; at equal score, the team's words before documents."""
+    return sorted(hits, key=lambda hit: (-round(hit.score, 2), not is_team(hit.source_id)))
 
 
 def shown_passages(
@@ -242,53 +235,74 @@ def shown_passages(
 ) -> tuple[Shown, ...]:
     """Cut the passages of the hits, as many as fit into `max_chars` characters, in an order of their own.
 
-    The order depends on the ids alone, so that questions about the same sources share the beginning of a prompt.
+    The order depends on the ids and the places in their sources alone, so that questions about the same sources share
+    the beginning of a prompt.
     """
-    room, kept = max_chars, dict[str, Shown]()
-    for hit in hits:
+    room, kept = max_chars, dict[_Place, Shown]()
+    for n, hit in enumerate(hits):
         source = sources.get(hit.source_id)
-        passage = None if source is None else _passage(source, hit, query)
-        if passage is not None and len(passage.text) > max_chars:
-            passage = structs.replace(passage, text=best_passages(passage.text, query, max_chars))
-        if passage is None or passage.source_id in kept or len(kept) == MOST_SHOWN or len(passage.text) > room:
+        found = None if source is None else _passage(source, hit, query)
+        if found is None or found[0] in kept or len(kept) == MOST_SHOWN:
             continue
-        kept[passage.source_id] = passage
-        room -= len(passage.text)
-    return aliased(kept.values())
+        place, passage = found
+        if len(passage.text) > max_chars:
+            passage = structs.replace(passage, text=best_passages(passage.text, query, max_chars))
+        if len(passage.text) <= room:
+            kept[place] = structs.replace(passage, hit=n)
+            room -= len(passage.text)
+    return _aliased(kept)
 
 
-def whole_sources(sources: Sequence[SourceText], max_chars: int) -> tuple[Shown, ...]:
-    """All that is known, block by block, where it is little enough to be shown; else nothing."""
+def whole_sources(hits: Sequence[Hit], sources: Sequence[SourceText], max_chars: int) -> tuple[Shown, ...]:
+    """All that is known, passage by passage, where it is little enough to be shown; else nothing."""
     if sum(len(source.text) for source in sources) > max_chars:
         return ()
-    passages = [passage for source in sources if source.text.strip() for passage in _all(source)]
-    return aliased(passages) if len(passages) <= MOST_SHOWN else ()
+    by_text = {(hit.source_id, one_line(hit.text)): n for n, hit in reversed([*enumerate(hits)])}
+    kept = {place: passage for source in sources for place, passage in _all(source)}
+    for place, each in kept.items():
+        said = _SPEAKER.sub("", each.text) if is_team(each.source_id) else each.text
+        kept[place] = structs.replace(each, hit=by_text.get((source_of(each.source_id), one_line(said))))
+    return _aliased(kept) if len(kept) <= MOST_SHOWN else ()
 
 
-def aliased(passages: Iterable[Shown]) -> tuple[Shown, ...]:
-    """Order passages, the team's words first, then by id; give each its alias."""
-    order = sorted(passages, key=lambda each: (not is_team(each.source_id), each.source_id))
-    called = zip(ALIASES, order, strict=False)
+_Place: TypeAlias = tuple[str, int]
+"""The id to cite, and where a passage begins in its source."""
+
+
+def _aliased(passages: Mapping[_Place, Shown]) -> tuple[Shown, ...]:
+    """Order passages, the team's words first, then by their places; give each its alias."""
+    order = sorted(passages, key=lambda place: (not is_team(place[0]), place))
+    called = zip(ALIASES, map(passages.__getitem__, order), strict=False)
     return tuple(structs.replace(each, alias=alias, label=f"{alias}: {each.label}") for alias, each in called)
 
 
-def _all(source: SourceText) -> Iterator[Shown]:
-    if not is_team(source.source_id):
-        yield _shown(source, source.source_id, source.text.strip())
-        return
-    for qa_id, block in _blocks(source.text):
-        yield _of_team(source, qa_id, block, "")
+def _all(source: SourceText) -> Iterator[tuple[_Place, Shown]]:
+    if is_team(source.source_id):
+        yield from (_of_team(source, qa_id, block, "") for qa_id, block in _blocks(source.text))
+    elif source.source_id.startswith(_DISTILLED):
+        yield _shown(source, source.text.strip())
+    else:
+        yield from (_of_document(source, piece) for piece in passages(source.text, PASSAGE))
 
 
-def _passage(source: SourceText, hit: Hit, query: str) -> Shown | None:
-    """Return the current passage; if it was changed since it was indexed, what fits the question best."""
-    if not is_team(source.source_id):
-        text = source.text.strip()
-        if len(text) > _WHOLE:
-            text = _around(text, hit) or best_passages(text, query, _LONGEST)
-        return _shown(source, source.source_id, text) if text.strip() else None
-    found = _block_of(source.text, hit, query)
-    return None if found is None else _of_team(source, *found, query)
+def _passage(source: SourceText, hit: Hit, query: str) -> tuple[_Place, Shown] | None:
+    """Return the current passage; if it was changed since it was indexed, what holds most of its words."""
+    if source.source_id.startswith(_DISTILLED):
+        return _shown(source, source.text.strip()) if source.text.strip() else None
+    if is_team(source.source_id):
+        found = _block_of(source.text, hit, query)
+        return None if found is None else _of_team(source, *found, query)
+    pieces, wanted = passages(source.text, PASSAGE), word_set(hit.text or query)
+    same = next((piece for piece in pieces if piece.text == hit.text), None)
+    best = same or max(pieces, key=lambda piece: len(word_set(f"{piece.heading}\n{piece.text}") & wanted), default=None)
+    return None if best is None else _of_document(source, best)
+
+
+def _of_document(source: SourceText, piece: Passage) -> tuple[_Place, Shown]:
+    place, shown = _shown(source, piece.text, piece.start)
+    heading = one_line(piece.heading)
+    label = f"{shown.label} > {heading}"[:_LONGEST_LABEL] if heading else shown.label
+    return place, structs.replace(shown, heading=heading, anchor=piece.anchor, label=label)
 
 
 def _block_of(text: str, hit: Hit, query: str) -> tuple[str, str] | None:
@@ -302,49 +316,34 @@ def _block_of(text: str, hit: Hit, query: str) -> tuple[str, str] | None:
     return None if best is None else (best, held[best])
 
 
-def _of_team(source: SourceText, qa_id: str, block: str, query: str) -> Shown:
+def _of_team(source: SourceText, qa_id: str, block: str, query: str) -> tuple[_Place, Shown]:
     said, days = _said_by_whom(block), _ANSWERED.findall(block)
-    passage = _shown(source, SourceId(f"{source.source_id}#{qa_id}"), _turns_cut(said, query))
-    return structs.replace(passage, label=f"team {days[-1]}" if days else "team")
+    place, shown = _shown(structs.replace(source, source_id=SourceId(f"{source.source_id}#{qa_id}")), said)
+    text = _turns_cut(said, query)
+    return place, structs.replace(shown, text=text, label=f"team {days[-1]}" if days else "team")
 
 
 def _turns_cut(said: str, query: str) -> str:
     """Cut the turns to what fits a question best: a little of what was asked, most of what the team answered."""
     asked, answers, answered = said.partition("\nTeam: ")
-    if len(said) <= _LONGEST or not answers:
-        return best_passages(said, query, _LONGEST)
-    asked = best_passages(asked, query, _LONGEST // 4)
-    return asked + answers + best_passages(answered, query, _LONGEST - len(asked) - len(answers))
+    if len(said) <= PASSAGE or not answers:
+        return best_passages(said, query, PASSAGE)
+    asked = best_passages(asked, query, PASSAGE // 4)
+    return asked + answers + best_passages(answered, query, PASSAGE - len(asked) - len(answers))
 
 
-def _shown(source: SourceText, source_id: SourceId, text: str) -> Shown:
-    kind, _, name = source_id.partition(":")
-    return Shown(
+def _shown(source: SourceText, text: str, start: int = 0) -> tuple[_Place, Shown]:
+    kind, _, name = source.source_id.partition(":")
+    shown = Shown(
         alias="S1",
-        source_id=source_id,
-        label=name if kind in {"kb", "file"} else source_id,
+        source_id=source.source_id,
+        label=name if kind in {"kb", "file"} else source.source_id,
         title=one_line(source.title),
         text=text,
         url=source.url,
         said=source.said,
     )
-
-
-def _around(text: str, hit: Hit) -> str:
-    """Return the passage with its headings, and with what follows if it is short; empty if it is not there any more."""
-    start = text.find(hit.text) if hit.text else -1
-    if start < 0:
-        return ""
-    end = start + len(hit.text)
-    while end - start < _ENOUGH and end < len(text):
-        following = text.find("\n\n", end + 2)
-        end_of_next = len(text) if following < 0 else following
-        if end_of_next - start > _LONGEST:
-            break
-        end = end_of_next
-    passage = text[start:end].strip()
-    heading = one_line(hit.title)
-    return passage if not heading or heading in passage[:300] else f"{heading}\n\n{passage}"
+    return (source.source_id, start), shown
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:

@@ -39,6 +39,7 @@ from intern.core.messages import (
 )
 from intern.core.records import SourceText
 from intern.core.tasks import open_task_group
+from intern.core.text.passages import without_headings
 from intern.learning.archiving import Images
 from intern.models.prompt import Model
 from intern.stores.sqlite.judgements import Calibration, JudgementStore
@@ -195,7 +196,7 @@ async def generate(
         source_ids, dropped = cited(reply.citations, shown)
         of = set(map(source_of, source_ids))
         sources = [source for source in shown if source.source_id in of]
-        texts = {source: f"{source.text}\n{source.said or ''}" for source in sources}
+        texts = {source: without_headings(f"{source.text}\n{source.said or ''}") for source in sources}
         vouching = [source for source in sources if any(holds(texts[source], quote) for quote in reply.quotes)]
         is_cited = bool(sources) or not work.options.require_citations
         check = partial(working.checked, work, answer_text(reply.answer), sources, vouching, is_cited=is_cited)

@@ -23,7 +23,6 @@ from structlog.contextvars import get_contextvars
 from intern.answering.citing import strange_urls
 from intern.answering.grounding import grounding, is_unfounded
 from intern.answering.nearest import Nearest
-from intern.answering.offline import NOTE
 from intern.answering.prompts import AnsweringOptions, Shown, ShownSource
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.ids import MessageId, SourceId
@@ -32,6 +31,7 @@ from intern.core.messages import AIResult, Citation, Conversation, Image, Messag
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
 from intern.core.text.masking import mask_secrets, mask_start
 from intern.core.text.orders import gives_orders, without_orders
+from intern.core.text.passages import without_headings
 from intern.core.text.patterns import regex
 from intern.models.endpoint import chat_request
 from intern.models.options import LlmOptions
@@ -52,8 +52,6 @@ _MAX_REMARK_CHARS = 1000
 _CUT = "\n[…]\n"
 
 _URL = regex(r"://\S+")
-# A title vouches for no address: some people may name a page, and no more.
-_HEADING = regex(r"^#{1,6}[ \t][^\n]*|^[^\n]+\n(?=(?:={3,}|-{3,}|~{3,})[ \t]*$)", re.MULTILINE)
 _QUESTION_MARK = regex("[?？؟⁇⁈]")  # Western, Chinese and Japanese, Arabic, and the doubled ones
 
 
@@ -278,12 +276,12 @@ def checked(
 
     `vouching` are those sources that a found quote is from: an answer takes links, commands and numbers from these.
     """
-    texts, conversation = [source.vouched for source in vouching], (work.asked.question, work.asked.history)
-    below_headings = [_HEADING.sub("", each) for each in texts]
-    urls = strange_urls(text, below_headings, [source.url for source in vouching if source.url])
+    texts = [without_headings(source.vouched) for source in vouching]
+    conversation = (work.asked.question, work.asked.history)
+    urls = strange_urls(text, texts, [source.url for source in vouching if source.url])
     held = grounding(text, texts, conversation)
     shown = [f"{source.text}\n{source.said or ''}" for source in vouching or cited]
-    is_own = bool(shown) and is_unfounded(text.removesuffix(NOTE), shown, conversation)
+    is_own = bool(shown) and is_unfounded(text, shown, conversation)
     reason: SilenceReason = ""
     if not text:
         reason = "no_answer"

@@ -459,6 +459,8 @@ class SearchDocument(Struct, frozen=True, kw_only=True):
 class SearchFilter(Struct, frozen=True, kw_only=True):
     """Which documents count; what is None or empty lets all pass."""
 
+    per: Literal["source", "document"] = "source"
+    """What a result is: a source, by the best of its documents, or each document by itself."""
     kinds: tuple[SearchKind, ...] = ()
     part: SearchPart | None = None
     type: str | None = None
@@ -474,8 +476,10 @@ class SearchFilter(Struct, frozen=True, kw_only=True):
 
 
 class Scored(Struct, frozen=True, kw_only=True):
-    """A source that a search found, by the best of its documents."""
+    """A result of a search: a source, by the best of its documents, or a document."""
 
+    key: str
+    """The id of the source or of the document, as the filter asks for."""
     document_id: str
     source_id: ids.SourceId
     score: float
@@ -489,11 +493,13 @@ class Hit(Struct, frozen=True, kw_only=True):
 
     source_id: ids.SourceId
     title: str = ""
-    """Of a document's passage, the headings above it; of a team answer, the question."""
+    """Of a document's passage, its title and the headings above it; of a team answer, the question."""
     text: str = ""
     """As it was indexed; of a team answer, what was said, without names and dates."""
     score: float = 0.0
-    """Orders the hits of one question; not comparable between questions."""
+    """How well it fits, from 0 to 1."""
+    by_words: float = 0.0
+    """The same by words alone, from 0 to 1. Comparable between questions and between communities of any size."""
     likeness: float | None = None
     """From -1 to 1; None if it was not compared. Comparable between questions."""
     is_measured: bool = True

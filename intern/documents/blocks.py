@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from intern.core.text.passages import PART_ENDS
 from intern.core.text.patterns import regex
 
 BlockKind = Literal["heading", "paragraph", "item", "row", "code", "definition", "question", "admonition"]
@@ -73,18 +74,34 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 _FENCES = regex(r"`{3,}")
+_INNERMOST = 6  # level of a heading in Markdown
+_NO_SLUG = regex(r"[^\w\- ]")
+
+
+def slug_of(text: str) -> str:
+    """Return the anchor that most builders make of a heading."""
+    return _NO_SLUG.sub("", text.lower()).strip().replace(" ", "-")
 
 
 def write_blocks(blocks: Iterable[Block]) -> str:
-    """Return blocks as Markdown, headings and labels in their places."""
-    text, before, label = "", None, ""
+    """Return blocks as Markdown, headings in their places, labels before blocks, once for a list or a table.
+
+    `passages.spans_of` reads it again: a question is a heading, and a line `---` ends what stands below it.
+    """
+    text, open_path = "", tuple[Heading, ...]()
+    before: Block | None = None
     for block in blocks:
-        if block.label != label and block.label and block.kind != "heading":
-            text += f"\n\n{block.label}:"
-            before = None
-        label = block.label
-        text += "\n" if before is not None and _is_close(before, block) else "\n\n"
-        text += _write_block(block)
+        if block.kind == "heading":
+            open_path = (*block.path, Heading(block.level, block.text))
+        elif len(block.path) < len(open_path):
+            text += f"\n\n{PART_ENDS}" if before else ""
+            open_path, before = block.path, None
+        if block.kind == "question":
+            open_path = (*block.path, Heading(_INNERMOST, block.term))
+        goes_on = before is not None and before.kind == block.kind and block.kind in {"item", "row"}
+        text += "\n" if goes_on else "\n\n"
+        is_told = goes_on and before is not None and before.label == block.label
+        text += _write_block(structs.replace(block, label="") if is_told else block)
         before = block
     return text.strip("\n")
 
@@ -93,10 +110,6 @@ def text_of(document: Document) -> str:
     """Return a document as Markdown, below its title."""
     text, headings = write_blocks(document.blocks), (each.text for each in document.blocks if each.kind == "heading")
     return text if document.title in {"", *headings} else f"# {document.title}\n\n{text}".rstrip()
-
-
-def _is_close(before: Block, block: Block) -> bool:
-    return before.kind == block.kind and block.kind in {"item", "row"}
 
 
 def _write_block(block: Block) -> str:
@@ -108,20 +121,21 @@ def _write_block(block: Block) -> str:
 def _lines(block: Block) -> Iterator[str]:
     text = block.text
     if block.kind == "heading":
-        yield f"{'#' * min(block.level, 6)} {text}"
+        anchor = f" {{#{block.anchor}}}" if block.anchor not in {"", slug_of(text)} else ""
+        yield f"{'#' * min(block.level, _INNERMOST)} {text}{anchor}"
         return
     if block.kind == "code":
         fence = "`" * max(3, *(len(found) + 1 for found in _FENCES.findall(text)), 3)
-        yield from ([f"{block.term}:"] if block.term else [])
+        yield from (f"{each}:" for each in (block.label, block.term) if each)
         begin = f"{block.marker} " if block.marker else ""
         yield from (f"{begin}{fence}{block.language}", *text.split("\n"), fence)
         return
+    term = "" if block.kind == "question" else block.term
+    text = ": ".join(filter(None, (block.label, term, text)))
     if block.kind == "item":
         first, *others = text.split("\n")
         yield from (f"{block.marker} {first}", *(f"  {line}" for line in others))
         return
     if block.kind == "question":
-        yield block.term
-    elif block.term:
-        text = f"{block.term}: {text}" if text else block.term
+        yield f"{'#' * _INNERMOST} {block.term}\n"
     yield from text.split("\n")

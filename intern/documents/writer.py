@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from intern.core.text.patterns import regex
-from intern.documents.blocks import Block, BlockKind, Document, Heading, LeftOut
+from intern.documents.blocks import Block, BlockKind, Document, Heading, LeftOut, slug_of
 
 INNERMOST = 7
 """The level of a question or a summary that heads what follows it."""
@@ -16,7 +16,6 @@ Lines = tuple[int, int]
 _ASKS = regex(r"(?i)\AQ(?:uestion)?\s?\d{0,3}\s?[:.)]\s+")
 _TOLD = regex(r"(?i)\AA(?:nswer)?\s?\d{0,3}\s?[:.)]\s+")
 _QUESTION_ENDS = regex(r"[?？](?=\s|\Z)")
-_NO_SLUG = regex(r"[^\w\- ]")
 
 
 class DocumentWriter:
@@ -108,8 +107,8 @@ class DocumentWriter:
         self._blocks.append(block)
 
     def _slug(self, text: str) -> str:
-        """Return the anchor that most builders make of a heading; the second of its name gets `-1`."""
-        slug = _NO_SLUG.sub("", text.lower()).strip().replace(" ", "-")
+        """Return the anchor of a heading; that of the second of its name ends in `-1`."""
+        slug = slug_of(text)
         n = self._anchors.get(slug, 0)
         self._anchors[slug] = n + 1
         return f"{slug}-{n}" if n else slug

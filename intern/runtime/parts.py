@@ -56,7 +56,7 @@ from intern.service import monitoring
 from intern.service.calibration import setup_of
 from intern.service.databases import open_database
 from intern.service.hosted import Hosted
-from intern.service.models import Models, Shared, open_embedder, open_models
+from intern.service.models import Models, Shared, answering_options, open_embedder, open_models
 from intern.service.replaying import Again, Recordings
 from intern.service.running import Running
 from intern.service.searching import library_of, never_discovered
@@ -236,7 +236,14 @@ async def _around(room: _Room) -> _Around:
     library = library_of(
         settings, archive, knowledge, search=stores.search, embedder=embedder, clock=clock, sources=stores.sources
     )
-    answerer = Answerer(models.answering, library, settings.ai, models.nearest, stores.judgements, setup_of(settings))
+    answerer = Answerer(
+        models.answering,
+        library,
+        answering_options(settings),
+        models.nearest,
+        stores.judgements,
+        setup_of(settings),
+    )
     recorder = stores.recorder
     posts = Posting(
         chat,

@@ -82,6 +82,11 @@ LIKENESS_WEIGHT = 0.6
 tell it apart. Chosen with MiniLM on chat turns: nDCG@10 is .495 to .498 at .5 to .6, .482 at .75, .442
 at .85 (by words alone .489). Reciprocal ranks fell to .71 of plain FTS5."""
 
+# bm25 that counts for half is this much times the logarithm of the number of documents, with which the weight of a rare
+# word grows: a score says the same among 80 passages, 300 and 3,000 (`answering.nearest.SURE` has the figures).
+_HALF = 1.25
+_UNSEEN = 16  # documents that hold nothing (search.sql)
+
 DOCUMENT_LIKENESS_WEIGHT = 0.78
 """The same for documents, pages and files: on five sets, .75 to .8 beats .6 by 2% (factoids) to 9% (titles)."""
 
@@ -120,25 +125,18 @@ def fused(*rankings: Sequence[K]) -> list[K]:
     return sorted(scores, key=scores.__getitem__, reverse=True)  # equals keep their order
 
 
-def of_best(scores: Mapping[K, float]) -> dict[K, float]:
-    """Return each score as a share of the best one; 1 for all if the best is not above 0."""
-    best = max(scores.values(), default=0.0)
-    return {item: score / best if best > 0 else 1.0 for item, score in scores.items()}
-
-
 def joined(words: Mapping[K, float], likeness: Mapping[K, float], documents: Collection[K] = ()) -> dict[K, float]:
     """Join the scores of words and vectors, best first.
 
-    `words` are scores such as bm25, where more is better; an item without one contains no word. `likeness` are cosines;
+    `words` are scores from 0 to 1; an item without one contains no word. `likeness` are cosines;
     an item without one (its vector is not made yet) gets the lowest of the others. `documents` are the
     items for which vectors weigh more.
     """
-    by_words = of_best(words)
     lowest = min(likeness.values(), default=0.0)
     scores: dict[K, float] = {}
     for item in dict.fromkeys((*words, *likeness)):
         weight = DOCUMENT_LIKENESS_WEIGHT if item in documents else LIKENESS_WEIGHT
-        scores[item] = (1 - weight) * by_words.get(item, 0.0) + weight * likeness.get(item, lowest)
+        scores[item] = (1 - weight) * words.get(item, 0.0) + weight * likeness.get(item, lowest)
     return dict(sorted(scores.items(), key=lambda each: -each[1]))
 
 
@@ -200,13 +198,15 @@ class Remembered:
 
 
 class _Candidate(Struct, frozen=True, kw_only=True):
-    """A source that was found, and why."""
+    """A source or a document that was found, and why."""
 
     document_id: str
-    """The source's best document."""
+    """Of a source, the best one."""
     source_id: SourceId
     score: float
-    """The joint score of words and vectors; at most 1, not comparable between questions."""
+    """The joint score of words and vectors; at most 1."""
+    by_words: float = 0.0
+    """The share of words in it, from 0 to 1."""
     bm25: float = 0.0
     """The score of its words; not comparable between questions."""
     likeness: float | None = None
@@ -261,11 +261,12 @@ class Finder:
     async def hits(
         self, text: str, limit: int, kinds: Sequence[SearchKind] = ("source",), *, least: LeastLikeness | None = None
     ) -> list[Hit]:
-        """Return the best passage of each of the best sources, best first; by their texts, not by their descriptions.
+        """Return the best passages, best first; of texts, not of descriptions. Several may be of one source.
 
         Raises KnowledgeError as `find` does.
         """
-        found = await self._found(text, SearchFilter(kinds=tuple(kinds), part="text"), limit, least)
+        wanted = SearchFilter(kinds=tuple(kinds), part="text", per="document")
+        found = await self._found(text, wanted, limit, least)
         measured = self._embedder is None or self._embedder.model == ENGLISH.name
         return [
             Hit(
@@ -273,6 +274,7 @@ class Finder:
                 title=each.document.title,
                 text=each.document.text,
                 score=round(each.score, 6),
+                by_words=round(each.by_words, 6),
                 likeness=None if each.likeness is None else round(each.likeness, 6),
                 is_measured=measured,
             )
@@ -293,7 +295,7 @@ class Finder:
             return _of_words(await self._by_words(terms, wanted, limit))
         proposed = max(limit, _PROPOSED)
         like = partial(self._store.by_vector, model=embedder.model, wanted=wanted)
-        words: dict[SourceId, _ByWords] = {}
+        words: dict[str, _ByWords] = {}
         hits: list[Scored] = []
         asked: list[bytes] = []  # held here: the cache may have lost the vectors by the second comparison
         failures: list[KnowledgeError | ModelError] = []
@@ -321,22 +323,24 @@ class Finder:
                 raise KnowledgeError(f"{reason}: {failure}") from failure
             _log.warning("search_by_words_only", reason=str(failure))
             return [structs.replace(each, words_only=True) for each in _of_words(words)][:limit]
-        if others := words.keys() - {hit.source_id for hit in hits}:
+        if others := words.keys() - {hit.key for hit in hits}:
             hits += _keep_nearest([await like(vector, limit=0, also=sorted(others)) for vector in asked])
         known = least or LEAST_LIKENESS.get(embedder.model, LeastLikeness())
         enough = await _enough(known, terms, words_found=bool(words))
-        alike = [hit for hit in hits if hit.score >= enough or hit.source_id in words]
+        alike = [hit for hit in hits if hit.score >= enough or hit.key in words]
         return _of_both(words, alike, proposed)[:limit] if alike else _of_words(words)[:limit]
 
-    async def _by_words(self, terms: Terms, wanted: SearchFilter, limit: int) -> dict[SourceId, _ByWords]:
-        """Return the best sources that contain a word, in order."""
+    async def _by_words(self, terms: Terms, wanted: SearchFilter, limit: int) -> dict[str, _ByWords]:
+        """Return the best results that contain a word by their keys, in order."""
         if terms == Terms():
             return {}
-        rankings = await self._store.by_words((*terms.words, *terms.stems), terms.grams, terms.short, wanted, limit)
-        hits = {hit.source_id: hit for ranking in reversed(rankings) for hit in ranking}
-        shares = _best_shares([{hit.source_id: hit.score for hit in ranking} for ranking in rankings])
-        order = fused(*([hit.source_id for hit in ranking] for ranking in rankings))
-        return {source_id: _ByWords(hits[source_id], shares[source_id]) for source_id in order[:limit]}
+        words = (*terms.words, *terms.stems)
+        rankings = await self._store.by_words(words, terms.grams, terms.short, wanted, limit)
+        documents = await self._store.size()
+        hits = {hit.key: hit for ranking in reversed(rankings) for hit in ranking}
+        best = {hit.key: hit.score for hit in sorted(chain.from_iterable(rankings), key=lambda hit: hit.score)}
+        order = fused(*([hit.key for hit in ranking] for ranking in rankings))
+        return {key: _ByWords(hits[key], _scaled(best[key], documents)) for key in order[:limit]}
 
 
 def split_question(text: str) -> list[str]:
@@ -346,9 +350,9 @@ def split_question(text: str) -> list[str]:
 
 
 def _keep_nearest(rankings: Sequence[Sequence[Scored]]) -> list[Scored]:
-    """Join the rankings of a question's lines, best first: a source is as similar as to the line nearest to it."""
+    """Join the rankings of a question's lines, best first: a result is as similar as to the line nearest to it."""
     hits = sorted(chain.from_iterable(rankings), key=lambda hit: hit.score)
-    return sorted({hit.source_id: hit for hit in hits}.values(), key=lambda hit: -hit.score)
+    return sorted({hit.key: hit for hit in hits}.values(), key=lambda hit: -hit.score)
 
 
 async def _enough(least: LeastLikeness, terms: Terms, *, words_found: bool) -> float:
@@ -361,45 +365,51 @@ async def _enough(least: LeastLikeness, terms: Terms, *, words_found: bool) -> f
 
 
 class _ByWords(NamedTuple):
-    """A source that contains a word."""
+    """A result that contains a word."""
 
     hit: Scored
     share: float
-    """bm25 as a share of the best one's, from 0 to 1, so that words and trigrams can be compared."""
+    """bm25 from 0 to 1, to be joined with cosines."""
 
 
-def _best_shares(rankings: Sequence[Mapping[SourceId, float]]) -> dict[SourceId, float]:
-    """Return for each source its best share of a ranking's best score."""
-    scores: dict[SourceId, float] = {}
-    for ranking in rankings:
-        for source_id, score in of_best(ranking).items():
-            scores[source_id] = max(scores.get(source_id, 0.0), score)
-    return scores
+def _scaled(bm25: float, documents: int) -> float:
+    """Return a score of words from 0 to 1.
+
+    Not as a share of the best one's: where no document holds much of a question, the best one is no good either.
+    """
+    return bm25 / (bm25 + _HALF * math.log(documents + _UNSEEN))
 
 
-def _of_words(words: Mapping[SourceId, _ByWords]) -> list[_Candidate]:
+def _of_words(words: Mapping[str, _ByWords]) -> list[_Candidate]:
     return [
-        _Candidate(document_id=hit.document_id, source_id=hit.source_id, score=share, bm25=hit.score, words_place=place)
+        _Candidate(
+            document_id=hit.document_id,
+            source_id=hit.source_id,
+            score=share,
+            by_words=share,
+            bm25=hit.score,
+            words_place=place,
+        )
         for place, (hit, share) in enumerate(words.values(), 1)
     ]
 
 
-def _of_both(words: Mapping[SourceId, _ByWords], alike: Sequence[Scored], proposed: int) -> list[_Candidate]:
-    """Join both rankings; sources beyond the `proposed` have a similarity but no rank."""
-    by_words = {each.source_id: each for each in _of_words(words)}
-    by_likeness = {hit.source_id: (place, hit) for place, hit in enumerate(alike, 1)}
+def _of_both(words: Mapping[str, _ByWords], alike: Sequence[Scored], proposed: int) -> list[_Candidate]:
+    """Join both rankings; results beyond the `proposed` have a similarity but no rank."""
+    by_words = dict(zip(words, _of_words(words), strict=True))
+    by_likeness = {hit.key: (place, hit) for place, hit in enumerate(alike, 1)}
     scores = joined(
-        {source_id: each.score for source_id, each in by_words.items()},
-        {hit.source_id: hit.score for hit in alike},
-        {hit.source_id for hit in (*(hit for hit, _ in words.values()), *alike) if hit.written},
+        {key: each.score for key, each in by_words.items()},
+        {hit.key: hit.score for hit in alike},
+        {hit.key for hit in (*(hit for hit, _ in words.values()), *alike) if hit.written},
     )
     candidates: list[_Candidate] = []
-    for source_id, score in scores.items():
-        place, hit = by_likeness.get(source_id, (None, None))
-        candidate = by_words.get(source_id)
+    for key, score in scores.items():
+        place, hit = by_likeness.get(key, (None, None))
+        candidate = by_words.get(key)
         if candidate is None:
             assert hit is not None
-            candidate = _Candidate(document_id=hit.document_id, source_id=source_id, score=score)
+            candidate = _Candidate(document_id=hit.document_id, source_id=hit.source_id, score=score)
         told = place if place is not None and place <= proposed else None
         likeness = None if hit is None else hit.score
         candidates.append(structs.replace(candidate, score=score, likeness=likeness, likeness_place=told))

@@ -39,7 +39,7 @@ from intern.service import searching
 from intern.service.calibration import Calibrated, look, setup_of
 from intern.service.databases import archive_of, at_rest, open_database, worker_of
 from intern.service.learning import check_parked, check_waiting
-from intern.service.models import Models, open_embedder, open_models, templates_of
+from intern.service.models import Models, answering_options, open_embedder, open_models, templates_of
 from intern.service.questions import AskedQuestions
 from intern.service.reading import Known
 from intern.service.replaying import Again, Recordings, Why
@@ -370,8 +370,8 @@ class Intern:
     @property
     def _answerer(self) -> Answerer:
         judgements = None if isinstance(self._usable, KnowledgeError) else JudgementStore(self._usable)
-        models, setup = self._models, setup_of(self._settings)
-        return Answerer(models.answering, self._library, self._settings.ai, models.nearest, judgements, setup)
+        models, options, setup = self._models, answering_options(self._settings), setup_of(self._settings)
+        return Answerer(models.answering, self._library, options, models.nearest, judgements, setup)
 
     @property
     def _recordings(self) -> Recordings:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from intern.answering import offline as offline_answering
 from intern.answering.nearest import Nearest
-from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERIFY
+from intern.answering.prompts import ANSWER, CONFIRM, DECIDE, GATE, SELECT, VERIFY, AnsweringOptions
 from intern.answering.replying import Wordings, load_wordings
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError
@@ -38,7 +38,7 @@ from intern.models.prompt import InT, Model, OfflineModel, OutT, Prompt
 from intern.models.templates import Templates
 from intern.models.usage import Meter, Usage, estimated_tokens, metered
 from intern.search.embedding_endpoint import EndpointEmbedder
-from intern.search.embedding_local import ENGLISH, LocalEmbedder
+from intern.search.embedding_local import LocalEmbedder
 from intern.search.finding import Embedder
 from intern.service.databases import archive_of, at_rest
 from intern.service.embedding import embeddings_kind, local_model
@@ -168,9 +168,7 @@ async def open_models(
 
         async def model(options: LlmOptions, section: str) -> EndpointModel | OfflineModel:
             if options.kind == "offline":
-                # What is sure enough to be posted was measured with the English model.
-                is_measured = bundled is not None and bundled.model == ENGLISH.name
-                return OfflineModel(offline_rules(bundled if is_measured else None))
+                return OfflineModel(offline_rules())
             return EndpointModel(
                 options,
                 templates=own.templates(settings),
@@ -282,10 +280,14 @@ def what_decides_topics(settings: Settings) -> str:
     return "\n".join([model.model, *constants_of(settings).values(), *wording])
 
 
-def offline_rules(embedder: Embedder | None = None) -> dict[str, Callable[[Any], Any]]:
-    """Return the rules that answer each prompt without a model."""
-    answering = offline_answering.rules(embedder)
-    return {**answering, **classifying.RULES, **offline_indexing.RULES}
+def offline_rules() -> dict[str, Callable[[Any], Any]]:
+    """Return the rules that answer prompts without a model."""
+    return {**offline_answering.RULES, **classifying.RULES, **offline_indexing.RULES}
+
+
+def answering_options(settings: Settings) -> AnsweringOptions:
+    """Return how questions are answered: without a model by the steps of `fused`, for which there are rules."""
+    return replace(settings.ai, steps="fused") if settings.llm.kind == "offline" else settings.ai
 
 
 TokensOf = Callable[[Prompt[Any, Any], Any], int]

@@ -23,6 +23,7 @@ from intern.core.ids import MessageId, QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.messages import is_team
 from intern.core.records import CapturedPair, Hit, IndexEntry, Learned, SourceText
+from intern.core.text.passages import spans_of
 from intern.core.text.patterns import regex
 from intern.sources.catalogue import Catalogue
 from intern.sources.files import SourceFolder
@@ -139,10 +140,6 @@ class PageCopies:
     def _path(self, url: str) -> Path:
         return self._folder / f"{hashlib.sha256(url.encode('utf-8', 'replace')).hexdigest()}.json"
 
-
-_HEADING = regex(r"#{1,6}[ \t]+(?P<title>.*?)(?:[ \t]+#+)?[ \t]*")
-_UNDERLINE = regex(r"={3,}[ \t]*")
-_FENCE = regex(r" {0,3}(```|~~~)")
 
 # A title stands in a list of sources below an answer.
 _LONGEST_TITLE = 120
@@ -358,19 +355,9 @@ def message_link(
 
 
 def title_of(rel_path: str, text: str) -> str:
-    """Return the first heading of a document (Markdown's `#`, or a line underlined with `===`), else its file name."""
+    """Return the first heading of a document, else its file name."""
     name = rel_path.rpartition("/")[2]
     if name.lower().endswith(".txt"):
         return name
-    fence = ""
-    above = ""
-    for line in text.splitlines():
-        if marker := _FENCE.match(line):
-            fence = "" if fence == marker[1] else fence or marker[1]
-        elif not fence:
-            heading = _HEADING.fullmatch(line)
-            title = folded(heading["title"] if heading else above if _UNDERLINE.fullmatch(line) else "")
-            if title:
-                return title[:_LONGEST_TITLE]
-        above = line
-    return name
+    headings = (span.path[-1] for span in spans_of(text) if span.kind == "heading")
+    return next((folded(heading)[:_LONGEST_TITLE] for heading in headings), name)

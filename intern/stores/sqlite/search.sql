@@ -66,6 +66,13 @@ create trigger document_changed after update on search_documents
     insert into search_trigrams (rowid, unspaced) values (new.rid, new.unspaced);
 end;
 
+-- Sixteen documents of a hundred words that nobody asks for: among a handful of real ones, a word that one of them holds
+-- would look as common as one that all hold, and score nothing.
+with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 16)
+insert into search_documents
+    select -n, '', '', '', '', '', '', '', '', replace(hex(zeroblob(50)), '0', 'unseenfiller '), '', '', '{}', '', '', '', ''
+    from numbers;
+
 -- Vectors of documents. Each goes when its text changes. Processes with vectors in memory read in `search_changes`
 -- which of them to read again, and read all of them after missing more than 8,192 changes.
 create table search_vectors (

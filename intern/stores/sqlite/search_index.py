@@ -24,7 +24,7 @@ from intern.core.ids import SourceId
 from intern.core.installing import how_to_add
 from intern.core.log import get_logger
 from intern.core.memory import Room
-from intern.core.records import Match, Scored, SearchDocument, SearchFilter, SearchPart
+from intern.core.records import Match, Scored, SearchDocument, SearchFilter
 from intern.core.text.language import language_of
 from intern.core.text.words import plain_words, stems_of, unspaced_runs
 from intern.stores.database import Database, Row, Transaction, Value
@@ -94,6 +94,8 @@ _FITS = (
     " from search_documents as passage where passage.source_id = best.source_id"
     f" and passage.rid < {DESCRIPTIONS}), -0.05) end"
 )
+_CONTAINS = 10.0  # in place of bm25
+_KEY: Mapping[str, str] = {"source": "source_id", "document": "id"}
 _WRITTEN = "kind = 'file' or type in ('document', 'page')"
 _HITS = "select rowid as rid, {score} as score from search_{table} where search_{table} match ?{among}{first}"
 # A bare column beside max() is of the row with the maximum. Twice as many as are wanted, since their order changes yet.
@@ -101,9 +103,9 @@ _HITS = "select rowid as rid, {score} as score from search_{table} where search_
 _BEST_OF_EACH = (
     "with hits as materialized ({hits}), best as materialized (select rid, id, source_id, kind, type,"
     " max(score) as score from hits cross join search_documents using (rid) where {wanted}"
-    " group by source_id order by max(score) desc, source_id limit 2 * ?)"
-    f" select id, source_id, {_FITS} as fits, {_WRITTEN} from best"
-    " union all select (select count(*) from hits), '', -1e999, 0 order by fits desc, source_id"
+    " group by {key} order by max(score) desc, {key} limit 2 * ?)"
+    f" select {{key}}, id, source_id, {_FITS} as fits, {_WRITTEN} from best"
+    " union all select '', (select count(*) from hits), '', -1e999, 0 order by fits desc, {key}"
 )
 
 # Mostly there is none, and to find none takes the engine longer. Each leaf of trigrams has a row there (FTS5: "%_idx").
@@ -163,7 +165,7 @@ class SqliteSearchStore(Documents):
     async def by_words(
         self, words: Sequence[str], grams: Sequence[str], parts: Sequence[str], wanted: SearchFilter, limit: int
     ) -> list[tuple[Scored, ...]]:
-        """Return the best sources with one of the words, those with one of the trigrams, and those with each part.
+        """Return the best results with one of the words, those with one of the trigrams, and those with each part.
 
         A part is a run of characters too short for trigrams, in scripts without spaces. Each ranking is best first.
         One look at the file, and no text read.
@@ -190,8 +192,8 @@ class SqliteSearchStore(Documents):
         found: list[Row] = []
         # The second look is at all of them: the filter may have left out most of those that the first one saw.
         for matches, first in ((weighed, f" order by score desc, rowid limit {most}"), ([_any(terms)], "")):
-            statement = _filled(table, len(matches), where, wanted.part, first)
-            *found, (matched, *_) = db.rows(statement, (*matches, *values, limit))
+            statement = _filled(table, len(matches), where, wanted, first)
+            *found, (_, matched, *_) = db.rows(statement, (*matches, *values, limit))
             if len(found) >= limit or (weighed == [_any(terms)] and msgspec.convert(matched, int) < most):
                 break
         return tuple(map(_scored, found[:limit]))
@@ -202,6 +204,10 @@ class SqliteSearchStore(Documents):
         statement = f"select {DOCUMENTS.columns} from search_documents where id {IN} and {where}"
         rows = await self._look(lambda db: db.rows(statement, (as_json(ids), *values)))
         return {document.id: document for document in map(DOCUMENTS.struct, rows)}
+
+    async def size(self) -> int:
+        """Return how many documents there are, or a few more."""
+        return await self._look(lambda db: db.number(_AT_MOST), steady=False)
 
     async def which(self, terms: Sequence[str], ids: Collection[str]) -> Mapping[str, tuple[str, ...]]:
         """Return for each document the terms that it holds."""
@@ -220,9 +226,9 @@ class SqliteSearchStore(Documents):
         return await self._look(work)
 
     async def by_vector(
-        self, vector: bytes, model: str, wanted: SearchFilter, limit: int, *, also: Collection[SourceId] = ()
+        self, vector: bytes, model: str, wanted: SearchFilter, limit: int, *, also: Collection[str] = ()
     ) -> tuple[Scored, ...]:
-        """Return the sources whose best document is most like a vector of this model, best first; or those of `also`.
+        """Return what is most like a vector of this model, best first; or that of `also`, keys of results.
 
         What has no vector of the model is not among them. Exact: all that the filter lets pass are compared, or all
         that the engine proposes. No text is read.
@@ -239,7 +245,8 @@ class SqliteSearchStore(Documents):
                 rids = db.rows(f"select rid from search_documents where {where}", values)
                 among = [cast("int", rid) for (rid,) in rids]
             alike = vectors.like(db, asked, wanted, limit, also, among=among)
-            statement = f"select rid, id, source_id, 0.0, {_WRITTEN} from search_documents where rid {IN} and {where}"
+            columns = f"rid, {_KEY[wanted.per]}, id, source_id, 0.0, {_WRITTEN}"
+            statement = f"select {columns} from search_documents where rid {IN} and {where}"
             rows = db.rows(statement, (as_json([each.rid for each in alike]), *values))
             of = {cast("int", rid): _scored(row) for rid, *row in rows}
             # What went or changed since `db` looked is not among them.
@@ -420,9 +427,9 @@ def _remove(path: Path) -> None:
 def _containing(db: Transaction, part: str, wanted: SearchFilter, limit: int) -> tuple[Scored, ...]:
     where, values = _conditions(wanted)
     statement = (
-        f"select id, source_id, 0.0, {_WRITTEN} from search_documents where unspaced <> ''"
+        f"select {_KEY[wanted.per]}, id, source_id, {_CONTAINS}, {_WRITTEN} from search_documents where unspaced <> ''"
         f" and instr(unspaced, ?) and {where}"
-        " group by source_id order by source_id limit ?"
+        f" group by {_KEY[wanted.per]} order by {_KEY[wanted.per]} limit ?"
     )
     return tuple(map(_scored, db.rows(statement, (part, *values, limit))))
 
@@ -437,13 +444,13 @@ def _merged(table: str, pages: int, db: Transaction) -> bool:
 _AMONG = {None: "", "text": f" and rowid < {DESCRIPTIONS}", "description": f" and rowid >= {DESCRIPTIONS}"}
 
 
-def _filled(table: WordTable, matches: int, conditions: str, part: SearchPart | None, first: str) -> str:
+def _filled(table: WordTable, matches: int, conditions: str, wanted: SearchFilter, first: str) -> str:
     """Return the statement for so many matches; where several find a document, its best score counts."""
-    hits = _HITS.format(score=_SCORE[table], table=table, among=_AMONG[part], first=first)
+    hits = _HITS.format(score=_SCORE[table], table=table, among=_AMONG[wanted.part], first=first)
     if matches > 1:
         each = " union all ".join([f"select * from ({hits})"] * matches)
         hits = f"select rid, max(score) as score from ({each}) group by rid"
-    return _BEST_OF_EACH.format(hits=hits, wanted=conditions)
+    return _BEST_OF_EACH.format(hits=hits, wanted=conditions, key=_KEY[wanted.per])
 
 
 def _weighed(db: Transaction, table: WordTable, terms: Sequence[Match]) -> Sequence[Match]:
@@ -496,5 +503,5 @@ def _stemmed(text: str) -> str:
 
 
 def _scored(row: Sequence[Any]) -> Scored:
-    document_id, source_id, score, written = row
-    return Scored(document_id=document_id, source_id=SourceId(source_id), score=score, written=bool(written))
+    key, document_id, source_id, score, written = row
+    return Scored(key=key, document_id=document_id, source_id=SourceId(source_id), score=score, written=bool(written))

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from intern.core.ids import SourceId
 from intern.core.memory import Room
 from intern.core.records import SearchFilter
 from intern.stores.database import Row, Transaction
@@ -38,7 +37,10 @@ _THESE = f"{_READ} where rid {IN} and model = ? and length(vector) = ?"
 _COUNT = "select count(*) from search_vectors where model = ?"
 # Each by itself is a look at one end of the table; both at once would go through all of it.
 _NOTED = "select coalesce((select min(n) from search_changes), 0), coalesce((select max(n) from search_changes), 0)"
-_OF_SOURCES = f"select rid from search_documents where source_id {IN}"
+_OF_KEYS = {
+    "source": f"select rid from search_documents where source_id {IN}",
+    "document": f"select rid from search_documents where id {IN}",
+}
 _SHRINK = "pragma shrink_memory"  # SQLite would keep 2 MB of the pages just read
 _CHANGED = "select distinct rid from search_changes where n > ?"
 
@@ -88,23 +90,24 @@ class Vectors:
         asked: Asked,
         wanted: SearchFilter,
         limit: int,
-        also: Collection[SourceId] = (),
+        also: Collection[str] = (),
         *,
         among: Collection[int] | None = None,
     ) -> list[Likeness]:
-        """Return the `limit` sources that are most alike, each by its best document, best first; or those of `also`.
+        """Return the `limit` results that are most alike, best first, a source by its best document; or `also`.
 
         What has no vector of the model is not among them. `db` may see an older state than another look did. With
-        `also` nothing but these sources is compared, with `among` nothing but these documents: that takes no memory.
+        `also` nothing but these results is compared, with `among` nothing but these documents: that takes no memory.
         """
         if among is not None:
             return _these(db, asked, wanted, among, limit)
         if also:
-            return _these(db, asked, wanted, _rids_of(db, also), len(also))
+            rids = [cast("int", rid) for (rid,) in db.rows(_OF_KEYS[wanted.per], (as_json(also),))]
+            return _these(db, asked, wanted, rids, len(also))
         with self._lock:
             copy = self._current(db, asked)
             scored = _read_through(db, asked, wanted) if copy is None else copy.scored(asked.numbers, wanted)
-        return scored.best(limit)
+        return scored.best(limit, wanted)
 
     def _current(self, db: Transaction, asked: Asked) -> _Copy | None:
         """Return the copy, as new as what `db` sees or newer; None where there are too many to hold."""
@@ -129,11 +132,12 @@ class _Scored(NamedTuple):
     sources: Numbers
     scores: Floats
 
-    def best(self, limit: int) -> list[Likeness]:
-        """Return the best document of each source, best first."""
-        best = self._first_of_each(self._top(_DOCUMENTS * limit), limit)
+    def best(self, limit: int, wanted: SearchFilter) -> list[Likeness]:
+        """Return the best documents, or the best one of each source, best first."""
+        keys = self.sources if wanted.per == "source" else self.rids
+        best = _first_of_each(keys, self._top(_DOCUMENTS * limit), limit)
         if len(best) < limit:
-            best = self._first_of_each(self._top(len(self.rids)), limit)
+            best = _first_of_each(keys, self._top(len(self.rids)), limit)
         return [Likeness(int(self.rids[slot]), float(self.scores[slot])) for slot in best.values()]
 
     def _top(self, most: int) -> Slots:
@@ -142,15 +146,6 @@ class _Scored(NamedTuple):
         if most < len(slots):
             slots = np.flatnonzero(self.scores >= np.partition(self.scores, -most)[-most])
         return slots[np.lexsort((self.rids[slots], -self.scores[slots]))]
-
-    def _first_of_each(self, slots: Slots, limit: int) -> dict[int, int]:
-        """Return the first slot of each source."""
-        first: dict[int, int] = {}
-        for slot in slots:
-            if len(first) == limit:
-                break
-            first.setdefault(int(self.sources[slot]), int(slot))
-        return first
 
 
 _Columns: TypeAlias = tuple[NDArray[Any], ...]
@@ -237,15 +232,21 @@ class _Copy:
         )
 
 
-def _rids_of(db: Transaction, sources: Collection[SourceId]) -> list[Any]:
-    return [rid for (rid,) in db.rows(_OF_SOURCES, (as_json(sources),))]
+def _first_of_each(keys: Numbers, slots: Slots, limit: int) -> dict[int, int]:
+    """Return the first slot of each key."""
+    first: dict[int, int] = {}
+    for slot in slots:
+        if len(first) == limit:
+            break
+        first.setdefault(int(keys[slot]), int(slot))
+    return first
 
 
 def _these(db: Transaction, asked: Asked, wanted: SearchFilter, rids: Collection[int], limit: int) -> list[Likeness]:
     """Compare these documents alone."""
     copy = _Copy(asked)
     copy.add(db.rows(_THESE, (as_json(rids), asked.model, asked.width)))
-    return copy.scored(asked.numbers, wanted).best(limit)
+    return copy.scored(asked.numbers, wanted).best(limit, wanted)
 
 
 def _read_through(db: Transaction, asked: Asked, wanted: SearchFilter) -> _Scored:
