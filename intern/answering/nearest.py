@@ -45,9 +45,10 @@ SURE_BY_WORDS = 0.74
 """The least worth of a passage that is quoted, found with vectors or by words alone.
 
 Fitted on 96 questions over six documentation sets (pytest, JupyterHub, FastAPI, AI SDK, SQLite, Git), each asked among
-all documents of its set (1,600 passages), among 25 files (280) and among 8 (90): of 72 questions that have an answer 19,
-22 and 26 are shown it and 10, 8 and 11 something else, of 24 that have none one is answered; by words 10, 12 and 18, 3,
-3 and 8, and 1, 2 and 5. Tested on the 60 questions over four other sets that `benchmarks/documents` asks.
+all documents of its set (1,600 passages), among 25 files (280) and among 8 (90): of 72 questions that have an answer,
+19, 22 and 26 are shown it and 10, 8 and 11 something else; of 24 that have none, one is answered. By words alone, 10,
+12 and 18 are shown it, 3, 3 and 8 something else, and 1, 2 and 5 of the others are answered. Tested on the 60
+questions over four other sets that `benchmarks/documents` asks.
 """
 
 
@@ -164,7 +165,7 @@ def _surplus(hits: Sequence[Hit]) -> float:
 def call_closest(closest: Closest) -> str:
     """Return the quoted passage below a line that calls it so, with its heading as a link to where it stands."""
     passage = closest.passage
-    heading = clean_name(heading_below(passage.title, passage.heading), passage.source_id)
+    heading = clean_name(heading_below(passage.title, passage.heading).replace(" > ", " › "), passage.source_id)
     where = f"[{heading}](<{address_of(passage)}>)" if passage.url else f"**{heading}**"
     return f"{CLOSEST}: {where}\n\n{closest.text}"
 

@@ -19,6 +19,7 @@ from intern.answering.prompts import ALIASES, MOST_SHOWN, Shown, ShownSource
 from intern.core.ids import SourceId
 from intern.core.messages import MARKER, block_ids, is_team
 from intern.core.records import Hit, IndexEntry, SourceText
+from intern.core.text.orders import gives_orders
 from intern.core.text.passages import PASSAGE, Passage, best_passages, even_share, passages
 from intern.core.text.patterns import regex
 from intern.core.text.words import Remembering, one_line, weight_of, word_set, words
@@ -29,7 +30,6 @@ _SAME_PAGE = 0.6
 _COMPARED = 8000  # characters
 _DISTILLED = ("nugget:", "fact:")
 _SPOKEN = ("team:", *_DISTILLED)
-_LONGEST_LABEL = 200  # characters
 
 
 def distinct(sources: Iterable[SourceText]) -> tuple[SourceText, ...]:
@@ -300,8 +300,9 @@ def _passage(source: SourceText, hit: Hit, query: str) -> tuple[_Place, Shown] |
 
 def _of_document(source: SourceText, piece: Passage) -> tuple[_Place, Shown]:
     place, shown = _shown(source, piece.text, piece.start)
-    heading = one_line(piece.heading)
-    label = f"{shown.label} > {heading}"[:_LONGEST_LABEL] if heading else shown.label
+    heading = "" if gives_orders(piece.heading) else one_line(piece.heading)
+    # The innermost two: a marker has no room for more.
+    label = ": ".join(filter(None, (shown.label, ", ".join(heading.split(" > ")[-2:]))))
     return place, structs.replace(shown, heading=heading, anchor=piece.anchor, label=label)
 
 

@@ -19,7 +19,7 @@ import tomli
 from msgspec import Meta, Struct
 
 from intern.core.records import TopicBlock, Turn
-from intern.core.text.passages import GAP, passages
+from intern.core.text.passages import GAP, spans_of
 from intern.core.text.patterns import regex
 from intern.core.text.words import key_terms, word_set, words
 from intern.models.prompt import Prompt
@@ -122,28 +122,18 @@ _BEGINNING = 4000
 
 def describe_source(text: str) -> str:
     """Return a document's first heading and first paragraph."""
-    pieces = passages(text[:_BEGINNING], _BEGINNING)
-    heading = pieces[0].heading.partition(" > ")[0] if pieces else ""
-    paragraph = next((body for piece in pieces if (body := _first_paragraph(piece.text, piece.heading))), "")
-    lead = ". ".join(part for part in (heading, paragraph) if part)
-    return shortened(lead or text[:_BEGINNING], _LENGTH) or BLANK
+    begun = text[:_BEGINNING]
+    spans = [*spans_of(begun)]
+    heading = next((span.path[0] for span in spans if span.kind == "heading"), "")
+    first = next((begun[span.start : span.end] for span in spans if span.kind != "heading"), "")
+    lead = ". ".join(part for part in (heading, first) if part)
+    return shortened(lead or begun, _LENGTH) or BLANK
 
 
 def describe_topic(blocks: Sequence[TopicBlock]) -> str:
     """Return a topic's first question."""
     asked = (question_of(block.turns).strip() for block in blocks)
     return shortened(next((question for question in asked if question), ""), _LENGTH) or BLANK
-
-
-def _first_paragraph(text: str, heading: str) -> str:
-    """Return the first paragraph below the heading line of a passage."""
-    title = heading.rpartition(" > ")[2]
-    lines = text.split("\n")
-    if title and title in lines[0]:
-        lines = lines[1:]
-    # What underlines a heading holds no letter.
-    paragraphs = "\n".join(line for line in lines if not line or any(map(str.isalnum, line))).strip().split("\n\n")
-    return paragraphs[0]
 
 
 _FILE_LEAD = 241
@@ -159,7 +149,7 @@ _MATERIAL = 4000
 
 def summarize_source(given: SummarizeIn) -> SummarizeOut:
     """Describe a document by its beginning, its headings, and its key terms."""
-    headings = [piece.heading.rpartition(" > ")[2] for piece in passages(given.text, _LENGTH_OFFLINE)]
+    headings = [span.path[-1] for span in spans_of(given.text) if span.kind == "heading"]
     lead = shortened(describe_source(given.text), _LEAD)
     covers = _listed((heading for heading in headings if heading and heading not in lead), _LIST)
     return SummarizeOut(description=_with_terms([lead, f"Covers: {covers}." if covers else ""], given.text))

@@ -31,6 +31,10 @@ class Shelf:
         """What of a source the search found, as it was indexed; of others, the last paragraph."""
         self.likeness: float | None = None
         """Of what the search found; None: by words alone."""
+        self.fit = 1.0
+        """How well the first thing that the search found fits, by words and as a whole."""
+        self.step = 0.1
+        """By how much each further thing fits less."""
         self.ranked: list[str] = []
         self.knows = Learned()
         """The nuggets and facts that fit, whatever is asked; a nugget is loaded like any other source."""
@@ -62,7 +66,13 @@ class Shelf:
             return None
         texts = ((each, self.sources.get(each, "").split("\n\n")[-1]) for each in self.order[:limit])
         return [
-            Hit(source_id=each, title="", text=self.said.get(each, text), score=1 - n / 10, likeness=self.likeness)
+            Hit(
+                source_id=each,
+                text=self.said.get(each, text),
+                score=self.fit - n * self.step,
+                by_words=self.fit - n * self.step,
+                likeness=self.likeness,
+            )
             for n, (each, text) in enumerate(texts)
         ]
 

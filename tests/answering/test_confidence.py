@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from intern.answering.offline import rules
+from intern.answering.offline import RULES
 from intern.answering.prompts import AnsweringOptions
 from intern.answering.workflow import Answerer
-from intern.core.ids import UserId
+from intern.core.ids import SourceId, UserId
 from intern.core.messages import AIResult, Conversation, Message, RequestContext
 from intern.models.prompt import OfflineModel
 from intern.stores.sqlite.database import Database
@@ -29,7 +29,9 @@ async def asked(folder: Path, calibration: Calibration | None, *, addressed: boo
         if calibration is not None:
             await store.calibrate(calibration)
         wanted = AnsweringOptions(**options)
-        answerer = Answerer(OfflineModel(rules()), Shelf(SOURCES), wanted, judgements=store, setup="here")
+        shelf = Shelf(SOURCES)
+        shelf.order = [SourceId(each) for each in SOURCES]
+        answerer = Answerer(OfflineModel(RULES), shelf, wanted, judgements=store, setup="here")
         question = Message(role="user", text="Which port does the relay listen on?", author_id=UserId("1"))
         return await answerer.answer(Conversation((question,)), RequestContext(), addressed=addressed)
 

@@ -235,7 +235,7 @@ async def test_only_a_quote_of_nothing_that_was_shown_counts_as_strange(kind: Ki
 async def test_the_second_look_sees_question_answer_and_the_quoted_passages_alone() -> None:
     _, model = await ask(shelf(more=9), {DECIDE.name: decision(), CONFIRM.name: RIGHT})
     shown: ConfirmIn = given(model, "confirm")
-    assert [(each.number, each.text) for each in shown.quotes] == [(1, KEYS)]
+    assert [(each.number, each.text) for each in shown.quotes] == [(1, KEYS.partition("\n\n")[2])]
     assert (shown.question, shown.answer) == ("How do I rotate keys?", "Run `relay keys rotate`.")
 
 
@@ -315,11 +315,13 @@ async def test_the_model_is_pointed_at_what_comes_nearest() -> None:
     assert first[4:] in KEYS
 
 
-@pytest.mark.parametrize(("text", "by"), [("Which keys rotate?", "code"), ("When do trains leave Berlin?", "model")])
-async def test_what_is_not_near_to_the_question_needs_a_second_look(text: str, by: str) -> None:
+@pytest.mark.parametrize(("fit", "by"), [(1.0, "code"), (0.5, "model")])
+async def test_what_is_not_near_to_the_question_needs_a_second_look(fit: float, by: str) -> None:
     said = decision(answer="Rotate keys with `relay keys rotate`.")
     script = {DECIDE.name: said, CONFIRM.name: RIGHT}
-    result, _ = await ask(shelf(more=9), script, text=text, verify="unsure", nearest=Nearest())
+    known = shelf(more=9)
+    known.fit = fit
+    result, _ = await ask(known, script, text="Which keys rotate?", verify="unsure", nearest=Nearest())
     assert (result.debug or {})["verification"]["by"] == by
 
 

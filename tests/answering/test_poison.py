@@ -28,7 +28,7 @@ from intern.answering.prompts import (
 )
 from intern.answering.workflow import Answerer
 from intern.chat.reply_text import parts_of
-from intern.core.ids import UserId
+from intern.core.ids import SourceId, UserId
 from intern.core.messages import AIResult, Conversation, Message, RequestContext
 from intern.core.text.orders import gives_orders, without_orders
 from intern.core.text.passages import GAP
@@ -102,6 +102,10 @@ async def told(steps: Steps, answer: str, *lines: str, verify: Any = "always") -
     claims = (Claim(claim="all of it", quote=1),)
     model.always(CONFIRM, Confirmation(asked="keys", told="keys", verdict="answered", claims=claims))
     shelf = Shelf({"kb:keys.md": KEYS, "kb:other.md": OTHER})
+    shelf.order = [*map(SourceId, ("kb:keys.md", "kb:other.md"))]
+    shelf.said["kb:other.md"] = OTHER.partition("\n\n")[2]
+    if not KEYS.endswith(lines[0]):
+        shelf.order.reverse()
     asked = Conversation((Message(role="user", text="How do I rotate keys?", author_id=UserId("1")),))
     answerer = Answerer(model, shelf, AnsweringOptions(steps=steps, verify=verify))
     return await answerer.answer(asked, RequestContext(), addressed=True)

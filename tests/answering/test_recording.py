@@ -163,7 +163,7 @@ async def test_likeness_is_recorded_so_that_another_embedder_points_at_the_same_
     recorder = Recorder(shelf(), fused())
     recorder.answerer = dataclasses.replace(recorder.answerer, nearest=Nearest(Directions(0.1)))
     answered, _ = await recorder.recorded(asked(QUESTION))
-    today = Answerer(ScriptedModel(), Shelf({}), recorder.answerer.options, Nearest(Directions(0.7)))
+    today = Answerer(ScriptedModel(), Shelf({}), recorder.answerer.options, Nearest(Directions(1.3)))
     again = await recorder.replay(answerer=today).again(answered, recorder.texts)
     assert (again.is_same, again.changed) == (True, ())
     forgotten = await recorder.replay(answerer=today).again(replace(answered, likes=()), recorder.texts)

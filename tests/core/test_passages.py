@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from time import process_time
 
 import pytest
 from hypothesis import given, strategies as st
 
-from intern.core.text.passages import GAP, best_passages, passages
+from intern.core.text.passages import GAP, PART_ENDS, best_passages, passages, read_on, spans_of
 
+_FENCE = "```"
+_FENCE_LINE = re.compile(r"\s*(?:[-*+]\s+)?(`{3,}|~{3,})")
 GUIDE = """\
 # Keys
 
@@ -27,8 +30,7 @@ relay reload
 
 The old key stays valid for a day.
 
-Retention
----------
+## Retention
 
 Events are kept for thirty days.
 """
@@ -52,7 +54,10 @@ Team: In /var/log/relay.
 _pieces = st.sampled_from(
     [
         "# A\n",
-        "B\n==\n",
+        "- b\n",
+        "a | b\n",
+        "---\n",
+        "lead:\n",
         "\n",
         "\n\n",
         "```\n",
@@ -69,17 +74,25 @@ _texts = st.one_of(st.text(max_size=400), st.lists(_pieces, max_size=40).map("".
 
 
 @given(_texts, st.integers(1, 120))
-def test_passages_are_slices_in_order_and_lose_only_white_space(text: str, max_chars: int) -> None:
+def test_passages_are_slices_in_order_and_lose_only_headings_and_white_space(text: str, max_chars: int) -> None:
     end = 0
-    kept = ""
+    lost = ""
     for passage in passages(text, max_chars):
-        assert passage.text == text[passage.start : passage.start + len(passage.text)]
-        assert passage.text.strip()
-        assert len(passage.text) <= max_chars
+        piece = text[passage.start : passage.end]
+        assert passage.text == piece or (_FENCE in passage.text and piece in passage.text)
+        assert piece.strip()
+        assert len(piece) <= max_chars
         assert passage.start >= end
-        end = passage.start + len(passage.text)
-        kept += passage.text
-    assert "".join(kept.split()) == "".join(text.split())
+        lost += text[end : passage.start]
+        end = passage.end
+    lost += text[end:]
+    headings = [text[span.start : span.end] for span in spans_of(text) if span.kind == "heading"]
+    for heading in headings:
+        assert heading in lost
+        lost = lost.replace(heading, "", 1)
+    assert not [
+        line for line in lost.split("\n") if line.strip() not in {"", PART_ENDS} and not _FENCE_LINE.match(line)
+    ]
 
 
 @given(_texts, st.text(max_size=30), st.integers(0, 300))
@@ -93,9 +106,9 @@ def test_the_best_passages_never_exceed_their_room(text: str, query: str, max_ch
 
 def test_sections_know_their_headings() -> None:
     assert [(p.heading, p.text.splitlines()[0]) for p in passages(GUIDE, 1000)] == [
-        ("Keys", "# Keys"),
-        ("Keys > Rotation", "## Rotation"),
-        ("Keys > Retention", "Retention"),
+        ("Keys", "Signing keys prove who sent an event."),
+        ("Keys > Rotation", "Rotate a key with one command:"),
+        ("Keys > Retention", "Events are kept for thirty days."),
     ]
 
 
@@ -121,7 +134,7 @@ def test_the_query_decides_what_is_kept() -> None:
 def test_gaps_are_marked_and_order_is_kept() -> None:
     text = "\n\n".join(f"# Part {n}\n\n" + f"word{n} " * 120 for n in range(6))
     best = best_passages(text, "word4 word1", 2000)
-    assert best.index("# Part 1") < best.index(GAP) < best.index("# Part 4")
+    assert best.index("Part 1") < best.index(GAP) < best.index("Part 4")
 
 
 def test_a_query_that_matches_nothing_gets_the_beginning() -> None:
@@ -159,3 +172,59 @@ def test_no_text_takes_more_than_its_length_in_work(text: str) -> None:
     best_passages(text, "word b x", 12_000)
     # About 0.1 s; what grows with the square of the length takes minutes.
     assert process_time() - began < 5
+
+
+def test_the_anchor_of_a_heading_is_told() -> None:
+    [passage] = passages("## Rotate keys {#rotate}\n\nSo.", 100)
+    assert (passage.heading, passage.anchor) == ("Rotate keys", "rotate")
+
+
+def test_what_leads_to_a_block_stays_with_it() -> None:
+    text = f"{'word ' * 18}\n\nRun this:\n\n```sh\nrelay keys rotate\n```"
+    assert [piece.text.split("\n")[0][:9] for piece in passages(text, 120)] == ["word word", "Run this:"]
+
+
+def test_code_that_is_cut_stays_code() -> None:
+    code = "\n".join(f"relay step {n}" for n in range(20))
+    pieces = passages(f"```sh\n{code}\n```", 100)
+    assert len(pieces) > 2
+    assert all(piece.text.startswith("```sh\n") and piece.text.endswith("\n```") for piece in pieces)
+    assert "\n".join(piece.text[6:-4] for piece in pieces) == code
+
+
+def test_a_question_stands_above_its_answer_until_the_part_ends() -> None:
+    text = "# A\n\n###### How?\n\nSo.\n\n---\n\nAfter."
+    assert [(piece.heading, piece.text) for piece in passages(text, 100)] == [("A > How?", "So."), ("A", "After.")]
+
+
+PROBLEM = """\
+# Errors
+
+## It is slow
+
+### What happens
+
+It is slow.
+
+### What helps
+
+Make it fast.
+
+## Another
+
+Nothing.
+"""
+
+
+def test_what_is_read_on_goes_below_further_headings_of_the_same_part() -> None:
+    read = read_on(PROBLEM, PROBLEM.index("It is slow.\n"), 700)
+    assert read == "It is slow.\n\n**What helps**\n\nMake it fast."
+    assert read_on(PROBLEM, PROBLEM.index("Make it"), 700) == "Make it fast."
+
+
+@given(_texts, st.integers(0, 60), st.integers(1, 120))
+def test_what_is_read_on_has_room_and_stands_in_the_text(text: str, start: int, most: int) -> None:
+    read = read_on(text, start, most)
+    assert len(read) <= most
+    flat = "".join(text[start:].split())
+    assert all("".join(line.split()) in flat for line in read.split("\n") if not line.startswith("**"))

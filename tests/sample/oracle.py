@@ -10,7 +10,7 @@ from tests.endpoint_double import sensible, text_of
 from tests.sample.cases import CASES, Case, is_right, plain
 
 _FENCED = re.compile(r"^=== ([^\n]+) ===\n(.*?)\n=== end of \1 ===$", re.DOTALL | re.MULTILINE)
-_LABEL = re.compile(r"(S\d): (\S+)")
+_LABEL = re.compile(r"(S\d): ([^\s:]+)(?:: .*)?")
 
 
 def oracle(body: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,8 @@ def test_material_keeps_its_bound(texts: list[str], max_chars: int) -> None:
 
 def test_the_beginning_of_a_document_is_its_heading_and_its_first_paragraph() -> None:
     assert describe_source(DOCUMENT) == "Backups. How to keep what the relay holds."
-    assert describe_source("Title\n=====\n\nBody text.") == "Title. Body text."
+    assert describe_source("# Title\n\nBody text.") == "Title. Body text."
+    assert describe_source("# Title") == "Title"
     assert describe_source("Only a line.") == "Only a line."
     assert describe_source("") == "No text."
 

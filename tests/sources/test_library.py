@@ -258,7 +258,6 @@ def archived(**changes: object) -> CapturedPair:
         ("a.md", "#hashtag\n####### seven\n", "a.md"),
         ("a.md", "# \nText", "a.md"),
         ("dir/a.md", "", "a.md"),
-        ("a.rst", "=====\nTitle\n=====\nText", "Title"),
         ("a.txt", "# a comment", "a.txt"),
         ("a.md", "# " + "x" * 500, "x" * 120),
     ],
