@@ -21,6 +21,7 @@ from anyio import Event, create_task_group, fail_after
 
 from docs.screenshots import FOLDER, the_same_day
 from intern.actors.pipeline import run_pipeline
+from intern.answering.nearest import CLOSEST
 from intern.core.records import CapturedPair
 from intern.runtime.bot import parts_on_discord
 from intern.settings.loading import load_settings
@@ -49,7 +50,6 @@ ONCE_MORE = "After a power cut, my agents are rejected on version 2.6. Do they c
 _THUMB = "M1 7h3v8H1z M5 7l3-6c1.6 0 2.2 1 2 2.2L9.5 6.5H14c1 0 1.5.8 1.3 1.7l-1.5 5.4c-.2.8-.8 1.4-1.6 1.4H5z"
 _MARKS = {"`": "code", "**": "bold", "_": "link"}
 _THUMBS = {"👍": 1, "👎": -1}  # which way up
-_NO_MODEL = "(offline mode: quoted from the sources)"
 _WIDTH, _LEFT, _TEXT, _LINE = 720, 20, 64, 21.0  # pixels: the picture, its margin, where texts begin, a line's height
 _STYLE = """\
 svg { color-scheme: light dark }
@@ -135,7 +135,7 @@ class Community:
 
 
 def _by_bot(message: Message, only: str = "") -> Said:
-    text = message.content.replace(f"{_NO_MODEL}\n\n", "")
+    text = re.sub(r"\A[^\n]*" + re.escape(CLOSEST) + r": [^\n]*\n\n", "", message.content)
     text = re.sub(r"<https?://[^>]*/channels/[^>]*>", "_the\u00a0team's\u00a0message_", the_same_day(text))
     return Said("intern", "bot", text, interactions.buttons_of(message), only)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from intern.answering.nearest import CLOSEST
 from intern.answering.replying import load_wordings
 from intern.service import model_servers
 from intern.stores.files import FolderLock
@@ -291,7 +292,7 @@ def test_an_endpoint_is_asked_if_there_is_one(intern: Intern) -> None:
         out = intern("try", "--play").out
         assert len(endpoint.asked("confirm")) >= 2
     assert "`team:" in out
-    assert "offline mode" not in out
+    assert CLOSEST not in out
 
 
 def test_an_endpoint_without_a_model_is_asked_for_one(intern: Intern) -> None:
