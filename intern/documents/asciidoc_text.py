@@ -34,7 +34,10 @@ _SHOWN = {
     "menu": "{target} › {path}",
 }
 _NO_REFERENCE = regex(r"&(?!(?:#\d{1,6}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,30});)")
-_CODE = regex(r"(?s)``(.{1,500}?)``|(?<![\w\"'`;:}])`(?=\S)(.{1,500}?)(?<=\S)`(?![\w\"'`])")
+_SPAN = regex(
+    r"""(?xs)(?P<quote>["'])`(?=\S)(?P<quoted>.{1,500}?)(?<=\S)`(?P=quote)|``(?=\S)(?P<typeset>[^`\n]{1,200}?)''
+    |``(.{1,500}?)``|(?<![\w"'`;:}])`(?=\S)(.{1,500}?)(?<=\S)`(?![\w"'`])"""
+)
 _MARK = (
     r"(?s)(?:{role}{sign}{sign}(.{{1,500}}?){sign}{sign}"
     r"|(?<![\w\"'}}]){role}{sign}(?=\S)(?!{sign})(.{{1,500}}?)(?<=\S){sign}(?!\w))"
@@ -46,9 +49,6 @@ _MARKS = (
     (regex(r"~([^\s~]{1,60})~|\(\(([^()\n]{1,200})\)\)"), r"\1\2"),
     (regex(r"\[(\[[\w.:-]{1,60})(?:,[^\[\]]{0,200})?\]\]\]"), r"\1]"),
     (regex(r" \+(?:\n|\Z)"), "<br>"),
-)
-_QUOTES = regex(
-    r"(?s)(?P<quote>[\"'])`(?=\S)(?P<quoted>.{1,500}?)(?<=\S)`(?P=quote)|``(?=\S)(?P<typeset>[^`\n]{1,200}?)''"
 )
 _KEPT = regex(r"\0(\d+)\0")
 _WRITTEN = regex(r"<[^<>]*>")
@@ -72,12 +72,16 @@ def inline_html(text: str, titles: Mapping[str, str]) -> str:
         held = found[found.lastindex or 0]
         return keep(held if found.lastindex in {2, 3} else _escape(held))
 
+    def write_span(found: re.Match[str]) -> str:
+        held = _write_marks(found[found.lastindex or 0])
+        if found["quoted"] or found["typeset"]:
+            return keep(f"‘{held}’" if found["quote"] == "'" else f"“{held}”")
+        return keep(f"<code>{held}</code>")
+
     text = _LITERAL.sub(write_literal, text.replace("\0", ""))
     for _ in range(2):  # one may stand in another
         text = _MACRO.sub(lambda found: _write_macro(found, titles, keep), text)
-    text = _QUOTES.sub(_write_quotes, text)
-    text = _CODE.sub(lambda found: keep(f"<code>{_write_marks(found[1] or found[2])}</code>"), _escape(text))
-    return restore(_write_marks(text))
+    return restore(_write_marks(_SPAN.sub(write_span, _escape(text))))
 
 
 def inline_text(text: str, titles: Mapping[str, str]) -> str:
@@ -109,10 +113,6 @@ def _write_marks(text: str) -> str:
     for pattern, written in _MARKS:
         text = pattern.sub(written, text)
     return text
-
-
-def _write_quotes(found: re.Match[str]) -> str:
-    return f"‘{found['quoted']}’" if found["quote"] == "'" else f"“{found['quoted'] or found['typeset']}”"
 
 
 def _write_macro(found: re.Match[str], titles: Mapping[str, str], keep: Callable[[str], str]) -> str:
