@@ -22,7 +22,7 @@ from msgspec import structs
 from intern.core.text.patterns import regex
 from intern.documents.blocks import Document, LeftOut
 from intern.documents.elements import Elements
-from intern.documents.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
+from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
 from intern.documents.tags import TagReader
 from intern.documents.writer import DocumentWriter
 
@@ -135,14 +135,9 @@ def read_html(markup: str, base_url: str = "") -> Page:
     _refuse_monsters(markup)
     if len(markup) <= _HARMLESS:
         return _read(markup, base_url)
-    try:
-        # The depth of a page is only a guess, which an attacker can make too low.
-        said = run_sandboxed(__name__, msgspec.json.encode((encodable(markup), encodable(base_url))))
-        return msgspec.json.decode(said, type=Page)
-    except TooLongError:
-        raise ValueError(f"it could not be read within {SECONDS} seconds") from None
-    except (BrokenError, msgspec.DecodeError):
-        raise ValueError("it cannot be parsed, or needs too much memory") from None
+    # The depth of a page is only a guess, which an attacker can make too low.
+    page: Page = ask_sandboxed(__name__, Page, msgspec.json.encode((encodable(markup), encodable(base_url))))
+    return page
 
 
 def _read_encoded(data: bytes) -> bytes:

@@ -15,15 +15,15 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
-from intern.core.text.masking import without_invisible
 from intern.core.text.patterns import regex
 from intern.documents.asciidoc import parse_asciidoc
-from intern.documents.blocks import Block, Document, Heading
+from intern.documents.blocks import Document
 from intern.documents.html import decode_page, read_html
 from intern.documents.notebooks import parse_notebook
 from intern.documents.pdfs import parse_pdf
 from intern.documents.plain import parse_plain, parse_settings
-from intern.documents.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
+from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
+from intern.documents.writer import visible
 
 Format = Literal["markdown", "restructured", "asciidoc", "plain", "settings", "html", "notebook", "pdf"]
 
@@ -51,11 +51,21 @@ _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LINE_ENDS = regex(r"\r\n?")
 _FEEDS = regex(r"(?m)^[\v\f]+|[\v\f]")
-# Control characters but for tab and line break, and half surrogates.
-_UNWANTED = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPES = regex(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _ACCENTED = regex(r"[^\x00-\x7f]")
 _MULTIBYTE = regex(r"[^\x00-\x7f\ufffd]")
+
+_REST_SIGNS = regex(
+    r"(?m)^\.\. (?:[\w:+-]{1,40}::(?:\s|$)|_[^\n:]{1,100}:|\|[^|\n]{1,60}\| )|:[\w:+-]{2,30}:`[^`\n]{1,200}`"
+    r"|`[^`<>\n]{1,100} <[^<>\n]{1,300}>`__?(?!\w)"
+)
+_MARKDOWN_SIGNS = regex(
+    r"(?m)^ {0,3}(?:```|~~~)|^#{2,5} \S|(?<!\w)\[[^\[\]\n]{1,200}\]\((?:https?:|#|\.{0,2}/|\w)[^()\n]{0,300}\)"
+    r"|^(?=[^\n]{0,300}\|)(?=[^\n]{0,300}---)[ :|-]{5,300}$|(?<![\w*])\*\*[^\s*][^*\n]{0,200}\*\*(?![\w*])"
+)
+_MARKDOWN_TITLE = regex(r"\A\s*# \S[^\n]*\n[ \t]*(?:\n|\Z)")
+_LEAST_SIGNS = 2
+_LOOKED_AT = 200_000  # characters
 
 # Characters that keep a parser of texts busy for 0.8 seconds at worst.
 _HARMLESS = 8000
@@ -89,14 +99,14 @@ def parse(data: bytes, name: str, *, max_chars: int, read: Callable[[str], str |
     size = sum(len(block.text) + len(block.term) for block in document.blocks)
     if size > max_chars and format_ != "pdf":
         raise UnfitError(f"its {size} characters of text are more than the {max_chars} allowed (kb.max_source_bytes)")
-    return _cleaned(document)
+    return document
 
 
 def format_of(name: str, data: bytes) -> Format:
     """Return the format of a file by its bytes and its ending. Raises UnfitError if it is not readable."""
     check_ending(name)
     head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    named = _FORMATS.get(_ending(name), "plain")
+    named = named_format(name)
     if head.startswith(b"%pdf-"):
         return "pdf"
     if named == "pdf":
@@ -106,6 +116,11 @@ def format_of(name: str, data: bytes) -> Format:
     if named in {"plain", "settings"} and head.startswith(b"-----begin ") and b"private key" in head:
         raise UnfitError("it is a private key")
     return named
+
+
+def named_format(name: str) -> Format:
+    """Return the format of a file by its ending alone."""
+    return _FORMATS.get(_ending(name), "plain")
 
 
 def check_ending(name: str) -> None:
@@ -149,7 +164,7 @@ def decoded_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str,
     if "\r" in text:
         text = _LINE_ENDS.sub("\n", text)
     text = _FEEDS.sub(lambda found: "" if found.start() == 0 or text[found.start() - 1] == "\n" else " ", text)
-    plain = _visible(_ESCAPES.sub("", text))
+    plain = visible(_ESCAPES.sub("", text))
     if "\ufffd" in plain and "\ufffd" not in text:
         oddities.append("it holds half characters")
     return plain, tuple(oddities)
@@ -175,11 +190,6 @@ def _western(data: bytes) -> str:
     return text
 
 
-def _visible(text: str) -> str:
-    text = without_invisible(text)
-    return _UNWANTED.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else "", text)
-
-
 def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], str | None] | None) -> Document:
     if format_ == "html":
         page = read_html(text)
@@ -193,18 +203,22 @@ def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], s
     if format_ == "asciidoc":
         # It takes a time that grows with its length, and asks for other files.
         return parse_asciidoc(text, read, posixpath.normpath(name))
+    if format_ == "plain":
+        format_ = _guess_format(text)
     if len(text) <= _HARMLESS:
         return _PARSERS[format_](text)
-    try:
-        said = run_sandboxed(__name__, msgspec.json.encode((format_, text)))
-        result = msgspec.json.decode(said, type=Document | str)
-    except TooLongError:
-        raise ValueError(f"it could not be read within {SECONDS} seconds") from None
-    except (BrokenError, msgspec.DecodeError):
-        raise ValueError("it cannot be parsed, or needs too much memory") from None
+    result = ask_sandboxed(__name__, Document | str, msgspec.json.encode((format_, text)))
     if isinstance(result, Document):
         return result
     raise ValueError(result)
+
+
+def _guess_format(text: str) -> Format:
+    """Return the markup that a text is clearly in: many a README has no ending, and Sphinx publishes `.rst.txt`."""
+    if len(_REST_SIGNS.findall(text, 0, _LOOKED_AT)) >= _LEAST_SIGNS:
+        return "restructured"
+    is_markdown = _MARKDOWN_TITLE.match(text) or len(_MARKDOWN_SIGNS.findall(text, 0, _LOOKED_AT)) >= _LEAST_SIGNS
+    return "markdown" if is_markdown else "plain"
 
 
 def _parse_markdown(text: str) -> Document:
@@ -232,30 +246,6 @@ def _parse_encoded(data: bytes) -> bytes:
         return msgspec.json.encode(_PARSERS[format_](text))
     except ValueError as error:
         return msgspec.json.encode(str(error))
-    except RecursionError:
-        return msgspec.json.encode("it is nested too deeply to be read")
-
-
-def _cleaned(document: Document) -> Document:
-    """Remove from blocks what references to characters have put there."""
-    blocks = tuple(block if _is_clean(block) else _visible_block(block) for block in document.blocks)
-    return structs.replace(document, title=" ".join(_visible(document.title).split()), blocks=blocks)
-
-
-def _is_clean(block: Block) -> bool:
-    held = (block.text, block.term, block.label, *block.columns, *(heading.text for heading in block.path))
-    return all(text == _visible(text) for text in held)
-
-
-def _visible_block(block: Block) -> Block:
-    return structs.replace(
-        block,
-        text=_visible(block.text),
-        term=_visible(block.term),
-        label=_visible(block.label),
-        columns=tuple(map(_visible, block.columns)),
-        path=tuple(Heading(above.level, _visible(above.text), above.anchor) for above in block.path),
-    )
 
 
 if __name__ == "__main__":
