@@ -49,6 +49,8 @@ _ITEM = regex(
     r"(?!//)\s*(?:(?P<marker>\*{1,10}|-|\.{1,10}|•|\d{1,5}\.|[a-zA-Z]\.|[ivxIVX]{1,8}\)|<(?:\d{1,3}|\.)>)\s+(?=\S)"
     r"|(?P<term>\S.*?)(?P<colons>(?<!:):{2,4}|;;)(?:\s+|\Z))(?P<rest>.*)"
 )
+_DIGITS = regex(r"\d+")
+_LETTERS = regex(r"[a-zA-Z]+")
 _COLUMN = regex(r"(?:(\d{1,2})\*)?([^,;]*)[,;]")
 _CELL = regex(r"(?:(?:^|(?<=\s))(?:([1-9])?(?:\.([1-9]))?[*+])?(?:[<^>]?\.?[<^>])?[adehlmsv]?)?(?<!\\)\|")
 _RAW = frozenset({"source", "listing", "literal", "stem", "latexmath", "asciimath"})
@@ -87,6 +89,7 @@ class _Line(NamedTuple):
 class _Parser:
     def __init__(self, elements: Elements, text: str, read: Read | None, path: str) -> None:
         self._elements = elements
+        self._leave_out = elements.writer.leave_out
         self._tags = TagReader(elements)
         self._read = read
         self._titles = {found[1]: found[2] for found in _NAMED_TITLE.finditer(text)}
@@ -123,10 +126,8 @@ class _Parser:
             if name == "endif":
                 holds = holds if len(holds) == 1 else holds[:-1]
             elif name.startswith("if"):
-                quantify = all if "+" in target else any
-                is_set = quantify(
-                    each.strip().lower() in self._attributes for each in target.replace("+", ",").split(",")
-                )
+                are_set = [each.strip().lower() in self._attributes for each in target.replace("+", ",").split(",")]
+                is_set = all(are_set) if "+" in target else any(are_set)
                 does_hold = holds[-1] and (name == "ifeval" or is_set == (name == "ifdef"))
                 if held and name != "ifeval":
                     yield from [line._replace(text=held)] if does_hold else []
@@ -141,13 +142,13 @@ class _Parser:
 
     def _included(self, line: _Line, path: str, held: str, depth: int) -> Iterator[_Line]:
         path = posixpath.normpath(self._expand(path))
-        is_inside = self._read is not None and depth <= _MOST_INCLUDED and not path.startswith(("/", ".."))
-        text = self._read(path) if self._read is not None and is_inside else None
-        if text is None or self._room < len(text):
-            reason = f"an include that is not in the folder, too large, or more than {_MOST_INCLUDED} deep"
-            self._leave_out(line.text, reason)
+        is_inside = self._read and depth <= _MOST_INCLUDED and not path.startswith(("/", ".."))
+        text = self._read(path) if self._read and is_inside else None
+        size = max(len(text or ""), _LEAST_ADDED)
+        if text is None or size > self._room:
+            self._leave_out(line.text, f"not in the folder, too large, or an include more than {_MOST_INCLUDED} deep")
             return
-        self._room -= max(len(text), _LEAST_ADDED)
+        self._room -= size
         shift = line.shift + _levels(attributes_of(self._expand(held)))
         yield from self._lines_of(text, path, line._replace(shift=shift), depth)
 
@@ -173,9 +174,6 @@ class _Parser:
             raise ValueError(f"its attributes and includes add more than {_MOST_ADDED} characters")
         return value
 
-    def _leave_out(self, text: str, reason: str) -> None:
-        self._elements.writer.leave_out(text, reason)
-
     def _prose(self, tag: str, text: str, lines: Lines, attrs: Mapping[str, str] | None = None) -> None:
         """Write an element that holds text alone."""
         self._elements.start(tag, attrs or {}, lines)
@@ -192,12 +190,9 @@ class _Parser:
         elif found["name"]:
             self._attributes.pop(found["name"].lower(), None)
         elif found["comment"] is None:
-            given = attributes_of(self._expand(found["held"] or "")) | {
-                key: found[key] for key in ("id", "title") if found[key]
-            }
-            self._given = (
-                {"begin": str(line.number)} | self._given | {name: value for name, value in given.items() if value}
-            )
+            given = attributes_of(self._expand(found["held"] or ""))
+            named = {name: found[name] for name in ("id", "title") if found[name]}
+            self._given = {"begin": str(line.number)} | self._given | given | named
         if not found["title"]:
             self._leave_out(line.text, "a comment" if found["comment"] is not None else "an attribute")
 
@@ -217,31 +212,28 @@ class _Parser:
         else:
             given, self._given = self._given, {}
             is_attached, self._is_attached = self._is_attached or (gap > 0 and text[0].isspace()), False
-            if heading := self._heading(line):
-                self._end_lists()
-                level, title, anchor = heading
-                self._prose(f"h{level}", title, self._lines_from(line), {"id": anchor or given.get("id", "")})
-            elif (item := _ITEM.fullmatch(text)) and not _RULE.fullmatch(text):
+            if self._heading(line, given):
+                return
+            if (item := _ITEM.fullmatch(text)) and not _RULE.fullmatch(text):
                 self._item(item, line, given)
             else:
                 self._end_lists(len(self._lists) if is_attached else 0)
                 self._body(line, given)
 
-    def _lines_from(self, line: _Line) -> Lines:
-        return line.number, self._elements.lines[1]
-
-    def _heading(self, line: _Line) -> tuple[int, str, str] | None:
-        """Return level, text and anchor of a heading; the second line of one that has two is taken."""
+    def _heading(self, line: _Line, given: Mapping[str, str]) -> bool:
+        """Write a heading, of one line or of two, if there is one."""
         level, title, below = 0, line.text, self._peek()
         if found := _HEADING.fullmatch(title):
             level, title = len(found[1]), found[2]
         elif below and not self._ends and (level := _underlined(title, below.text.rstrip())):
             self._pop()
-        if not level:
-            return None
-        level += line.shift + _levels(self._attributes)
-        anchor = _HEADING_ANCHOR.search(title)
-        return min(max(level, 1), 6), _HEADING_ANCHOR.sub("", title), anchor[1] if anchor else ""
+        if level:
+            self._end_lists()
+            level = min(max(level + line.shift + _levels(self._attributes), 1), 6)
+            anchor = _HEADING_ANCHOR.search(title)
+            attrs = {"id": anchor[1] if anchor else given.get("id", "")}
+            self._prose(f"h{level}", _HEADING_ANCHOR.sub("", title), (line.number, self._elements.lines[1]), attrs)
+        return level > 0
 
     def _text_lines(self) -> Iterator[_Line]:
         """Take the lines of a text, up to an empty one or to the begin of something else."""
@@ -269,21 +261,16 @@ class _Parser:
         delimiter, style = _DELIMITER.fullmatch(line.text), given.get("style", "")
         mark = delimiter[1] if delimiter else ""
         holds_blocks = mark[:1] in {"=", "*", "_"} or (mark == "--" and style not in _RAW)
-        lines: list[_Line] = []
-        if mark and not holds_blocks:
-            lines = list(self._raw_lines(mark))
-        elif not mark:
-            lines = [line, *self._text_lines()]
-        text, span = "\n".join(each.text for each in lines), self._lines_from(line)
+        lines = [line, *self._text_lines()] if not mark else [] if holds_blocks else list(self._raw_lines(mark))
+        text, span = "\n".join(each.text for each in lines), (line.number, self._elements.lines[1])
         if mark[:1] == "|":
             self._table(lines, given, span)
         elif mark[:1] in {"/", "+"} and style not in _RAW:
             self._leave_out(text, "a comment" if mark[0] == "/" else "passed through")
         elif lines and (mark or style in _RAW or text[0].isspace()):
             language = given.get("2", "") if style in {"", "source"} else ""
-            self._code(
-                text, given, (delimiter and delimiter[2]) or language, (int(given.get("begin", span[0])), span[1])
-            )
+            span = int(given.get("begin", span[0])), span[1]
+            self._code(text, given, (delimiter and delimiter[2]) or language, span)
         elif _RULE.fullmatch(text):
             self._elements.flush()
         elif not mark or holds_blocks:
@@ -342,11 +329,7 @@ class _Parser:
         elements, span, term = self._elements, self._elements.lines, found["term"]
         marker = found["marker"] or found["colons"]
         # The same for all items of a list.
-        key = (
-            marker
-            if marker[0] in "*-•.:;"
-            else ("1" if marker[0].isdecimal() else marker[0] if marker[0] == "<" else "a") + marker[-1]
-        )
+        key = _LETTERS.sub("a", _DIGITS.sub("1", marker))
         keys = [key for key, _ in self._lists]
         if key in keys:
             self._end_lists(keys.index(key) + 1)
@@ -376,9 +359,8 @@ class _Parser:
     def _table(self, lines: Sequence[_Line], given: Mapping[str, str], span: Lines) -> None:
         elements, text = self._elements, "\n".join(line.text for line in lines)
         before, *parts = _CELL.split(text)
-        columns = (
-            _COLUMN.findall(given["cols"] + ",") if "cols" in given else _CELL.findall(text.lstrip().partition("\n")[0])
-        )
+        first = text.lstrip().partition("\n")[0]
+        columns = _COLUMN.findall(given["cols"] + ",") if "cols" in given else _CELL.findall(first)
         width = sum(int(count or 1) for count, _ in columns) or 1
         cells: list[tuple[str, Lines]] = []
         reached: set[int] = set()  # from above
@@ -388,10 +370,8 @@ class _Parser:
                 cells.append(("", span))
             reached |= {len(cells) + n * width for n in range(1, int(down or 1))}
             last = at + held.rstrip().count("\n")
-            cells += [
-                (held.replace("\\|", "|"), (lines[at].number, lines[last].number)),
-                *[("", span)] * (int(across or 1) - 1),
-            ]
+            cells.append((held.replace("\\|", "|"), (lines[at].number, lines[last].number)))
+            cells += [("", span)] * (int(across or 1) - 1)
             at += held.count("\n")
         elements.start("table", {}, span)
         self._prose("caption", given.get("title", ""), span)

@@ -101,7 +101,7 @@ def attributes_of(text: str) -> dict[str, str]:
     for sign, value in _SHORT.findall(first):
         attributes[_SHORT_NAMES[sign]] = f"{attributes.get(_SHORT_NAMES[sign], '')} {value}".strip()
     attributes["style"] = _SHORT.sub("", first).strip()
-    return attributes
+    return {name: value for name, value in attributes.items() if value}
 
 
 def _escape(text: str) -> str:

@@ -329,7 +329,7 @@ def test_files_of_the_folder_are_included_with_their_levels_and_others_are_named
         (1, "Book", 1), (2, "Part", 3), (3, "Deep", 3), (0, "relay run", 3), (0, "Port 7411.", 5),
     ]  # fmt: skip
     assert [each.reason for each in document.left_out if each.text.startswith("include")] == (
-        ["an include that is not in the folder, too large, or more than 16 deep"] * 2
+        ["not in the folder, too large, or an include more than 16 deep"] * 2
     )
 
 
