@@ -50,10 +50,11 @@ _TITLED = ("title", "name", "header", "label", "summary", "text", "tabname", "")
 _STYLED = ("style", "type", "kind", "color", "")
 _OPTION = regex(r"[ ]*:([\w-]{1,40}):[ ]*(.*)")
 _LINE_START = regex(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
-_COMMENT_BEGINS = regex(r"\{\{?[<%]?[ ]*/\*")
-_LIQUID_COMMENT = regex(r"(?s)\{%-?[ ]*comment\b.{0,5000}?endcomment[ ]*-?%\}")
-_COMMENT_ENDS = regex(r"\*/[ ]*[>%]?\}?\}")
-_LONGEST_COMMENT = 5000  # as each that may begin is looked for the end of
+# Of MDX, Hugo and Liquid. All that repeats is bounded, as each that may begin is looked for its end.
+_COMMENT = regex(
+    r"(?s)\{\{?[<%]?[ ]*/\*[^*]{0,5000}+(?:\*(?!/)[^*]{0,5000}+){0,200}+\*/[ ]*[>%]?\}?\}"
+    r"|\{%-?[ ]*comment\b.{0,5000}?endcomment[ ]*-?%\}"
+)
 _IMPORT = regex(
     r"""import\s+(?:[\w{}*,$\s]+\sfrom\s+)?["'][^"'\n]+["'];?\s*|export\s+(?:default|const|let|var|function|async|\{).*"""
 )
@@ -325,9 +326,9 @@ def _read_unshown(state: StateBlock, start: int, end: int, silent: bool) -> bool
         while last < end and not state.isEmpty(last):
             last += 1
         reason = "an import"
-    elif first == "{" and (after := _comment_end(state.src, state.bMarks[start] + state.tShift[start])):
-        last = next((n + 1 for n in range(start, end) if state.eMarks[n] >= after), end)
-        if state.src[after : state.eMarks[last - 1]].strip():
+    elif first == "{" and (found := _COMMENT.match(state.src, state.bMarks[start] + state.tShift[start])):
+        last = next((n + 1 for n in range(start, end) if state.eMarks[n] >= found.end()), end)
+        if state.src[found.end() : state.eMarks[last - 1]].strip():
             return False
         reason = "a comment"
     elif not (_ATTRS_LINE.fullmatch(line) or _NO_TEXT.fullmatch(line)):
@@ -342,44 +343,27 @@ def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001
     """Leave out a builder's tag or a comment in a text."""
     if state.src[state.pos] != "{":
         return False
-    end = _comment_end(state.src, state.pos)
-    if not end:
-        patterns = (_LIQUID_COMMENT, _TAG, _ATTRS_LINE)
-        found = next(filter(None, (each.match(state.src, state.pos) for each in patterns)), None)
-        if not found:
-            return False
-        end = found.end()
-    if not silent:
-        _leave_out(state, state.src[state.pos : end], "a builder's tag")
-    state.pos = end
-    return True
-
-
-def _comment_end(text: str, start: int) -> int:
-    """Return where a comment of MDX or Hugo ends that begins here; 0 if none does."""
-    if not _COMMENT_BEGINS.match(text, start):
-        return 0
-    found = _COMMENT_ENDS.match(text, end) if (end := text.find("*/", start, start + _LONGEST_COMMENT)) >= 0 else None
-    return found.end() if found else 0
+    patterns = (_COMMENT, _TAG, _ATTRS_LINE)
+    found = next(filter(None, (each.match(state.src, state.pos) for each in patterns)), None)
+    if found and not silent:
+        _leave_out(state, found[0], "a builder's tag")
+    state.pos = found.end() if found else state.pos
+    return found is not None
 
 
 def _parse_inline(state: StateCore) -> None:
     """Parse the text of blocks; one that brackets nest in deeply stays as it is, as the time grows with the square."""
     for token in state.tokens:
-        if token.type == "inline":
-            if _is_tangled(token.content):
-                token.children = [Token("text", "", 0, content=token.content)]
-            else:
-                token.children = []
-                state.md.inline.parse(token.content, state.md, state.env, token.children)
+        if token.type == "inline" and _is_tangled(token.content):
+            token.children = [Token("text", "", 0, content=token.content)]
+        elif token.type == "inline":
+            token.children = []
+            state.md.inline.parse(token.content, state.md, state.env, token.children)
 
 
 def _is_tangled(text: str) -> bool:
-    depth = 0
-    if text.count("[") > _MOST_BRACKETS:
-        for sign in _BRACKET.findall(text):
-            depth += 1 if sign == "[" else -1
-            if depth > _MOST_BRACKETS:
-                return True
-            depth = max(depth, 0)
-    return False
+    depth = deepest = 0
+    for sign in _BRACKET.findall(text) if text.count("[") > _MOST_BRACKETS else ():
+        depth = max(depth + (1 if sign == "[" else -1), 0)
+        deepest = max(deepest, depth)
+    return deepest > _MOST_BRACKETS
