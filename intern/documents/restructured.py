@@ -92,11 +92,7 @@ def _bounded_inliner() -> Inliner:
 
 
 class _Part(nodes.General, nodes.Element):
-    """Anything that a directive holds; `element` and `attrs` are those of `Elements`."""
-
-
-class _PartTitle(nodes.TextElement):
-    """The title of a part."""
+    """What a directive holds, or its title; `element` and `attrs` are those of `Elements`."""
 
 
 class _LeftOut(nodes.Element):
@@ -135,7 +131,7 @@ class _AnyDirective(Directive):
         if name == "code-tab":
             language, _, label = argument.partition(" ")
             code = self._located(nodes.literal_block("", "\n".join(self.content), language=language))
-            return [self._part("tab", {"label": label or language}, "", [code])]
+            return [self._part("tab", [code], label=label or language)]
         if name == "glossary":
             return self._glossary()
         return [self._holder(kind, name, argument)]
@@ -143,16 +139,18 @@ class _AnyDirective(Directive):
     def _holder(self, kind: DirectiveKind, name: str, argument: str) -> nodes.Node:
         children = self._parse_content()
         if kind == "tab":
-            return self._part("tab", {"label": self._plain(argument)}, "", children)
-        if kind != "aside":
-            title = self.options.get("alt", "") if kind == "figure" else argument if has_title(name) else ""
-            tag = {"details": "details", "object": "dl"}.get(kind, "section") if title else "section"
-            return self._part(tag, {}, title, children)
-        title = self._plain(argument) if name == "admonition" else remark_title(name)
-        if name != "admonition" and argument:  # the version, and what changed in it
-            inline, messages = self.state.inline_text(argument, self.lineno)
-            children = [self._located(nodes.paragraph(argument, "", *inline)), *messages, *children]
-        return self._part("aside", {"class": "admonition", "title": title}, "", children)
+            return self._part("tab", children, label=self._plain(argument))
+        if kind == "aside":
+            title = self._plain(argument) if name == "admonition" else remark_title(name)
+            # Else it says the version, and what changed in it.
+            told = self._title("p", "" if name == "admonition" else argument)
+            return self._part("aside", [*told, *children], **{"class": "admonition"}, title=title)
+        title = self.options.get("alt", "") if kind == "figure" else argument if has_title(name) else ""
+        if kind == "object" and title:
+            return self._part("dl", [*self._title("dt", title), self._part("dd", children)])
+        if kind == "details" and title:
+            return self._part("details", [*self._title("summary", title), *children])
+        return self._part("section", [*self._title("p", title), *children])
 
     def _code(self, name: str, argument: str) -> list[nodes.Node]:
         body = "\n".join(self.content)
@@ -164,16 +162,19 @@ class _AnyDirective(Directive):
         code["title"] = self.options.get("caption", "")
         return [self._located(code)] if text.strip() else []
 
-    def _part(self, tag: str, attrs: dict[str, str], title: str, children: Sequence[nodes.Node]) -> nodes.Node:
-        part = _Part("", element=tag, attrs=attrs)
-        if title:
-            inline, messages = self.state.inline_text(title, self.lineno)
-            heading = self._located(_PartTitle("", "", *inline))
-            if self.content:
-                heading["last"] = max(heading.line or 0, self.content_offset)
-            part += [heading, *messages]
-        part += children
-        return self._located(part)
+    def _part(self, tag: str, children: Sequence[nodes.Node], **attrs: str) -> nodes.Element:
+        part = self._located(_Part("", *children, element=tag, attrs=attrs))
+        part["last"] = part.line
+        return part
+
+    def _title(self, tag: str, title: str) -> list[nodes.Node]:
+        if not title:
+            return []
+        inline, messages = self.state.inline_text(title, self.lineno)
+        part = self._located(_Part("", *inline, element=tag, attrs={}))
+        if self.content:
+            part["last"] = max(part.line or 0, self.content_offset)
+        return [part, *messages]
 
     def _located(self, node: nodes.Element) -> nodes.Element:
         node.source, node.line = self.state_machine.get_source_and_line(self.lineno)
@@ -267,6 +268,8 @@ def _find_role(*_: object) -> tuple[Any, list[Any]]:
 _TAGS: dict[type[nodes.Node], str] = {
     nodes.paragraph: "p",
     nodes.bullet_list: "ul",
+    nodes.enumerated_list: "ol",
+    nodes.reference: "a",
     nodes.list_item: "li",
     nodes.definition_list: "dl",
     nodes.definition: "dd",
@@ -274,6 +277,8 @@ _TAGS: dict[type[nodes.Node], str] = {
     nodes.field_name: "dt",
     nodes.field_body: "dd",
     nodes.option_list: "dl",
+    nodes.option_group: "dt",
+    nodes.term: "dt",
     nodes.description: "dd",
     nodes.block_quote: "blockquote",
     nodes.table: "table",
@@ -286,6 +291,7 @@ _TAGS: dict[type[nodes.Node], str] = {
     nodes.emphasis: "em",
     nodes.literal: "code",
 }
+_ATTRS = {"start": "start", "refuri": "href"}
 _LEFT_OUT_NODES: tuple[type[nodes.Element], ...] = (
     nodes.comment,
     nodes.substitution_definition,
@@ -316,7 +322,7 @@ class _Walker:
         elif isinstance(node, nodes.Element):
             lines = _lines_of(node) or self._elements.lines
             if (tag := _TAGS.get(type(node))) is not None:
-                self._element(tag, node, lines)
+                self._element(tag, node, lines, {to: str(node[name]) for name, to in _ATTRS.items() if name in node})
             elif isinstance(node, _LEFT_OUT_NODES):
                 self._writer.leave_out(node.rawsource or node.astext(), f"a {node.tagname}".replace("_", " "))
             elif (take := getattr(self, f"_take_{node.tagname.lower().lstrip('_')}", None)) is not None:
@@ -327,9 +333,6 @@ class _Walker:
                 self._elements.flush()
                 self._children(node)
                 self._elements.flush()
-
-    def _take_enumerated_list(self, node: nodes.enumerated_list, lines: Lines) -> None:
-        self._element("ol", node, lines, {"start": str(node.get("start", 1))})
 
     def _take_section(self, node: nodes.section, _lines: Lines) -> None:
         self._level += 1
@@ -349,28 +352,19 @@ class _Walker:
 
     _take_doctest_block = _take_literal_block
 
-    def _take_reference(self, node: nodes.reference, lines: Lines) -> None:
-        self._element("a", node, lines, {"href": node.get("refuri", "")})
-
     def _take_line(self, node: nodes.line, lines: Lines) -> None:
         self._elements.lines = lines
         self._children(node)
         self._elements.start("br")
 
-    def _take_option_group(self, node: nodes.option_group, lines: Lines) -> None:
-        self._elements.start("dt", lines=lines, is_fixed=True)
-        self._elements.text(", ".join(option.astext() for option in node.children))
-        self._elements.end("dt", is_fixed=True)
+    def _take_option(self, node: nodes.option, _lines: Lines) -> None:
+        self._elements.text(f"{', ' if node.parent.index(node) else ''}{node.astext()}")
 
-    def _take_term(self, node: nodes.term, lines: Lines) -> None:
-        self._elements.start("dt", lines=lines, is_fixed=True)
+    def _take_definition_list_item(self, node: nodes.definition_list_item, _lines: Lines) -> None:
+        for each in [child for child in node.children if isinstance(child, nodes.classifier)]:
+            node.remove(each)
+            node[0] += nodes.Text(f" : {each.astext()}")
         self._children(node)
-        for other in node.parent.children:
-            self._elements.text(f" : {other.astext()}" if isinstance(other, nodes.classifier) else "")
-        self._elements.end("dt", is_fixed=True)
-
-    def _take_classifier(self, _node: nodes.classifier, _lines: Lines) -> None:
-        """Write nothing: it stands behind its term."""
 
     def _take_field(self, node: nodes.field, _lines: Lines) -> None:
         if node[0].astext() in _FOR_SPHINX and not node[1].children:
@@ -392,20 +386,7 @@ class _Walker:
         self._writer.leave_out(node.rawsource, node["reason"])
 
     def _take_part(self, node: _Part, lines: Lines) -> None:
-        tag, elements = node["element"], self._elements
-        elements.start(tag, node["attrs"], (lines[0], lines[0]), is_fixed=True)
-        children = list(node.children)
-        if children and isinstance(title := children[0], _PartTitle):
-            inner = {"details": "summary", "dl": "dt"}.get(tag, "p")
-            self._element(inner, title, _lines_of(title) or lines)
-            del children[0]
-        if tag == "dl":
-            elements.start("dd", lines=lines, is_fixed=True)
-        for child in children:
-            self._walk(child)
-        if tag == "dl":
-            elements.end("dd", is_fixed=True)
-        elements.end(tag, is_fixed=True)
+        self._element(node["element"], node, lines, node["attrs"])
 
     def _take_system_message(self, node: nodes.system_message, lines: Lines) -> None:
         """Write what docutils could not read as it stands."""
