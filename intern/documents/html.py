@@ -24,25 +24,21 @@ from intern.documents.blocks import Document, LeftOut
 from intern.documents.elements import Elements
 from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
 from intern.documents.tags import TagReader
-from intern.documents.writer import DocumentWriter
+from intern.documents.writer import DocumentWriter, visible
 
 _TAG = regex(r"<(/?)([a-z][a-z0-9]*)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 # Elements that end by themselves where the next one begins, or that hold none.
 _FLAT = frozenset(
-    {"area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "head", "hr", "html", "img", "input", "li"}
-    | {"link", "meta", "optgroup", "option", "p", "param", "rp", "rt", "source", "tbody", "td", "tfoot", "th", "thead"}
-    | {"tr", "track", "wbr"}
+    "area base body br col colgroup dd dt embed head hr html img input li link meta optgroup option p param rp rt"
+    " source tbody td tfoot th thead tr track wbr".split()
 )
 # Elements whose end tag also ends all elements open in them; elements that may be open there; those reopened after.
 _CLOSING = frozenset(
-    {"address", "article", "aside", "blockquote", "center", "details", "dialog", "dir", "div", "dl", "fieldset"}
-    | {"figcaption", "figure", "footer", "header", "hgroup", "main", "menu", "nav", "ol", "pre", "section", "summary"}
-    | {"ul"}
+    "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer header hgroup"
+    " main menu nav ol pre section summary ul".split()
 )
-_PASSING = frozenset(
-    {"abbr", "cite", "h1", "h2", "h3", "h4", "h5", "h6", "kbd", "label", "mark", "samp", "span", "sub", "sup", "var"}
-)
-_REOPENED = frozenset({"a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"})
+_PASSING = frozenset("abbr cite h1 h2 h3 h4 h5 h6 kbd label mark samp span sub sup var".split())
+_REOPENED = frozenset("a b big code em font i nobr s small strike strong tt u".split())
 _TRANSPARENT = _CLOSING | _PASSING | _REOPENED
 
 
@@ -136,7 +132,7 @@ def read_html(markup: str, base_url: str = "") -> Page:
     if len(markup) <= _HARMLESS:
         return _read(markup, base_url)
     # The depth of a page is only a guess, which an attacker can make too low.
-    page: Page = ask_sandboxed(__name__, Page, msgspec.json.encode((encodable(markup), encodable(base_url))))
+    page: Page = ask_sandboxed(__name__, Page, msgspec.json.encode((visible(markup), visible(base_url))))
     return page
 
 
@@ -233,11 +229,6 @@ def _describe(tree: HTMLTree) -> str:
 def _without_scripts(body: ElementNode) -> list[str]:
     said = (" ".join((node.text or "").split()) for node in body.query_selector_all("noscript"))
     return list(dict.fromkeys(said))
-
-
-def encodable(text: str) -> str:
-    """Return the text with `?` for half surrogates."""
-    return text.encode("utf-8", "replace").decode()
 
 
 if __name__ == "__main__":

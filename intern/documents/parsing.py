@@ -183,8 +183,7 @@ def _utf_16(data: bytes) -> str:
 
 def _western(data: bytes) -> str:
     """Decode Windows-1252. Raises UnfitError for bytes that are of another encoding: few letters of it have accents."""
-    text = "".join(bytes([byte]).decode("cp1252", "replace") for byte in range(256))
-    text = data.decode("latin-1").translate(dict(enumerate(text)))
+    text = data.decode("cp1252", "replace")
     if 4 * sum(1 for _ in _ACCENTED.finditer(text)) > sum(map(str.isalpha, text)) or "\ufffd" in text:
         raise UnfitError("it is not UTF-8 text; save it as that")
     return text

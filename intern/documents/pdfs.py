@@ -15,7 +15,7 @@ from intern.core.installing import how_to_add
 from intern.documents.blocks import Document
 from intern.documents.plain import write_plain
 from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
-from intern.documents.writer import DocumentWriter
+from intern.documents.writer import DocumentWriter, visible
 
 _LONGEST_TITLE = 120
 
@@ -64,16 +64,12 @@ def _text_of_pdf(max_chars: int, data: bytes) -> _PdfText:
         return _PdfText(trouble="wants a password")
     pages: list[str] = []
     for page in reader.pages:
-        pages.append(_encodable(page.extract_text())[:max_chars])
+        pages.append(visible(page.extract_text())[:max_chars])
         max_chars -= len(pages[-1])
         if max_chars <= 0:
             break
     title = reader.metadata.title if reader.metadata else None
-    return _PdfText(title=_encodable(title or "")[: 10 * _LONGEST_TITLE], pages=pages)
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    return _PdfText(title=visible(title or "")[: 10 * _LONGEST_TITLE], pages=pages)
 
 
 if __name__ == "__main__":

@@ -265,44 +265,15 @@ def _find_role(*_: object) -> tuple[Any, list[Any]]:
     return _any_role, []
 
 
-_TAGS: dict[type[nodes.Node], str] = {
-    nodes.paragraph: "p",
-    nodes.bullet_list: "ul",
-    nodes.enumerated_list: "ol",
-    nodes.reference: "a",
-    nodes.list_item: "li",
-    nodes.definition_list: "dl",
-    nodes.definition: "dd",
-    nodes.field_list: "dl",
-    nodes.field_name: "dt",
-    nodes.field_body: "dd",
-    nodes.option_list: "dl",
-    nodes.option_group: "dt",
-    nodes.term: "dt",
-    nodes.description: "dd",
-    nodes.block_quote: "blockquote",
-    nodes.table: "table",
-    nodes.thead: "thead",
-    nodes.tbody: "tbody",
-    nodes.row: "tr",
-    nodes.entry: "td",
-    nodes.caption: "caption",
-    nodes.strong: "strong",
-    nodes.emphasis: "em",
-    nodes.literal: "code",
-}
+_NAMES = """
+paragraph=p bullet_list=ul enumerated_list=ol list_item=li reference=a definition_list=dl term=dt definition=dd
+field_list=dl field_name=dt field_body=dd option_list=dl option_group=dt description=dd block_quote=blockquote
+table=table thead=thead tbody=tbody row=tr entry=td caption=caption strong=strong emphasis=em literal=code
+"""
+_TAGS: dict[str, str] = dict(each.split("=") for each in _NAMES.split())
 _ATTRS = {"start": "start", "refuri": "href"}
-_LEFT_OUT_NODES: tuple[type[nodes.Element], ...] = (
-    nodes.comment,
-    nodes.substitution_definition,
-    nodes.target,
-    nodes.pending,
-    nodes.raw,
-    nodes.label,
-    nodes.colspec,
-    nodes.footnote_reference,
-    nodes.citation_reference,
-    nodes.meta,
+_LEFT_OUT = frozenset(
+    "comment substitution_definition target pending raw label colspec footnote_reference citation_reference meta".split()
 )
 
 
@@ -321,9 +292,10 @@ class _Walker:
             self._elements.text(str(node).replace("\n", " "))
         elif isinstance(node, nodes.Element):
             lines = _lines_of(node) or self._elements.lines
-            if (tag := _TAGS.get(type(node))) is not None:
-                self._element(tag, node, lines, {to: str(node[name]) for name, to in _ATTRS.items() if name in node})
-            elif isinstance(node, _LEFT_OUT_NODES):
+            if (tag := _TAGS.get(node.tagname)) is not None:
+                attrs = {to: str(node[name]) for name, to in _ATTRS.items() if name in node}
+                self._element(tag, node, lines, attrs)
+            elif node.tagname in _LEFT_OUT:
                 self._writer.leave_out(node.rawsource or node.astext(), f"a {node.tagname}".replace("_", " "))
             elif (take := getattr(self, f"_take_{node.tagname.lower().lstrip('_')}", None)) is not None:
                 take(node, lines)
