@@ -273,7 +273,8 @@ table=table thead=thead tbody=tbody row=tr entry=td caption=caption strong=stron
 _TAGS: dict[str, str] = dict(each.split("=") for each in _NAMES.split())
 _ATTRS = {"start": "start", "refuri": "href"}
 _LEFT_OUT = frozenset(
-    "comment substitution_definition target pending raw label colspec footnote_reference citation_reference meta".split()
+    "comment substitution_definition target pending raw label colspec footnote_reference citation_reference"
+    " meta".split()
 )
 
 

@@ -129,7 +129,7 @@ def _question_of(text: str, bold: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return a text without characters that nobody sees, and with a sign for halves of others."""
+    """Return a text without characters that no reader sees, and with a sign for halves of others."""
     return _UNWANTED.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else "", without_invisible(text))
 
 
