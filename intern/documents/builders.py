@@ -118,16 +118,16 @@ def _leave_out(state: StateBlock | StateInline, text: str, reason: str) -> None:
 def _write_part(state: StateBlock, mark: _Mark, start: int, first: int, last: int) -> None:
     """Write a part that begins in a line; what it holds are the lines from `first` to before `last`, as blocks."""
     title, attrs = mark.title.strip(), dict[str, str]()
-    kind = directive_kind(mark.name)
+    tag: str = directive_kind(mark.name)
     if mark.key.startswith("<"):
         tag, attrs = mark.name, mark.attrs
-    elif kind == "aside":
-        tag, attrs, title = "aside", {"class": "admonition", "title": title or remark_title(mark.name)}, ""
-    elif kind == "tab":
-        tag, attrs, title = "tab", {"label": title}, ""
+    elif tag == "aside":
+        attrs, title = {"class": "admonition", "title": title or remark_title(mark.name)}, ""
+    elif tag == "tab":
+        attrs, title = {"label": title}, ""
     else:
-        tag = "details" if kind == "details" else "section"
-        title = title if kind != "figure" and has_title(mark.name) else ""
+        title = title if tag != "figure" and has_title(mark.name) else ""
+        tag = "details" if tag == "details" else "section"
     token = state.push("part_open", tag, 1)
     token.content, token.map, token.attrs = title, [start, first], {**attrs}
     token.meta = {"items": [name.strip() for name in mark.attrs.get("items", "").split(",") if name.strip()]}
@@ -196,9 +196,6 @@ def _read_between(state: StateBlock, mark: _Mark, start: int, first: int, close:
     while is_directive and first < close and (option := _OPTION.fullmatch(_line(state, first))):
         options[option[1]], first = option[2], first + 1
     name = mark.name.rpartition(":")[2]
-    if name in {"raw", "verbatim"} and mark.key[0] == "%":
-        name = "container"
-        mark = mark._replace(name=name, title="")
     kind = directive_kind(name) if is_directive or name in _VERBATIM else ""
     body = state.getLines(first, close, state.sCount[start], True) if kind in {"code", "left_out"} else ""
     if kind == "code":
@@ -301,6 +298,7 @@ def _tag_at(text: str, start: int) -> _Mark | None:
     if name in _ALERTS:
         shown = next((attrs[key] for key in _STYLED if attrs.get(key) in REMARKS), "note")
         title = attrs.get("title", "")
+    shown = "container" if name in {"raw", "verbatim"} else shown
     is_alone = parts["rest"].endswith("/") or not (is_part(name) or name in _ALERTS or name in _VERBATIM)
     return _Mark(f"%{name}", shown, title, attrs, found.end(), bool(parts["end"]), is_alone)
 

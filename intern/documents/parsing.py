@@ -141,10 +141,9 @@ def decoded_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str,
 
     Raises UnfitError if the bytes are not text.
     """
-    encoding = _utf_16(data)
     oddities: list[str] = []
-    if encoding:
-        text = data.decode(encoding, "replace").removeprefix("\ufeff")
+    if data.startswith(_UTF_16):
+        text = data.decode("utf-16", "replace")
         oddities.append("it is UTF-16")
     elif len(data) - len(data.translate(None, _CONTROLS)) > len(data) // 20:
         raise UnfitError("it is binary, not text")
@@ -168,17 +167,6 @@ def decoded_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str,
     if "\ufffd" in plain and "\ufffd" not in text:
         oddities.append("it holds half characters")
     return plain, tuple(oddities)
-
-
-def _utf_16(data: bytes) -> str:
-    """Return which UTF-16 the bytes are, by their mark or by every other one being zero; empty if they are none."""
-    if data.startswith(_UTF_16):
-        return "utf-16-le" if data[0] == 0xFF else "utf-16-be"
-    half = len(data[:2000]) // 2
-    if len(data) % 2 or half < 2 or b"\0" not in data:
-        return ""
-    even, odd = (data[start:2000:2].count(0) / half for start in (0, 1))
-    return "utf-16-le" if odd > 0.6 and not even else "utf-16-be" if even > 0.6 and not odd else ""
 
 
 def _western(data: bytes) -> str:

@@ -334,9 +334,10 @@ class _Walker:
         self._elements.text(f"{', ' if node.parent.index(node) else ''}{node.astext()}")
 
     def _take_definition_list_item(self, node: nodes.definition_list_item, _lines: Lines) -> None:
+        term: Any = node[0]
         for each in [child for child in node.children if isinstance(child, nodes.classifier)]:
             node.remove(each)
-            node[0] += nodes.Text(f" : {each.astext()}")
+            term.append(nodes.Text(f" : {each.astext()}"))
         self._children(node)
 
     def _take_field(self, node: nodes.field, _lines: Lines) -> None:
