@@ -176,9 +176,7 @@ def _read_part(state: StateBlock, start: int, end: int, silent: bool) -> bool:  
         close = end  # what is never closed ends with all
     state.line = first
     if mark.key[0] == "<" and (close is None or mark.ends):
-        token = state.push("part_open", mark.name, 1)
-        token.map, token.attrs = [start, first], {**mark.attrs}
-        state.push("part_close", mark.name, -1).map = [start, first]
+        _write_part(state, mark, start, first, first)
     elif close is None or mark.ends or mark.is_alone:
         _leave_out(state, state.src[state.bMarks[start] + state.tShift[start] : mark.after], "a builder's tag")
     else:
@@ -294,11 +292,11 @@ def _tag_at(text: str, start: int) -> _Mark | None:
     if not found or not parts:
         return None
     name, attrs = parts["name"].lower(), _attributes(parts["rest"])
-    title, shown = next((attrs[key] for key in _TITLED if attrs.get(key)), ""), name
+    title = next((attrs[key] for key in _TITLED if attrs.get(key)), "")
+    shown = "container" if name in {"raw", "verbatim"} else name
     if name in _ALERTS:
         shown = next((attrs[key] for key in _STYLED if attrs.get(key) in REMARKS), "note")
         title = attrs.get("title", "")
-    shown = "container" if name in {"raw", "verbatim"} else shown
     is_alone = parts["rest"].endswith("/") or not (is_part(name) or name in _ALERTS or name in _VERBATIM)
     return _Mark(f"%{name}", shown, title, attrs, found.end(), bool(parts["end"]), is_alone)
 

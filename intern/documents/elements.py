@@ -111,7 +111,6 @@ class Elements:
         self._code: _Element | None = None
         self._hidden: _Element | None = None
         self._unseen: list[str] = []
-        self._tab_of: dict[str, str] = {}
 
     def start(
         self,
@@ -298,7 +297,7 @@ class Elements:
         elif _names_a_tab(tag, attrs):
             element.gathers = True
         elif attrs.get("role") == "tabpanel" or not _PANELS.isdisjoint(classes.split()):
-            self._enter_tab(element, self._tab_of.get(attrs.get("aria-labelledby", ""), ""))
+            self._enter_tab(element, "")
         elif REMARK_TITLE.search(classes):
             element.gathers = any(each.kind == "admonition" for each in self._open)
         elif tag != "p" and (remark := remark_of(tag, classes, attrs)):
@@ -392,7 +391,6 @@ class Elements:
                 listing.terms.append(text)
         elif _names_a_tab(tag, element.attrs):
             self.tabs.append(text)
-            self._tab_of |= {element.attrs["id"]: text} if element.attrs.get("id") else {}
         elif text:
             remark = next(each for each in reversed(self._open) if each.kind == "admonition")
             remark.term = text

@@ -53,24 +53,19 @@ def is_deeper(markup: str, limit: int) -> bool:
             opened.append(name)
             if len(opened) > limit:
                 return True
-        elif opened and (opened[-1] == name or _closes(name, opened)):
-            reopened: list[str] = []
-            while (other := opened.pop()) != name:
-                reopened += [other] if other in _REOPENED else []
-            opened += reversed(reopened)
+        elif (at := _begin_of(name, opened)) >= 0:
+            opened[at:] = [each for each in opened[at + 1 :] if each in _REOPENED]
     return False
 
 
-def _closes(name: str, opened: list[str]) -> bool:
-    """Return whether an end tag closes an element further up, with its content; elsewhere, parsers ignore it."""
-    if name not in _CLOSING:
-        return False
-    for other in reversed(opened):
-        if other == name:
-            return True
-        if other not in _TRANSPARENT:
-            return False
-    return False
+def _begin_of(name: str, opened: list[str]) -> int:
+    """Return which open element an end tag closes, with its content; -1 where parsers ignore it."""
+    for n in reversed(range(len(opened))):
+        if opened[n] == name:
+            return n
+        if name not in _CLOSING or opened[n] not in _TRANSPARENT:
+            break
+    return -1
 
 
 if TYPE_CHECKING:

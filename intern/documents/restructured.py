@@ -60,7 +60,9 @@ def parse_restructured(text: str) -> Document:
     try:
         parser = Parser(inliner=_bounded_inliner())
         doctree = publish_doctree(text, reader=_Reader(), parser=parser, settings_overrides=_SETTINGS)
-        _Walker(writer).walk(doctree)
+        elements = Elements(writer)
+        _Walker(elements).walk(doctree)
+        elements.close()
     except RecursionError:
         raise ValueError("it is nested too deeply to be read") from None
     return writer.document()
@@ -279,16 +281,11 @@ _LEFT_OUT = frozenset(
 
 
 class _Walker:
-    def __init__(self, writer: DocumentWriter) -> None:
-        self._writer = writer
-        self._elements = Elements(writer)
+    def __init__(self, elements: Elements) -> None:
+        self._elements = elements
         self._level = 0
 
     def walk(self, node: nodes.Node) -> None:
-        self._walk(node)
-        self._elements.close()
-
-    def _walk(self, node: nodes.Node) -> None:
         if isinstance(node, nodes.Text):
             self._elements.text(str(node).replace("\n", " "))
         elif isinstance(node, nodes.Element):
@@ -297,7 +294,7 @@ class _Walker:
                 attrs = {to: str(node[name]) for name, to in _ATTRS.items() if name in node}
                 self._element(tag, node, lines, attrs)
             elif node.tagname in _LEFT_OUT:
-                self._writer.leave_out(node.rawsource or node.astext(), f"a {node.tagname}".replace("_", " "))
+                self._elements.writer.leave_out(node.rawsource or node.astext(), f"a {node.tagname}".replace("_", " "))
             elif (take := getattr(self, f"_take_{node.tagname.lower().lstrip('_')}", None)) is not None:
                 take(node, lines)
             elif isinstance(node, nodes.Inline):
@@ -342,7 +339,7 @@ class _Walker:
 
     def _take_field(self, node: nodes.field, _lines: Lines) -> None:
         if node[0].astext() in _FOR_SPHINX and not node[1].children:
-            self._writer.leave_out(node[0].astext(), "a field for Sphinx")
+            self._elements.writer.leave_out(node[0].astext(), "a field for Sphinx")
         else:
             self._children(node)
 
@@ -357,23 +354,22 @@ class _Walker:
         self._elements.text(found[1] or found[2] if found else node.astext())
 
     def _take_leftout(self, node: _LeftOut, _lines: Lines) -> None:
-        self._writer.leave_out(node.rawsource, node["reason"])
+        self._elements.writer.leave_out(node.rawsource, node["reason"])
 
     def _take_part(self, node: _Part, lines: Lines) -> None:
         self._element(node["element"], node, lines, node["attrs"])
 
     def _take_system_message(self, node: nodes.system_message, lines: Lines) -> None:
         """Write what docutils could not read as it stands."""
-        for child in node.children:
-            if isinstance(child, nodes.literal_block):
-                for row in child.astext().split("\n\n"):
-                    self._elements.flush()
-                    self._elements.text(row, lines)
+        for block in node.findall(nodes.literal_block):
+            for row in block.astext().split("\n\n"):
+                self._elements.flush()
+                self._elements.text(row, lines)
         self._elements.flush()
 
     def _children(self, node: nodes.Element) -> None:
         for child in node.children:
-            self._walk(child)
+            self.walk(child)
 
     def _element(self, tag: str, node: nodes.Element, lines: Lines, attrs: Mapping[str, str] = _NONE) -> None:
         self._elements.start(tag, attrs, lines, is_fixed=True)
