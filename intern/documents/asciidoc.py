@@ -31,9 +31,9 @@ _LEAST_ADDED = 500  # that each include counts for, be it empty
 _DIRECTIVE = regex(r"(include|ifdef|ifndef|ifeval|endif)::([^\[]{0,500})\[(.*)\]\s*")
 _REFERENCE = regex(r"(\\?)\{(\w[\w-]*)\}")
 _CONTINUED = regex(r"(?m)^:!?\w[\w-]*:(?:.*\\\n)+.*$")
-# What stands above a block: a comment, an entry of an attribute, its anchor, its attributes, its title.
+# What stands above a block: a comment or a rule, an entry of an attribute, its anchor, its attributes, its title.
 _ABOVE = regex(
-    r"//(?P<comment>(?!/).*)|:(?P<off>!?)(?P<name>\w[\w-]*)!?:(?:\s+(?P<value>.*))?"
+    r"(?P<unshown>//(?!/).*|'{3,}|<{3,}|- ?- ?-|\* ?\* ?\*)|:(?P<off>!?)(?P<name>\w[\w-]*)!?:(?:\s+(?P<value>.*))?"
     r"|\[\[(?P<id>[^\[\],]*)(?:,[^\[\]]*)?\]\]\s*|\[(?P<held>(?:[\w:,.#\"'%{*].*)?)\]\s*|\.(?P<title>(?![.\s]).+)"
 )
 _HEADING = regex(r"(={1,6}|#{1,6})\s+(\S.*?)(?:\s+\1)?\s*")
@@ -41,7 +41,6 @@ _UNDERLINES = "=-~^+"
 _HEADING_ANCHOR = regex(r"\[\[([\w:.-]+)(?:,[^\[\]]*)?\]\]")
 _NAMED_TITLE = regex(r"(?m)^\[(?:\[|#)([\w:.-]+)[^\]\n]*\]\]?[ \t]*\n(?:\[[^\n]*\]\n)?(?:\.|={1,6} )(\S.*)$")
 _DELIMITER = regex(r"(-{4,}|\.{4,}|={4,}|\*{4,}|_{4,}|\+{4,}|/{4,}|--|\|={3,}|`{3,}(?=[\w+#.-]*\s*\Z))([\w+#.-]*)\s*")
-_RULE = regex(r"(?:'{3,}|<{3,}|- ?- ?-|\* ?\* ?\*)\s*")
 _REMARK = regex(r"(NOTE|TIP|IMPORTANT|WARNING|CAUTION):\s+")
 _REMARKS = frozenset({"NOTE", "TIP", "IMPORTANT", "WARNING", "CAUTION"})
 _CALLOUTS = regex(r"(?m)[ \t]{0,9}(?:(?://|#|--|;;)[ \t]?)?(?:(?:<!--|<)(?:\d{1,3}|\.)(?:-->|>)[ \t]{0,9}){1,9}$")
@@ -189,12 +188,12 @@ class _Parser:
             self._attributes[found["name"].lower()] = self._expand(found["value"] or "")
         elif found["name"]:
             self._attributes.pop(found["name"].lower(), None)
-        elif found["comment"] is None:
+        elif found["unshown"] is None:
             given = attributes_of(self._expand(found["held"] or ""))
             named = {name: found[name] for name in ("id", "title") if found[name]}
             self._given = {"begin": str(line.number)} | self._given | given | named
         if not found["title"]:
-            self._leave_out(line.text, "a comment" if found["comment"] is not None else "an attribute")
+            self._leave_out(line.text, "a comment" if found["unshown"] is not None else "an attribute")
 
     def _block(self, line: _Line) -> None:
         text, gap, self._gap = line.text, self._gap, 0
@@ -214,7 +213,7 @@ class _Parser:
             is_attached, self._is_attached = self._is_attached or (gap > 0 and text[0].isspace()), False
             if self._heading(line, given):
                 return
-            if (item := _ITEM.fullmatch(text)) and not _RULE.fullmatch(text):
+            if item := _ITEM.fullmatch(text):
                 self._item(item, line, given)
             else:
                 self._end_lists(len(self._lists) if is_attached else 0)
@@ -239,7 +238,7 @@ class _Parser:
         """Take the lines of a text, up to an empty one or to the begin of something else."""
         while (line := self._peek()) and (text := line.text).strip():
             above = _ABOVE.fullmatch(text)
-            is_comment = above is not None and above["comment"] is not None
+            is_comment = above is not None and above["unshown"] is not None
             ends_item = self._lists and (text.rstrip() == "+" or _ITEM.fullmatch(text))
             if ends_item or _DELIMITER.fullmatch(text) or (above and not is_comment and not above["title"]):
                 return
@@ -271,8 +270,6 @@ class _Parser:
             language = given.get("2", "") if style in {"", "source"} else ""
             span = int(given.get("begin", span[0])), span[1]
             self._code(text, given, (delimiter and delimiter[2]) or language, span)
-        elif _RULE.fullmatch(text):
-            self._elements.flush()
         elif not mark or holds_blocks:
             self._part(mark, text, given, span)
 

@@ -7,6 +7,7 @@ document names is read from elsewhere, and none of its HTML is kept.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -55,7 +56,7 @@ def parse_restructured(text: str) -> Document:
     """Return a text as blocks. Raises ValueError where it is nested too deeply to be read."""
     # Docutils has one place to look directives and roles up in, which Sphinx changes likewise.
     directives.directive = _find_directive  # type: ignore[assignment]
-    roles.role = _find_role  # type: ignore[assignment]
+    roles.role = lambda *_: (_any_role, [])  # type: ignore[assignment]
     writer = DocumentWriter()
     try:
         parser = Parser(inliner=_bounded_inliner())
@@ -101,14 +102,9 @@ class _LeftOut(nodes.Element):
     """A directive that readers do not see; its source is its text."""
 
 
-class _AnyOption(dict[str, Any]):
-    """Takes any option as it is, but for the known ones."""
-
-    def __missing__(self, _name: str) -> Any:
-        return directives.unchanged
-
-    def __bool__(self) -> bool:
-        return True
+def _any_option(known: Mapping[str, Any]) -> Any:
+    """Return a specification that takes any option as it is, but for the known ones; docutils asks for one at least."""
+    return defaultdict(lambda: directives.unchanged, {"class": directives.unchanged, **known})
 
 
 class _AnyDirective(Directive):
@@ -117,7 +113,7 @@ class _AnyDirective(Directive):
     has_content = True
     optional_arguments = 1
     final_argument_whitespace = True
-    option_spec: ClassVar[Any] = _AnyOption()
+    option_spec: ClassVar[Any] = _any_option({})
 
     def run(self) -> list[nodes.Node]:
         name = self.name.lower()
@@ -238,7 +234,7 @@ def _any_table(directive: Any) -> Any:
                 inner.line, inner["last"] = self.lineno, self.lineno + self.block_text.rstrip().count("\n")
         return found
 
-    return type(directive.__name__, (directive,), {"option_spec": _AnyOption(directive.option_spec), "run": run})
+    return type(directive.__name__, (directive,), {"option_spec": _any_option(directive.option_spec), "run": run})
 
 
 _READ_BY_DOCUTILS: dict[str, Any] = {
@@ -261,10 +257,6 @@ def _any_role(
     name: str, rawtext: str, text: str, *_: object, **__: object
 ) -> tuple[list[nodes.Node], list[nodes.Node]]:
     return [nodes.inline(rawtext, role_text(name, nodes.unescape(text)))], []
-
-
-def _find_role(*_: object) -> tuple[Any, list[Any]]:
-    return _any_role, []
 
 
 _NAMES = """
