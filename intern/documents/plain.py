@@ -13,7 +13,9 @@ from intern.documents.writer import DocumentWriter, Lines
 _Rows = Sequence[tuple[int, str]]
 
 _UNDERLINE = regex(r"([=\-~^*#+_])\1{2,}")
-_NUMBERED = regex(r"(?:(?:Appendix\s+)?[A-Z]|\d{1,3})((?:\.\d{1,3}){0,5})\.?\s+[A-Z\"'`].*")
+_NUMBERED = regex(
+    r"(\d{1,3}(?:\.\d{1,3}){0,5}(?=\.?\s)|(?:Appendix\s+)?[A-Z](?:\.\d{1,3}){0,4}(?=\.\s))\.?\s+[A-Z\"'`].*"
+)
 _BULLET = regex(r"([-*+•–o]|\(?(?:\d{1,3}|[a-z])[.)])\s+(\S.*)")
 _GAP = regex(r"(?<=\S) {2,}(?=\S)")
 _WIDE = regex(r"\S {3,}\S")
@@ -106,7 +108,7 @@ class _PlainReader:
         elif _UNDERLINE.fullmatch(below) and abs(len(below) - len(text)) <= max(3, len(text) // 4):
             look, taken = below[0], 2
         elif self._is_alone(rows) and (below or following):
-            look = self._look_of(text, following, is_left=_indent(row) < self._base)
+            look = self._look_of(text, following, _indent(row))
         if look:
             level = self._levels.setdefault(look, len(self._levels) + 1)
             self._items, self._writer.depth = [], 0
@@ -121,14 +123,14 @@ class _PlainReader:
         stands_out = len(rows) == 1 or _indent(row) < min(self._base, _indent(rows[1][1]))
         return stands_out and any(map(str.isalpha, text)) and not _OPTION.fullmatch(text)
 
-    def _look_of(self, text: str, following: _Rows, *, is_left: bool) -> str:
+    def _look_of(self, text: str, following: _Rows, indent: int) -> str:
         """Return how deep a line without signs is as a heading; empty if it is none."""
-        bullet = _BULLET.fullmatch(text)
+        bullet, is_left = _BULLET.fullmatch(text), indent < self._base
         if found := _NUMBERED.fullmatch(text):
-            heads = found[1] or not (following and _BULLET.fullmatch(following[0][1].strip()))
+            heads = "." in found[1] or not (following and _BULLET.fullmatch(following[0][1].strip()))
             return str(found[1].count(".") + 1) if is_left or (heads and len(text.split()) <= _MOST_WORDS) else ""
         is_title = is_left or (text.isupper() and len(text) > 1)
-        return "" if bullet or _WIDE.search(text) or not is_title else "1"
+        return "" if bullet or _WIDE.search(text) or not is_title else "2" if indent else "1"
 
     def _item(self, rows: _Rows) -> None:
         n, row = rows[0]
@@ -162,6 +164,8 @@ class _PlainReader:
         elif self._is_code(rows):
             self._writer.add("code", "\n".join(row[least:] for _, row in rows), _span(rows))
         else:
+            if not self._writer.title and not self._levels and len(rows) == 1 and least > _CENTRED:
+                self._writer.title = rows[0][1]
             self._writer.add("paragraph", _joined(rows), _span(rows))
 
     def _is_code(self, rows: _Rows) -> bool:

@@ -170,6 +170,7 @@ def test_pages_of_a_standard_are_one_text() -> None:
 
            None yet.
         """)
+    assert document.title == "Relay Forwarding Protocol"
     headings = [block.text for block in document.blocks if block.kind == "heading"]
     assert headings == ["Abstract", "1. Terms", "Table of Contents", "2. Agents"]
     abstract, item, code, _ = (block for block in document.blocks[2:] if block.kind != "heading")
