@@ -33,7 +33,7 @@ _REFERENCE = regex(r"(\\?)\{(\w[\w-]*)\}")
 _CONTINUED = regex(r"(?m)^:!?\w[\w-]*:(?:.*\\\n)+.*$")
 # What stands above a block: a comment or a rule, an entry of an attribute, its anchor, its attributes, its title.
 _ABOVE = regex(
-    r"(?P<unshown>//(?!/).*|'{3,}|<{3,}|- ?- ?-|\* ?\* ?\*)|:(?P<off>!?)(?P<name>\w[\w-]*)!?:(?:\s+(?P<value>.*))?"
+    r"(?P<unshown>//(?!/).*|'{3,}|<{3,}|- ?- ?-|\* ?\* ?\*)|:(?P<name>!?\w[\w-]*!?):(?:\s+(?P<value>.*))?"
     r"|\[\[(?P<id>[^\[\],]*)(?:,[^\[\]]*)?\]\]\s*|\[(?P<held>(?:[\w:,.#\"'%{*].*)?)\]\s*|\.(?P<title>(?![.\s]).+)"
 )
 _HEADING = regex(r"(={1,6}|#{1,6})\s+(\S.*?)(?:\s+\1)?\s*")
@@ -184,10 +184,10 @@ class _Parser:
 
     def _take_above(self, line: _Line, found: re.Match[str]) -> None:
         """Take what stands above a block."""
-        if found["name"] and not found["off"] and not line.text.startswith(f":{found['name']}!"):
-            self._attributes[found["name"].lower()] = self._expand(found["value"] or "")
-        elif found["name"]:
-            self._attributes.pop(found["name"].lower(), None)
+        if name := found["name"]:
+            self._attributes.pop(name.strip("!").lower(), None)
+            if "!" not in name:
+                self._attributes[name.lower()] = self._expand(found["value"] or "")
         elif found["unshown"] is None:
             given = attributes_of(self._expand(found["held"] or ""))
             named = {name: found[name] for name in ("id", "title") if found[name]}

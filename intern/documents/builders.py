@@ -6,6 +6,7 @@ Each makes `part_open` and `part_close` (tag and attributes: the element; conten
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from markdown_it.token import Token
@@ -214,10 +215,9 @@ def _read_panels(state: StateBlock, start: int, first: int, last: int) -> None:
     starts = [n for n in range(first, last) if _line(state, n).startswith("#")]
     level = min((_line(state, n).partition(" ")[0] for n in starts), default="")
     starts = [n for n in starts if _line(state, n).partition(" ")[0] == level]
-    for n, end in zip(starts, [*starts[1:], last], strict=True):
+    _write_part(state, _Mark("", "container", "", {}, 0), start, first, starts[0] if starts else last)
+    for n, end in pairwise([*starts, last]):
         _write_part(state, _Mark("", "tab", _line(state, n).lstrip("# "), {}, 0), n, n + 1, end)
-    if not starts:
-        _write_part(state, _Mark("", "container", "", {}, 0), start, first, last)
 
 
 def _pair_lines(text: str) -> dict[int, int]:

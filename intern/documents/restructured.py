@@ -19,7 +19,6 @@ from docutils.parsers.rst.directives.misc import Replace, Unicode
 from docutils.parsers.rst.directives.tables import CSVTable, ListTable, RSTTable
 from docutils.parsers.rst.states import Inliner
 from docutils.readers.standalone import Reader
-from docutils.statemachine import StringList
 from docutils.transforms import Transform
 from docutils.transforms.references import AnonymousHyperlinks, ExternalTargets, IndirectHyperlinks, Substitutions
 
@@ -47,6 +46,7 @@ _NONE: Mapping[str, str] = {}
 # Their argument is the language; of all others it is code, too.
 _WITH_LANGUAGE = frozenset({"code", "code-block", "sourcecode", "prompt", "highlight"})
 _MOST_SIGNS = 1000
+_TERM = regex(r"(?!\.\. )\S")
 _REFERENCE = regex(r"`([^`<]+?)\s*(?:<[^`<>]*>)?`__?|([^`\s]+?)__?")
 # Names of fields at the top that tell Sphinx something.
 _FOR_SPHINX = frozenset({"orphan", "tocdepth", "nocomments", "no-search", "nosearch"})
@@ -186,42 +186,29 @@ class _AnyDirective(Directive):
             code_span(node.astext()) if isinstance(node, nodes.literal) else node.astext() for node in inline
         )
 
-    def _parse_content(self, content: StringList | None = None, offset: int | None = None) -> list[nodes.Node]:
+    def _parse_content(self) -> list[nodes.Node]:
         holder = nodes.Element()
-        offset = self.content_offset if offset is None else offset
-        self.state.nested_parse(self.content if content is None else content, offset, holder, match_titles=True)
+        self.state.nested_parse(self.content, self.content_offset, holder, match_titles=True)
         return list(holder.children)
 
     def _glossary(self) -> list[nodes.Node]:
-        """Read Sphinx's glossary: lines that begin at the left are terms of the definition below them."""
-        listing, terms, begin = nodes.definition_list(), list[nodes.Node](), 0
-        rows = list(self.content)
-        while begin < len(rows):
-            is_left = bool(rows[begin].strip()) and not rows[begin][0].isspace()
-            if is_left or not rows[begin].strip():
-                if is_left and not rows[begin].startswith(".. "):
-                    inline, _ = self.state.inline_text(rows[begin].partition(" : ")[0].strip(), self.lineno)
-                    terms.append(_at(nodes.term("", "", *inline), self.content_offset + begin + 1))
-                begin += 1
+        """Read Sphinx's glossary: a list of definitions that may have several terms, each with a key behind it."""
+        rows = self.content
+        rows.disconnect()  # from the lines of the text, which stay as they are
+        for n in reversed(range(len(rows))):
+            if not _TERM.match(rows[n]):
                 continue
-            end = next((n for n in range(begin, len(rows)) if rows[n].strip() and not rows[n][0].isspace()), len(rows))
-            block = self.content[begin:end]
-            block.trim_left(min((len(row) - len(row.lstrip()) for row in block if row.strip()), default=0))
-            definition = nodes.definition("", *self._parse_content(block, self.content_offset + begin))
-            listing += nodes.definition_list_item("", *terms, definition)
-            terms, begin = [], end
-        return [listing]
+            rows[n] = rows[n].partition(" : ")[0]
+            if n + 1 < len(rows) and _TERM.match(rows[n + 1]):
+                rows[n] += f", {rows[n + 1]}"
+                del rows[n + 1]
+        return self._parse_content()
 
 
 class _Remark(_AnyDirective):
     """An admonition without a title of its own: its content may begin in its first line."""
 
     optional_arguments = 0
-
-
-def _at(node: nodes.Element, line: int) -> nodes.Element:
-    node.line = line
-    return node
 
 
 def _any_table(directive: Any) -> Any:
