@@ -344,8 +344,10 @@ class _Parser:
         else:
             elements.start("li", {}, span, marker="" if marker[0] in "*-•.<" else marker)
         lines = [line._replace(text=found["rest"])] if found["rest"] else []
-        while term and not lines and (below := self._peek()) and not below.text.strip():
+        below = self._peek()
+        while term and not lines and below and not below.text.strip():
             self._pop()
+            below = self._peek()
         if term and not is_tab:
             if not lines and below and (other := _ITEM.fullmatch(below.text)) and other["colons"] == key:
                 return  # one more term of what follows

@@ -50,7 +50,6 @@ _ENDINGS = frozenset(f".{ending}" for ending in _NO_DOCUMENTS.split())
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b") + b"\x7f"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LINE_ENDS = regex(r"\r\n?")
-_FEEDS = regex(r"(?m)^[\v\f]+|[\v\f]")
 _ESCAPES = regex(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _ACCENTED = regex(r"[^\x00-\x7f]")
 _MULTIBYTE = regex(r"[^\x00-\x7f\ufffd]")
@@ -160,13 +159,7 @@ def decoded_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str,
     if "\0" in text:
         oddities.append("it holds NUL characters")
         text = text.replace("\0", "\ufffd")
-    if "\r" in text:
-        text = _LINE_ENDS.sub("\n", text)
-    text = _FEEDS.sub(lambda found: "" if found.start() == 0 or text[found.start() - 1] == "\n" else " ", text)
-    plain = visible(_ESCAPES.sub("", text))
-    if "\ufffd" in plain and "\ufffd" not in text:
-        oddities.append("it holds half characters")
-    return plain, tuple(oddities)
+    return visible(_ESCAPES.sub("", _LINE_ENDS.sub("\n", text))), tuple(oddities)
 
 
 def _western(data: bytes) -> str:

@@ -251,7 +251,7 @@ paragraph=p bullet_list=ul enumerated_list=ol list_item=li reference=a definitio
 field_list=dl field_name=dt field_body=dd option_list=dl option_group=dt description=dd block_quote=blockquote
 table=table thead=thead tbody=tbody row=tr entry=td caption=caption strong=strong emphasis=em literal=code
 """
-_TAGS: dict[str, str] = dict(each.split("=") for each in _NAMES.split())
+_TAGS = {name: tag for each in _NAMES.split() for name, _, tag in [each.partition("=")]}
 _ATTRS = {"start": "start", "refuri": "href"}
 _LEFT_OUT = frozenset(
     "comment substitution_definition target pending raw label colspec footnote_reference citation_reference"
