@@ -41,6 +41,7 @@ _UNDERLINES = "=-~^+"
 _HEADING_ANCHOR = regex(r"\[\[([\w:.-]+)(?:,[^\[\]]*)?\]\]")
 _NAMED_TITLE = regex(r"(?m)^\[(?:\[|#)([\w:.-]+)[^\]\n]*\]\]?[ \t]*\n(?:\[[^\n]*\]\n)?(?:\.|={1,6} )(\S.*)$")
 _DELIMITER = regex(r"(-{4,}|\.{4,}|={4,}|\*{4,}|_{4,}|\+{4,}|/{4,}|--|\|={3,}|`{3,}(?=[\w+#.-]*\s*\Z))([\w+#.-]*)\s*")
+_BLOCK_MACRO = regex(r"([a-z]\w*)::(\S*\[.*\])")
 _REMARK = regex(r"(NOTE|TIP|IMPORTANT|WARNING|CAUTION):\s+")
 _REMARKS = frozenset({"NOTE", "TIP", "IMPORTANT", "WARNING", "CAUTION"})
 _CALLOUTS = regex(r"(?m)[ \t]{0,9}(?:(?://|#|--|;;)[ \t]?)?(?:(?:<!--|<)(?:\d{1,3}|\.)(?:-->|>)[ \t]{0,9}){1,9}$")
@@ -135,7 +136,8 @@ class _Parser:
             elif name and holds[-1]:
                 yield from self._included(line, posixpath.join(posixpath.dirname(path), target), held, depth + 1)
             elif holds[-1]:
-                yield line
+                is_escaped = row[:1] == "\\" and _DIRECTIVE.fullmatch(row[1:])
+                yield line._replace(text=row[1:]) if is_escaped else line
             else:
                 self._leave_out(row, "it stands below a condition that does not hold")
 
@@ -287,6 +289,8 @@ class _Parser:
     def _part(self, mark: str, text: str, given: Mapping[str, str], span: Lines) -> None:
         """Write what holds blocks, or a paragraph, as its style says, below its title."""
         style, title, elements = given.get("style", ""), given.get("title", ""), self._elements
+        if found := _BLOCK_MACRO.fullmatch(text):
+            text = f"{found[1]}:{found[2]}"
         if found := _REMARK.match(text):
             style, text = found[1], text[found.end() :]
         tag, attrs = "details" if title else "section", dict[str, str]()

@@ -20,7 +20,7 @@ _LITERAL = regex(
 _MACRO = regex(
     r"""(?xs)(?<![\w/:])(?P<url>(?:https?|ftp|irc)://[^\s\[\]<>"|`\0]{0,1999}[^\s\[\]<>"|`\0.,;:!?')])
       (?:\[(?P<label>(?:[^\[\]\\]|\\.){0,500})\])?
-    |(?<![\w:])(?P<name>[a-z][a-z0-9]{1,15})::?(?P<target>[^\s\[\]:][^\s\[\]]{0,499}|)
+    |(?<![\w:])(?P<name>[a-z][a-z0-9]{1,15}):(?P<target>[^\s\[\]:][^\s\[\]]{0,499}|)
       \[(?P<held>(?:[^\[\]\\]|\\.|\[[^\[\]]{0,200}\]){0,1000})\]
     |<<(?P<reference>\#?\w[^<>,\n]{0,200})(?:,(?P<named>[^<>]{1,500}))?>>
     |(?P<unseen>(?<!\[)\[\[[A-Za-z_:][\w.:-]{0,100}(?:,[^\[\]]{0,200})?\]\]|\(\(\(.{1,200}?\)\)\))"""
@@ -31,7 +31,7 @@ _SHOWN = {
     "footnote": " ({held})",
     "image": "{alt}",
     "linkgit": "{target}({held})",
-    "menu": "{target} › {path}",
+    "menu": "{path}",
 }
 _NO_REFERENCE = regex(r"&(?!(?:#\d{1,6}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,30});)")
 _SPAN = regex(
@@ -47,7 +47,7 @@ _MARKS = (
     (regex(_MARK.format(role=_ROLE, sign=r"\*")), r"<strong>\1\2</strong>"),
     *((regex(_MARK.format(role=_ROLE, sign=sign)), r"\1\2") for sign in "_#"),
     (regex(r"~([^\s~]{1,60})~|\(\(([^()\n]{1,200})\)\)"), r"\1\2"),
-    (regex(r"\[(\[[\w.:-]{1,60})(?:,[^\[\]]{0,200})?\]\]\]"), r"\1]"),
+    (regex(r"\[\[(\[[\w.:-]{1,60})(?:,[^\[\]]{0,200})?\]\]\]"), r"\1]"),
     (regex(r" \+(?:\n|\Z)"), "<br>"),
 )
 _KEPT = regex(r"\0(\d+)\0")
@@ -131,5 +131,6 @@ def _write_macro(found: re.Match[str], titles: Mapping[str, str], keep: Callable
         return f"{address}{label or keep(_escape(target))}{keep('</a>')}"
     if name not in _SHOWN:
         return found[0]
+    path = " › ".join(part.strip() for part in (target, *held.split(">")) if part.strip())
     alt = given.get("alt") or given.get("1", "")
-    return _SHOWN[name].format(target=target, held=held, alt=alt, path=" › ".join(map(str.strip, held.split(">"))))
+    return _SHOWN[name].format(target=target, held=held, alt=alt, path=path)

@@ -384,6 +384,9 @@ def test_program_in_several_languages_has_their_names_as_labels() -> None:
         ("https://x.example/a_b_c. mailto:a@x.example[mail us]", "https://x.example/a_b_c. mail us"),
         ("std::vector of foo:bar[baz]", "std::vector of foo:bar[baz]"),
         ("image:x.png[The lid] opens", "The lid opens"),
+        ("image::x.png[The lid]", "The lid"),
+        ("[[[one]]] `toc::[]`", "[one] `toc::[]`"),
+        ('use `\\"` in "`**`" or "`/**`"', 'use `\\"` in “**” or “/**”'),
     ],
 )
 def test_marks_inside_a_line_are_not_shown(text: str, shown: str) -> None:
