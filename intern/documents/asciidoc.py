@@ -181,6 +181,9 @@ class _Parser:
         self._tags.read(inline_html(self._expand(text), self._titles), *lines)
         self._elements.end(tag, lines)
 
+    def _write_title(self, tag: str, given: Mapping[str, str], below: Lines) -> None:
+        self._prose(tag, given.get("title", ""), (int(given.get("begin", below[0])), below[0]))
+
     def _plain(self, text: str) -> str:
         return inline_text(self._expand(text), self._titles)
 
@@ -290,15 +293,16 @@ class _Parser:
         """Write what holds blocks, or a paragraph, as its style says, below its title."""
         style, title, elements = given.get("style", ""), given.get("title", ""), self._elements
         if found := _BLOCK_MACRO.fullmatch(text):
-            text = f"{found[1]}:{found[2]}"
+            self._write_title("p", given, span)
+            text, title = f"{found[1]}:{found[2]}", ""
         if found := _REMARK.match(text):
             style, text = found[1], text[found.end() :]
         tag, attrs = "details" if title else "section", dict[str, str]()
         if style in _REMARKS:
             tag, attrs = style.lower(), {"title": self._plain(title) or remark_title(style)}
-        elements.start(tag, attrs, span)
+        elements.start(tag, attrs, (int(given.get("begin", span[0])), span[1]))
         if tag == "details":
-            self._prose("summary", title, span)
+            self._write_title("summary", given, span)
         if mark:
             self._within(mark, is_tabs="tabs" in style)
         else:
@@ -335,7 +339,7 @@ class _Parser:
         if key in keys:
             self._end_lists(keys.index(key) + 1)
         else:
-            self._prose("caption", given.get("title", ""), span)
+            self._write_title("caption", given, span)
             tag = "section" if "tabs" in given else "dl" if term else "ul" if key[0] in "*-•" else "ol"
             elements.start(tag, {"start": given.get("start", "")}, span)
             self._lists.append((key, tag))
@@ -377,7 +381,7 @@ class _Parser:
             cells += [("", span)] * (int(across or 1) - 1)
             at += held.count("\n")
         elements.start("table", {}, span)
-        self._prose("caption", given.get("title", ""), span)
+        self._write_title("caption", given, span)
         has_header = "header" in given.get("options", "") or (len(lines) > 1 and not lines[1].text.strip())
         for n in range(0, len(cells), width):
             elements.start("tr", {}, cells[n][1])

@@ -220,6 +220,7 @@ def test_a_block_title_heads_its_block_alone() -> None:
         ====
         """)
     answer, caption, item, table, row, code, note = document.blocks[2:]
+    assert [each.first_line for each in document.blocks[1:]] == [3, 6, 9, 10, 12, 14, 17, 23]
     assert [above.text for above in answer.path] == ["FAQ", "Why is it blank?"]
     assert [(each.kind, each.text) for each in (caption, item, table, row)] == [
         ("paragraph", "Steps"), ("item", "One"), ("paragraph", "Ports"), ("row", "a"),
