@@ -24,6 +24,7 @@ Read = Callable[[str], str | None]
 """Returns the text of a file of the folder by its path there; None if there is none."""
 
 _DEEPEST = 60
+_UNMET = "it stands below a condition that does not hold"
 _MOST_INCLUDED = 16  # each in the one before
 _MOST_ADDED = 1_000_000  # characters, by attributes and includes
 _LEAST_ADDED = 500  # that each include counts for, be it empty
@@ -129,19 +130,21 @@ class _Parser:
                 are_set = [each.strip().lower() in self._attributes for each in target.replace("+", ",").split(",")]
                 is_set = all(are_set) if "+" in target else any(are_set)
                 does_hold = holds[-1] and (name == "ifeval" or is_set == (name == "ifdef"))
-                if held and name != "ifeval":
-                    yield from [line._replace(text=held)] if does_hold else []
-                else:
+                if not held or name == "ifeval":
                     holds.append(does_hold)
+                elif does_hold:
+                    yield line._replace(text=held)
+                else:
+                    self._leave_out(held, _UNMET)
             elif name and holds[-1]:
-                yield from self._included(line, posixpath.join(posixpath.dirname(path), target), held, depth + 1)
+                yield from self._include(line, posixpath.join(posixpath.dirname(path), target), held, depth + 1)
             elif holds[-1]:
                 is_escaped = row[:1] == "\\" and _DIRECTIVE.fullmatch(row[1:])
                 yield line._replace(text=row[1:]) if is_escaped else line
             else:
-                self._leave_out(row, "it stands below a condition that does not hold")
+                self._leave_out(row, _UNMET)
 
-    def _included(self, line: _Line, path: str, held: str, depth: int) -> Iterator[_Line]:
+    def _include(self, line: _Line, path: str, held: str, depth: int) -> Iterator[_Line]:
         path = posixpath.normpath(self._expand(path))
         is_inside = self._read and depth <= _MOST_INCLUDED and not path.startswith(("/", ".."))
         text = self._read(path) if self._read and is_inside else None
@@ -150,7 +153,7 @@ class _Parser:
             self._leave_out(line.text, f"not in the folder, too large, or an include more than {_MOST_INCLUDED} deep")
             return
         self._room -= size
-        shift = line.shift + _levels(attributes_of(self._expand(held)))
+        shift = line.shift + _shift_of(attributes_of(self._expand(held)))
         yield from self._lines_of(text, path, line._replace(shift=shift), depth)
 
     def _peek(self) -> _Line | None:
@@ -229,11 +232,11 @@ class _Parser:
         level, title, below = 0, line.text, self._peek()
         if found := _HEADING.fullmatch(title):
             level, title = len(found[1]), found[2]
-        elif below and not self._ends and (level := _underlined(title, below.text.rstrip())):
+        elif below and not self._ends and (level := _title_level(title, below.text.rstrip())):
             self._pop()
         if level:
             self._end_lists()
-            level = min(max(level + line.shift + _levels(self._attributes), 1), 6)
+            level = min(max(level + line.shift + _shift_of(self._attributes), 1), 6)
             anchor = _HEADING_ANCHOR.search(title)
             attrs = {"id": anchor[1] if anchor else given.get("id", "")}
             self._prose(f"h{level}", _HEADING_ANCHOR.sub("", title), (line.number, self._elements.lines[1]), attrs)
@@ -391,12 +394,12 @@ class _Parser:
         elements.end("table")
 
 
-def _levels(given: Mapping[str, str]) -> int:
+def _shift_of(given: Mapping[str, str]) -> int:
     offset = given.get("leveloffset", "")
     return int(offset) if offset.lstrip("+-").isdecimal() else 0
 
 
-def _underlined(text: str, below: str) -> int:
+def _title_level(text: str, below: str) -> int:
     """Return the level of a title with the line below it; 0 if it is none."""
     is_title = any(map(str.isalnum, text)) and not text[0].isspace() and abs(len(text.rstrip()) - len(below)) <= 1
     return _UNDERLINES.find(below[0]) + 1 if is_title and len(below) > 2 and below == below[0] * len(below) else 0

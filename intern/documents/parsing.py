@@ -105,7 +105,7 @@ def format_of(name: str, data: bytes) -> Format:
     """Return the format of a file by its bytes and its ending. Raises UnfitError if it is not readable."""
     check_ending(name)
     head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    named = named_format(name)
+    named = format_by_ending(name)
     if head.startswith(b"%pdf-"):
         return "pdf"
     if named == "pdf":
@@ -117,7 +117,7 @@ def format_of(name: str, data: bytes) -> Format:
     return named
 
 
-def named_format(name: str) -> Format:
+def format_by_ending(name: str) -> Format:
     """Return the format of a file by its ending alone."""
     return _FORMATS.get(_ending(name), "plain")
 

@@ -72,6 +72,7 @@ _CONSTRUCTS = [
     Written("////\n{}\n////", hidden=True),
     Written("++++\n{}\n++++", hidden=True),
     Written("ifdef::nothing[]\n{}\n\n{}\nendif::[]", hidden=True),
+    Written("ifdef::nothing[{}]", hidden=True),
     Written(":other: {}", hidden=True),
     Written("include::{}.adoc[]", hidden=True),
     Written("image::x.png[]\n\n(((hidden {})))", hidden=True),
