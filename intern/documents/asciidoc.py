@@ -185,7 +185,7 @@ class _Parser:
         self._elements.end(tag, lines)
 
     def _write_title(self, tag: str, given: Mapping[str, str], below: Lines) -> None:
-        self._prose(tag, given.get("title", ""), (int(given.get("begin", below[0])), below[0]))
+        self._prose(tag, given.get("title", ""), (int(given.get("@line", below[0])), below[0]))
 
     def _plain(self, text: str) -> str:
         return inline_text(self._expand(text), self._titles)
@@ -199,7 +199,7 @@ class _Parser:
         elif found["unshown"] is None:
             given = attributes_of(self._expand(found["held"] or ""))
             named = {name: found[name] for name in ("id", "title") if found[name]}
-            self._given = {"begin": str(line.number)} | self._given | given | named
+            self._given = {"@line": str(line.number)} | self._given | given | named
         if not found["title"]:
             self._leave_out(line.text, "a comment" if found["unshown"] is not None else "an attribute")
 
@@ -276,7 +276,7 @@ class _Parser:
             self._leave_out(text, "a comment" if mark[0] == "/" else "passed through")
         elif lines and (mark or style in _RAW or text[0].isspace()):
             language = given.get("2", "") if style in {"", "source"} else ""
-            span = int(given.get("begin", span[0])), span[1]
+            span = int(given.get("@line", span[0])), span[1]
             self._code(text, given, (delimiter and delimiter[2]) or language, span)
         elif not mark or holds_blocks:
             self._part(mark, text, given, span)
@@ -303,7 +303,7 @@ class _Parser:
         tag, attrs = "details" if title else "section", dict[str, str]()
         if style in _REMARKS:
             tag, attrs = style.lower(), {"title": self._plain(title) or remark_title(style)}
-        elements.start(tag, attrs, (int(given.get("begin", span[0])), span[1]))
+        elements.start(tag, attrs, (int(given.get("@line", span[0])), span[1]))
         if tag == "details":
             self._write_title("summary", given, span)
         if mark:
@@ -312,7 +312,7 @@ class _Parser:
             self._prose("p", text.replace("\n", " +\n") if style == "verse" else text, span)
         if style in {"quote", "verse"}:
             names = ", ".join(given[name] for name in ("2", "3") if name in given)
-            self._prose("p", names, (int(given["begin"]), elements.lines[1]))
+            self._prose("p", names, (int(given["@line"]), elements.lines[1]))
         elements.end(tag)
 
     def _within(self, end: str, *, is_tabs: bool) -> None:
@@ -321,7 +321,7 @@ class _Parser:
             raise ValueError("it is nested too deeply to be read")
         lists, self._lists = self._lists, []
         self._ends.append(end)
-        self._given = {"tabs": "yes"} if is_tabs else {}
+        self._given = {"@tabs": "yes"} if is_tabs else {}
         self.parse()
         self._given, self._lists = {}, lists
         self._ends.pop()
@@ -343,7 +343,7 @@ class _Parser:
             self._end_lists(keys.index(key) + 1)
         else:
             self._write_title("caption", given, span)
-            tag = "section" if "tabs" in given else "dl" if term else "ul" if key[0] in "*-•" else "ol"
+            tag = "section" if "@tabs" in given else "dl" if term else "ul" if key[0] in "*-•" else "ol"
             elements.start(tag, {"start": given.get("start", "")}, span)
             self._lists.append((key, tag))
         is_tab = self._lists[-1][1] == "section"

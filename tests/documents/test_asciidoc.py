@@ -231,6 +231,12 @@ def test_a_block_title_heads_its_block_alone() -> None:
     assert all([above.text for above in each.path] == ["FAQ"] for each in (caption, row, code, note))
 
 
+def test_attributes_of_any_name_do_no_harm() -> None:
+    block, by = parse('[quote,begin=x,@line=y,start=z,"@line"=9]\nText.').blocks
+    assert (block.text, block.first_line, block.last_line) == ("Text.", 2, 2)
+    assert (by.text, by.first_line, by.last_line) == ('@line=y, "@line"=9', 1, 2)
+
+
 def test_lists_nest_by_their_marks_and_hold_what_is_attached() -> None:
     document = parse("""\
         . Start
@@ -432,7 +438,7 @@ def test_the_time_grows_with_the_length(text: Callable[[int], str]) -> None:
     assert seconds(16_000) < 10 * seconds(4_000) + 0.2
 
 
-@given(st.text(st.sampled_from("*_`+.-=|[]{}<>:#/'\" \n\nab1ifdef::"), max_size=200))
+@given(st.text(st.sampled_from("*_`+.-=|,[]{}<>:#/'\" \n\nab1ifdef::"), max_size=200))
 def test_no_text_breaks_it_and_its_lines_are_those_of_the_source(text: str) -> None:
     document = parse_asciidoc(text)
     last = text.count("\n") + 1
