@@ -417,10 +417,27 @@ def test_attributes_do_not_grow_without_bounds() -> None:
 _HOSTILE: list[Callable[[int], str]] = [
     *(
         lambda n, sign=sign: sign * (n // len(sign))
-        for sign in ("[", "*a ", "`a ", "**a ", "+a ", "<<a", "((a", "{a}", "\\", "link:a[", "|")
+        for sign in (
+            "[",
+            "*a ",
+            "`a ",
+            "**a ",
+            "+a ",
+            "<<a",
+            "((a",
+            "{a}",
+            "\\",
+            "link:a[",
+            "|",
+            '"`a ',
+            "pass:[a",
+            "ab:",
+            "\0",
+        )
     ),
     lambda n: "|===\n" + "|" * n + "\n|===",
     lambda n: "|===\n" + "9.99+|a\n" * (n // 8) + "|===",
+    lambda n: "|===\n" + ".9+|a\n" * (n // 6) + "|===",
     lambda n: "* a\n" + "+\n" * (n // 2),
     lambda n: "ifdef::asciidoctor[" * (n // 20) + "]" * (n // 20),
     lambda n: "----\n" + " " * n + "\n----",
