@@ -1,46 +1,70 @@
 """AsciiDoc as blocks, line by line, with what it includes from its folder.
 
 No parser for Python is fit: one took 60 seconds for 50 kB. This one looks at each line a few times, so its time grows
-with the length of the text.
+with the length of the text. It knows what most texts are written with; what it does not know stays as it is written.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import dedent
+from typing import NamedTuple
 
 from intern.core.text.patterns import regex
 from intern.documents.admonitions import remark_title
-from intern.documents.asciidoc_lines import Attributes, Line, LineReader, ListItem, Read, item_of
-from intern.documents.asciidoc_tables import Row, Table, read_table
-from intern.documents.asciidoc_text import attributes_of, inline_text, split_inline
+from intern.documents.asciidoc_text import attributes_of, inline_html, inline_text
 from intern.documents.blocks import Document
 from intern.documents.elements import Elements
+from intern.documents.tags import TagReader
 from intern.documents.writer import DocumentWriter, Lines
 
-_DEEPEST = 60
+Read = Callable[[str], str | None]
+"""Returns the text of a file of the folder by its path there; None if there is none."""
 
-_ENTRY = regex(r":(!?)(\w[\w-]*)(!?):(?:\s+(.*))?")
-_ATTRIBUTES = regex(r"\[(?:\[([^\[\],]*)(?:,[^\[\]]*)?\]|((?:[\w:,.#\"'%{*][^\n]*)?))\]\s*")
-_TITLE = regex(r"\.((?![.\s]).+)")
+_DEEPEST = 60
+_UNMET = "it stands below a condition that does not hold"
+_MOST_INCLUDED = 16  # each in the one before
+_MOST_ADDED = 1_000_000  # characters, by attributes and includes
+_LEAST_ADDED = 500  # that each include counts for, be it empty
+
+_DIRECTIVE = regex(r"(include|ifdef|ifndef|ifeval|endif)::([^\[]{0,500})\[(.*)\]\s*")
+_REFERENCE = regex(r"(\\?)\{(\w[\w-]*)\}")
+_CONTINUED = regex(r"(?m)^:!?\w[\w-]*:(?:.*\\\n)+.*$")
+# What stands above a block: a comment or a rule, an entry of an attribute, its anchor, its attributes, its title.
+_ABOVE = regex(
+    r"(?P<unshown>//(?!/).*|'{3,}|<{3,}|- ?- ?-|\* ?\* ?\*)|:(?P<name>!?\w[\w-]*!?):(?:\s+(?P<value>.*))?"
+    r"|\[\[(?P<id>[^\[\],]*)(?:,[^\[\]]*)?\]\]\s*|\[(?P<held>(?:[\w:,.#\"'%{*].*)?)\]\s*|\.(?P<title>(?![.\s]).+)"
+)
 _HEADING = regex(r"(={1,6}|#{1,6})\s+(\S.*?)(?:\s+\1)?\s*")
-_UNDERLINE = regex(r"([=\-~^+])\1{2,}\s*")
 _UNDERLINES = "=-~^+"
 _HEADING_ANCHOR = regex(r"\[\[([\w:.-]+)(?:,[^\[\]]*)?\]\]")
-_DELIMITER = regex(
-    r"(-{4,}|\.{4,}|={4,}|\*{4,}|_{4,}|\+{4,}|/{4,}|--|[|,:!]={3,}|`{3,}(?=[\w+#.-]*\s*\Z))([\w+#.-]*)\s*"
-)
-_MACRO = regex(r"(image|video|audio|toc|[a-z][a-z0-9_-]{1,30})::(\S*?)\[(.*)\]\s*")
-_RULE = regex(r"(?:'{3,}|<{3,}|- ?- ?-|\* ?\* ?\*)\s*")
-_REMARK = regex(r"(NOTE|TIP|IMPORTANT|WARNING|CAUTION):\s+")
-_CALLOUTS = regex(r"(?m)[ \t]{0,9}(?:(?://|#|--|;;)[ \t]?)?(?:(?:<!--|<)(?:\d{1,3}|\.)(?:-->|>)[ \t]{0,9}){1,9}$")
-_REMARKS = frozenset({"NOTE", "TIP", "IMPORTANT", "WARNING", "CAUTION"})
-_RAW = frozenset({"source", "listing", "literal"})
-_QUOTES = frozenset({"quote", "verse"})
-_FORMULAS = frozenset({"stem", "latexmath", "asciimath"})
 _NAMED_TITLE = regex(r"(?m)^\[(?:\[|#)([\w:.-]+)[^\]\n]*\]\]?[ \t]*\n(?:\[[^\n]*\]\n)?(?:\.|={1,6} )(\S.*)$")
+_DELIMITER = regex(r"(-{4,}|\.{4,}|={4,}|\*{4,}|_{4,}|\+{4,}|/{4,}|--|\|={3,}|`{3,}(?=[\w+#.-]*\s*\Z))([\w+#.-]*)\s*")
+_BLOCK_MACRO = regex(r"([a-z]\w*)::(\S*\[.*\])")
+_REMARK = regex(r"(NOTE|TIP|IMPORTANT|WARNING|CAUTION):\s+")
+_REMARKS = frozenset({"NOTE", "TIP", "IMPORTANT", "WARNING", "CAUTION"})
+_CALLOUTS = regex(r"(?m)[ \t]{0,9}(?:(?://|#|--|;;)[ \t]?)?(?:(?:<!--|<)(?:\d{1,3}|\.)(?:-->|>)[ \t]{0,9}){1,9}$")
+_ITEM = regex(
+    r"(?!//)\s*(?:(?P<marker>\*{1,10}|-|\.{1,10}|•|\d{1,5}\.|[a-zA-Z]\.|[ivxIVX]{1,8}\)|<(?:\d{1,3}|\.)>)\s+(?=\S)"
+    r"|(?P<term>\S.*?)(?P<colons>(?<!:):{2,4}|;;)(?:\s+|\Z))(?P<rest>.*)"
+)
+_DIGITS = regex(r"\d+")
+_LETTERS = regex(r"[a-zA-Z]+")
+_COLUMN = regex(r"(?:(\d{1,2})\*)?([^,;]*)[,;]")
+_CELL = regex(r"(?:(?:^|(?<=\s))(?:([1-9])?(?:\.([1-9]))?[*+])?(?:[<^>]?\.?[<^>])?[adehlmsv]?)?(?<!\\)\|")
+_RAW = frozenset({"source", "listing", "literal", "stem", "latexmath", "asciimath"})
+# As references, which are resolved after AsciiDoc was read: some of these signs mean something to it.
+_SIGN_NAMES = "startsb endsb vbar asterisk tilde caret backtick backslash"
+_BUILT_IN = {
+    **{name: f"&{name};" for name in "nbsp lt gt amp quot apos deg lsquo rsquo ldquo rdquo plus".split()},
+    **{name: f"&#{ord(sign)};" for name, sign in zip(_SIGN_NAMES.split(), "[]|*~^`\\", strict=True)},
+    **dict.fromkeys(("backend-html5", "asciidoctor", "empty", "blank", "zwsp", "wj"), ""),
+    "cpp": "C&#43;&#43;",
+    "litdd": "--",
+    "sp": " ",
+}
 
 
 def parse_asciidoc(text: str, read: Read | None = None, path: str = "") -> Document:
@@ -48,446 +72,334 @@ def parse_asciidoc(text: str, read: Read | None = None, path: str = "") -> Docum
 
     Raises ValueError where it is nested too deeply, or grows too much by what it repeats.
     """
-    writer, attributes = DocumentWriter(), Attributes()
-    lines = [Line(n, line) for n, line in enumerate(text.split("\n"), 1)]
-    titles = {found[1]: found[2] for found in _NAMED_TITLE.finditer(text)}
-    parser = _Parser(LineReader(lines, attributes, writer, read, path), Elements(writer), attributes, titles)
-    try:
-        parser.parse()
-    except RecursionError:
-        raise ValueError("it is nested too deeply to be read") from None
+    writer = DocumentWriter()
+    elements = Elements(writer)
+    _Parser(elements, text, read, path).parse()
+    elements.close()
     return writer.document()
 
 
+class _Line(NamedTuple):
+    number: int
+    """Those of another file have that of the line that includes them."""
+    text: str
+    shift: int = 0
+    """Levels by which a heading there is moved."""
+
+
 class _Parser:
-    def __init__(self, reader: LineReader, elements: Elements, attributes: Attributes, titles: dict[str, str]) -> None:
-        self._reader = reader
+    def __init__(self, elements: Elements, text: str, read: Read | None, path: str) -> None:
         self._elements = elements
-        self._attributes = attributes
-        self._titles = titles
+        self._leave_out = elements.writer.leave_out
+        self._tags = TagReader(elements)
+        self._read = read
+        self._titles = {found[1]: found[2] for found in _NAMED_TITLE.finditer(text)}
+        self._lines = self._lines_of(text, path, _Line(0, ""))
+        self._next: _Line | None = None
+        self._attributes = {**_BUILT_IN}
+        self._room = _MOST_ADDED
         self._given: dict[str, str] = {}
         """The attributes and the title of the next block."""
         self._ends: list[str] = []
+        self._lists: list[tuple[str, str]] = []
+        """The key and the element of each list that is open."""
         self._gap = 0
-        """Empty lines right above, in a list."""
-        self._lists = 0
-        self._terms_from = 0
-        """The line of the first of several terms."""
-        self._depth = 0
-        self._has_begun = False
+        """Empty lines right above."""
+        self._is_attached = False
+        """Whether the next block belongs to the item above."""
 
     def parse(self) -> None:
-        """Read all lines."""
-        while self._reader.peek() is not None:
-            if not self._blocks():
-                self._reader.pop()  # ends a block that is not open
-        self._elements.close()
+        """Read blocks, up to the end of one around them."""
+        while (line := self._peek()) and line.text.rstrip() not in self._ends:
+            self._block(self._pop())
+        self._end_lists()
 
-    def _blocks(self) -> bool:
-        """Read blocks up to the end of one around them; return whether there was any line."""
-        has_any = False
-        while (line := self._reader.peek()) is not None and line.text.rstrip() not in self._ends:
-            has_any = True
-            self._block(line)
-        return has_any
+    def _lines_of(self, text: str, path: str, above: _Line, depth: int = 0) -> Iterator[_Line]:
+        """Yield the lines of a file that `above` includes, without what a condition leaves out.
 
-    def _within(self, end: str) -> None:
-        """Read what a block holds, and its end."""
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise ValueError("it is nested too deeply to be read")
-        self._ends.append(end)
-        lists, self._lists = self._lists, 0
-        self._blocks()
-        self._given = {}
-        self._lists = lists
-        self._ends.pop()
-        self._depth -= 1
-        if (line := self._reader.peek()) is not None and line.text.rstrip() == end:
-            self._elements.lines = (line.number, line.number)
-            self._reader.pop()
+        Attributes count as they are when a line is asked for.
+        """
+        holds = [True]
+        whole = _CONTINUED.sub(lambda found: found[0].replace("\\\n", "") + "\n" * found[0].count("\n"), text)
+        for n, row in enumerate(whole.split("\n"), 1):
+            line = _Line(above.number or n, row, above.shift)
+            name, target, held = found.groups() if (found := _DIRECTIVE.fullmatch(row)) else ("", "", "")
+            if name == "endif":
+                holds = holds if len(holds) == 1 else holds[:-1]
+            elif name.startswith("if"):
+                are_set = [each.strip().lower() in self._attributes for each in target.replace("+", ",").split(",")]
+                is_set = all(are_set) if "+" in target else any(are_set)
+                does_hold = holds[-1] and (name == "ifeval" or is_set == (name == "ifdef"))
+                if not held or name == "ifeval":
+                    holds.append(does_hold)
+                elif does_hold:
+                    yield line._replace(text=held)
+                else:
+                    self._leave_out(held, _UNMET)
+            elif name and holds[-1]:
+                yield from self._include(line, posixpath.join(posixpath.dirname(path), target), held, depth + 1)
+            elif holds[-1]:
+                is_escaped = row[:1] == "\\" and _DIRECTIVE.fullmatch(row[1:])
+                yield line._replace(text=row[1:]) if is_escaped else line
+            else:
+                self._leave_out(row, _UNMET)
 
-    def _block(self, line: Line) -> bool:
-        """Read one block; return whether it was one, and no comment or attribute."""
-        text, reader = line.text, self._reader
+    def _include(self, line: _Line, path: str, held: str, depth: int) -> Iterator[_Line]:
+        path = posixpath.normpath(self._expand(path))
+        is_inside = self._read and depth <= _MOST_INCLUDED and not path.startswith(("/", ".."))
+        text = self._read(path) if self._read and is_inside else None
+        size = max(len(text or ""), _LEAST_ADDED)
+        if text is None or size > self._room:
+            self._leave_out(line.text, f"not in the folder, too large, or an include more than {_MOST_INCLUDED} deep")
+            return
+        self._room -= size
+        shift = line.shift + _shift_of(attributes_of(self._expand(held)))
+        yield from self._lines_of(text, path, line._replace(shift=shift), depth)
+
+    def _peek(self) -> _Line | None:
+        self._next = self._next or next(self._lines, None)
+        return self._next
+
+    def _pop(self) -> _Line:
+        """Take the next line, which is there."""
+        line, self._next = self._next, None
+        assert line is not None
         self._elements.lines = (line.number, line.number)
+        return line
+
+    def _expand(self, text: str) -> str:
+        """Return a text with the values of attributes in the places of their names."""
+        return _REFERENCE.sub(self._value, text) if "{" in text else text
+
+    def _value(self, found: re.Match[str]) -> str:
+        value = found[0][1:] if found[1] else self._attributes.get(found[2].lower(), found[0])
+        self._room -= len(value)
+        if self._room < 0:
+            raise ValueError(f"its attributes and includes add more than {_MOST_ADDED} characters")
+        return value
+
+    def _prose(self, tag: str, text: str, lines: Lines, attrs: Mapping[str, str] | None = None) -> None:
+        """Write an element that holds text alone."""
+        self._elements.start(tag, attrs or {}, lines)
+        self._tags.read(inline_html(self._expand(text), self._titles), *lines)
+        self._elements.end(tag, lines)
+
+    def _write_title(self, tag: str, given: Mapping[str, str], below: Lines) -> None:
+        self._prose(tag, given.get("title", ""), (int(given.get("@line", below[0])), below[0]))
+
+    def _plain(self, text: str) -> str:
+        return inline_text(self._expand(text), self._titles)
+
+    def _take_above(self, line: _Line, found: re.Match[str]) -> None:
+        """Take what stands above a block."""
+        if name := found["name"]:
+            self._attributes.pop(name.strip("!").lower(), None)
+            if "!" not in name:
+                self._attributes[name.lower()] = self._expand(found["value"] or "")
+        elif found["unshown"] is None:
+            given = attributes_of(self._expand(found["held"] or ""))
+            named = {name: found[name] for name in ("id", "title") if found[name]}
+            self._given = {"@line": str(line.number)} | self._given | given | named
+        if not found["title"]:
+            self._leave_out(line.text, "a comment" if found["unshown"] is not None else "an attribute")
+
+    def _block(self, line: _Line) -> None:
+        text, gap, self._gap = line.text, self._gap, 0
+        above = _ABOVE.fullmatch(text)
         if not text.strip():
-            reader.pop()
-        elif text.startswith("//") and not text.startswith("///"):
-            self._leave_out(reader.pop().text[2:], "a comment")
-        elif entry := _ENTRY.fullmatch(text):
-            self._set(entry[2].lower(), entry[4] or "", is_off=bool(entry[1] or entry[3]))
-        elif found := _ATTRIBUTES.fullmatch(text):
-            reader.pop()
-            held = self._attributes.expand(found[2] or "")
-            given = {"id": found[1]} if found[1] else attributes_of(held)
-            self._given |= {name: value for name, value in given.items() if value}
-            self._given.setdefault("begin", str(line.number))
-            self._leave_out(text.strip()[1:-1], "the attributes of a block")
-        elif (found := _TITLE.fullmatch(text)) and not _DELIMITER.fullmatch(text):
-            reader.pop()
-            self._given["title"] = self._attributes.expand(found[1])
-            self._given.setdefault("begin", str(line.number))
+            self._gap = gap + 1
+        elif text.rstrip() == "+" and self._lists:
+            # Each empty line leads to the item around the one above.
+            self._end_lists(max(len(self._lists) - gap, 1))
+            self._is_attached = True
+        elif above:
+            if gap and not self._is_attached:
+                self._end_lists()
+            self._take_above(line, above)
         else:
             given, self._given = self._given, {}
-            self._body(line, given)
-            return True
-        return False
-
-    def _body(self, line: Line, given: dict[str, str]) -> None:
-        text, reader = line.text, self._reader
-        if self._heading(line, given):
-            pass
-        elif delimiter := _DELIMITER.fullmatch(text):
-            self._read_delimited(delimiter[1], delimiter[2], given)
-        elif _RULE.fullmatch(text):
-            reader.pop()
-            self._elements.flush()
-        elif item := item_of(text):
-            self._list(item, (), given)
-        elif found := _MACRO.fullmatch(text):
-            reader.pop()
-            attributes = attributes_of(self._attributes.expand(found[3]))
-            alt = attributes.get("alt") or attributes.get("1", "") if found[1] == "image" else ""
-            for each in filter(None, (alt, given.get("title", ""))):
-                self._prose("p", each, (line.number, line.number))
-            self._leave_out(text, "a macro")
-        elif text[0].isspace():
-            self._code(self._text_lines(), given, language="")
-        else:
-            self._paragraph(given)
-
-    def _leave_out(self, text: str, reason: str) -> None:
-        self._elements.writer.leave_out(text, reason)
-
-    def _set(self, name: str, value: str, *, is_off: bool) -> None:
-        """Take an attribute, which may go on in the next lines."""
-        self._reader.pop()
-        while value.endswith(" \\") and (line := self._reader.peek()) is not None:
-            value = f"{value[:-2].removesuffix(' +')} {self._reader.pop().text.strip()}"
-            self._elements.lines = (line.number, line.number)
-        if is_off:
-            self._attributes.pop(name, None)
-        else:
-            self._attributes[name] = self._attributes.expand(value)
-        self._leave_out(f"{name}: {value}", "an attribute")
-
-    def _heading(self, line: Line, given: dict[str, str]) -> bool:
-        reader, below = self._reader, self._reader.peek(1)
-        if found := _HEADING.fullmatch(line.text):
-            level, title = len(found[1]), found[2]
-        elif below is not None and not self._ends and _is_underlined(line.text, below.text):
-            level, title = _UNDERLINES.index(below.text[0]) + 1, line.text
-            reader.pop()
-        else:
-            return False
-        reader.pop()
-        offset = self._attributes.get("leveloffset", "")
-        level += line.shift + (int(offset) if offset.lstrip("+-").isdecimal() else 0)
-        if anchor := _HEADING_ANCHOR.search(title):
-            given["id"], title = anchor[1], _HEADING_ANCHOR.sub("", title)
-        attrs = {"id": given["id"]} if given.get("id") else {}
-        title = self._attributes.expand(title)
-        if not self._has_begun and level == 1:
-            self._attributes["doctitle"] = title
-        self._prose(f"h{min(max(level, 1), 6)}", title, (line.number, line.number), attrs)
-        if not self._has_begun and level == 1:
-            self._header()
-        self._has_begun = True
-        return True
-
-    def _header(self) -> None:
-        """Read what stands right below the title of a document: authors, a revision, attributes."""
-        while (line := self._reader.peek()) is not None and (text := line.text).strip():
-            if _DELIMITER.fullmatch(text) or _ATTRIBUTES.fullmatch(text):
+            is_attached, self._is_attached = self._is_attached or (gap > 0 and text[0].isspace()), False
+            if self._heading(line, given):
                 return
-            if text.startswith("//") or _ENTRY.fullmatch(text):
-                self._block(line)
+            if item := _ITEM.fullmatch(text):
+                self._item(item, line, given)
             else:
-                self._reader.pop()
-                self._prose("p", self._attributes.expand(text), (line.number, line.number))
+                self._end_lists(len(self._lists) if is_attached else 0)
+                self._body(line, given)
 
-    def _prose(self, tag: str, text: str, lines: Lines, attrs: dict[str, str] | None = None, **given: str) -> None:
-        """Write an element that holds text alone."""
-        self._elements.start(tag, attrs or {}, lines, is_fixed=True, **given)
-        self._inline(text, lines)
-        self._elements.end(tag, lines, is_fixed=True)
+    def _heading(self, line: _Line, given: Mapping[str, str]) -> bool:
+        """Write a heading, of one line or of two, if there is one."""
+        level, title, below = 0, line.text, self._peek()
+        if found := _HEADING.fullmatch(title):
+            level, title = len(found[1]), found[2]
+        elif below and not self._ends and (level := _title_level(title, below.text.rstrip())):
+            self._pop()
+        if level:
+            self._end_lists()
+            level = min(max(level + line.shift + _shift_of(self._attributes), 1), 6)
+            anchor = _HEADING_ANCHOR.search(title)
+            attrs = {"id": anchor[1] if anchor else given.get("id", "")}
+            self._prose(f"h{level}", _HEADING_ANCHOR.sub("", title), (line.number, self._elements.lines[1]), attrs)
+        return level > 0
 
-    def _inline(self, text: str, lines: Lines) -> None:
-        for piece in split_inline(text, self._titles):
-            if piece.kind == "text":
-                self._elements.text(piece.value, lines)
-            elif piece.kind == "left_out":
-                self._leave_out(piece.value, "a mark for an index or a reference")
-            elif piece.kind == "start":
-                self._elements.start(piece.value, {"href": piece.href} if piece.href else {}, lines, is_fixed=True)
+    def _text_lines(self) -> Iterator[_Line]:
+        """Take the lines of a text, up to an empty one or to the begin of something else."""
+        while (line := self._peek()) and (text := line.text).strip():
+            above = _ABOVE.fullmatch(text)
+            is_comment = above is not None and above["unshown"] is not None
+            ends_item = self._lists and (text.rstrip() == "+" or _ITEM.fullmatch(text))
+            if ends_item or _DELIMITER.fullmatch(text) or (above and not is_comment and not above["title"]):
+                return
+            self._pop()
+            if is_comment:
+                self._leave_out(text, "a comment")
             else:
-                self._elements.end(piece.value, lines, is_fixed=True)
+                yield line
 
-    def _paragraph(self, given: dict[str, str]) -> None:
-        lines, style = self._text_lines(), given.get("style", "")
-        if not lines:  # an end of a block that is not open
-            lines = [self._reader.pop()]
-        span = (lines[0].number, lines[-1].number)
-        if style in _RAW or style in _FORMULAS:
-            self._code(lines, given, language=given.get("2", "") if style == "source" else "")
-            return
-        text = "\n".join(line.text.strip() for line in lines)
+    def _raw_lines(self, end: str) -> Iterator[_Line]:
+        """Take the lines of a block that holds no others, and its end."""
+        while (line := self._peek()) and line.text.rstrip() != end:
+            yield self._pop()
+        if line:
+            self._pop()
+
+    def _body(self, line: _Line, given: Mapping[str, str]) -> None:
+        """Write a block: one between two lines that are the same, or a text of lines."""
+        delimiter, style = _DELIMITER.fullmatch(line.text), given.get("style", "")
+        mark = delimiter[1] if delimiter else ""
+        holds_blocks = mark[:1] in {"=", "*", "_"} or (mark == "--" and style not in _RAW)
+        lines = [line, *self._text_lines()] if not mark else [] if holds_blocks else list(self._raw_lines(mark))
+        text, span = "\n".join(each.text for each in lines), (line.number, self._elements.lines[1])
+        if mark[:1] == "|":
+            self._table(lines, given, span)
+        elif mark[:1] in {"/", "+"} and style not in _RAW:
+            self._leave_out(text, "a comment" if mark[0] == "/" else "passed through")
+        elif lines and (mark or style in _RAW or text[0].isspace()):
+            language = given.get("2", "") if style in {"", "source"} else ""
+            span = int(given.get("@line", span[0])), span[1]
+            self._code(text, given, (delimiter and delimiter[2]) or language, span)
+        elif not mark or holds_blocks:
+            self._part(mark, text, given, span)
+
+    def _code(self, text: str, given: Mapping[str, str], language: str, span: Lines) -> None:
+        title = self._plain(given.get("title", ""))
+        text = dedent(text.expandtabs(8)) if text[:1].isspace() else text
+        if "attributes" in given.get("subs", ""):
+            text = self._expand(text)
+        # Of one program in several languages, each has its name above it.
+        label = title if given.get("role") in {"primary", "secondary"} else ""
+        self._elements.writer.enter(label=label)
+        self._elements.code(_CALLOUTS.sub("", text), language, span, title="" if label else title)
+        self._elements.writer.leave()
+
+    def _part(self, mark: str, text: str, given: Mapping[str, str], span: Lines) -> None:
+        """Write what holds blocks, or a paragraph, as its style says, below its title."""
+        style, title, elements = given.get("style", ""), given.get("title", ""), self._elements
+        if found := _BLOCK_MACRO.fullmatch(text):
+            self._write_title("p", given, span)
+            text, title = f"{found[1]}:{found[2]}", ""
         if found := _REMARK.match(text):
             style, text = found[1], text[found.end() :]
-        if style == "verse" or "hardbreaks" in given.get("options", "") + str("hardbreaks-option" in self._attributes):
-            text = text.replace("\n", " +\n")
-        text = self._attributes.expand(text)
-        with self._part(style, given, span):
-            self._prose("p", text, span)
-
-    def _text_lines(self) -> list[Line]:
-        """Take the lines of a text, up to an empty one or to the begin of something else."""
-        lines: list[Line] = []
-        while (line := self._reader.peek()) is not None and (text := line.text).strip():
-            if text.startswith("//") and not text.startswith("///"):
-                self._leave_out(text[2:], "a comment")
-            elif (
-                _DELIMITER.fullmatch(text)
-                or _ATTRIBUTES.fullmatch(text)
-                or (not lines and _TITLE.fullmatch(text))
-                or (self._lists and (text == "+" or item_of(text)))
-            ):
-                break
-            else:
-                lines.append(line)
-            self._reader.pop()
-        return lines
-
-    def _raw(self, end: str) -> list[Line]:
-        """Take the lines up to the end of a block that holds no others."""
-        lines: list[Line] = []
-        while (line := self._reader.peek()) is not None and line.text.rstrip() != end:
-            lines.append(self._reader.pop())
-        if line is not None:
-            self._elements.lines = (line.number, line.number)
-            self._reader.pop()
-        return lines
-
-    def _take_title(self, given: dict[str, str]) -> str:
-        return inline_text(given.get("title", ""), self._titles)
-
-    def _code(self, lines: Sequence[Line], given: dict[str, str], *, language: str) -> None:
-        if not any(line.text.strip() for line in lines):
-            self._leave_out(given.get("title", ""), "the title of an empty block")
-            return
-        text = "\n".join(line.text for line in lines)
-        text = dedent(text.expandtabs(8)) if text[:1].isspace() else text
-        substituted = given.get("subs", "")
-        if "attributes" in substituted or "normal" in substituted:
-            text = self._attributes.expand(text)
-        if "quotes" in substituted or "normal" in substituted or "macros" in substituted:
-            text = inline_text(text, self._titles)
-        text = _CALLOUTS.sub("", text)
-        # Of one program in several languages, each has its name above it.
-        label = self._take_title(given) if given.get("role") in {"primary", "secondary"} else ""
-        if label:
-            self._elements.writer.enter(label=label)
-        span = (int(given.get("begin", lines[0].number)), max(lines[-1].number, self._elements.lines[1]))
-        self._elements.code(text, language, span, title="" if label else self._take_title(given))
-        if label:
-            self._elements.writer.leave()
-
-    @contextmanager
-    def _part(self, style: str, given: dict[str, str], lines: Lines) -> Generator[None]:
-        """Begin and end what a style makes of a block, below its title."""
-        elements, title = self._elements, given.get("title", "")
+        tag, attrs = "details" if title else "section", dict[str, str]()
         if style in _REMARKS:
-            term = self._take_title(given) or remark_title(style)
-            elements.start(style.lower(), {"title": term}, lines, is_fixed=True)
-            yield
-            elements.end(style.lower(), is_fixed=True)
-            return
-        if title:
-            elements.start("details", {}, lines, is_fixed=True)
-            self._prose("summary", title, lines)
-        tag = "blockquote" if style in _QUOTES else "section"
-        elements.start(tag, {}, lines, is_fixed=True)
-        yield
-        elements.end(tag, is_fixed=True)
-        names = [given[name] for name in ("2", "3", "attribution", "citetitle") if given.get(name)]
-        if style in _QUOTES and names:
-            self._prose("p", ", ".join(names), (int(given.get("begin", lines[0])), elements.lines[1]))
-        if title:
-            elements.end("details", is_fixed=True)
-
-    def _read_delimited(self, mark: str, language: str, given: dict[str, str]) -> None:
-        opened, style = self._reader.pop(), given.get("style", "")
-        given = {"begin": str(opened.number)} | given
-        first, span, elements = mark[0], (opened.number, opened.number), self._elements
-        if first == "/" or style == "comment":
-            self._leave_out("\n".join(line.text for line in self._raw(mark)), "a comment")
-        elif first == "+" and style not in _FORMULAS:
-            self._leave_out("\n".join(line.text for line in self._raw(mark)), "passed through")
-        elif mark[1:].startswith("===") and first != "=":
-            self._table(mark, given, span)
-        elif (first in "-.`+" and mark != "--") or style in _RAW:
-            if first == "-" and style not in {"", *_RAW, *_FORMULAS}:
-                language = style
-            elif style == "source":
-                language = given.get("2", "") or self._attributes.get("source-language", "")
-            self._code(self._raw(mark), given, language=given.get("language", language))
+            tag, attrs = style.lower(), {"title": self._plain(title) or remark_title(style)}
+        elements.start(tag, attrs, (int(given.get("@line", span[0])), span[1]))
+        if tag == "details":
+            self._write_title("summary", given, span)
+        if mark:
+            self._within(mark, is_tabs="tabs" in style)
         else:
-            with self._part(style or ("quote" if first == "_" else ""), given, span):
-                if style == "verse":
-                    text = " +\n".join(line.text for line in self._raw(mark))
-                    self._prose("p", self._attributes.expand(text), (opened.number, elements.lines[1]))
-                else:
-                    self._given = {"tabs": "yes"} if "tabs" in style else {}
-                    self._within(mark)
+            self._prose("p", text.replace("\n", " +\n") if style == "verse" else text, span)
+        if style in {"quote", "verse"}:
+            names = ", ".join(given[name] for name in ("2", "3") if name in given)
+            self._prose("p", names, (int(given["@line"]), elements.lines[1]))
+        elements.end(tag)
 
-    def _list(self, item: ListItem | None, around: tuple[str, ...], given: dict[str, str]) -> None:
-        elements, line = self._elements, self._reader.peek()
-        if item is None or line is None:
-            return
-        if given.get("title"):
-            self._prose("caption", given["title"], (line.number, line.number))
-        key, is_tabs = item.key, "tabs" in given
-        tag = "dl" if item.term is not None else "ul" if key[0] in "*-•" else "ol"
-        self._lists += 1
-        if not is_tabs:
-            elements.start(tag, {"start": given.get("start", "")}, (line.number, line.number), is_fixed=True)
-        while item is not None and item.key == key:
-            self._item(item, (*around, key), is_tab=is_tabs)
-            line = self._reader.peek()
-            item = item_of(line.text) if line is not None else None
-        if not is_tabs:
-            elements.end(tag, is_fixed=True)
-        self._lists -= 1
+    def _within(self, end: str, *, is_tabs: bool) -> None:
+        """Read what a block holds, and its end."""
+        if len(self._ends) >= _DEEPEST:
+            raise ValueError("it is nested too deeply to be read")
+        lists, self._lists = self._lists, []
+        self._ends.append(end)
+        self._given = {"@tabs": "yes"} if is_tabs else {}
+        self.parse()
+        self._given, self._lists = {}, lists
+        self._ends.pop()
+        if (line := self._peek()) and line.text.rstrip() == end:
+            self._pop()
 
-    def _item(self, item: ListItem, around: tuple[str, ...], *, is_tab: bool) -> None:
-        elements, line, self._gap = self._elements, self._reader.pop(), 0
-        span, tag, attrs, rest = (line.number, line.number), "li", dict[str, str](), item.rest
-        marker = item.marker
-        if item.term is not None:
-            term, tag, marker = self._attributes.expand(item.term), "tab" if is_tab else "dd", ""
-            if is_tab:
-                attrs = {"label": inline_text(term, self._titles)}
-            else:
-                self._prose("dt", term, span)
-            if not rest:
-                self._skip_empty()
-                following = self._reader.peek()
-                other = item_of(following.text) if following is not None else None
-                if other is not None and other.key == item.key and not is_tab:
-                    self._terms_from = self._terms_from or line.number
-                    return  # one more term of what follows
-        span, self._terms_from = (self._terms_from or line.number, line.number), 0
-        elements.start(tag, attrs, span, is_fixed=True, marker=marker)
-        self._item_text(rest, line)
-        self._read_attached(around)
-        elements.end(tag, is_fixed=True)
+    def _end_lists(self, depth: int = 0) -> None:
+        """End lists, until so many are open."""
+        while len(self._lists) > depth:
+            self._elements.end(self._lists.pop()[1])
 
-    def _item_text(self, rest: str, line: Line) -> None:
-        lines = [line._replace(text=rest)] if rest else []
-        lines += self._text_lines()
-        if lines:
-            text = self._attributes.expand("\n".join(each.text.strip() for each in lines))
-            self._prose("p", text, (lines[0].number, lines[-1].number))
+    def _item(self, found: re.Match[str], line: _Line, given: Mapping[str, str]) -> None:
+        elements, span, term = self._elements, self._elements.lines, found["term"]
+        marker = found["marker"] or found["colons"]
+        # The same for all items of a list.
+        key = _LETTERS.sub("a", _DIGITS.sub("1", marker))
+        keys = [key for key, _ in self._lists]
+        if key in keys:
+            self._end_lists(keys.index(key) + 1)
+        else:
+            self._write_title("caption", given, span)
+            tag = "section" if "@tabs" in given else "dl" if term else "ul" if key[0] in "*-•" else "ol"
+            elements.start(tag, {"start": given.get("start", "")}, span)
+            self._lists.append((key, tag))
+        is_tab = self._lists[-1][1] == "section"
+        if is_tab:
+            elements.end("tab")
+            elements.start("tab", {"label": self._plain(term)}, span)
+        elif term:
+            self._prose("dt", term, span)
+        else:
+            elements.start("li", {}, span, marker="" if marker[0] in "*-•.<" else marker)
+        lines = [line._replace(text=found["rest"])] if found["rest"] else []
+        below = self._peek()
+        while term and not lines and below and not below.text.strip():
+            self._pop()
+            below = self._peek()
+        if term and not is_tab:
+            if not lines and below and (other := _ITEM.fullmatch(below.text)) and other["colons"] == key:
+                return  # one more term of what follows
+            elements.start("dd", {}, span)
+        if lines := [*lines, *self._text_lines()]:
+            self._prose("p", "\n".join(each.text.strip() for each in lines), (lines[0].number, lines[-1].number))
 
-    def _read_attached(self, around: tuple[str, ...]) -> None:
-        """Read what belongs to an item: blocks below a `+`, inner lists, and what is indented."""
-        while True:
-            self._skip_empty()
-            line = self._reader.peek()
-            if line is None or line.text.rstrip() in self._ends:
-                return
-            if line.text.rstrip() == "+":
-                if self._gap and len(around) > 1:
-                    self._gap -= 1  # belongs to the item around this one
-                    return
-                self._reader.pop()
-                self._gap = 0
-                self._attach(around)
-            elif item := item_of(line.text):
-                if item.key in around:
-                    return
-                self._list(item, around, {})
-            elif line.text[0].isspace():
-                self._gap = 0
-                self._block(line)
-            elif self._leads_to_inner(around):
-                self._block(line)
-                item_line = self._reader.peek()
-                item = item_of(item_line.text) if item_line is not None else None
-                given, self._given = self._given, {}
-                self._list(item, around, given)
-            else:
-                return
-
-    def _attach(self, around: tuple[str, ...]) -> None:
-        while (line := self._reader.peek()) is not None and line.text.rstrip() not in self._ends:
-            item = item_of(line.text)
-            if line.text.rstrip() == "+" or (item and item.key in around) or self._block(line):
-                return
-
-    def _leads_to_inner(self, around: tuple[str, ...]) -> bool:
-        """Return whether a title or attributes stand above an inner list."""
-        line, below = self._reader.peek(), self._reader.peek(1)
-        if (
-            self._gap
-            or line is None
-            or below is None
-            or not (_ATTRIBUTES.fullmatch(line.text) or _TITLE.fullmatch(line.text))
-        ):
-            return False
-        item = item_of(below.text)
-        return item is not None and item.key not in around
-
-    def _skip_empty(self) -> None:
-        """Take empty lines, and count them for the next `+`."""
-        if (line := self._reader.peek()) is not None and not line.text.strip():
-            self._gap = 0
-        while (line := self._reader.peek()) is not None and not line.text.strip():
-            self._gap += 1
-            self._reader.pop()
-
-    def _table(self, mark: str, given: dict[str, str], span: Lines) -> None:
-        lines, elements = self._raw(mark), self._elements
-        elements.start("table", {}, span, is_fixed=True)
-        if given.get("title"):
-            self._prose("caption", given["title"], span)
-        try:
-            table = read_table(lines, given, mark[0])
-        except csv.Error:
-            self._code(lines, {}, language="")
-            table = Table([], has_header=False)
-        self._attributes.spend(sum(len(line.text) for row in table.rows for cell in row if cell for line in cell.lines))
-        for n, row in enumerate(table.rows):
-            self._row(row, "th" if n == 0 and table.has_header else "td")
-        elements.end("table", is_fixed=True)
-
-    def _row(self, row: Row, tag: str) -> None:
-        elements = self._elements
-        numbers = [line.number for cell in row if cell for line in cell.lines if line.text.strip()]
-        if not numbers:
-            return
-        elements.start("tr", {}, (numbers[0], numbers[0]), is_fixed=True)
-        for cell in row:
-            filled = [line.number for line in cell.lines if line.text.strip()] if cell else []
-            elements.start(tag, {}, (filled[0], filled[-1]) if filled else None, is_fixed=True)
-            if cell and cell.style == "a" and tag == "td":
-                self._inner(cell.lines)
-            elif cell:
-                text = "\n".join(line.text.strip() for line in cell.lines).strip()
-                for part in (f"`{text}`" if cell.style == "m" else text).split("\n\n"):
-                    self._prose("p", self._attributes.expand(part), elements.lines)
-            elements.end(tag, is_fixed=True)
-        elements.end("tr", (numbers[-1], numbers[-1]), is_fixed=True)
-
-    def _inner(self, lines: Sequence[Line]) -> None:
-        reader, ends, lists = self._reader, self._ends, self._lists
-        self._reader, self._ends, self._lists = LineReader(lines, self._attributes, self._elements.writer), [], 0
-        while self._reader.peek() is not None:
-            self._blocks()
-        self._reader, self._ends, self._lists = reader, ends, lists
+    def _table(self, lines: Sequence[_Line], given: Mapping[str, str], span: Lines) -> None:
+        elements, text = self._elements, "\n".join(line.text for line in lines)
+        before, *parts = _CELL.split(text)
+        first = text.lstrip().partition("\n")[0]
+        columns = _COLUMN.findall(given["cols"] + ",") if "cols" in given else _CELL.findall(first)
+        width = sum(int(count or 1) for count, _ in columns) or 1
+        cells: list[tuple[str, Lines]] = []
+        reached: set[int] = set()  # from above
+        at = before.count("\n")
+        for across, down, held in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            while len(cells) in reached:
+                cells.append(("", span))
+            reached |= {len(cells) + n * width for n in range(1, int(down or 1))}
+            last = at + held.rstrip().count("\n")
+            cells.append((held.replace("\\|", "|"), (lines[at].number, lines[last].number)))
+            cells += [("", span)] * (int(across or 1) - 1)
+            at += held.count("\n")
+        elements.start("table", {}, span)
+        self._write_title("caption", given, span)
+        has_header = "header" in given.get("options", "") or (len(lines) > 1 and not lines[1].text.strip())
+        for n in range(0, len(cells), width):
+            elements.start("tr", {}, cells[n][1])
+            for held, place in cells[n : n + width]:
+                self._prose("th" if has_header and n == 0 else "td", held, place)
+            elements.end("tr", elements.lines)
+        elements.end("table")
 
 
-def _is_underlined(text: str, below: str) -> bool:
-    is_title = any(char.isalnum() for char in text) and not text[0].isspace()
-    return is_title and abs(len(text.rstrip()) - len(below.rstrip())) <= 1 and bool(_UNDERLINE.fullmatch(below))
+def _shift_of(given: Mapping[str, str]) -> int:
+    offset = given.get("leveloffset", "")
+    return int(offset) if offset.lstrip("+-").isdecimal() else 0
+
+
+def _title_level(text: str, below: str) -> int:
+    """Return the level of a title with the line below it; 0 if it is none."""
+    is_title = any(map(str.isalnum, text)) and not text[0].isspace() and abs(len(text.rstrip()) - len(below)) <= 1
+    return _UNDERLINES.find(below[0]) + 1 if is_title and len(below) > 2 and below == below[0] * len(below) else 0

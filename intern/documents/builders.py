@@ -6,6 +6,7 @@ Each makes `part_open` and `part_close` (tag and attributes: the element; conten
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from markdown_it.token import Token
@@ -50,10 +51,11 @@ _TITLED = ("title", "name", "header", "label", "summary", "text", "tabname", "")
 _STYLED = ("style", "type", "kind", "color", "")
 _OPTION = regex(r"[ ]*:([\w-]{1,40}):[ ]*(.*)")
 _LINE_START = regex(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")
-_COMMENT_BEGINS = regex(r"\{\{?[<%]?[ ]*/\*")
-_LIQUID_COMMENT = regex(r"(?s)\{%-?[ ]*comment\b.{0,5000}?endcomment[ ]*-?%\}")
-_COMMENT_ENDS = regex(r"\*/[ ]*[>%]?\}?\}")
-_LONGEST_COMMENT = 5000  # as each that may begin is looked for the end of
+# Of MDX, Hugo and Liquid. All that repeats is bounded, as each that may begin is looked for its end.
+_COMMENT = regex(
+    r"(?s)\{\{?[<%]?[ ]*/\*[^*]{0,5000}+(?:\*(?!/)[^*]{0,5000}+){0,200}+\*/[ ]*[>%]?\}?\}"
+    r"|\{%-?[ ]*comment\b.{0,5000}?endcomment[ ]*-?%\}"
+)
 _IMPORT = regex(
     r"""import\s+(?:[\w{}*,$\s]+\sfrom\s+)?["'][^"'\n]+["'];?\s*|export\s+(?:default|const|let|var|function|async|\{).*"""
 )
@@ -117,16 +119,16 @@ def _leave_out(state: StateBlock | StateInline, text: str, reason: str) -> None:
 def _write_part(state: StateBlock, mark: _Mark, start: int, first: int, last: int) -> None:
     """Write a part that begins in a line; what it holds are the lines from `first` to before `last`, as blocks."""
     title, attrs = mark.title.strip(), dict[str, str]()
-    kind = directive_kind(mark.name)
+    tag: str = directive_kind(mark.name)
     if mark.key.startswith("<"):
         tag, attrs = mark.name, mark.attrs
-    elif kind == "aside":
-        tag, attrs, title = "aside", {"class": "admonition", "title": title or remark_title(mark.name)}, ""
-    elif kind == "tab":
-        tag, attrs, title = "tab", {"label": title}, ""
+    elif tag == "aside":
+        attrs, title = {"class": "admonition", "title": title or remark_title(mark.name)}, ""
+    elif tag == "tab":
+        attrs, title = {"label": title}, ""
     else:
-        tag = "details" if kind == "details" else "section"
-        title = title if kind != "figure" and has_title(mark.name) else ""
+        title = title if tag != "figure" and has_title(mark.name) else ""
+        tag = "details" if tag == "details" else "section"
     token = state.push("part_open", tag, 1)
     token.content, token.map, token.attrs = title, [start, first], {**attrs}
     token.meta = {"items": [name.strip() for name in mark.attrs.get("items", "").split(",") if name.strip()]}
@@ -175,9 +177,7 @@ def _read_part(state: StateBlock, start: int, end: int, silent: bool) -> bool:  
         close = end  # what is never closed ends with all
     state.line = first
     if mark.key[0] == "<" and (close is None or mark.ends):
-        token = state.push("part_open", mark.name, 1)
-        token.map, token.attrs = [start, first], {**mark.attrs}
-        state.push("part_close", mark.name, -1).map = [start, first]
+        _write_part(state, mark, start, first, first)
     elif close is None or mark.ends or mark.is_alone:
         _leave_out(state, state.src[state.bMarks[start] + state.tShift[start] : mark.after], "a builder's tag")
     else:
@@ -195,9 +195,6 @@ def _read_between(state: StateBlock, mark: _Mark, start: int, first: int, close:
     while is_directive and first < close and (option := _OPTION.fullmatch(_line(state, first))):
         options[option[1]], first = option[2], first + 1
     name = mark.name.rpartition(":")[2]
-    if name in {"raw", "verbatim"} and mark.key[0] == "%":
-        name = "container"
-        mark = mark._replace(name=name, title="")
     kind = directive_kind(name) if is_directive or name in _VERBATIM else ""
     body = state.getLines(first, close, state.sCount[start], True) if kind in {"code", "left_out"} else ""
     if kind == "code":
@@ -218,10 +215,9 @@ def _read_panels(state: StateBlock, start: int, first: int, last: int) -> None:
     starts = [n for n in range(first, last) if _line(state, n).startswith("#")]
     level = min((_line(state, n).partition(" ")[0] for n in starts), default="")
     starts = [n for n in starts if _line(state, n).partition(" ")[0] == level]
-    for n, end in zip(starts, [*starts[1:], last], strict=True):
+    _write_part(state, _Mark("", "container", "", {}, 0), start, first, starts[0] if starts else last)
+    for n, end in pairwise([*starts, last]):
         _write_part(state, _Mark("", "tab", _line(state, n).lstrip("# "), {}, 0), n, n + 1, end)
-    if not starts:
-        _write_part(state, _Mark("", "container", "", {}, 0), start, first, last)
 
 
 def _pair_lines(text: str) -> dict[int, int]:
@@ -296,7 +292,8 @@ def _tag_at(text: str, start: int) -> _Mark | None:
     if not found or not parts:
         return None
     name, attrs = parts["name"].lower(), _attributes(parts["rest"])
-    title, shown = next((attrs[key] for key in _TITLED if attrs.get(key)), ""), name
+    title = next((attrs[key] for key in _TITLED if attrs.get(key)), "")
+    shown = "container" if name in {"raw", "verbatim"} else name
     if name in _ALERTS:
         shown = next((attrs[key] for key in _STYLED if attrs.get(key) in REMARKS), "note")
         title = attrs.get("title", "")
@@ -325,9 +322,9 @@ def _read_unshown(state: StateBlock, start: int, end: int, silent: bool) -> bool
         while last < end and not state.isEmpty(last):
             last += 1
         reason = "an import"
-    elif first == "{" and (after := _comment_end(state.src, state.bMarks[start] + state.tShift[start])):
-        last = next((n + 1 for n in range(start, end) if state.eMarks[n] >= after), end)
-        if state.src[after : state.eMarks[last - 1]].strip():
+    elif first == "{" and (found := _COMMENT.match(state.src, state.bMarks[start] + state.tShift[start])):
+        last = next((n + 1 for n in range(start, end) if state.eMarks[n] >= found.end()), end)
+        if state.src[found.end() : state.eMarks[last - 1]].strip():
             return False
         reason = "a comment"
     elif not (_ATTRS_LINE.fullmatch(line) or _NO_TEXT.fullmatch(line)):
@@ -342,44 +339,27 @@ def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001
     """Leave out a builder's tag or a comment in a text."""
     if state.src[state.pos] != "{":
         return False
-    end = _comment_end(state.src, state.pos)
-    if not end:
-        patterns = (_LIQUID_COMMENT, _TAG, _ATTRS_LINE)
-        found = next(filter(None, (each.match(state.src, state.pos) for each in patterns)), None)
-        if not found:
-            return False
-        end = found.end()
-    if not silent:
-        _leave_out(state, state.src[state.pos : end], "a builder's tag")
-    state.pos = end
-    return True
-
-
-def _comment_end(text: str, start: int) -> int:
-    """Return where a comment of MDX or Hugo ends that begins here; 0 if none does."""
-    if not _COMMENT_BEGINS.match(text, start):
-        return 0
-    found = _COMMENT_ENDS.match(text, end) if (end := text.find("*/", start, start + _LONGEST_COMMENT)) >= 0 else None
-    return found.end() if found else 0
+    patterns = (_COMMENT, _TAG, _ATTRS_LINE)
+    found = next(filter(None, (each.match(state.src, state.pos) for each in patterns)), None)
+    if found and not silent:
+        _leave_out(state, found[0], "a builder's tag")
+    state.pos = found.end() if found else state.pos
+    return found is not None
 
 
 def _parse_inline(state: StateCore) -> None:
     """Parse the text of blocks; one that brackets nest in deeply stays as it is, as the time grows with the square."""
     for token in state.tokens:
-        if token.type == "inline":
-            if _is_tangled(token.content):
-                token.children = [Token("text", "", 0, content=token.content)]
-            else:
-                token.children = []
-                state.md.inline.parse(token.content, state.md, state.env, token.children)
+        if token.type == "inline" and _is_tangled(token.content):
+            token.children = [Token("text", "", 0, content=token.content)]
+        elif token.type == "inline":
+            token.children = []
+            state.md.inline.parse(token.content, state.md, state.env, token.children)
 
 
 def _is_tangled(text: str) -> bool:
-    depth = 0
-    if text.count("[") > _MOST_BRACKETS:
-        for sign in _BRACKET.findall(text):
-            depth += 1 if sign == "[" else -1
-            if depth > _MOST_BRACKETS:
-                return True
-            depth = max(depth, 0)
-    return False
+    depth = deepest = 0
+    for sign in _BRACKET.findall(text) if text.count("[") > _MOST_BRACKETS else ():
+        depth = max(depth + (1 if sign == "[" else -1), 0)
+        deepest = max(deepest, depth)
+    return deepest > _MOST_BRACKETS

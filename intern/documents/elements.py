@@ -111,7 +111,6 @@ class Elements:
         self._code: _Element | None = None
         self._hidden: _Element | None = None
         self._unseen: list[str] = []
-        self._tab_of: dict[str, str] = {}
 
     def start(
         self,
@@ -174,13 +173,7 @@ class Elements:
     def end(self, tag: str, lines: Lines | None = None, *, is_fixed: bool = False) -> None:
         """End an element, and those inside that are still open; nothing where none such is open."""
         self.lines = lines or self.lines
-        for n in range(len(self._open) - 1, -1, -1):
-            element = self._open[n]
-            if element.tag == tag and element.is_fixed == is_fixed:
-                self._end_from(n)
-                return
-            if element.is_fixed and not is_fixed:
-                return
+        self._end_nearest({tag}, is_fixed=is_fixed)
 
     def close(self) -> None:
         """End all that is open."""
@@ -304,11 +297,12 @@ class Elements:
         elif _names_a_tab(tag, attrs):
             element.gathers = True
         elif attrs.get("role") == "tabpanel" or not _PANELS.isdisjoint(classes.split()):
-            self._enter_tab(element, self._tab_of.get(attrs.get("aria-labelledby", ""), ""))
+            self._enter_tab(element, "")
         elif REMARK_TITLE.search(classes):
             element.gathers = any(each.kind == "admonition" for each in self._open)
         elif tag != "p" and (remark := remark_of(tag, classes, attrs)):
-            self._enter_remark(element, remark)
+            self._enter(element)
+            element.kind, element.term = "admonition", remark
         elif tag not in _BLOCKS and (title := attrs.get("title")):
             self.text(title, element.lines)
             self.flush()
@@ -325,9 +319,15 @@ class Elements:
         self._enter(element, label=label)
         element.tabs, self.tabs = [name for name in self.tabs if name != label], []
 
-    def _enter_remark(self, element: _Element, title: str) -> None:
-        self._enter(element)
-        element.kind, element.term = "admonition", title
+    def _end_nearest(self, tags: Collection[str], within: Collection[str] = (), *, is_fixed: bool = False) -> None:
+        """End the innermost element of these, as far as it stands within one of the others."""
+        for n in reversed(range(len(self._open))):
+            element = self._open[n]
+            if element.tag in tags and element.is_fixed == is_fixed:
+                self._end_from(n)
+                return
+            if element.tag in within or (element.is_fixed and not is_fixed):
+                return
 
     def _end_from(self, n: int) -> None:
         while len(self._open) > n:
@@ -391,7 +391,6 @@ class Elements:
                 listing.terms.append(text)
         elif _names_a_tab(tag, element.attrs):
             self.tabs.append(text)
-            self._tab_of |= {element.attrs["id"]: text} if element.attrs.get("id") else {}
         elif text:
             remark = next(each for each in reversed(self._open) if each.kind == "admonition")
             remark.term = text
@@ -447,15 +446,7 @@ class Elements:
         """End what ends where a block begins: inline elements, a paragraph, and one of its kind."""
         while self._open and not (last := self._open[-1]).is_fixed and (last.is_inline or last.tag == "p"):
             self._end(last)
-        if tag not in _SIBLINGS:
-            return
-        siblings, around = _SIBLINGS[tag]
-        for n in range(len(self._open) - 1, -1, -1):
-            if self._open[n].tag in around or self._open[n].is_fixed:
-                return
-            if self._open[n].tag in siblings:
-                self._end_from(n)
-                return
+        self._end_nearest(*_SIBLINGS.get(tag, ((), ())))
 
     def _drop_tabs(self) -> None:
         for name in self.tabs:
@@ -474,10 +465,7 @@ class Elements:
         return None if row is not None and row.is_layout else cell
 
     def _nearest(self, tags: Collection[str]) -> _Element | None:
-        for each in reversed(self._open):
-            if each.tag in tags:
-                return each
-        return None
+        return next((each for each in reversed(self._open) if each.tag in tags), None)
 
 
 def _names_a_tab(tag: str, attrs: Mapping[str, str]) -> bool:

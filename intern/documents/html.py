@@ -22,27 +22,23 @@ from msgspec import structs
 from intern.core.text.patterns import regex
 from intern.documents.blocks import Document, LeftOut
 from intern.documents.elements import Elements
-from intern.documents.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
+from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
 from intern.documents.tags import TagReader
-from intern.documents.writer import DocumentWriter
+from intern.documents.writer import DocumentWriter, visible
 
 _TAG = regex(r"<(/?)([a-z][a-z0-9]*)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 # Elements that end by themselves where the next one begins, or that hold none.
 _FLAT = frozenset(
-    {"area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "head", "hr", "html", "img", "input", "li"}
-    | {"link", "meta", "optgroup", "option", "p", "param", "rp", "rt", "source", "tbody", "td", "tfoot", "th", "thead"}
-    | {"tr", "track", "wbr"}
+    "area base body br col colgroup dd dt embed head hr html img input li link meta optgroup option p param rp rt"
+    " source tbody td tfoot th thead tr track wbr".split()
 )
 # Elements whose end tag also ends all elements open in them; elements that may be open there; those reopened after.
 _CLOSING = frozenset(
-    {"address", "article", "aside", "blockquote", "center", "details", "dialog", "dir", "div", "dl", "fieldset"}
-    | {"figcaption", "figure", "footer", "header", "hgroup", "main", "menu", "nav", "ol", "pre", "section", "summary"}
-    | {"ul"}
+    "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer header hgroup"
+    " main menu nav ol pre section summary ul".split()
 )
-_PASSING = frozenset(
-    {"abbr", "cite", "h1", "h2", "h3", "h4", "h5", "h6", "kbd", "label", "mark", "samp", "span", "sub", "sup", "var"}
-)
-_REOPENED = frozenset({"a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"})
+_PASSING = frozenset("abbr cite h1 h2 h3 h4 h5 h6 kbd label mark samp span sub sup var".split())
+_REOPENED = frozenset("a b big code em font i nobr s small strike strong tt u".split())
 _TRANSPARENT = _CLOSING | _PASSING | _REOPENED
 
 
@@ -57,24 +53,19 @@ def is_deeper(markup: str, limit: int) -> bool:
             opened.append(name)
             if len(opened) > limit:
                 return True
-        elif opened and (opened[-1] == name or _closes(name, opened)):
-            reopened: list[str] = []
-            while (other := opened.pop()) != name:
-                reopened += [other] if other in _REOPENED else []
-            opened += reversed(reopened)
+        elif (at := _begin_of(name, opened)) >= 0:
+            opened[at:] = [each for each in opened[at + 1 :] if each in _REOPENED]
     return False
 
 
-def _closes(name: str, opened: list[str]) -> bool:
-    """Return whether an end tag closes an element further up, with its content; elsewhere, parsers ignore it."""
-    if name not in _CLOSING:
-        return False
-    for other in reversed(opened):
-        if other == name:
-            return True
-        if other not in _TRANSPARENT:
-            return False
-    return False
+def _begin_of(name: str, opened: list[str]) -> int:
+    """Return which open element an end tag closes, with its content; -1 where parsers ignore it."""
+    for n in reversed(range(len(opened))):
+        if opened[n] == name:
+            return n
+        if name not in _CLOSING or opened[n] not in _TRANSPARENT:
+            break
+    return -1
 
 
 if TYPE_CHECKING:
@@ -135,14 +126,9 @@ def read_html(markup: str, base_url: str = "") -> Page:
     _refuse_monsters(markup)
     if len(markup) <= _HARMLESS:
         return _read(markup, base_url)
-    try:
-        # The depth of a page is only a guess, which an attacker can make too low.
-        said = run_sandboxed(__name__, msgspec.json.encode((encodable(markup), encodable(base_url))))
-        return msgspec.json.decode(said, type=Page)
-    except TooLongError:
-        raise ValueError(f"it could not be read within {SECONDS} seconds") from None
-    except (BrokenError, msgspec.DecodeError):
-        raise ValueError("it cannot be parsed, or needs too much memory") from None
+    # The depth of a page is only a guess, which an attacker can make too low.
+    page: Page = ask_sandboxed(__name__, Page, msgspec.json.encode((visible(markup), visible(base_url))))
+    return page
 
 
 def _read_encoded(data: bytes) -> bytes:
@@ -238,11 +224,6 @@ def _describe(tree: HTMLTree) -> str:
 def _without_scripts(body: ElementNode) -> list[str]:
     said = (" ".join((node.text or "").split()) for node in body.query_selector_all("noscript"))
     return list(dict.fromkeys(said))
-
-
-def encodable(text: str) -> str:
-    """Return the text with `?` for half surrogates."""
-    return text.encode("utf-8", "replace").decode()
 
 
 if __name__ == "__main__":

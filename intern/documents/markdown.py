@@ -71,28 +71,25 @@ class MarkdownReader:
         self._elements.start(token.tag, {"id": anchor} if anchor else {}, lines, is_fixed=True)
 
     def _take(self, token: Token, lines: Lines) -> None:
-        elements = self._elements
-        if token.type == "inline":
+        elements, kind = self._elements, token.type
+        if kind == "inline":
             self._inline(token, lines)
-        elif token.type in {"fence", "code_block"}:
+        elif kind in {"fence", "code_block"}:
             self._code(token, lines)
-        elif token.type == "html_block":
-            self._tags.read(dedent(token.content), lines[0])
-        elif token.type == "front_matter":
-            found = _TITLE.search(token.content)
-            self._writer.title = found["title"] if found else ""
-            self._writer.leave_out(token.content, "front matter")
-        elif token.type == "left_out":
+        elif kind in {"html_block", "html_inline"}:
+            self._tags.read(dedent(token.content) if kind == "html_block" else token.content, lines[0])
+        elif kind == "left_out":
             self._writer.leave_out(token.content, token.info)
-        elif token.type == "part_open":
+        elif kind == "part_open":
             self._open_part(token, lines)
-        elif token.type in {"hr", "footnote_reference_open", "footnote_reference_close"}:
-            elements.flush()
         elif token.tag and token.nesting == 1:
             marker = f"{token.info}{token.markup}" if token.tag == "li" else ""
-            elements.start(token.tag, _NONE, lines, is_fixed=True, marker=marker)
+            attrs = {name: str(value) for name, value in token.attrs.items()}
+            elements.start(token.tag, attrs, lines, is_fixed=True, marker=marker)
         elif token.tag and token.nesting == -1:
-            elements.end(token.tag, is_fixed=True)
+            elements.end(token.tag, lines, is_fixed=True)
+        else:
+            self._take_single(token, lines)
 
     def _open_part(self, token: Token, lines: Lines) -> None:
         """Begin what builders mark: an admonition, a tab, something that unfolds, or any other part."""
@@ -124,27 +121,25 @@ class MarkdownReader:
                 elements.text(" ", (line, line))
                 if child.type == "hardbreak":
                     elements.start("br")
-            elif child.tag and child.nesting == 1:
-                attrs = {name: str(value) for name, value in child.attrs.items()}
-                elements.start(child.tag, attrs, here, is_fixed=True)
-            elif child.tag and child.nesting == -1:
-                elements.end(child.tag, here, is_fixed=True)
             else:
-                self._single(child, here)
+                self._take(child, here)
         elements.lines = lines
 
-    def _single(self, token: Token, here: Lines) -> None:
+    def _take_single(self, token: Token, lines: Lines) -> None:
+        elements = self._elements
         if token.type == "code_inline":
-            self._elements.text(code_span(_HIGHLIGHTED.sub("", token.content)), here)
+            elements.text(code_span(_HIGHLIGHTED.sub("", token.content)), lines)
         elif token.type == "myst_role":
-            self._elements.text(role_text(token.meta["name"], token.content), here)
-        elif token.type == "left_out":
-            self._writer.leave_out(token.content, token.info)
-        elif token.type == "html_inline":
-            self._tags.read(token.content, here[0])
+            elements.text(role_text(token.meta["name"], token.content), lines)
         elif token.type == "image":
-            self._elements.text(token.content, here)
+            elements.text(token.content, lines)
             self._writer.leave_out(str(token.attrs.get("title", "")), "a title of a picture")
+        elif token.type == "front_matter":
+            found = _TITLE.search(token.content)
+            self._writer.title = found["title"] if found else ""
+            self._writer.leave_out(token.content, "front matter")
+        elif token.type in {"hr", "footnote_reference_open", "footnote_reference_close"}:
+            elements.flush()
 
     def _code(self, token: Token, lines: Lines) -> None:
         info = token.info.strip()

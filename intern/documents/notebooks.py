@@ -41,7 +41,6 @@ class _Language(Struct, frozen=True):
 
 class _Metadata(Struct, frozen=True):
     language_info: _Language = _Language()
-    title: object = ""
 
 
 class _Notebook(Struct):
@@ -58,15 +57,11 @@ def parse_notebook(data: bytes | str) -> Document:
     language = notebook.metadata.language_info.name
     language = language if _LANGUAGE.fullmatch(language) else ""
     writer, line = DocumentWriter(), 1
-    if isinstance(notebook.metadata.title, str):
-        writer.title = notebook.metadata.title
     for cell in notebook.cells:
         source = _whole(cell.source)
         last = line + source.count("\n")
         if cell.cell_type == "markdown":
-            reader = MarkdownReader(writer)
-            reader.read(source, line - 1)
-
+            MarkdownReader(writer).read(source, line - 1)
         elif cell.cell_type == "code":
             writer.add("code", source, (line, last), language=language)
             for printed in _printed(cell):

@@ -15,15 +15,15 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
-from intern.core.text.masking import without_invisible
 from intern.core.text.patterns import regex
 from intern.documents.asciidoc import parse_asciidoc
-from intern.documents.blocks import Block, Document, Heading
+from intern.documents.blocks import Document
 from intern.documents.html import decode_page, read_html
 from intern.documents.notebooks import parse_notebook
 from intern.documents.pdfs import parse_pdf
 from intern.documents.plain import parse_plain, parse_settings
-from intern.documents.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
+from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
+from intern.documents.writer import visible
 
 Format = Literal["markdown", "restructured", "asciidoc", "plain", "settings", "html", "notebook", "pdf"]
 
@@ -50,12 +50,21 @@ _ENDINGS = frozenset(f".{ending}" for ending in _NO_DOCUMENTS.split())
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b") + b"\x7f"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _LINE_ENDS = regex(r"\r\n?")
-_FEEDS = regex(r"(?m)^[\v\f]+|[\v\f]")
-# Control characters but for tab and line break, and half surrogates.
-_UNWANTED = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPES = regex(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _ACCENTED = regex(r"[^\x00-\x7f]")
 _MULTIBYTE = regex(r"[^\x00-\x7f\ufffd]")
+
+_REST_SIGNS = regex(
+    r"(?m)^\.\. (?:[\w:+-]{1,40}::(?:\s|$)|_[^\n:]{1,100}:|\|[^|\n]{1,60}\| )|:[\w:+-]{2,30}:`[^`\n]{1,200}`"
+    r"|`[^`<>\n]{1,100} <[^<>\n]{1,300}>`__?(?!\w)"
+)
+_MARKDOWN_SIGNS = regex(
+    r"(?m)^ {0,3}(?:```|~~~)|^#{2,5} \S|(?<!\w)\[[^\[\]\n]{1,200}\]\((?:https?:|#|\.{0,2}/|\w)[^()\n]{0,300}\)"
+    r"|^(?=[^\n]{0,300}\|)(?=[^\n]{0,300}---)[ :|-]{5,300}$|(?<![\w*])\*\*[^\s*][^*\n]{0,200}\*\*(?![\w*])"
+)
+_MARKDOWN_TITLE = regex(r"\A\s*# \S[^\n]*\n[ \t]*(?:\n|\Z)")
+_LEAST_SIGNS = 2
+_LOOKED_AT = 200_000  # characters
 
 # Characters that keep a parser of texts busy for 0.8 seconds at worst.
 _HARMLESS = 8000
@@ -89,14 +98,14 @@ def parse(data: bytes, name: str, *, max_chars: int, read: Callable[[str], str |
     size = sum(len(block.text) + len(block.term) for block in document.blocks)
     if size > max_chars and format_ != "pdf":
         raise UnfitError(f"its {size} characters of text are more than the {max_chars} allowed (kb.max_source_bytes)")
-    return _cleaned(document)
+    return document
 
 
 def format_of(name: str, data: bytes) -> Format:
     """Return the format of a file by its bytes and its ending. Raises UnfitError if it is not readable."""
     check_ending(name)
     head = data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    named = _FORMATS.get(_ending(name), "plain")
+    named = format_by_ending(name)
     if head.startswith(b"%pdf-"):
         return "pdf"
     if named == "pdf":
@@ -106,6 +115,11 @@ def format_of(name: str, data: bytes) -> Format:
     if named in {"plain", "settings"} and head.startswith(b"-----begin ") and b"private key" in head:
         raise UnfitError("it is a private key")
     return named
+
+
+def format_by_ending(name: str) -> Format:
+    """Return the format of a file by its ending alone."""
+    return _FORMATS.get(_ending(name), "plain")
 
 
 def check_ending(name: str) -> None:
@@ -126,10 +140,9 @@ def decoded_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str,
 
     Raises UnfitError if the bytes are not text.
     """
-    encoding = _utf_16(data)
     oddities: list[str] = []
-    if encoding:
-        text = data.decode(encoding, "replace").removeprefix("\ufeff")
+    if data.startswith(_UTF_16):
+        text = data.decode("utf-16", "replace")
         oddities.append("it is UTF-16")
     elif len(data) - len(data.translate(None, _CONTROLS)) > len(data) // 20:
         raise UnfitError("it is binary, not text")
@@ -146,38 +159,15 @@ def decoded_text(data: bytes, *, is_html: bool = False) -> tuple[str, tuple[str,
     if "\0" in text:
         oddities.append("it holds NUL characters")
         text = text.replace("\0", "\ufffd")
-    if "\r" in text:
-        text = _LINE_ENDS.sub("\n", text)
-    text = _FEEDS.sub(lambda found: "" if found.start() == 0 or text[found.start() - 1] == "\n" else " ", text)
-    plain = _visible(_ESCAPES.sub("", text))
-    if "\ufffd" in plain and "\ufffd" not in text:
-        oddities.append("it holds half characters")
-    return plain, tuple(oddities)
-
-
-def _utf_16(data: bytes) -> str:
-    """Return which UTF-16 the bytes are, by their mark or by every other one being zero; empty if they are none."""
-    if data.startswith(_UTF_16):
-        return "utf-16-le" if data[0] == 0xFF else "utf-16-be"
-    half = len(data[:2000]) // 2
-    if len(data) % 2 or half < 2 or b"\0" not in data:
-        return ""
-    even, odd = (data[start:2000:2].count(0) / half for start in (0, 1))
-    return "utf-16-le" if odd > 0.6 and not even else "utf-16-be" if even > 0.6 and not odd else ""
+    return visible(_ESCAPES.sub("", _LINE_ENDS.sub("\n", text))), tuple(oddities)
 
 
 def _western(data: bytes) -> str:
     """Decode Windows-1252. Raises UnfitError for bytes that are of another encoding: few letters of it have accents."""
-    text = "".join(bytes([byte]).decode("cp1252", "replace") for byte in range(256))
-    text = data.decode("latin-1").translate(dict(enumerate(text)))
+    text = data.decode("cp1252", "replace")
     if 4 * sum(1 for _ in _ACCENTED.finditer(text)) > sum(map(str.isalpha, text)) or "\ufffd" in text:
         raise UnfitError("it is not UTF-8 text; save it as that")
     return text
-
-
-def _visible(text: str) -> str:
-    text = without_invisible(text)
-    return _UNWANTED.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else "", text)
 
 
 def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], str | None] | None) -> Document:
@@ -193,18 +183,22 @@ def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], s
     if format_ == "asciidoc":
         # It takes a time that grows with its length, and asks for other files.
         return parse_asciidoc(text, read, posixpath.normpath(name))
+    if format_ == "plain":
+        format_ = _guess_format(text)
     if len(text) <= _HARMLESS:
         return _PARSERS[format_](text)
-    try:
-        said = run_sandboxed(__name__, msgspec.json.encode((format_, text)))
-        result = msgspec.json.decode(said, type=Document | str)
-    except TooLongError:
-        raise ValueError(f"it could not be read within {SECONDS} seconds") from None
-    except (BrokenError, msgspec.DecodeError):
-        raise ValueError("it cannot be parsed, or needs too much memory") from None
+    result = ask_sandboxed(__name__, Document | str, msgspec.json.encode((format_, text)))
     if isinstance(result, Document):
         return result
     raise ValueError(result)
+
+
+def _guess_format(text: str) -> Format:
+    """Return the markup that a text is clearly in: many a README has no ending, and Sphinx publishes `.rst.txt`."""
+    if len(_REST_SIGNS.findall(text, 0, _LOOKED_AT)) >= _LEAST_SIGNS:
+        return "restructured"
+    is_markdown = _MARKDOWN_TITLE.match(text) or len(_MARKDOWN_SIGNS.findall(text, 0, _LOOKED_AT)) >= _LEAST_SIGNS
+    return "markdown" if is_markdown else "plain"
 
 
 def _parse_markdown(text: str) -> Document:
@@ -232,30 +226,6 @@ def _parse_encoded(data: bytes) -> bytes:
         return msgspec.json.encode(_PARSERS[format_](text))
     except ValueError as error:
         return msgspec.json.encode(str(error))
-    except RecursionError:
-        return msgspec.json.encode("it is nested too deeply to be read")
-
-
-def _cleaned(document: Document) -> Document:
-    """Remove from blocks what references to characters have put there."""
-    blocks = tuple(block if _is_clean(block) else _visible_block(block) for block in document.blocks)
-    return structs.replace(document, title=" ".join(_visible(document.title).split()), blocks=blocks)
-
-
-def _is_clean(block: Block) -> bool:
-    held = (block.text, block.term, block.label, *block.columns, *(heading.text for heading in block.path))
-    return all(text == _visible(text) for text in held)
-
-
-def _visible_block(block: Block) -> Block:
-    return structs.replace(
-        block,
-        text=_visible(block.text),
-        term=_visible(block.term),
-        label=_visible(block.label),
-        columns=tuple(map(_visible, block.columns)),
-        path=tuple(Heading(above.level, _visible(above.text), above.anchor) for above in block.path),
-    )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from msgspec import Struct
 from intern.core.installing import how_to_add
 from intern.documents.blocks import Document
 from intern.documents.plain import write_plain
-from intern.documents.sandboxed import SECONDS, BrokenError, TooLongError, run_sandboxed, serve_sandboxed
-from intern.documents.writer import DocumentWriter
+from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
+from intern.documents.writer import DocumentWriter, visible
 
 _LONGEST_TITLE = 120
 
@@ -30,12 +30,7 @@ def parse_pdf(data: bytes, max_chars: int) -> Document:
     """Return the text of a PDF, up to `max_chars`. Raises ValueError if it cannot be read."""
     if find_spec("pypdf") is None:
         raise ValueError(f"it is a PDF; to have those read, {how_to_add('pdf')}")
-    try:
-        said = msgspec.json.decode(run_sandboxed(__name__, data, str(max_chars)), type=_PdfText)
-    except TooLongError:
-        raise ValueError(f"it is a PDF that could not be read within {SECONDS} seconds") from None
-    except (BrokenError, msgspec.DecodeError):
-        raise ValueError("it is a PDF that is damaged, or needs too much memory") from None
+    said: _PdfText = ask_sandboxed(__name__, _PdfText, data, str(max_chars))
     if said.trouble:
         raise ValueError(f"it is a PDF that {said.trouble}")
     writer, line = DocumentWriter(), 1
@@ -69,16 +64,12 @@ def _text_of_pdf(max_chars: int, data: bytes) -> _PdfText:
         return _PdfText(trouble="wants a password")
     pages: list[str] = []
     for page in reader.pages:
-        pages.append(_encodable(page.extract_text())[:max_chars])
+        pages.append(visible(page.extract_text())[:max_chars])
         max_chars -= len(pages[-1])
         if max_chars <= 0:
             break
     title = reader.metadata.title if reader.metadata else None
-    return _PdfText(title=_encodable(title or "")[: 10 * _LONGEST_TITLE], pages=pages)
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    return _PdfText(title=visible(title or "")[: 10 * _LONGEST_TITLE], pages=pages)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""Plain text as blocks, by its shape: headings, lists, definitions, and code by how its lines are indented and filled.
-
-A text that is clearly Markdown or reStructuredText is read as that: Sphinx publishes its sources as `.rst.txt`, and
-many a README has no ending.
-"""
+"""Plain text as blocks, by its shape: headings, lists, definitions, and code by how lines are indented and filled."""
 
 from __future__ import annotations
 
@@ -16,20 +12,9 @@ from intern.documents.writer import DocumentWriter, Lines
 
 _Rows = Sequence[tuple[int, str]]
 
-_REST_SIGNS = regex(
-    r"(?m)^\.\. (?:[\w:+-]{1,40}::(?:\s|$)|_[^\n:]{1,100}:|\|[^|\n]{1,60}\| )|:[\w:+-]{2,30}:`[^`\n]{1,200}`"
-    r"|`[^`<>\n]{1,100} <[^<>\n]{1,300}>`__?(?!\w)"
-)
-_MARKDOWN_SIGNS = regex(
-    r"(?m)^ {0,3}(?:```|~~~)|^#{2,5} \S|(?<!\w)\[[^\[\]\n]{1,200}\]\((?:https?:|#|\.{0,2}/|\w)[^()\n]{0,300}\)"
-    r"|^(?=[^\n]{0,300}\|)(?=[^\n]{0,300}---)[ :|-]{5,300}$|(?<![\w*])\*\*[^\s*][^*\n]{0,200}\*\*(?![\w*])"
-)
-_MARKDOWN_TITLE = regex(r"\A\s*# \S[^\n]*\n[ \t]*(?:\n|\Z)")
-_LEAST_SIGNS = 2
-
 _UNDERLINE = regex(r"([=\-~^*#+_])\1{2,}")
 _NUMBERED = regex(
-    r"(\d{1,3}(?:\.\d{1,3}){0,5})\.?\s+[A-Z\"'`].*[^.,;:\s]|(?:Appendix\s+)?[A-Z](?:\.\d{1,3}){0,4}\.\s+[A-Z].*[^.,;:\s]"
+    r"(\d{1,3}(?:\.\d{1,3}){0,5}(?=\.?\s)|(?:Appendix\s+)?[A-Z](?:\.\d{1,3}){0,4}(?=\.\s))\.?\s+[A-Z\"'`].*"
 )
 _BULLET = regex(r"([-*+•–o]|\(?(?:\d{1,3}|[a-z])[.)])\s+(\S.*)")
 _GAP = regex(r"(?<=\S) {2,}(?=\S)")
@@ -37,7 +22,6 @@ _WIDE = regex(r"\S {3,}\S")
 _OPTION = regex(r"(-{1,2}[\w?#][^\s]{0,40}(?:(?:, |[ =|])\S{1,40}){0,4}?)(?: {2,}(\S.*))?")
 _PROMPT = regex(r"(?:[$%>#]|>>>|\w+@[\w.-]+[:~].{0,40}[$#])\s\S")
 _LEADERS = regex(r"(?:\.{4,200}|(?: \.){4,200}) {0,9}\d{1,4}$")
-_PAGE_END = regex(r".*\[Page \d{1,4}\]\s*")
 _ASSIGNED = regex(r"[\w.-]{1,40}\s*(?:=|:=|::=)\s*\S")
 _SENTENCE = regex(r"[a-z]\w*[ ,]+\w+[ ,]+\w+.*[.?!:;,]\Z|(?:[\w'’,-]+ ){5}")
 _LONGEST_HEADING = 80
@@ -47,15 +31,7 @@ _WIDTH = 40  # characters; lines of a chunk that is no wider were not wrapped
 
 
 def parse_plain(text: str) -> Document:
-    """Return a text as blocks. Raises ValueError as the parser of its format does."""
-    if len(_REST_SIGNS.findall(text, 0, 200_000)) >= _LEAST_SIGNS:
-        from intern.documents.restructured import parse_restructured  # noqa: PLC0415 loads docutils
-
-        return parse_restructured(text)
-    if _MARKDOWN_TITLE.match(text) or len(_MARKDOWN_SIGNS.findall(text, 0, 200_000)) >= _LEAST_SIGNS:
-        from intern.documents.markdown import parse_markdown  # noqa: PLC0415 loads markdown-it
-
-        return parse_markdown(text)
+    """Return a text as blocks."""
     writer = DocumentWriter()
     write_plain(writer, text, 1)
     return writer.document()
@@ -72,50 +48,25 @@ def parse_settings(text: str, language: str) -> Document:
 def write_plain(writer: DocumentWriter, text: str, first_line: int) -> None:
     """Write a text that begins at a line of the source."""
     rows = [(n, row.expandtabs(8).rstrip()) for n, row in enumerate(text.split("\n"), first_line)]
-    chunks = list(_chunks(_unpaged(writer, rows)))
-    reader = _PlainReader(writer, _base(chunks))
+    for _, row in rows:
+        writer.leave_out(row if _is_leader(row) else "", "a table of contents")
+    chunks = list(_chunks([each for each in rows if not _is_leader(each[1])]))
+    long = [row for held in chunks for _, row in held if len(row) > _WIDTH and not _WIDE.search(row.strip())]
+    indents = Counter(map(_indent, long))
+    # The text is indented as far as some of its long lines are at least.
+    base = min((indent for indent, count in indents.items() if count >= len(long) / 8), default=0)
+    reader = _PlainReader(writer, base)
     for held, following in zip(chunks, [*chunks[1:], []], strict=False):
         reader.read(held, following)
 
 
-def _base(chunks: Sequence[_Rows]) -> int:
-    """Return how far the text is indented: the least that some of its long lines are."""
-    indents = Counter(
-        _indent(row) for rows in chunks for _, row in rows if len(row) > _WIDTH and not _WIDE.search(row.strip())
-    )
-    return min((indent for indent, count in indents.items() if count >= indents.total() / 8), default=0)
+def _is_leader(row: str) -> bool:
+    return row[-1:].isdecimal() and _LEADERS.search(row) is not None
 
 
 def _chunks(rows: _Rows) -> Iterator[_Rows]:
     """Part lines at the empty ones."""
-    for is_text, held in groupby(rows, key=lambda row: bool(row[1])):
-        if is_text:
-            yield list(held)
-
-
-def _unpaged(writer: DocumentWriter, rows: _Rows) -> _Rows:
-    """Leave out what stands at the ends and the tops of printed pages, and tables of contents."""
-    kept: list[tuple[int, str]] = []
-    is_top = False
-    for n, row in rows:
-        if _PAGE_END.fullmatch(row) or (is_top and _WIDE.search(row.strip())):
-            writer.leave_out(row, "the end or the top of a printed page")
-            is_top = not is_top
-            while kept and not kept[-1][1]:
-                kept.pop()
-            if kept and kept[-1][1].endswith((".", ":", "?", "!")):
-                kept.append((n, ""))
-        elif row[-1:].isdecimal() and _LEADERS.search(row):
-            writer.leave_out(row, "a table of contents")
-        elif row or (kept and kept[-1][1] and not is_top and not _is_broken(kept, n)):
-            kept.append((n, row))
-            is_top = False
-    return kept
-
-
-def _is_broken(kept: _Rows, n: int) -> bool:
-    """Return whether a page ended between the line kept last and this one."""
-    return kept[-1][0] < n - 1
+    return (list(held) for is_text, held in groupby(rows, key=lambda row: bool(row[1])) if is_text)
 
 
 def _indent(row: str) -> int:
@@ -140,55 +91,46 @@ class _PlainReader:
         """Read the lines between two empty ones."""
         while rows and (taken := self._headed(rows, following)):
             rows = rows[taken:]
-        if not rows:
-            return
         bullets = [n for n, (_, row) in enumerate(rows) if _BULLET.fullmatch(row.lstrip())]
-        if bullets and (bullets[0] == 0 or not self._is_code(rows)) and not _PROMPT.match(rows[0][1].lstrip()):
+        if bullets and not (bullets[0] and self._is_code(rows)) and not _PROMPT.match(rows[0][1].lstrip()):
             self._text(rows[: bullets[0]])
-            for begin, end in zip(bullets, [*bullets[1:], len(rows)], strict=True):
+            for begin, end in pairwise([*bullets, len(rows)]):
                 self._item(rows[begin:end])
         else:
             self._text(rows)
 
-    def _headed(self, rows: _Rows, following: _Rows) -> int:  # noqa: PLR0911 one look after the other
+    def _headed(self, rows: _Rows, following: _Rows) -> int:
         """Write a heading if the lines begin with one; return how many they are."""
-        (n, row), text = rows[0], rows[0][1].strip()
-        if len(rows) > 2 and _UNDERLINE.fullmatch(text) and rows[2][1].strip() == text:
-            return self._head(rows[1][1], f"over {text[0]}", (n, n + 2), 3)
+        row, text, look, taken = rows[0][1], rows[0][1].strip(), "", 1
         below = rows[1][1].strip() if len(rows) > 1 else ""
-        if below and _UNDERLINE.fullmatch(below) and abs(len(below) - len(text)) <= max(3, len(text) // 4):
-            return self._head(text, below[0], (n, n + 1), 2)
-        if (
-            len(text) > _LONGEST_HEADING
-            or _OPTION.fullmatch(text)
-            or _indent(row) > self._base
-            or text.endswith((".", ",", ";", ":"))
-        ):
-            return 0
-        is_alone = len(rows) == 1 or (_indent(rows[1][1]) > _indent(row) and _indent(row) < self._base)
-        if not is_alone or not any(char.isalpha() for char in text) or (not following and len(rows) == 1):
-            return 0
-        if (found := _NUMBERED.fullmatch(text)) and (_indent(row) < self._base or self._is_numbered(text, following)):
-            parts = text.split()[0].strip(".").count(".") + 1 if found[1] or "." in text.split()[0] else 1
-            return self._head(text, str(parts), (n, n), 1)
-        is_bullet = _BULLET.fullmatch(text) is not None
-        if text.isupper() and sum(char.isalpha() for char in text) > 1 and not is_bullet and not _WIDE.search(text):
-            return self._head(text, "1" if _indent(row) == 0 else "2", (n, n), 1)
-        if _indent(row) < self._base and not is_bullet and not _WIDE.search(text):
-            return self._head(text, "1" if _indent(row) == 0 else "2", (n, n), 1)
-        return 0
+        if len(rows) > 2 and _UNDERLINE.fullmatch(text) and rows[2][1].strip() == text:
+            text, look, taken = below, f"over {text[0]}", 3
+        elif _UNDERLINE.fullmatch(below) and abs(len(below) - len(text)) <= max(3, len(text) // 4):
+            look, taken = below[0], 2
+        elif self._is_alone(rows) and (below or following):
+            look = self._look_of(text, following, _indent(row))
+        if look:
+            level = self._levels.setdefault(look, len(self._levels) + 1)
+            self._items, self._writer.depth = [], 0
+            self._writer.head(min(level, 6), text, _span(rows[:taken]))
+        return taken if look else 0
 
-    def _is_numbered(self, text: str, following: _Rows) -> bool:
-        """Return whether a line with a number heads what follows, rather than being an item of a list."""
-        if len(text.split()) > _MOST_WORDS or not following:
+    def _is_alone(self, rows: _Rows) -> bool:
+        """Return whether the first line can be a heading without a line of signs."""
+        row, text = rows[0][1], rows[0][1].strip()
+        if len(text) > _LONGEST_HEADING or text.endswith((".", ",", ";", ":")) or _indent(row) > self._base:
             return False
-        return "." in text.split(maxsplit=1)[0].rstrip(".") or not _BULLET.fullmatch(following[0][1].strip())
+        stands_out = len(rows) == 1 or _indent(row) < min(self._base, _indent(rows[1][1]))
+        return stands_out and any(map(str.isalpha, text)) and not _OPTION.fullmatch(text)
 
-    def _head(self, text: str, look: str, lines: Lines, taken: int) -> int:
-        level = self._levels.setdefault(look, len(self._levels) + 1)
-        self._items, self._writer.depth = [], 0
-        self._writer.head(min(level, 6), text.strip(), lines)
-        return taken
+    def _look_of(self, text: str, following: _Rows, indent: int) -> str:
+        """Return how deep a line without signs is as a heading; empty if it is none."""
+        bullet, is_left = _BULLET.fullmatch(text), indent < self._base
+        if found := _NUMBERED.fullmatch(text):
+            heads = "." in found[1] or not (following and _BULLET.fullmatch(following[0][1].strip()))
+            return str(found[1].count(".") + 1) if is_left or (heads and len(text.split()) <= _MOST_WORDS) else ""
+        is_title = is_left or (text.isupper() and len(text) > 1)
+        return "" if bullet or _WIDE.search(text) or not is_title else "2" if indent else "1"
 
     def _item(self, rows: _Rows) -> None:
         n, row = rows[0]
@@ -196,10 +138,10 @@ class _PlainReader:
         assert found
         self._items = [*(each for each in self._items if each[0] < indent), (indent, row.index(found[2], indent))]
         self._writer.depth = len(self._items)
-        marker = found[1] if found[1][-1] in ".)" else "-"
         # A line that does not reach under the text of the item belongs to what follows.
         own = next((at for at in range(1, len(rows)) if _indent(rows[at][1]) < indent), len(rows))
         text = " ".join([found[2], *(row.strip() for _, row in rows[1:own])])
+        marker = found[1] if found[1][-1] in ".)" else "-"
         self._writer.add("item", text, (n, rows[own - 1][0]), marker=marker)
         self._text(rows[own:])
 
@@ -211,24 +153,20 @@ class _PlainReader:
         self._items = [each for each in self._items if each[1] <= least]
         self._writer.depth = len(self._items)
         terms = [n for n, (_, row) in enumerate(rows) if _indent(row) == least]
-        spans = list(zip(terms, [*terms[1:], len(rows)], strict=True))
-        options = [_OPTION.fullmatch(rows[n][1].strip()) for n in terms]
-        if all(options) and (len(rows) > 1 or any(found and found[2] for found in options)):
-            for found, (begin, end) in zip(options, spans, strict=True):
-                held = [(rows[begin][0], (found and found[2]) or ""), *rows[begin + 1 : end]]
-                self._define(found[1] if found else "", held)
+        parts = [rows[begin:end] for begin, end in pairwise([*terms, len(rows)])]
+        options = [found for part in parts if (found := _OPTION.fullmatch(part[0][1].strip()))]
+        is_of_options = len(options) == len(parts) and (len(rows) > 1 or options[0][2])
+        if is_of_options or (terms[0] == 0 and all(len(part) > 1 for part in parts) and not self._is_code(rows)):
+            for n, (first, *others) in enumerate(parts):
+                term, text = options[n].groups() if is_of_options else (first[1].strip(), "")
+                held = [(first[0], text or ""), *others]
+                self._writer.add("definition", _joined([row for row in held if row[1]]), _span(held), term=term)
         elif self._is_code(rows):
             self._writer.add("code", "\n".join(row[least:] for _, row in rows), _span(rows))
-        elif terms[0] == 0 and all(end - begin > 1 for begin, end in spans):
-            for begin, end in spans:
-                self._define(rows[begin][1].strip(), [(rows[begin][0], ""), *rows[begin + 1 : end]])
         else:
             if not self._writer.title and not self._levels and len(rows) == 1 and least > _CENTRED:
                 self._writer.title = rows[0][1]
             self._writer.add("paragraph", _joined(rows), _span(rows))
-
-    def _define(self, term: str, rows: _Rows) -> None:
-        self._writer.add("definition", _joined([row for row in rows if row[1]]), _span(rows), term=term)
 
     def _is_code(self, rows: _Rows) -> bool:
         texts = [row.strip() for _, row in rows]
@@ -251,7 +189,6 @@ def _joined(rows: _Rows) -> str:
     text = rows[0][1].strip() if rows else ""
     for (_, row), (_, below) in pairwise(rows):
         is_wrapped = below.lstrip()[0].islower() or len(row) + len(below.split()[0]) >= 0.6 * width
-        text = (
-            f"{text}{' ' if is_wrapped else chr(10)}{below.strip()}" if text[-1:] != "‐" else text[:-1] + below.strip()
-        )
+        gap = "" if text.endswith("‐") else " " if is_wrapped else "\n"
+        text = text.removesuffix("‐") + gap + below.strip()
     return text

@@ -7,6 +7,7 @@ document names is read from elsewhere, and none of its HTML is kept.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -18,7 +19,6 @@ from docutils.parsers.rst.directives.misc import Replace, Unicode
 from docutils.parsers.rst.directives.tables import CSVTable, ListTable, RSTTable
 from docutils.parsers.rst.states import Inliner
 from docutils.readers.standalone import Reader
-from docutils.statemachine import StringList
 from docutils.transforms import Transform
 from docutils.transforms.references import AnonymousHyperlinks, ExternalTargets, IndirectHyperlinks, Substitutions
 
@@ -46,6 +46,7 @@ _NONE: Mapping[str, str] = {}
 # Their argument is the language; of all others it is code, too.
 _WITH_LANGUAGE = frozenset({"code", "code-block", "sourcecode", "prompt", "highlight"})
 _MOST_SIGNS = 1000
+_TERM = regex(r"(?!\.\. )\S")
 _REFERENCE = regex(r"`([^`<]+?)\s*(?:<[^`<>]*>)?`__?|([^`\s]+?)__?")
 # Names of fields at the top that tell Sphinx something.
 _FOR_SPHINX = frozenset({"orphan", "tocdepth", "nocomments", "no-search", "nosearch"})
@@ -55,12 +56,14 @@ def parse_restructured(text: str) -> Document:
     """Return a text as blocks. Raises ValueError where it is nested too deeply to be read."""
     # Docutils has one place to look directives and roles up in, which Sphinx changes likewise.
     directives.directive = _find_directive  # type: ignore[assignment]
-    roles.role = _find_role  # type: ignore[assignment]
+    roles.role = lambda *_: (_any_role, [])  # type: ignore[assignment]
     writer = DocumentWriter()
     try:
         parser = Parser(inliner=_bounded_inliner())
         doctree = publish_doctree(text, reader=_Reader(), parser=parser, settings_overrides=_SETTINGS)
-        _Walker(writer).walk(doctree)
+        elements = Elements(writer)
+        _Walker(elements).walk(doctree)
+        elements.close()
     except RecursionError:
         raise ValueError("it is nested too deeply to be read") from None
     return writer.document()
@@ -92,25 +95,16 @@ def _bounded_inliner() -> Inliner:
 
 
 class _Part(nodes.General, nodes.Element):
-    """Anything that a directive holds; `element` and `attrs` are those of `Elements`."""
-
-
-class _PartTitle(nodes.TextElement):
-    """The title of a part."""
+    """What a directive holds, or its title; `element` and `attrs` are those of `Elements`."""
 
 
 class _LeftOut(nodes.Element):
     """A directive that readers do not see; its source is its text."""
 
 
-class _AnyOption(dict[str, Any]):
-    """Takes any option as it is, but for the known ones."""
-
-    def __missing__(self, _name: str) -> Any:
-        return directives.unchanged
-
-    def __bool__(self) -> bool:
-        return True
+def _any_option(known: Mapping[str, Any]) -> Any:
+    """Return a specification that takes any option as it is, but for the known ones; docutils asks for one at least."""
+    return defaultdict(lambda: directives.unchanged, {"class": directives.unchanged, **known})
 
 
 class _AnyDirective(Directive):
@@ -119,7 +113,7 @@ class _AnyDirective(Directive):
     has_content = True
     optional_arguments = 1
     final_argument_whitespace = True
-    option_spec: ClassVar[Any] = _AnyOption()
+    option_spec: ClassVar[Any] = _any_option({})
 
     def run(self) -> list[nodes.Node]:
         name = self.name.lower()
@@ -135,7 +129,7 @@ class _AnyDirective(Directive):
         if name == "code-tab":
             language, _, label = argument.partition(" ")
             code = self._located(nodes.literal_block("", "\n".join(self.content), language=language))
-            return [self._part("tab", {"label": label or language}, "", [code])]
+            return [self._part("tab", [code], label=label or language)]
         if name == "glossary":
             return self._glossary()
         return [self._holder(kind, name, argument)]
@@ -143,16 +137,18 @@ class _AnyDirective(Directive):
     def _holder(self, kind: DirectiveKind, name: str, argument: str) -> nodes.Node:
         children = self._parse_content()
         if kind == "tab":
-            return self._part("tab", {"label": self._plain(argument)}, "", children)
-        if kind != "aside":
-            title = self.options.get("alt", "") if kind == "figure" else argument if has_title(name) else ""
-            tag = {"details": "details", "object": "dl"}.get(kind, "section") if title else "section"
-            return self._part(tag, {}, title, children)
-        title = self._plain(argument) if name == "admonition" else remark_title(name)
-        if name != "admonition" and argument:  # the version, and what changed in it
-            inline, messages = self.state.inline_text(argument, self.lineno)
-            children = [self._located(nodes.paragraph(argument, "", *inline)), *messages, *children]
-        return self._part("aside", {"class": "admonition", "title": title}, "", children)
+            return self._part("tab", children, label=self._plain(argument))
+        if kind == "aside":
+            title = self._plain(argument) if name == "admonition" else remark_title(name)
+            # Else it says the version, and what changed in it.
+            told = self._title("p", "" if name == "admonition" else argument)
+            return self._part("aside", [*told, *children], **{"class": "admonition"}, title=title)
+        title = self.options.get("alt", "") if kind == "figure" else argument if has_title(name) else ""
+        if kind == "object" and title:
+            return self._part("dl", [*self._title("dt", title), self._part("dd", children)])
+        if kind == "details" and title:
+            return self._part("details", [*self._title("summary", title), *children])
+        return self._part("section", [*self._title("p", title), *children])
 
     def _code(self, name: str, argument: str) -> list[nodes.Node]:
         body = "\n".join(self.content)
@@ -164,16 +160,19 @@ class _AnyDirective(Directive):
         code["title"] = self.options.get("caption", "")
         return [self._located(code)] if text.strip() else []
 
-    def _part(self, tag: str, attrs: dict[str, str], title: str, children: Sequence[nodes.Node]) -> nodes.Node:
-        part = _Part("", element=tag, attrs=attrs)
-        if title:
-            inline, messages = self.state.inline_text(title, self.lineno)
-            heading = self._located(_PartTitle("", "", *inline))
-            if self.content:
-                heading["last"] = max(heading.line or 0, self.content_offset)
-            part += [heading, *messages]
-        part += children
-        return self._located(part)
+    def _part(self, tag: str, children: Sequence[nodes.Node], **attrs: str) -> nodes.Element:
+        part = self._located(_Part("", *children, element=tag, attrs=attrs))
+        part["last"] = part.line
+        return part
+
+    def _title(self, tag: str, title: str) -> list[nodes.Node]:
+        if not title:
+            return []
+        inline, messages = self.state.inline_text(title, self.lineno)
+        part = self._located(_Part("", *inline, element=tag, attrs={}))
+        if self.content:
+            part["last"] = max(part.line or 0, self.content_offset)
+        return [part, *messages]
 
     def _located(self, node: nodes.Element) -> nodes.Element:
         node.source, node.line = self.state_machine.get_source_and_line(self.lineno)
@@ -187,42 +186,29 @@ class _AnyDirective(Directive):
             code_span(node.astext()) if isinstance(node, nodes.literal) else node.astext() for node in inline
         )
 
-    def _parse_content(self, content: StringList | None = None, offset: int | None = None) -> list[nodes.Node]:
+    def _parse_content(self) -> list[nodes.Node]:
         holder = nodes.Element()
-        offset = self.content_offset if offset is None else offset
-        self.state.nested_parse(self.content if content is None else content, offset, holder, match_titles=True)
+        self.state.nested_parse(self.content, self.content_offset, holder, match_titles=True)
         return list(holder.children)
 
     def _glossary(self) -> list[nodes.Node]:
-        """Read Sphinx's glossary: lines that begin at the left are terms of the definition below them."""
-        listing, terms, begin = nodes.definition_list(), list[nodes.Node](), 0
-        rows = list(self.content)
-        while begin < len(rows):
-            is_left = bool(rows[begin].strip()) and not rows[begin][0].isspace()
-            if is_left or not rows[begin].strip():
-                if is_left and not rows[begin].startswith(".. "):
-                    inline, _ = self.state.inline_text(rows[begin].partition(" : ")[0].strip(), self.lineno)
-                    terms.append(_at(nodes.term("", "", *inline), self.content_offset + begin + 1))
-                begin += 1
+        """Read Sphinx's glossary: a list of definitions that may have several terms, each with a key behind it."""
+        rows = self.content
+        rows.disconnect()  # from the lines of the text, which stay as they are
+        for n in reversed(range(len(rows))):
+            if not _TERM.match(rows[n]):
                 continue
-            end = next((n for n in range(begin, len(rows)) if rows[n].strip() and not rows[n][0].isspace()), len(rows))
-            block = self.content[begin:end]
-            block.trim_left(min((len(row) - len(row.lstrip()) for row in block if row.strip()), default=0))
-            definition = nodes.definition("", *self._parse_content(block, self.content_offset + begin))
-            listing += nodes.definition_list_item("", *terms, definition)
-            terms, begin = [], end
-        return [listing]
+            rows[n] = rows[n].partition(" : ")[0]
+            if n + 1 < len(rows) and _TERM.match(rows[n + 1]):
+                rows[n] += f", {rows[n + 1]}"
+                del rows[n + 1]
+        return self._parse_content()
 
 
 class _Remark(_AnyDirective):
     """An admonition without a title of its own: its content may begin in its first line."""
 
     optional_arguments = 0
-
-
-def _at(node: nodes.Element, line: int) -> nodes.Element:
-    node.line = line
-    return node
 
 
 def _any_table(directive: Any) -> Any:
@@ -235,7 +221,7 @@ def _any_table(directive: Any) -> Any:
                 inner.line, inner["last"] = self.lineno, self.lineno + self.block_text.rstrip().count("\n")
         return found
 
-    return type(directive.__name__, (directive,), {"option_spec": _AnyOption(directive.option_spec), "run": run})
+    return type(directive.__name__, (directive,), {"option_spec": _any_option(directive.option_spec), "run": run})
 
 
 _READ_BY_DOCUTILS: dict[str, Any] = {
@@ -260,65 +246,34 @@ def _any_role(
     return [nodes.inline(rawtext, role_text(name, nodes.unescape(text)))], []
 
 
-def _find_role(*_: object) -> tuple[Any, list[Any]]:
-    return _any_role, []
-
-
-_TAGS: dict[type[nodes.Node], str] = {
-    nodes.paragraph: "p",
-    nodes.bullet_list: "ul",
-    nodes.list_item: "li",
-    nodes.definition_list: "dl",
-    nodes.definition: "dd",
-    nodes.field_list: "dl",
-    nodes.field_name: "dt",
-    nodes.field_body: "dd",
-    nodes.option_list: "dl",
-    nodes.description: "dd",
-    nodes.block_quote: "blockquote",
-    nodes.table: "table",
-    nodes.thead: "thead",
-    nodes.tbody: "tbody",
-    nodes.row: "tr",
-    nodes.entry: "td",
-    nodes.caption: "caption",
-    nodes.strong: "strong",
-    nodes.emphasis: "em",
-    nodes.literal: "code",
-}
-_LEFT_OUT_NODES: tuple[type[nodes.Element], ...] = (
-    nodes.comment,
-    nodes.substitution_definition,
-    nodes.target,
-    nodes.pending,
-    nodes.raw,
-    nodes.label,
-    nodes.colspec,
-    nodes.footnote_reference,
-    nodes.citation_reference,
-    nodes.meta,
+_NAMES = """
+paragraph=p bullet_list=ul enumerated_list=ol list_item=li reference=a definition_list=dl term=dt definition=dd
+field_list=dl field_name=dt field_body=dd option_list=dl option_group=dt description=dd block_quote=blockquote
+table=table thead=thead tbody=tbody row=tr entry=td caption=caption strong=strong emphasis=em literal=code
+"""
+_TAGS = {name: tag for each in _NAMES.split() for name, _, tag in [each.partition("=")]}
+_ATTRS = {"start": "start", "refuri": "href"}
+_LEFT_OUT = frozenset(
+    "comment substitution_definition target pending raw label colspec footnote_reference citation_reference"
+    " meta".split()
 )
 
 
 class _Walker:
-    def __init__(self, writer: DocumentWriter) -> None:
-        self._writer = writer
-        self._elements = Elements(writer)
+    def __init__(self, elements: Elements) -> None:
+        self._elements = elements
         self._level = 0
 
     def walk(self, node: nodes.Node) -> None:
-        self._walk(node)
-        self._elements.close()
-
-    def _walk(self, node: nodes.Node) -> None:
         if isinstance(node, nodes.Text):
             self._elements.text(str(node).replace("\n", " "))
         elif isinstance(node, nodes.Element):
             lines = _lines_of(node) or self._elements.lines
-            if (tag := _TAGS.get(type(node))) is not None:
-                self._element(tag, node, lines)
-            elif isinstance(node, _LEFT_OUT_NODES):
-                self._writer.leave_out(node.rawsource or node.astext(), f"a {node.tagname}".replace("_", " "))
+            if (tag := _TAGS.get(node.tagname)) is not None:
+                attrs = {to: str(node[name]) for name, to in _ATTRS.items() if name in node}
+                self._element(tag, node, lines, attrs)
+            elif node.tagname in _LEFT_OUT:
+                self._elements.writer.leave_out(node.rawsource or node.astext(), f"a {node.tagname}".replace("_", " "))
             elif (take := getattr(self, f"_take_{node.tagname.lower().lstrip('_')}", None)) is not None:
                 take(node, lines)
             elif isinstance(node, nodes.Inline):
@@ -327,9 +282,6 @@ class _Walker:
                 self._elements.flush()
                 self._children(node)
                 self._elements.flush()
-
-    def _take_enumerated_list(self, node: nodes.enumerated_list, lines: Lines) -> None:
-        self._element("ol", node, lines, {"start": str(node.get("start", 1))})
 
     def _take_section(self, node: nodes.section, _lines: Lines) -> None:
         self._level += 1
@@ -349,32 +301,24 @@ class _Walker:
 
     _take_doctest_block = _take_literal_block
 
-    def _take_reference(self, node: nodes.reference, lines: Lines) -> None:
-        self._element("a", node, lines, {"href": node.get("refuri", "")})
-
     def _take_line(self, node: nodes.line, lines: Lines) -> None:
         self._elements.lines = lines
         self._children(node)
         self._elements.start("br")
 
-    def _take_option_group(self, node: nodes.option_group, lines: Lines) -> None:
-        self._elements.start("dt", lines=lines, is_fixed=True)
-        self._elements.text(", ".join(option.astext() for option in node.children))
-        self._elements.end("dt", is_fixed=True)
+    def _take_option(self, node: nodes.option, _lines: Lines) -> None:
+        self._elements.text(f"{', ' if node.parent.index(node) else ''}{node.astext()}")
 
-    def _take_term(self, node: nodes.term, lines: Lines) -> None:
-        self._elements.start("dt", lines=lines, is_fixed=True)
+    def _take_definition_list_item(self, node: nodes.definition_list_item, _lines: Lines) -> None:
+        term: Any = node[0]
+        for each in [child for child in node.children if isinstance(child, nodes.classifier)]:
+            node.remove(each)
+            term.append(nodes.Text(f" : {each.astext()}"))
         self._children(node)
-        for other in node.parent.children:
-            self._elements.text(f" : {other.astext()}" if isinstance(other, nodes.classifier) else "")
-        self._elements.end("dt", is_fixed=True)
-
-    def _take_classifier(self, _node: nodes.classifier, _lines: Lines) -> None:
-        """Write nothing: it stands behind its term."""
 
     def _take_field(self, node: nodes.field, _lines: Lines) -> None:
         if node[0].astext() in _FOR_SPHINX and not node[1].children:
-            self._writer.leave_out(node[0].astext(), "a field for Sphinx")
+            self._elements.writer.leave_out(node[0].astext(), "a field for Sphinx")
         else:
             self._children(node)
 
@@ -389,36 +333,22 @@ class _Walker:
         self._elements.text(found[1] or found[2] if found else node.astext())
 
     def _take_leftout(self, node: _LeftOut, _lines: Lines) -> None:
-        self._writer.leave_out(node.rawsource, node["reason"])
+        self._elements.writer.leave_out(node.rawsource, node["reason"])
 
     def _take_part(self, node: _Part, lines: Lines) -> None:
-        tag, elements = node["element"], self._elements
-        elements.start(tag, node["attrs"], (lines[0], lines[0]), is_fixed=True)
-        children = list(node.children)
-        if children and isinstance(title := children[0], _PartTitle):
-            inner = {"details": "summary", "dl": "dt"}.get(tag, "p")
-            self._element(inner, title, _lines_of(title) or lines)
-            del children[0]
-        if tag == "dl":
-            elements.start("dd", lines=lines, is_fixed=True)
-        for child in children:
-            self._walk(child)
-        if tag == "dl":
-            elements.end("dd", is_fixed=True)
-        elements.end(tag, is_fixed=True)
+        self._element(node["element"], node, lines, node["attrs"])
 
     def _take_system_message(self, node: nodes.system_message, lines: Lines) -> None:
         """Write what docutils could not read as it stands."""
-        for child in node.children:
-            if isinstance(child, nodes.literal_block):
-                for row in child.astext().split("\n\n"):
-                    self._elements.flush()
-                    self._elements.text(row, lines)
+        for block in node.findall(nodes.literal_block):
+            for row in block.astext().split("\n\n"):
+                self._elements.flush()
+                self._elements.text(row, lines)
         self._elements.flush()
 
     def _children(self, node: nodes.Element) -> None:
         for child in node.children:
-            self._walk(child)
+            self.walk(child)
 
     def _element(self, tag: str, node: nodes.Element, lines: Lines, attrs: Mapping[str, str] = _NONE) -> None:
         self._elements.start(tag, attrs, lines, is_fixed=True)

@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from threading import Lock, Timer
 from time import process_time
+from typing import Any
 
 SANDBOXED = "--sandboxed"
 """The option that makes the single binary such a process: it contains the only Python."""
@@ -33,12 +34,28 @@ _FILES = 32
 _LENGTH = 8  # bytes before each input and each output
 
 
-class TooLongError(Exception):
+class TooLongError(ValueError):
     """The process exceeded its time."""
 
+    def __init__(self) -> None:
+        super().__init__(f"it could not be read within {SECONDS} seconds")
 
-class BrokenError(Exception):
-    """The process ended without output: a damaged input, or one that needs too much memory."""
+
+class BrokenError(ValueError):
+    """The process ended without an output of use: a damaged input, or one that needs too much memory."""
+
+    def __init__(self) -> None:
+        super().__init__("it cannot be parsed, or needs too much memory")
+
+
+def ask_sandboxed(module: str, kind: Any, data: bytes, *arguments: str) -> Any:
+    """Run a module on the data as `run_sandboxed` does, and return the JSON of its output as of this kind. Blocks."""
+    import msgspec  # noqa: PLC0415 not to be imported with this module
+
+    try:
+        return msgspec.json.decode(run_sandboxed(module, data, *arguments), type=kind)
+    except msgspec.DecodeError:
+        raise BrokenError from None
 
 
 def run_sandboxed(module: str, data: bytes, *arguments: str) -> bytes:

@@ -15,9 +15,10 @@ class TagReader(HTMLParser):
         super().__init__(convert_charrefs=True)
         self._elements = elements
         self._first = 1
+        self._all: Lines | None = None
 
-    def read(self, markup: str, first_line: int) -> None:
-        """Read a piece that begins at a line of the source."""
+    def read(self, markup: str, first_line: int, last_line: int = 0) -> None:
+        """Read a piece that begins at a line of the source; where its last one is given, all of it has both."""
         # The time for comments that never end would grow with the square of their number.
         unclosed = markup.find("<!--", markup.rfind("-->") + 1)
         if unclosed >= 0:
@@ -25,12 +26,13 @@ class TagReader(HTMLParser):
             markup = markup[:unclosed]
         self.reset()
         self._first = first_line
+        self._all = (first_line, last_line) if last_line else None
         self.feed(markup)
         self.close()
 
     def _lines(self) -> Lines:
         line = self._first + self.getpos()[0] - 1
-        return line, line
+        return self._all or (line, line)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Begin an element."""
@@ -51,7 +53,7 @@ class TagReader(HTMLParser):
         first = self._first + self.getpos()[0] - 1
         last = first + data.rstrip().count("\n")
         first += data[: len(data) - len(data.lstrip())].count("\n")
-        self._elements.text(data, (first, max(first, last)))
+        self._elements.text(data, self._all or (first, max(first, last)))
 
     def handle_comment(self, data: str) -> None:
         """Leave a comment out."""

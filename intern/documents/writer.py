@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from intern.core.text.masking import without_invisible
 from intern.core.text.patterns import regex
 from intern.documents.blocks import Block, BlockKind, Document, Heading, LeftOut, slug_of
 
@@ -16,6 +17,8 @@ Lines = tuple[int, int]
 _ASKS = regex(r"(?i)\AQ(?:uestion)?\s?\d{0,3}\s?[:.)]\s+")
 _TOLD = regex(r"(?i)\AA(?:nswer)?\s?\d{0,3}\s?[:.)]\s+")
 _QUESTION_ENDS = regex(r"[?？](?=\s|\Z)")
+# Control characters but for tab and line break, and half surrogates.
+_UNWANTED = regex(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class DocumentWriter:
@@ -36,7 +39,7 @@ class DocumentWriter:
 
     def head(self, level: int, text: str, lines: Lines, anchor: str = "") -> None:
         """Write a heading; what follows stands below it, until one of its level or an outer one."""
-        text = flowing(text).replace("\n", " ")
+        text = visible(flowing(text).replace("\n", " "))
         if not text:
             return
         inner = (above for above in self._path[self._outer :] if above.level < level)
@@ -72,7 +75,7 @@ class DocumentWriter:
         """Begin a part with a label or a title of its own, until `leave`."""
         self._scopes.append((self._path, self._labels, self.depth, self._outer))
         self._outer = len(self._path)
-        label = flowing(label).replace("\n", " ")
+        label = visible(flowing(label).replace("\n", " "))
         if label and label not in self._labels:
             self._labels = (*self._labels, label)
         if title:
@@ -88,7 +91,7 @@ class DocumentWriter:
         """Return what was written."""
         first = next((block.text for block in self._blocks if block.kind == "heading"), "")
         return Document(
-            title=flowing(self.title).replace("\n", " ") or first,
+            title=visible(flowing(self.title).replace("\n", " ")) or first,
             blocks=tuple(self._blocks),
             left_out=tuple(self._left_out),
         )
@@ -96,7 +99,9 @@ class DocumentWriter:
     def _write(self, kind: BlockKind, text: str, lines: Lines, fields: dict[str, Any]) -> None:
         block = Block(
             kind=kind,
-            text=text,
+            text=visible(text),
+            term=visible(fields.pop("term", "")),
+            columns=tuple(map(visible, fields.pop("columns", ()))),
             path=self._path,
             label=", ".join(self._labels) if self._labels else "",
             depth=self.depth,
@@ -121,6 +126,11 @@ def _question_of(text: str, bold: str) -> str:
     if _ASKS.match(text) and (found := _QUESTION_ENDS.search(text)):
         return text[: found.end()]
     return ""
+
+
+def visible(text: str) -> str:
+    """Return a text without characters that no reader sees, and with a sign for halves of others."""
+    return _UNWANTED.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else "", without_invisible(text))
 
 
 def flowing(text: str) -> str:

@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from intern.core.errors import SourceError
+from intern.core.log import get_logger
 from intern.core.text.patterns import regex
 from intern.documents.blocks import text_of
 from intern.documents.parsing import MOST_MARKUP, UnfitError, check_ending, decoded_text, parse
+
+_log = get_logger(__name__)
 
 # Texts of documents that are kept for the next question, each with its file's bytes. One question reads up to eight
 # sources, so fewer would be gone before the same PDF is asked about again.
@@ -196,7 +199,10 @@ class SourceFolder:
             raise
 
     def _extract(self, rel_path: str, data: bytes) -> str:
-        return text_of(parse(data, rel_path, max_chars=self._max_bytes, read=self._included))
+        document = parse(data, rel_path, max_chars=self._max_bytes, read=self._included)
+        for oddity in document.oddities:
+            _log.warning("document_odd", path=rel_path, reason=oddity)
+        return text_of(document)
 
     def _included(self, rel_path: str) -> str | None:
         """Return the text of a file that another one includes; None if it is none, or lies outside."""

@@ -30,7 +30,7 @@ from intern.core.log import get_logger
 from intern.core.progress import tell
 from intern.core.text.masking import make_hider, mask_secrets, without_invisible
 from intern.documents.blocks import text_of
-from intern.documents.parsing import UnfitError, parse
+from intern.documents.parsing import UnfitError, format_by_ending, parse
 from intern.sources.options import DiscoveryOptions
 
 _log = get_logger(__name__)
@@ -378,13 +378,13 @@ def _read(path: str) -> tuple[bytes, os.stat_result]:
     return data, status
 
 
-_DOCUMENTS = (".md", ".markdown", ".mdx", ".rst", ".rest", ".adoc", ".asciidoc", ".asc", ".ipynb")
+_DOCUMENTS = frozenset({"markdown", "restructured", "asciidoc", "notebook"})
 
 
 def _text_of(data: bytes, path: str) -> str:
     """Return what readers of a document see; of other files, such as settings, all of it."""
     text = _decoded(data)
-    if not path.lower().endswith(_DOCUMENTS):
+    if format_by_ending(path) not in _DOCUMENTS:
         return without_invisible(text)
     try:
         return text_of(parse(data, path, max_chars=len(text) + 1))

@@ -64,7 +64,6 @@ _CONSTRUCTS = [
     Written("|===\n|{} |{}\n\n|{}\n|{}\n|===", "row"),
     Written('[cols="1,2a",options="header"]\n|===\n|{}|{}\n|{}\n|* {}\n* {}\n|===', "row"),
     Written("[%header,cols=2*]\n|===\n2+|{}\n.2+|{}|{}\n|{}\n|===", "row"),
-    Written(',===\n{},"{}, {}"\n,===', "row"),
     Written("[tabs]\n====\nLinux::\n+\n{}\nMac:: {}\n====", "paragraph", label="Linux Mac"),
     Written("ifdef::asciidoctor[]\n{}\nendif::[]\n{}", "paragraph"),
     Written("ifndef::nothing[{}]", "paragraph"),
@@ -73,6 +72,7 @@ _CONSTRUCTS = [
     Written("////\n{}\n////", hidden=True),
     Written("++++\n{}\n++++", hidden=True),
     Written("ifdef::nothing[]\n{}\n\n{}\nendif::[]", hidden=True),
+    Written("ifdef::nothing[{}]", hidden=True),
     Written(":other: {}", hidden=True),
     Written("include::{}.adoc[]", hidden=True),
     Written("image::x.png[]\n\n(((hidden {})))", hidden=True),
@@ -221,6 +221,7 @@ def test_a_block_title_heads_its_block_alone() -> None:
         ====
         """)
     answer, caption, item, table, row, code, note = document.blocks[2:]
+    assert [each.first_line for each in document.blocks[1:]] == [3, 6, 9, 10, 12, 14, 17, 23]
     assert [above.text for above in answer.path] == ["FAQ", "Why is it blank?"]
     assert [(each.kind, each.text) for each in (caption, item, table, row)] == [
         ("paragraph", "Steps"), ("item", "One"), ("paragraph", "Ports"), ("row", "a"),
@@ -228,6 +229,12 @@ def test_a_block_title_heads_its_block_alone() -> None:
     assert (code.term, code.language, code.text) == ("relay.sh", "sh", "relay")
     assert (note.term, note.text) == ("Mind", "The gap.")
     assert all([above.text for above in each.path] == ["FAQ"] for each in (caption, row, code, note))
+
+
+def test_attributes_of_any_name_do_no_harm() -> None:
+    block, by = parse('[quote,begin=x,@line=y,start=z,"@line"=9]\nText.').blocks
+    assert (block.text, block.first_line, block.last_line) == ("Text.", 2, 2)
+    assert (by.text, by.first_line, by.last_line) == ('@line=y, "@line"=9', 1, 2)
 
 
 def test_lists_nest_by_their_marks_and_hold_what_is_attached() -> None:
@@ -310,19 +317,19 @@ def test_attributes_stand_in_code_only_where_it_says_so() -> None:
         {port} *a*
         ----
 
-        [subs="attributes,quotes"]
+        [subs="attributes"]
         ----
         {port} *a*
         ----
         """)
-    assert [block.text for block in document.blocks] == ["{port} *a*", "7411 a"]
+    assert [block.text for block in document.blocks] == ["{port} *a*", "7411 *a*"]
 
 
 def test_files_of_the_folder_are_included_with_their_levels_and_others_are_named() -> None:
     files = {
         "docs/part.adoc": "= Part\n:port: 7411\n\ninclude::sub/deep.adoc[leveloffset=+1]\n",
-        "docs/sub/deep.adoc": "= Deep\n\ninclude::../code.sh[tag=run]\n",
-        "docs/code.sh": "no\n# tag::run[]\nrelay run\n# end::run[]\nno\n",
+        "docs/sub/deep.adoc": "= Deep\n\ninclude::../code.sh[]\n",
+        "docs/code.sh": "relay run\n",
     }
     text = "= Book\n\ninclude::part.adoc[leveloffset=1]\n\nPort {port}.\n\n"
     document = parse_asciidoc(f"{text}include::../../etc.adoc[]\ninclude::gone.adoc[]\n", files.get, "docs/book.adoc")
@@ -330,14 +337,14 @@ def test_files_of_the_folder_are_included_with_their_levels_and_others_are_named
         (1, "Book", 1), (2, "Part", 3), (3, "Deep", 3), (0, "relay run", 3), (0, "Port 7411.", 5),
     ]  # fmt: skip
     assert [each.reason for each in document.left_out if each.text.startswith("include")] == (
-        ["an include that is not in the folder"] * 2
+        ["not in the folder, too large, or an include more than 16 deep"] * 2
     )
 
 
 def test_files_that_include_each_other_come_to_an_end() -> None:
     document = parse_asciidoc("include::a.adoc[]\n", lambda _: "Text.\n\ninclude::a.adoc[]\ninclude::a.adoc[]\n")
     assert 16 <= len(document.blocks) < 2500
-    assert {each.reason for each in document.left_out} >= {"an include more than 16 deep"}
+    assert [each for each in document.left_out if "more than 16 deep" in each.reason]
 
 
 @pytest.mark.parametrize(
@@ -348,8 +355,6 @@ def test_files_that_include_each_other_come_to_an_end() -> None:
         ("ifdef::none+port[]", False),
         ("ifndef::none[]", True),
         ('ifeval::["{port}" == "7411"]', True),
-        ("ifeval::[{port} > 9000]", False),
-        ('ifeval::["{none}" != ""]', False),
     ],
 )
 def test_what_a_condition_does_not_let_in_is_left_out(condition: str, holds: object) -> None:
@@ -387,6 +392,9 @@ def test_program_in_several_languages_has_their_names_as_labels() -> None:
         ("https://x.example/a_b_c. mailto:a@x.example[mail us]", "https://x.example/a_b_c. mail us"),
         ("std::vector of foo:bar[baz]", "std::vector of foo:bar[baz]"),
         ("image:x.png[The lid] opens", "The lid opens"),
+        ("image::x.png[The lid]", "The lid"),
+        ("[[[one]]] `toc::[]`", "[one] `toc::[]`"),
+        ('use `\\"` in "`**`" or "`/**`"', 'use `\\"` in “**” or “/**”'),
     ],
 )
 def test_marks_inside_a_line_are_not_shown(text: str, shown: str) -> None:
@@ -409,10 +417,27 @@ def test_attributes_do_not_grow_without_bounds() -> None:
 _HOSTILE: list[Callable[[int], str]] = [
     *(
         lambda n, sign=sign: sign * (n // len(sign))
-        for sign in ("[", "*a ", "`a ", "**a ", "+a ", "<<a", "((a", "{a}", "\\", "link:a[", "|")
+        for sign in (
+            "[",
+            "*a ",
+            "`a ",
+            "**a ",
+            "+a ",
+            "<<a",
+            "((a",
+            "{a}",
+            "\\",
+            "link:a[",
+            "|",
+            '"`a ',
+            "pass:[a",
+            "ab:",
+            "\0",
+        )
     ),
     lambda n: "|===\n" + "|" * n + "\n|===",
     lambda n: "|===\n" + "9.99+|a\n" * (n // 8) + "|===",
+    lambda n: "|===\n" + ".9+|a\n" * (n // 6) + "|===",
     lambda n: "* a\n" + "+\n" * (n // 2),
     lambda n: "ifdef::asciidoctor[" * (n // 20) + "]" * (n // 20),
     lambda n: "----\n" + " " * n + "\n----",
@@ -430,7 +455,7 @@ def test_the_time_grows_with_the_length(text: Callable[[int], str]) -> None:
     assert seconds(16_000) < 10 * seconds(4_000) + 0.2
 
 
-@given(st.text(st.sampled_from("*_`+.-=|[]{}<>:#/'\" \n\nab1ifdef::"), max_size=200))
+@given(st.text(st.sampled_from("*_`+.-=|,[]{}<>:#/'\" \n\nab1ifdef::"), max_size=200))
 def test_no_text_breaks_it_and_its_lines_are_those_of_the_source(text: str) -> None:
     document = parse_asciidoc(text)
     last = text.count("\n") + 1

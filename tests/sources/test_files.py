@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from intern.core.errors import SourceError
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
@@ -45,6 +46,17 @@ def test_the_text_of_a_document_is_its_blocks(tmp_path: Path) -> None:
     make(tmp_path, **{"a.md": b"\xef\xbb\xbf# \xc3\x9c\r\n<!-- Hidden -->\r\n"})
 
     assert SourceFolder(tmp_path, 1000).read("a.md") == "# Ü"
+
+
+def test_what_is_odd_about_the_bytes_of_a_document_is_told_once(tmp_path: Path) -> None:
+    make(tmp_path, **{"a.md": "Für Gäste".encode("cp1252"), "b.md": "Für Gäste".encode()})
+    folder = SourceFolder(tmp_path, 1000)
+    with capture_logs() as logs:
+        for name in ("a.md", "b.md", "a.md"):
+            assert folder.read(name) == "Für Gäste"
+    [odd] = logs
+    assert (odd["event"], odd["path"]) == ("document_odd", "a.md")
+    assert "Windows-1252" in odd["reason"]
 
 
 def test_a_document_includes_others_of_the_folder_and_none_that_is_no_document(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ class _Brief(logging.Filter):
     _TOLD: Mapping[str, str] = {
         "archive_block_damaged": "{file}, line {line}: {reason}; this piece is passed over",
         "archive_id_repeated": "{file}: a second pair has the id {qa_id}; it is passed over",
+        "document_odd": "{path}: {reason}",
         "search_failed": "the texts could not be searched, so descriptions alone decide: {reason}",
         "learned_search_failed": "nuggets and facts could not be searched: {reason}",
     }
