@@ -183,10 +183,11 @@ def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple
     room = work.options.max_passage_chars
     kept = distinct((*sources, *selected.facts))
     read_all = len(sources) == len({hit.source_id for hit in selected.hits}) + len(selected.others)
-    if selected.is_all and read_all and (all_of_it := whole_sources(selected.hits, kept, room)):
+    texts = {each.source_id: each for each in kept}
+    if selected.is_all and read_all and (all_of_it := whole_sources(selected.hits, texts, wanted(work), room)):
         return all_of_it
     facts = [Hit(source_id=fact.source_id) for fact in selected.facts]
-    return shown_passages((*selected.hits, *facts), {each.source_id: each for each in kept}, wanted(work), room)
+    return shown_passages((*selected.hits, *facts), texts, wanted(work), room)
 
 
 async def generate(work: Work, shown: Sequence[prompts.Shown], closest: prompts.Closest | None) -> Drafted:

@@ -39,16 +39,19 @@ CLOSEST = "Closest passage, quoted"
 """Stands above an answer that no model has made."""
 MOST_QUOTED = 700
 """Characters of a quoted passage: a paragraph with its code is read at a glance."""
+_UNSEEN = 10  # empty texts, so that among a handful not all that they hold looks common
+_LIKENESS = 0.7  # the weight of the cosine, beside that of the words
 _FOLLOWING = 8  # hits that the best one is compared with
 SURE = 0.59
 SURE_BY_WORDS = 0.74
-"""The least worth of a passage that is quoted, found with vectors or by words alone.
+"""The least fit of a passage that is quoted, found with vectors or by words alone: with half of what sets it apart from
+the mean of the next eight. Where there are fewer, those that are not there count as nothing.
 
 Fitted on 96 questions over six documentation sets (pytest, JupyterHub, FastAPI, AI SDK, SQLite, Git), each asked among
 all documents of its set (1,600 passages), among 25 files (280) and among 8 (90): of 72 questions that have an answer,
-19, 22 and 26 are shown it and 10, 8 and 11 something else; of 24 that have none, one is answered. By words alone, 10,
-12 and 18 are shown it, 3, 3 and 8 something else, and 1, 2 and 5 of the others are answered. Tested on the 60
-questions over four other sets that `benchmarks/documents` asks.
+18, 22 and 22 are shown it and 10, 9 and 10 something else; of 24 that have none, 1, 1 and none are answered. By words
+alone, 10, 12 and 18 are shown it, 3, 3 and 8 something else, and 1, 2 and 5 of the others are answered. Tested on the
+60 questions over four other sets that `benchmarks/documents` asks.
 """
 
 
@@ -135,31 +138,44 @@ def find_closest(
     tells nothing, and neither does an answer that asks back.
     """
     asked = word_set(question) | STOP_WORDS | PLEASANTRIES
-    for n, hit in enumerate(hits):
-        passage = next((each for each in shown if each.hit == n), None)
+    sure, fits = _fits(question, hits, shown)
+    for n, (passage, _) in enumerate(fits):
         if passage is None:
             continue
-        if is_team(passage.source_id):
-            text = beginning(_said_by_team(passage.text), most)
-        else:
-            source = sources[hit.source_id].text
-            start = source.find(passage.text)  # but for a part of code that was cut
-            text = read_on(source, start, most) if start >= 0 else ""
-            text = text or beginning(passage.text, most)
+        text = _quotable(passage, sources.get(SourceId(passage.source_id)), most)
         if word_set(text) - asked and not text.rstrip().endswith(("?", "？")):
-            return Closest(passage=passage, text=text, surplus=_surplus(hits[n:]))
+            best, *others = (fit for _, fit in fits[n : n + 1 + _FOLLOWING])
+            margin = best - sum(others) / _FOLLOWING
+            return Closest(passage=passage, text=text, surplus=best + margin / 2 - sure)
     return None
 
 
-def _surplus(hits: Sequence[Hit]) -> float:
-    """By how much the first hit is surer than what may be quoted without a model's judgement; below 0, it is not.
+def _quotable(passage: Shown, source: SourceText | None, most: int) -> str:
+    if is_team(passage.source_id):
+        return beginning(_said_by_team(passage.text), most)
+    start = (
+        -1 if source is None else source.text.find(passage.text)
+    )  # a part of code that was cut has fences of its own
+    text = "" if source is None or start < 0 else read_on(source.text, start, most)
+    return text or beginning(passage.text, most)
 
-    What decides is its score, and half of what sets it apart from the mean of the next ones.
+
+def _fits(
+    question: str, hits: Sequence[Hit], shown: Sequence[Shown]
+) -> tuple[float, Sequence[tuple[Shown | None, float]]]:
+    """Return how well each passage fits, best first, and what is sure enough.
+
+    Where texts could not be searched, the share of the question's words that a passage holds stands in for its words.
     """
-    by_words = any(hit.likeness is None or not hit.is_measured for hit in hits[:1])
-    best, *others = (hit.by_words if by_words else hit.score for hit in hits[: _FOLLOWING + 1])
-    margin = best - sum(others) / len(others) if others else 0.0
-    return best + margin / 2 - (SURE_BY_WORDS if by_words else SURE)
+    if not any(hit.text for hit in hits):
+        held = [word_set(f"{each.title}\n{each.heading}\n{each.text}") for each in shown]
+        shares = Rarity([*held, *[frozenset[str]()] * _UNSEEN]).shares(word_set(question), held)
+        return SURE_BY_WORDS, sorted(zip(shown, shares, strict=True), key=lambda each: -each[1])
+    passages = {each.hit: each for each in shown}
+    if hits[0].likeness is None or not hits[0].is_measured:
+        return SURE_BY_WORDS, [(passages.get(n), hit.by_words) for n, hit in enumerate(hits)]
+    fits = ((1 - _LIKENESS) * hit.by_words + _LIKENESS * (hit.likeness or 0.0) for hit in hits)
+    return SURE, [(passages.get(n), fit) for n, fit in enumerate(fits)]
 
 
 def call_closest(closest: Closest) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from intern.answering import prompts
-from intern.answering.citing import holds
+from intern.answering.citing import holds, sentences_of
 from intern.answering.nearest import is_english, unnamed, without_mentions
 from intern.core.records import Hit
 from intern.core.text.patterns import regex
@@ -53,7 +53,7 @@ def decide(given: prompts.DecideIn) -> prompts.Decision:
     if not asks or closest is None or closest.surplus < needed:
         return prompts.Decision(quotes=(), kind="not_covered" if asks else "chatter", answer=None)
     passage = closest.passage
-    lines = (line[: prompts.MAX_LINE] for line in closest.text.split("\n"))
+    lines = (line[: prompts.MAX_LINE] for line in sentences_of(closest.text))
     line = next((line for line in lines if holds(passage.text, line)), "")
     return prompts.Decision(
         quotes=(prompts.Quote(source=passage.alias, line=line),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from heapq import nlargest
 from itertools import accumulate, chain, islice
@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct, structs
 
-from intern.answering.citing import source_of
 from intern.answering.prompts import ALIASES, MOST_SHOWN, Shown, ShownSource
 from intern.core.ids import SourceId
 from intern.core.messages import MARKER, block_ids, is_team
@@ -253,15 +252,17 @@ def shown_passages(
     return _aliased(kept)
 
 
-def whole_sources(hits: Sequence[Hit], sources: Sequence[SourceText], max_chars: int) -> tuple[Shown, ...]:
+def whole_sources(
+    hits: Sequence[Hit], sources: Mapping[SourceId, SourceText], query: str, max_chars: int
+) -> tuple[Shown, ...]:
     """All that is known, passage by passage, where it is little enough to be shown; else nothing."""
-    if sum(len(source.text) for source in sources) > max_chars:
+    if sum(len(source.text) for source in sources.values()) > max_chars:
         return ()
-    by_text = {(hit.source_id, one_line(hit.text)): n for n, hit in reversed([*enumerate(hits)])}
-    kept = {place: passage for source in sources for place, passage in _all(source)}
-    for place, each in kept.items():
-        said = _SPEAKER.sub("", each.text) if is_team(each.source_id) else each.text
-        kept[place] = structs.replace(each, hit=by_text.get((source_of(each.source_id), one_line(said))))
+    kept = {place: passage for source in sources.values() for place, passage in _all(source)}
+    for n, hit in reversed([*enumerate(hits)]):
+        found = _passage(sources[hit.source_id], hit, query) if hit.source_id in sources else None
+        if found is not None and found[0] in kept:
+            kept[found[0]] = structs.replace(kept[found[0]], hit=n)
     return _aliased(kept) if len(kept) <= MOST_SHOWN else ()
 
 
@@ -286,16 +287,27 @@ def _all(source: SourceText) -> Iterator[tuple[_Place, Shown]]:
 
 
 def _passage(source: SourceText, hit: Hit, query: str) -> tuple[_Place, Shown] | None:
-    """Return the current passage; if it was changed since it was indexed, what holds most of its words."""
+    """Return the current passage; if it was changed since it was indexed, what fits the question best."""
     if source.source_id.startswith(_DISTILLED):
         return _shown(source, source.text.strip()) if source.text.strip() else None
     if is_team(source.source_id):
         found = _block_of(source.text, hit, query)
         return None if found is None else _of_team(source, *found, query)
-    pieces, wanted = passages(source.text, PASSAGE), word_set(hit.text or query)
+    pieces = passages(source.text, PASSAGE)
     same = next((piece for piece in pieces if piece.text == hit.text), None)
-    best = same or max(pieces, key=lambda piece: len(word_set(f"{piece.heading}\n{piece.text}") & wanted), default=None)
+    best = same or max(pieces, key=_overlap_with(query, hit.text), default=None)
     return None if best is None else _of_document(source, best)
+
+
+def _overlap_with(*texts: str) -> Callable[[Passage], tuple[int, ...]]:
+    """Return a key: how many words a passage shares with the first text; of equals, with the second."""
+    wanted = [word_set(text) for text in texts]
+
+    def overlap(piece: Passage) -> tuple[int, ...]:
+        held = word_set(f"{piece.heading}\n{piece.text}")
+        return tuple(len(held & each) for each in wanted)
+
+    return overlap
 
 
 def _of_document(source: SourceText, piece: Passage) -> tuple[_Place, Shown]:

@@ -497,9 +497,9 @@ class Hit(Struct, frozen=True, kw_only=True):
     text: str = ""
     """As it was indexed; of a team answer, what was said, without names and dates."""
     score: float = 0.0
-    """How well it fits, from 0 to 1."""
+    """Orders the hits of one question; not comparable between questions."""
     by_words: float = 0.0
-    """The same by words alone, from 0 to 1. Comparable between questions and between communities of any size."""
+    """How well its words fit, from 0 to 1; comparable between questions, and between communities of any size."""
     likeness: float | None = None
     """From -1 to 1; None if it was not compared. Comparable between questions."""
     is_measured: bool = True

@@ -133,8 +133,9 @@ def _made(kind: inspect.Type, field: str, text: Callable[[str], str]) -> Any:
             return {each.encode_name: _made(each.type, each.name, text) for each in fields}
         case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
             return [_made(item, field, text)]
-        case inspect.UnionType(types=types):
-            return _made(next(each for each in types if not isinstance(each, inspect.NoneType)), field, text)
+        case inspect.UnionType(types=types):  # what may be a struct is for rules
+            plain = [each for each in types if not isinstance(each, inspect.NoneType | inspect.StructType)]
+            return _made(plain[0], field, text) if plain else None
         case inspect.StrType():
             return text(field)
         case _:
@@ -159,7 +160,7 @@ def _scalar(kind: inspect.Type, field: str) -> bool | int | float | str:
 def _emptied(value: Any) -> Any:
     """Nothing, of the same type; a struct keeps its fields."""
     if not isinstance(value, dict):
-        return type(value)()
+        return None if value is None else type(value)()
     return {name: _emptied(each) for name, each in cast("dict[str, Any]", value).items()}
 
 

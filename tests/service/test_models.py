@@ -10,10 +10,10 @@ import pytest
 from anyio import create_task_group, fail_after
 from anyio.lowlevel import checkpoint
 
-from intern.answering.prompts import GATE, GateIn
+from intern.answering.prompts import ANSWER, GATE, SELECT, VERIFY, GateIn
 from intern.core.errors import ConfigError, ModelSchemaError
 from intern.models.prompt import Model, OfflineModel
-from intern.service.models import PROMPTS, offline_rules, open_models
+from intern.service.models import PROMPTS, answering_options, offline_rules, open_models
 from intern.settings.loading import Settings, load_settings
 from intern.sources.descriptions import SUMMARIZE_SOURCE, SummarizeIn
 from intern.stores.sqlite.database import Database
@@ -135,5 +135,8 @@ async def test_rules_read_no_template(tmp_path: Path) -> None:
         assert models.learning is models.answering
 
 
-def test_there_is_a_rule_for_every_prompt() -> None:
-    assert offline_rules().keys() == {prompt.name for prompt in PROMPTS}
+def test_there_is_a_rule_for_every_prompt_but_those_of_the_separate_steps() -> None:
+    others = {prompt.name for prompt in (GATE, SELECT, ANSWER, VERIFY)}
+    assert offline_rules().keys() == {prompt.name for prompt in PROMPTS} - others
+    settings = load_settings(environ={}, overrides={"ai": {"steps": "separate"}, "llm": {"provider": "offline"}})
+    assert answering_options(settings).steps == "fused"

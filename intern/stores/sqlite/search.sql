@@ -70,7 +70,7 @@ end;
 -- would look as common as one that all hold, and score nothing.
 with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < 16)
 insert into search_documents
-    select -n, '', '', '', '', '', '', '', '', replace(hex(zeroblob(50)), '0', 'unseenfiller '), '', '', '{}', '', '', '', ''
+    select -n, '', '', '', '', '', '', '', '', replace(hex(zeroblob(50)), '0', 'zz '), '', '', '{}', '', '', '', ''
     from numbers;
 
 -- Vectors of documents. Each goes when its text changes. Processes with vectors in memory read in `search_changes`

@@ -32,7 +32,7 @@ def test_a_search_tells_what_was_found_where_and_why(intern: Intern, sources: Pa
     code, out, err = intern("search", "which", "port?")
     assert (code, err) == (0, "")
     assert out.startswith("kb:ports.md  Ports  (document)\n  ")
-    assert "\n  The relay listens on port 7480. Set `listen` to change the port.\n" in out
+    assert "The relay listens on port 7480. Set `listen` to change the port.\n" in out
     assert "Key terms" not in out
     assert intern("search", "xylophone", "--kind", "fact") == (1, "", "nothing was found\n")
 
