@@ -32,7 +32,8 @@ from intern.stores.sqlite.chat import NameStore
 from intern.stores.sqlite.extractions import Extraction, ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.search_index import SqliteSearchStore, any_of
+from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.sqlite.word_matches import any_of
 
 _log = get_logger(__name__)
 

@@ -32,7 +32,7 @@ from intern.stores.library import topic_id
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore, Link
 from intern.stores.sqlite.knowledge import Knowledge
-from intern.stores.sqlite.search_index import any_of
+from intern.stores.sqlite.word_matches import any_of
 
 if TYPE_CHECKING:
     from intern.service.stores import Stores

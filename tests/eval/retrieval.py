@@ -29,8 +29,9 @@ from intern.core.text.words import plain_words
 from intern.search.finding import Embedder, Finder
 from intern.sources.catalogue import Embedding
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.search_index import SqliteSearchStore, any_of
+from intern.stores.sqlite.search_index import SqliteSearchStore
 from intern.stores.sqlite.usage import VectorMemory
+from intern.stores.sqlite.word_matches import any_of
 from tests.eval.chats import EVAL
 
 DEPTH = 50

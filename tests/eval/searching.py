@@ -21,7 +21,8 @@ from intern.service.intern import open_intern
 from intern.settings.loading import Settings, load_settings
 from intern.sources.catalogue import Embedding
 from intern.stores.sqlite.database import Database
-from intern.stores.sqlite.search_index import SqliteSearchStore, any_of
+from intern.stores.sqlite.search_index import SqliteSearchStore
+from intern.stores.sqlite.word_matches import any_of
 from tests.eval.chats import EVAL
 
 SHOWN = 50

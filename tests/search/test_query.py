@@ -11,7 +11,7 @@ from anyio import fail_after
 from hypothesis import given, settings, strategies as st
 
 from intern.search.finding import MOST_TERMS, Finder, Terms, fused, terms_of
-from intern.stores.sqlite.search_index import any_of, quoted
+from intern.stores.sqlite.word_matches import any_of, quoted
 from tests.examples import examples
 from tests.search.documents import Directions, document, opened
 

@@ -13,7 +13,7 @@ from intern.stores.database import Database as Handle
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
 from intern.stores.sqlite.maintenance import LeftOutStore, Remains
-from intern.stores.sqlite.search_index import any_of
+from intern.stores.sqlite.word_matches import any_of
 from intern.stores.sqlite.work import Attempts, Jobs
 from tests.engines import open_database
 from tests.fakes import HandClock

@@ -22,7 +22,7 @@ from intern.stores.database import Database
 from intern.stores.sqlite import facts as facts_module, store as store_module
 from intern.stores.sqlite.extractions import ExtractionLog, NuggetStore
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.search_index import any_of
+from intern.stores.sqlite.word_matches import any_of
 from tests.engines import ON_SQLITE, open_database
 from tests.fakes import HandClock
 from tests.stores.taught import at, conversation, fact, nugget, outcome, said

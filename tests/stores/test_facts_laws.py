@@ -21,7 +21,7 @@ from intern.search.finding import terms_of
 from intern.stores.database import Database
 from intern.stores.sqlite.extractions import ExtractionLog
 from intern.stores.sqlite.facts import FactFilter, FactStore
-from intern.stores.sqlite.search_index import any_of
+from intern.stores.sqlite.word_matches import any_of
 from tests.engines import open_database
 from tests.examples import examples
 from tests.fakes import HandClock

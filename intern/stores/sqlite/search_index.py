@@ -6,13 +6,11 @@ another database, it is made anew, without asking a model. Text of others reache
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 from anyio import CancelScope, Lock
@@ -24,7 +22,7 @@ from intern.core.ids import SourceId
 from intern.core.installing import how_to_add
 from intern.core.log import get_logger
 from intern.core.memory import Room
-from intern.core.records import Match, Scored, SearchDocument, SearchFilter
+from intern.core.records import Scored, SearchDocument, SearchFilter
 from intern.core.text.language import language_of
 from intern.core.text.words import plain_words, stems_of, unspaced_runs
 from intern.stores.database import Database, Row, Transaction, Value
@@ -33,6 +31,7 @@ from intern.stores.sqlite.changes import changes_after
 from intern.stores.sqlite.database import Database as SqliteFile, is_damage, whole_of
 from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, Documents, identity
 from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
+from intern.stores.sqlite.word_matches import AT_MOST, WordTable, join_matches, quoted, weigh
 
 if TYPE_CHECKING:
     from intern.stores.sqlite.vector_copy import VectorCopy
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-WordTable = Literal["words", "trigrams"]
 
 _SCHEMA = Path(__file__).with_name("search.sql")
 _SOME = 1000
@@ -70,19 +68,6 @@ _CHANGES = "select total_changes()"
 
 # A short title that holds the word says as much as a sentence; a path says less, and holds the same words again.
 _SCORE = {"words": "-bm25(search_words, 1.0, 0.5, 1.0, 1.0)", "trigrams": "-bm25(search_trigrams)"}
-# Documents that are scored for one question. Where more hold one of its words, those that hold none but the commonest
-# are not: among 100,000, the best 50 of questions with 14 words stayed the same but for .4%, in half the time. Where
-# each word is in more, all are scored.
-_WEIGHED = 8_000
-_HOLDING = "select count(*) from (select 1 from search_{table} where search_{table} match ? limit {most})"
-# Terms that are counted also where no more documents than these can match: it takes longer than it spares with more.
-_COUNTED = 16
-# As many documents as there can be, told by two looks at the ends of their numbers.
-_AT_MOST = (
-    f"select ifnull((select max(rid) from search_documents where rid < {DESCRIPTIONS}), 0)"
-    f" + max(ifnull((select max(rid) from search_documents), 0) - {DESCRIPTIONS}, 0)"
-)
-
 # The best documents are looked at first: where they are of enough sources, no other can be better than these. Of
 # 100,000 documents thousands may match, and to ask whether the filter lets them pass costs more than their scores.
 _FIRST = 4
@@ -110,16 +95,6 @@ _BEST_OF_EACH = (
 
 # Mostly there is none, and to find none takes the engine longer. Each leaf of trigrams has a row there (FTS5: "%_idx").
 _HAS_TRIGRAMS = "select 1 from search_trigrams_idx limit 1"
-
-
-def quoted(term: str) -> Match:
-    """Quote one term, so that `"`, `*`, `NEAR`, `:`, `-` and `^` have no special meaning to the engine."""
-    return Match('"' + term.replace("\0", " ").replace('"', '""') + '"')
-
-
-def any_of(terms: Iterable[str]) -> Match | None:
-    """Return a query for documents with at least one of the terms; None without terms, which FTS5 cannot express."""
-    return Match(" OR ".join(map(quoted, terms))) or None
 
 
 class SqliteSearchStore(Documents):
@@ -187,14 +162,14 @@ class SqliteSearchStore(Documents):
     ) -> tuple[Scored, ...]:
         where, values = _conditions(wanted)
         terms = [*map(quoted, words)]
-        weighed = _weighed(db, table, terms)
+        weighed = weigh(db, table, terms)
         most = limit * _FIRST
         found: list[Row] = []
         # The second look is at all of them: the filter may have left out most of those that the first one saw.
-        for matches, first in ((weighed, f" order by score desc, rowid limit {most}"), ([_any(terms)], "")):
+        for matches, first in ((weighed, f" order by score desc, rowid limit {most}"), ([join_matches(terms)], "")):
             statement = _filled(table, len(matches), where, wanted, first)
             *found, (_, matched, *_) = db.rows(statement, (*matches, *values, limit))
-            if len(found) >= limit or (weighed == [_any(terms)] and msgspec.convert(matched, int) < most):
+            if len(found) >= limit or (weighed == [join_matches(terms)] and msgspec.convert(matched, int) < most):
                 break
         return tuple(map(_scored, found[:limit]))
 
@@ -207,7 +182,7 @@ class SqliteSearchStore(Documents):
 
     async def size(self) -> int:
         """Return how many documents there are, or a few more."""
-        return await self._look(lambda db: db.number(_AT_MOST), steady=False)
+        return await self._look(lambda db: db.number(AT_MOST), steady=False)
 
     async def which(self, terms: Sequence[str], ids: Collection[str]) -> Mapping[str, tuple[str, ...]]:
         """Return for each document the terms that it holds."""
@@ -451,31 +426,6 @@ def _filled(table: WordTable, matches: int, conditions: str, wanted: SearchFilte
         each = " union all ".join([f"select * from ({hits})"] * matches)
         hits = f"select rid, max(score) as score from ({each}) group by rid"
     return _BEST_OF_EACH.format(hits=hits, wanted=conditions, key=_KEY[wanted.per])
-
-
-def _weighed(db: Transaction, table: WordTable, terms: Sequence[Match]) -> Sequence[Match]:
-    """Return matches for the documents worth a score: all with a term, or only those with one of the rarer terms.
-
-    These get their whole score: bm25 is of the terms that a match names, so those that hold some of the commoner ones,
-    too, are matched again with these. A term that more than half of all documents hold scores nothing in FTS5.
-    """
-    documents = db.number(_AT_MOST)
-    if documents <= _WEIGHED and len(terms) > _COUNTED:
-        return [_any(terms)]
-    half = documents // 2
-    counts = [db.number(_HOLDING.format(table=table, most=half + 1), (term,)) for term in terms]
-    telling = [n for n in sorted(range(len(terms)), key=counts.__getitem__) if 0 < counts[n] <= half]
-    together = [*accumulate(counts[n] for n in telling)]
-    some = bisect_right(together, _WEIGHED)
-    # Not one is rare enough, or none is left out.
-    if not some or some == sum(map(bool, counts)):
-        return [_any(terms)]
-    rarer, commoner = (_any([terms[n] for n in each]) for each in (telling[:some], telling[some:]))
-    return [rarer, Match(f"({rarer}) AND ({commoner})")] if commoner else [rarer]
-
-
-def _any(matches: Sequence[Match]) -> Match:
-    return Match(" OR ".join(matches))
 
 
 def _conditions(wanted: SearchFilter) -> tuple[str, tuple[Value, ...]]:
