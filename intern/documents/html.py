@@ -26,7 +26,7 @@ from intern.documents.sandboxed import ask_sandboxed, serve_sandboxed
 from intern.documents.tags import TagReader
 from intern.documents.writer import DocumentWriter, visible
 
-_TAG = regex(r"<(/?)([a-z][a-z0-9]*)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
+_TAG = regex(r"<(/?)([a-z][a-z0-9]*)(?:[^<>]{0,10000}(/)>)?|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 # Elements that end by themselves where the next one begins, or that hold none.
 _FLAT = frozenset(
     "area base body br col colgroup dd dt embed head hr html img input li link meta optgroup option p param rp rt"
@@ -39,15 +39,21 @@ _CLOSING = frozenset(
 )
 _PASSING = frozenset("abbr cite h1 h2 h3 h4 h5 h6 kbd label mark samp span sub sup var".split())
 _REOPENED = frozenset("a b big code em font i nobr s small strike strong tt u".split())
+# Elements of a drawing: among these, and nowhere else, a tag that ends with a slash is no opening one.
+_DRAWN = frozenset(
+    "svg g path line polyline polygon circle ellipse rect text tspan use stop defs lineargradient radialgradient".split()
+)
 _TRANSPARENT = _CLOSING | _PASSING | _REOPENED
 
 
 def is_deeper(markup: str, limit: int) -> bool:
     """Return whether elements may be nested more than `limit` deep. Look no further than that."""
     opened: list[str] = []
+    is_drawing = False
     for found in _TAG.finditer(markup):
         name = found[2].lower() if found[2] else ""
-        if not name or name in _FLAT:
+        is_drawing = name in _DRAWN and (is_drawing or name == "svg") and not (found[1] and name == "svg")
+        if not name or name in _FLAT or (is_drawing and found[3]):
             continue
         if not found[1]:
             opened.append(name)

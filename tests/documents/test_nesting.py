@@ -19,6 +19,11 @@ from intern.documents.html import is_deeper
         "<table><tr><td>",
         "<!-- </div> --><div>",
         "<DIV>",
+        "<div/>",
+        "<path d='x'/>",
+        "<svg><p></svg><path/>",
+        "<svg></svg><path/>",
+        "<svg><foreignobject><path/>",
     ],
 )
 def test_no_end_tag_hides_how_deep_a_page_is(tangle: str) -> None:
@@ -38,6 +43,7 @@ def test_formatting_that_was_never_ended_is_opened_again_in_each_block() -> None
         "<h1>Title</h1><div><p><a href=x>link</a></div>",
         "<table><tr><td>cell<td>cell</table>",
         "</div>",
+        "<svg><g><path d='M1 2'/><text x='1'>word</text><circle r='1' /></g></svg>",
         "a < b and b > c",
     ],
 )
