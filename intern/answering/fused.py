@@ -32,6 +32,7 @@ from intern.core.text.words import words
 _log = get_logger(__name__)
 
 _RANKED = 24  # passages that the search proposes; some may be copies, or too long, or cannot be read
+_BEFORE_DISTILLED = 3
 _FEW_WORDS = 6  # of a question that may stand on what was said before
 _SURE = 0.8  # the least share of an answer's words that what it cites and the question hold
 _SPEAKER = regex(r"^(?:Team|User): ")
@@ -118,7 +119,10 @@ async def select(work: Work) -> Selected:
             hits = [Hit(source_id=index.entries[n].source_id) for n in islice(index.ranked(query), prompts.MOST_SHOWN)]
         learned = await work.knowledge.learned(query)
         best = learned.nuggets[:1]
-        near = (*order_hits(hits), *(Hit(source_id=nugget.source_id) for nugget in best))
+        order = order_hits(hits)
+        # What was distilled from conversations is worth a place behind the first few.
+        distilled = [each.source_id for each in best] + [each.source_id for each in learned.facts]
+        near = (*order[:_BEFORE_DISTILLED], *(Hit(source_id=each) for each in distilled), *order[_BEFORE_DISTILLED:])
         known = {hit.source_id for hit in near}
         few = entries if len(entries) <= prompts.MOST_SHOWN else ()
         told = [Hit(source_id=each.source_id, text=each.description, likeness=learned.likeness) for each in best]
@@ -164,7 +168,9 @@ async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown],
     The best passage is the one that would be quoted without a model.
     """
     with work.trace.step("loading") as fields:
-        ids = (*dict.fromkeys(hit.source_id for hit in selected.hits), *selected.others)
+        facts = {fact.source_id for fact in selected.facts}
+        named = dict.fromkeys([*(hit.source_id for hit in selected.hits), *selected.others])
+        ids = [each for each in named if each not in facts]
         sources = await read_each(work.knowledge, ids)
         shown = working.drop_orders(await anyio.to_thread.run_sync(_cut, work, selected, sources))
         texts = {each.source_id: each for each in sources}
@@ -182,12 +188,11 @@ async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown],
 def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple[prompts.Shown, ...]:
     room = work.options.max_passage_chars
     kept = distinct((*sources, *selected.facts))
-    read_all = len(sources) == len({hit.source_id for hit in selected.hits}) + len(selected.others)
+    read_all = len(sources) + len(selected.facts) == len({*(hit.source_id for hit in selected.hits), *selected.others})
     texts = {each.source_id: each for each in kept}
     if selected.is_all and read_all and (all_of_it := whole_sources(selected.hits, texts, wanted(work), room)):
         return all_of_it
-    facts = [Hit(source_id=fact.source_id) for fact in selected.facts]
-    return shown_passages((*selected.hits, *facts), texts, wanted(work), room)
+    return shown_passages(selected.hits, texts, wanted(work), room)
 
 
 async def generate(work: Work, shown: Sequence[prompts.Shown], closest: prompts.Closest | None) -> Drafted:

@@ -43,15 +43,14 @@ _UNSEEN = 10  # empty texts, so that among a handful not all that they hold look
 _LIKENESS = 0.7  # the weight of the cosine, beside that of the words
 _FOLLOWING = 8  # hits that the best one is compared with
 SURE = 0.59
-SURE_BY_WORDS = 0.74
+SURE_BY_WORDS = 0.7
 """The least fit of a passage that is quoted, found with vectors or by words alone: with half of what sets it apart from
 the mean of the next eight. Where there are fewer, those that are not there count as nothing.
 
-Fitted on 96 questions over six documentation sets (pytest, JupyterHub, FastAPI, AI SDK, SQLite, Git), each asked among
-all documents of its set (1,600 passages), among 25 files (280) and among 8 (90): of 72 questions that have an answer,
-18, 22 and 22 are shown it and 10, 9 and 10 something else; of 24 that have none, 1, 1 and none are answered. By words
-alone, 10, 12 and 18 are shown it, 3, 3 and 8 something else, and 1, 2 and 5 of the others are answered. Tested on the
-60 questions over four other sets that `benchmarks/documents` asks.
+Fitted on 96 questions over six documentation sets (pytest, JupyterHub, FastAPI, AI SDK, SQLite, Git): of 72 that have
+an answer, 18 are shown it and 8 something else; of 24 that have none, one is answered; by words alone 11, 3 and one.
+The same was so in simulations among 25 files, and among 8. Tested on the 60 questions over four other sets that
+`benchmarks/documents` asks.
 """
 
 
@@ -173,9 +172,9 @@ def _fits(
         return SURE_BY_WORDS, sorted(zip(shown, shares, strict=True), key=lambda each: -each[1])
     passages = {each.hit: each for each in shown}
     if hits[0].likeness is None or not hits[0].is_measured:
-        return SURE_BY_WORDS, [(passages.get(n), hit.by_words) for n, hit in enumerate(hits)]
-    fits = ((1 - _LIKENESS) * hit.by_words + _LIKENESS * (hit.likeness or 0.0) for hit in hits)
-    return SURE, [(passages.get(n), fit) for n, fit in enumerate(fits)]
+        return SURE_BY_WORDS, [(passages.get(n), hit.by_words) for n, hit in enumerate(hits) if hit.text]
+    fits = [(1 - _LIKENESS) * hit.by_words + _LIKENESS * (hit.likeness or 0.0) for hit in hits]
+    return SURE, [(passages.get(n), fits[n]) for n, hit in enumerate(hits) if hit.text]
 
 
 def call_closest(closest: Closest) -> str:

@@ -12,15 +12,14 @@ from typing import Any
 
 from intern.answering import prompts
 from intern.answering.citing import holds, sentences_of
-from intern.answering.nearest import is_english, unnamed, without_mentions
+from intern.answering.nearest import is_english, without_mentions
 from intern.core.records import Hit
 from intern.core.text.patterns import regex
 from intern.core.text.words import Rarity, word_set, words
 from intern.search.finding import split_question
 
-# Added to the threshold for a message that is not addressed to the bot, and for one with a name that no passage has.
+# Added to the threshold for a message that is not addressed to the bot.
 _UNASKED = 0.05
-_STRANGE = 0.15
 
 _ASKING = regex(
     r"""(?imx)[?？؟]
@@ -49,8 +48,7 @@ def decide(given: prompts.DecideIn) -> prompts.Decision:
     """Decide whether it is a question, and quote the closest passage where it is sure enough."""
     question, closest = without_mentions(given.question), given.closest
     asks = gate(prompts.GateIn(question=question, history=given.history, addressed=given.addressed)).kind == "question"
-    needed = (0 if given.addressed else _UNASKED) + (_STRANGE if unnamed(question, given.passages) else 0)
-    if not asks or closest is None or closest.surplus < needed:
+    if not asks or closest is None or closest.surplus < (0 if given.addressed else _UNASKED):
         return prompts.Decision(quotes=(), kind="not_covered" if asks else "chatter", answer=None)
     passage = closest.passage
     lines = (line[: prompts.MAX_LINE] for line in sentences_of(closest.text))

@@ -41,7 +41,8 @@ _PASSING = frozenset("abbr cite h1 h2 h3 h4 h5 h6 kbd label mark samp span sub s
 _REOPENED = frozenset("a b big code em font i nobr s small strike strong tt u".split())
 # Elements of a drawing: among these, and nowhere else, a tag that ends with a slash is no opening one.
 _DRAWN = frozenset(
-    "svg g path line polyline polygon circle ellipse rect text tspan use stop defs lineargradient radialgradient".split()
+    "svg g path line polyline polygon circle ellipse rect text tspan use defs lineargradient radialgradient stop"
+    " clippath".split()
 )
 _TRANSPARENT = _CLOSING | _PASSING | _REOPENED
 

@@ -17,34 +17,25 @@ pytestmark = pytest.mark.anyio
 
 STEPS = ("fused", "separate")
 
-LEAST_RIGHT_OFFLINE = {"fused": 16, "separate": 8}
-MOST_WRONG_OFFLINE = {"fused": 4, "separate": 11}
-# Of `fused`, where all sixty are said to the bot, and where none is: right at least, wrong at most. The rules were
-# fitted on the texts as people wrote them; with those that are written from blocks, each is wrong once more.
-ALL_ADDRESSED = (16, 5)
-NONE_ADDRESSED = (13, 2)
-
-
-# On one backend: what differs between them is not what is answered.
-@pytest.mark.rest
-@pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize("steps", STEPS)
-async def test_without_a_model_it_answers_no_worse_than_it_did(tmp_path: Path, steps: str) -> None:
-    outcomes = await asked_all(sample_settings(tmp_path, llm={"provider": "offline"}, ai={"steps": steps}))
-
-    totals = totals_of(outcomes)
-    assert totals["answerable"].right >= LEAST_RIGHT_OFFLINE[steps], table_of(outcomes)
-    assert totals["all"].wrong <= MOST_WRONG_OFFLINE[steps], table_of(outcomes)
-    assert totals["all"].failed == totals["all"].calls == 0
+# Where questions are said to the bot, where all sixty are, and where none is: right at least, wrong at most. Rules that
+# were fitted on these very cases had 16 and 4; on other projects' documents they were wrong twice as often as right.
+AS_PEOPLE_DO = (10, 3)
+ALL_ADDRESSED = (10, 3)
+NONE_ADDRESSED = (8, 1)
 
 
 # Whether a message is said to the bot tells most of what it is, so the label is taken away once in each direction.
+# On one backend: what differs between them is not what is answered.
 @pytest.mark.rest
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize(("addressed", "bars"), [(True, ALL_ADDRESSED), (False, NONE_ADDRESSED)], ids=["all", "none"])
-async def test_without_a_model_it_does_not_live_on_who_is_addressed(
+@pytest.mark.parametrize(
+    ("addressed", "bars"),
+    [(None, AS_PEOPLE_DO), (True, ALL_ADDRESSED), (False, NONE_ADDRESSED)],
+    ids=["as people do", "all", "none"],
+)
+async def test_without_a_model_it_answers_no_worse_than_it_did(
     tmp_path: Path,
-    addressed: bool,  # noqa: FBT001
+    addressed: bool | None,  # noqa: FBT001
     bars: tuple[int, int],
 ) -> None:
     outcomes = await asked_all(sample_settings(tmp_path, llm={"provider": "offline"}), addressed=addressed)
@@ -53,6 +44,7 @@ async def test_without_a_model_it_does_not_live_on_who_is_addressed(
     totals = totals_of(outcomes)
     assert totals["answerable"].right >= least_right, table_of(outcomes)
     assert totals["all"].wrong <= most_wrong, table_of(outcomes)
+    assert totals["all"].failed == totals["all"].calls == 0
 
 
 @pytest.mark.rest
