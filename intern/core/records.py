@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
-from typing import Any, Literal, NewType
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -398,17 +398,11 @@ def is_retired_by_word(fact: Fact) -> bool:
 
 
 def takes_occurrence(fact: Fact, at: datetime) -> bool:
-    """Return whether a statement of this time can be one more occurrence of a fact.
-
-    A retired fact takes no new ones, but earlier statements that are read only now still count.
-    """
+    """Return whether a statement of this time counts for a fact; for a retired one only an earlier one does."""
     if fact.is_active:
         return True
     return fact.retired_why != UNSAID and fact.retired_at is not None and at < fact.retired_at
 
-
-Match = NewType("Match", str)
-"""An expression in the search engine's own language. Only `intern.search.finding` makes one from anybody's text."""
 
 SearchKind = Literal["source", "file", "nugget", "fact"]
 """`source`: of the index. `file`: discovered, and no source of answers unless the operator wants that. `nugget` and

@@ -20,7 +20,6 @@ from intern.core.records import (
     Fact,
     FactCategory,
     KnownFacts,
-    Match,
     Occurrence,
     Touched,
     Visibility,
@@ -45,6 +44,7 @@ from intern.stores.sqlite.store import (
     reads,
     writes,
 )
+from intern.stores.sqlite.word_matches import Match
 
 _FACTS = Table("facts", Fact, millis=("first_seen_at", "last_seen_at", "retired_at"))
 _OCCURRENCES = Table("fact_occurrences", Occurrence, millis=("timestamp",))
