@@ -201,8 +201,6 @@ class SelectIn(Struct, frozen=True, kw_only=True):
     question: str
     query: str
     """The question by itself, where the gate has rewritten it already; else empty."""
-    ranked: tuple[str, ...] = ()
-    """What the search in the texts found, best first; empty where the index is shown whole. For the offline model."""
 
 
 class Selection(Struct, frozen=True, kw_only=True):

@@ -129,8 +129,9 @@ async def select(work: working.Work, query: str) -> Chosen:
         nuggets = listable(learned.nuggets, work.options.max_index_chars)
         room = work.options.max_index_chars - sum(map(size, nuggets))
         # The text of a source tells more than its description, where not all of these can be shown.
-        hits = None if index.fits(room) else await work.knowledge.hits(wanted, index.worth_ranking(room))
-        best = tuple(hit.source_id for hit in hits or ())
+        # About two passages of a source.
+        hits = None if index.fits(room) else await work.knowledge.hits(wanted, 2 * index.worth_ranking(room))
+        best = tuple(dict.fromkeys(hit.source_id for hit in hits or ()))
         # Last, so that the index before it is the same prompt for every question while it fits.
         shown = (*index.shown(wanted, room, best), *nuggets)
         ids: tuple[str, ...] = ()
@@ -141,7 +142,6 @@ async def select(work: working.Work, query: str) -> Chosen:
                 history=work.asked.history,
                 question=work.asked.question,
                 query=query,
-                ranked=best,
             )
             ids = (await work.model.ask(prompts.SELECT, given, images=work.asked.images)).selected_source_ids
         selection = structs.replace(chosen(ids, shown, work.options.max_sources), facts=learned.facts)

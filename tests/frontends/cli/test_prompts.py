@@ -55,7 +55,7 @@ def test_no_shipped_prompt_lets_a_stranger_s_text_out_of_its_marks(prompt: Promp
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.name)
 def test_every_shipped_prompt_says_every_field(prompt: Prompt[Any, Any]) -> None:
-    fields = set(prompt.takes.__struct_fields__) - {"ranked", "closest"}  # what rules go by; a model reads for itself
+    fields = set(prompt.takes.__struct_fields__) - {"closest"}  # what rules go by; a model reads for itself
     assert fields <= Templates().variables(prompt)
 
 
