@@ -19,7 +19,7 @@ from typing import NamedTuple
 import anyio
 
 from benchmarks.figures import Figure
-from intern.answering.offline import rules
+from intern.answering.offline import RULES
 from intern.answering.prompts import AnsweringOptions, DecideIn
 from intern.answering.workflow import Answerer
 from intern.chat.batching import Batches
@@ -132,7 +132,7 @@ class _Bot(Known):
     def __init__(self, texts: Mapping[str, str], store: SqliteSearchStore, embedder: Embedder | None) -> None:
         super().__init__(texts)
         self._finder = Finder(store, embedder)
-        self._model = OfflineModel(rules(embedder))
+        self._model = OfflineModel(RULES)
         self._asked: list[object] = []
         self._answerer = Answerer(self, self, AnsweringOptions())
 

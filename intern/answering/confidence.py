@@ -123,8 +123,10 @@ async def unless_unsure(work: Work, answer: AIResult, signs: Signs, shown: Seque
         if wanted and bar.links is not None and score >= bar.links:
             # What a fact or a nugget says is a claim, and leads nowhere.
             places = [each for each in shown if kind_of(each.source_id) != "fact" and ":" in each.source_id]
-            places = [each for each in places if not each.source_id.startswith("nugget:")][:_MOST_LINKS]
-            links = tuple([await citation(work, SourceId(each.source_id), each, None) for each in places])
+            places = [each for each in places if not each.source_id.startswith("nugget:")]
+            firsts = {each.source_id: each for each in reversed(places)}
+            named = [firsts[id_] for id_ in dict.fromkeys(each.source_id for each in places)][:_MOST_LINKS]
+            links = tuple([await citation(work, SourceId(each.source_id), each, None) for each in named])
         fields.update(links=tuple(each.source_id for each in links))
         return AIResult(should_reply=False, reason="unsure", citations=links)
 

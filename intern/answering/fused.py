@@ -7,7 +7,7 @@ selection is the search's.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -74,10 +74,12 @@ async def worked_out(work: Work) -> AIResult:
     if draft.reason or not await verify(work, draft):
         return silence(draft.reason or "rejected")
     quotes = {passage.source_id: line for passage, line in reversed(draft.quotes)}
-    cited = {each.source_id: each for each in reversed(draft.cited)}
-    citations = [await citation(work, SourceId(id_), each, quotes.get(id_)) for id_, each in reversed(cited.items())]
-    is_quote = closest is not None and draft.text == closest.text
-    text = call_closest(closest) if closest is not None and is_quote else draft.text
+    cited: dict[str, prompts.ShownSource] = {}
+    for each in draft.cited:
+        cited.setdefault(each.source_id, each)
+    citations = [await citation(work, SourceId(id_), each, quotes.get(id_)) for id_, each in cited.items()]
+    by_rules = work.nearest is None
+    text = call_closest(closest) if by_rules and closest and draft.text == closest.text else draft.text
     answer = AIResult(should_reply=True, reply_text=text, citations=tuple(citations))
     confirmed = work.trace.steps["verification"]["by"] == "model"
     sign = partial(signs_of, wanted(work), draft, shown, selected.likenesses, confirmed=confirmed)
@@ -127,7 +129,7 @@ async def select(work: Work) -> Selected:
         few = entries if len(entries) <= prompts.MOST_SHOWN else ()
         told = [Hit(source_id=each.source_id, text=each.description, likeness=learned.likeness) for each in best]
         judged = by_text and bool(hits) and not learned.facts and may_be_passed_over(work)
-        firsts = [*{hit.source_id: hit for hit in reversed(hits)}.values()][::-1]
+        firsts = _first_of_each(hits)
         selected = Selected(
             hits=near,
             others=tuple(entry.source_id for entry in few if entry.source_id not in known),
@@ -145,6 +147,14 @@ async def select(work: Work) -> Selected:
             facts=tuple(fact.source_id for fact in selected.facts),
         )
         return selected
+
+
+def _first_of_each(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the best hit of each source, best first."""
+    firsts: dict[SourceId, Hit] = {}
+    for hit in hits:
+        firsts.setdefault(hit.source_id, hit)
+    return [*firsts.values()]
 
 
 def may_be_passed_over(work: Work) -> bool:
@@ -172,8 +182,8 @@ async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown],
         named = dict.fromkeys([*(hit.source_id for hit in selected.hits), *selected.others])
         ids = [each for each in named if each not in facts]
         sources = await read_each(work.knowledge, ids)
-        shown = working.drop_orders(await anyio.to_thread.run_sync(_cut, work, selected, sources))
-        texts = {each.source_id: each for each in sources}
+        texts = {each.source_id: each for each in distinct((*sources, *selected.facts))}
+        shown = working.drop_orders(await anyio.to_thread.run_sync(_cut, work, selected, sources, texts))
         most = min(MOST_QUOTED, work.options.max_answer_chars)
         closest = await anyio.to_thread.run_sync(find_closest, work.asked.question, selected.hits, shown, texts, most)
         fields.update(
@@ -185,11 +195,11 @@ async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown],
         return shown, len(ids) - len(sources), closest
 
 
-def _cut(work: Work, selected: Selected, sources: Sequence[SourceText]) -> tuple[prompts.Shown, ...]:
+def _cut(
+    work: Work, selected: Selected, sources: Sequence[SourceText], texts: Mapping[SourceId, SourceText]
+) -> tuple[prompts.Shown, ...]:
     room = work.options.max_passage_chars
-    kept = distinct((*sources, *selected.facts))
     read_all = len(sources) + len(selected.facts) == len({*(hit.source_id for hit in selected.hits), *selected.others})
-    texts = {each.source_id: each for each in kept}
     if selected.is_all and read_all and (all_of_it := whole_sources(selected.hits, texts, wanted(work), room)):
         return all_of_it
     return shown_passages(selected.hits, texts, wanted(work), room)
@@ -211,7 +221,7 @@ async def generate(work: Work, shown: Sequence[prompts.Shown], closest: prompts.
         )
         decision = await work.model.ask(prompts.DECIDE, given, images=work.asked.images)
         work.trace.steps["gate"].update(kind=decision.kind)
-        draft = await anyio.to_thread.run_sync(drafted, work, decision, shown)
+        draft = await anyio.to_thread.run_sync(drafted, work, decision, shown, closest)
         draft = structs.replace(draft, is_near=_is_near(draft, closest))
         fields.update(
             answer_chars=len(draft.text),
@@ -233,8 +243,10 @@ def _is_near(draft: Drafted, closest: prompts.Closest | None) -> bool:
     return any(passage == closest.passage and holds(closest.text, line) for passage, line in draft.quotes)
 
 
-def drafted(work: Work, decision: prompts.Decision, shown: Sequence[prompts.Shown]) -> Drafted:
-    """Check a decision as far as code can."""
+def drafted(
+    work: Work, decision: prompts.Decision, shown: Sequence[prompts.Shown], closest: prompts.Closest | None = None
+) -> Drafted:
+    """Check a decision as far as code can. A passage that is read on vouches for itself."""
     quotes = tuple(_held(decision, shown))
     if decision.kind != "answer":
         return Drafted(reason=REFUSALS[decision.kind], quotes=quotes)
@@ -242,6 +254,8 @@ def drafted(work: Work, decision: prompts.Decision, shown: Sequence[prompts.Show
     of_quotes = {passage.alias for passage, _ in quotes}
     cited = tuple(passage for passage in shown if passage.alias in of_quotes or passage.alias in named)
     vouching = [passage for passage in cited if passage.alias in of_quotes]
+    if work.nearest is None and closest is not None and decision.answer == closest.text:
+        vouching = [structs.replace(closest.passage, text=closest.text)]
     check = checked(work, answer_text(decision.answer), cited, vouching, is_cited=bool(quotes))
     quoted = len(quotes) / max(len(decision.quotes), 1)
     strange = tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from intern.answering.citing import sentences_of
 from intern.answering.prompts import MAX_LINE, Closest, Shown
-from intern.chat.reply_text import clean_name
+from intern.chat.reply_text import clean_name, plain_line
 from intern.core.errors import ModelError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
@@ -133,11 +133,11 @@ def find_closest(
 ) -> Closest | None:
     """Return the best passage that tells anything, as it can be quoted in `most` characters; None if none does.
 
-    `hits` are in their order, `shown` what was cut from them. A passage that says nothing but what the question says
-    tells nothing, and neither does an answer that asks back.
+    `hits` are in their order, `shown` what was cut from them, `sources` what could be read, without copies. A passage
+    that says nothing but what the question says tells nothing, and neither does an answer that asks back.
     """
     asked = word_set(question) | STOP_WORDS | PLEASANTRIES
-    sure, fits = _fits(question, hits, shown)
+    sure, fits = _fits(question, hits, shown, sources)
     for n, (passage, _) in enumerate(fits):
         if passage is None:
             continue
@@ -152,44 +152,49 @@ def find_closest(
 def _quotable(passage: Shown, source: SourceText | None, most: int) -> str:
     if is_team(passage.source_id):
         return beginning(_said_by_team(passage.text), most)
-    start = (
-        -1 if source is None else source.text.find(passage.text)
-    )  # a part of code that was cut has fences of its own
-    text = "" if source is None or start < 0 else read_on(source.text, start, most)
+    text = "" if source is None else read_on(source.text, passage.start, most)
     return text or beginning(passage.text, most)
 
 
 def _fits(
-    question: str, hits: Sequence[Hit], shown: Sequence[Shown]
+    question: str, hits: Sequence[Hit], shown: Sequence[Shown], sources: Mapping[SourceId, SourceText]
 ) -> tuple[float, Sequence[tuple[Shown | None, float]]]:
     """Return how well each passage fits, best first, and what is sure enough.
 
     Where texts could not be searched, the share of the question's words that a passage holds stands in for its words.
     """
     if not any(hit.text for hit in hits):
+        shown = [each for each in shown if not each.source_id.startswith(("nugget:", "fact:"))]
         held = [word_set(f"{each.title}\n{each.heading}\n{each.text}") for each in shown]
         shares = Rarity([*held, *[frozenset[str]()] * _UNSEEN]).shares(word_set(question), held)
         return SURE_BY_WORDS, sorted(zip(shown, shares, strict=True), key=lambda each: -each[1])
     passages = {each.hit: each for each in shown}
-    if hits[0].likeness is None or not hits[0].is_measured:
-        return SURE_BY_WORDS, [(passages.get(n), hit.by_words) for n, hit in enumerate(hits) if hit.text]
-    fits = [(1 - _LIKENESS) * hit.by_words + _LIKENESS * (hit.likeness or 0.0) for hit in hits]
-    return SURE, [(passages.get(n), fits[n]) for n, hit in enumerate(hits) if hit.text]
+    by_words = hits[0].likeness is None or not hits[0].is_measured
+    fits = [max(_fit(hit, by_words=by_words), _sameness(question, hit)) for hit in hits]
+    # Neither what was distilled counts, nor copies of what is shown, nor what cannot be read.
+    found = [(passages.get(n), fits[n]) for n, hit in enumerate(hits) if hit.text and hit.source_id in sources]
+    return SURE_BY_WORDS if by_words else SURE, found
+
+
+def _fit(hit: Hit, *, by_words: bool) -> float:
+    return hit.by_words if by_words else (1 - _LIKENESS) * hit.by_words + _LIKENESS * (hit.likeness or 0.0)
+
+
+def _sameness(question: str, hit: Hit) -> float:
+    """Return the share of words that a question has in common with one that was answered, however usual they are."""
+    asked, answered = word_set(question), word_set(hit.title) if is_team(hit.source_id) else frozenset[str]()
+    return len(asked & answered) / max(len(asked | answered), 1)
 
 
 def call_closest(closest: Closest) -> str:
     """Return the quoted passage below a line that calls it so, with its heading as a link to where it stands."""
     passage = closest.passage
-    heading = clean_name(heading_below(passage.title, passage.heading).replace(" > ", " › "), passage.source_id)
-    where = f"[{heading}](<{address_of(passage)}>)" if passage.url else f"**{heading}**"
+    heading = heading_below(passage.title, passage.heading).replace(" > ", " › ")
+    name = next(
+        filter(None, (clean_name(each, "") for each in (heading, passage.title))), plain_line(passage.source_id)
+    )
+    where = f"[{name.replace('/', '∕')}](<{passage.address}>)" if passage.address else f"**{name}**"
     return f"{CLOSEST}: {where}\n\n{closest.text}"
-
-
-def address_of(passage: Shown) -> str | None:
-    """Return the address of a passage: that of its page, and its heading there."""
-    if passage.url is None or not passage.anchor:
-        return passage.url
-    return f"{passage.url.partition('#')[0]}#{passage.anchor}"
 
 
 def without_mentions(question: str) -> str:

@@ -40,6 +40,11 @@ class ShownSource(Struct, frozen=True, kw_only=True):
     """The team's own words, whole, where the text is a model's account: only these vouch for commands and links."""
 
     @property
+    def address(self) -> str | None:
+        """The address of the page, if it is one."""
+        return self.url
+
+    @property
     def vouched(self) -> str:
         """The text that an answer may take commands, versions and addresses from."""
         return self.text if self.said is None else self.said
@@ -55,8 +60,17 @@ class Shown(ShownSource, frozen=True, kw_only=True):
     """The headings above it, outermost first, joined by " > "; they are nothing to quote."""
     anchor: str = ""
     """Leads to the innermost of them in the address of its source, behind `#`; may be unknown."""
+    start: int = 0
+    """Where it begins in its source."""
     hit: int | None = None
-    """The place of the hit that it was cut for, from 0."""
+    """The place of the hit that it was found by, from 0; None where its source has changed since."""
+
+    @property
+    def address(self) -> str | None:
+        """The address of its page, and its heading there."""
+        if self.url is None or not self.anchor:
+            return self.url
+        return f"{self.url.partition('#')[0]}#{self.anchor}"
 
 
 class Closest(Struct, frozen=True, kw_only=True):

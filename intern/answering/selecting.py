@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import nlargest
 from itertools import accumulate, chain, islice
 from pathlib import PurePosixPath
@@ -19,7 +19,7 @@ from intern.core.ids import SourceId
 from intern.core.messages import MARKER, block_ids, is_team
 from intern.core.records import Hit, IndexEntry, SourceText
 from intern.core.text.orders import gives_orders
-from intern.core.text.passages import PASSAGE, Passage, best_passages, even_share, passages
+from intern.core.text.passages import PASSAGE, Passage, best_passages, even_share, heading_below, passages
 from intern.core.text.patterns import regex
 from intern.core.text.words import Remembering, one_line, weight_of, word_set, words
 
@@ -243,11 +243,11 @@ def shown_passages(
         found = None if source is None else _passage(source, hit, query)
         if found is None or found[0] in kept or len(kept) == MOST_SHOWN:
             continue
-        place, passage = found
+        place, passage, is_same = found
         if len(passage.text) > max_chars:
             passage = structs.replace(passage, text=best_passages(passage.text, query, max_chars))
         if len(passage.text) <= room:
-            kept[place] = structs.replace(passage, hit=n)
+            kept[place] = structs.replace(passage, hit=n if is_same else None)
             room -= len(passage.text)
     return _aliased(kept)
 
@@ -262,7 +262,7 @@ def whole_sources(
     for n, hit in reversed([*enumerate(hits)]):
         found = _passage(sources[hit.source_id], hit, query) if hit.source_id in sources else None
         if found is not None and found[0] in kept:
-            kept[found[0]] = structs.replace(kept[found[0]], hit=n)
+            kept[found[0]] = structs.replace(kept[found[0]], hit=n if found[2] else None)
     return _aliased(kept) if len(kept) <= MOST_SHOWN else ()
 
 
@@ -283,20 +283,27 @@ def _all(source: SourceText) -> Iterator[tuple[_Place, Shown]]:
     elif source.source_id.startswith(_DISTILLED):
         yield _shown(source, source.text.strip())
     else:
-        yield from (_of_document(source, piece) for piece in passages(source.text, PASSAGE))
+        yield from (_of_document(source, piece) for piece in _pieces(source.text))
 
 
-def _passage(source: SourceText, hit: Hit, query: str) -> tuple[_Place, Shown] | None:
-    """Return the current passage; if it was changed since it was indexed, what fits the question best."""
+def _passage(source: SourceText, hit: Hit, query: str) -> tuple[_Place, Shown, bool] | None:
+    """Return the current passage, and whether it is what was found; else what fits the question best."""
     if source.source_id.startswith(_DISTILLED):
-        return _shown(source, source.text.strip()) if source.text.strip() else None
+        return (*_shown(source, source.text.strip()), False) if source.text.strip() else None
     if is_team(source.source_id):
         found = _block_of(source.text, hit, query)
-        return None if found is None else _of_team(source, *found, query)
-    pieces = passages(source.text, PASSAGE)
-    same = next((piece for piece in pieces if piece.text == hit.text), None)
-    best = same or max(pieces, key=_overlap_with(query, hit.text), default=None)
-    return None if best is None else _of_document(source, best)
+        return None if found is None else (*_of_team(source, found[0], found[1], query), found[2])
+    pieces = _pieces(source.text)
+    same = [piece for piece in pieces if piece.text == hit.text]
+    # Two sections may say the same.
+    best = next((piece for piece in same if heading_below(source.title, piece.heading) == hit.title), None)
+    best = best or next(iter(same), None) or max(pieces, key=_overlap_with(query, hit.text), default=None)
+    # Of a discovered file, a summary was found.
+    return None if best is None else (*_of_document(source, best), bool(same) or source.source_id.startswith("file:"))
+
+
+# One question finds several passages of one source.
+_pieces = lru_cache(maxsize=16)(partial(passages, max_chars=PASSAGE))
 
 
 def _overlap_with(*texts: str) -> Callable[[Passage], tuple[int, ...]]:
@@ -315,18 +322,18 @@ def _of_document(source: SourceText, piece: Passage) -> tuple[_Place, Shown]:
     heading = "" if gives_orders(piece.heading) else one_line(piece.heading)
     # The innermost two: a marker has no room for more.
     label = ": ".join(filter(None, (shown.label, ", ".join(heading.split(" > ")[-2:]))))
-    return place, structs.replace(shown, heading=heading, anchor=piece.anchor, label=label)
+    return place, structs.replace(shown, heading=heading, anchor=piece.anchor, label=label, start=piece.start)
 
 
-def _block_of(text: str, hit: Hit, query: str) -> tuple[str, str] | None:
-    """Id and text of the block that a hit is of: the one that begins with its words, else the one that holds most."""
+def _block_of(text: str, hit: Hit, query: str) -> tuple[str, str, bool] | None:
+    """Return id and text of the block that was found, and True; else of the one that holds most of its words."""
     first, wanted = hit.text.partition("\n")[0], one_line(hit.text)
     for qa_id, block in _blocks(text) if first else ():
         if f": {first}\n" in block and one_line(_SPEAKER.sub("", _said_by_whom(block))) == wanted:
-            return qa_id, block
+            return qa_id, block, True
     words, held = word_set(hit.text or query), dict(_blocks(text[-_MOST_SEARCHED:]))
     best = max(held, key=lambda qa_id: len(word_set(held[qa_id]) & words), default=None)
-    return None if best is None else (best, held[best])
+    return None if best is None else (best, held[best], False)
 
 
 def _of_team(source: SourceText, qa_id: str, block: str, query: str) -> tuple[_Place, Shown]:

@@ -329,7 +329,7 @@ def drop_orders(shown: Sequence[ShownT]) -> list[ShownT]:
 
 async def citation(work: Work, source_id: SourceId, source: ShownSource, quote: str | None) -> Citation:
     """Cite a source, or one team answer of it. A link that cannot be found is logged, and harms no answer."""
-    url = source.url
+    url = source.address
     if is_team(source_id) and "#" in source_id:  # the address of a page may hold one, too
         try:
             url = await work.knowledge.citation_link(source_id)

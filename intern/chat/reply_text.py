@@ -303,7 +303,7 @@ def _source(citation: Citation, words: Phrases) -> str:
     url = _url_of(citation)
     title = clean_name(citation.title, "")
     kind, _, named = citation.source_id.partition(":")
-    name = "" if url and citation.source_id.endswith(url) else f"`{kind}:{clean_name(named)}`"
+    name = "" if url and citation.source_id.endswith((url, url.partition("#")[0])) else f"`{kind}:{clean_name(named)}`"
     name = {"nugget": words.conversation, "fact": words.fact}.get(kind, name)
     return " ".join(filter(None, (title, f"({name})" if title and name else name, url and f"<{url}>")))
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from intern.core.text.passages import PART_ENDS
+from intern.core.text.passages import PART_ENDS, slug_of
 from intern.core.text.patterns import regex
 
 BlockKind = Literal["heading", "paragraph", "item", "row", "code", "definition", "question", "admonition"]
@@ -75,12 +75,9 @@ class Document(Struct, frozen=True, kw_only=True):
 
 _FENCES = regex(r"`{3,}")
 _INNERMOST = 6  # level of a heading in Markdown
-_NO_SLUG = regex(r"[^\w\- ]")
-
-
-def slug_of(text: str) -> str:
-    """Return the anchor that most builders make of a heading."""
-    return _NO_SLUG.sub("", text.lower()).strip().replace(" ", "-")
+# What would be read as a heading, a fence, the end of a part or a topic's block.
+_STRUCTURE = regex(r"(?m)^(?=#{1,6}[ \t]+\S|---[ \t]*$|--- QA ---[ \t]*$)")
+_OPENS = regex(r"(?m)^([ \t]*)(?=`{3,}|~{3,})")
 
 
 def write_blocks(blocks: Iterable[Block]) -> str:
@@ -131,7 +128,7 @@ def _lines(block: Block) -> Iterator[str]:
         yield from (f"{begin}{fence}{block.language}", *text.split("\n"), fence)
         return
     term = "" if block.kind == "question" else block.term
-    text = ": ".join(filter(None, (block.label, term, text)))
+    text = _OPENS.sub(r"\1\\", _STRUCTURE.sub(" ", ": ".join(filter(None, (block.label, term, text)))))
     if block.kind == "item":
         first, *others = text.split("\n")
         yield from (f"{block.marker} {first}", *(f"  {line}" for line in others))

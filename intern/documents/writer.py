@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from intern.core.text.masking import without_invisible
+from intern.core.text.passages import slug_of
 from intern.core.text.patterns import regex
-from intern.documents.blocks import Block, BlockKind, Document, Heading, LeftOut, slug_of
+from intern.documents.blocks import Block, BlockKind, Document, Heading, LeftOut
 
 INNERMOST = 7
 """The level of a question or a summary that heads what follows it."""

@@ -347,7 +347,7 @@ class Finder:
             best |= {key: max(score, best.get(key, 0.0)) for key, score in scores.items()}
         order = fused(*([hit.key for hit in ranking] for ranking in rankings))
         found = order[:limit]
-        return {key: _ByWords(hits[key], shares[key], strength_of(best[key], documents)) for key in found}
+        return {key: _ByWords(hits[key], shares[key], strength_of(best[key], documents, len(words))) for key in found}
 
 
 def split_question(text: str) -> list[str]:
@@ -382,15 +382,18 @@ class _ByWords(NamedTuple):
 
 _HALF = 1.25
 _UNSEEN = 16  # documents that hold nothing (search.sql)
+_USUAL_TERMS = 12
 
 
-def strength_of(bm25: float, documents: int) -> float:
+def strength_of(bm25: float, documents: int, terms: int) -> float:
     """Return how well words fit, from 0 to 1: the same for all questions, and among any number of documents.
 
-    What counts for half grows with the logarithm of that number, as the weight of a rare word does. Results are not
+    What counts for half grows with the logarithm of that number, as the weight of a rare word does, and with the terms
+    of what is no short question any more: in a long text many are found by chance. Results are not
     ordered by it: among those of a long question, the share of the best one's bm25 finds more (nDCG@10 .690 and .663).
     """
-    return bm25 / (bm25 + _HALF * math.log(documents + _UNSEEN))
+    half = _HALF * math.log(documents + _UNSEEN) * max(1.0, terms / _USUAL_TERMS)
+    return bm25 / (bm25 + half)
 
 
 def _of_words(words: Mapping[str, _ByWords]) -> list[_Candidate]:

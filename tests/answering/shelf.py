@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from intern.core.errors import InternError, KnowledgeError, SourceError
 from intern.core.ids import SourceId
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
+from intern.core.text.passages import PASSAGE, passages
+
+
+def indexed(text: str) -> str:
+    """Return the last passage of a source as a search holds it: of a topic what was said, without who said it."""
+    size = len(text) if text.startswith("--- QA ---") else PASSAGE
+    last = (passages(text, size) if text else [None])[-1]
+    if last is None or not last.text.startswith("--- QA ---"):
+        return "" if last is None else last.text
+    said = re.split(r"^(?:User|Team): ", last.text, flags=re.MULTILINE)[1:]
+    return re.sub(r"^  ", "", "".join(said), flags=re.MULTILINE).strip()
 
 
 class Shelf:
@@ -28,7 +40,7 @@ class Shelf:
         self.order: list[SourceId] | None = None
         """What a search in the texts gives; None: it cannot look."""
         self.said: dict[str, str] = {}
-        """What of a source the search found, as it was indexed; of others, the last paragraph."""
+        """What of a source the search found, as it was indexed; of others, the last passage."""
         self.likeness: float | None = None
         """Of what the search found; None: by words alone."""
         self.fit = 1.0
@@ -64,7 +76,7 @@ class Shelf:
         self.ranked.append(query)
         if self.order is None:
             return None
-        texts = ((each, self.sources.get(each, "").split("\n\n")[-1]) for each in self.order[:limit])
+        texts = ((each, indexed(self.sources.get(each, ""))) for each in self.order[:limit])
         return [
             Hit(
                 source_id=each,

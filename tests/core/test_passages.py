@@ -228,3 +228,11 @@ def test_what_is_read_on_has_room_and_stands_in_the_text(text: str, start: int, 
     assert len(read) <= most
     flat = "".join(text[start:].split())
     assert all("".join(line.split()) in flat for line in read.split("\n") if not line.startswith("**"))
+
+
+def test_two_sections_of_one_name_are_two_passages() -> None:
+    assert [piece.text for piece in passages("# A\n\nOne.\n\n# A\n\nTwo.", 100)] == ["One.", "Two."]
+
+
+def test_nothing_is_read_on_from_within_a_block() -> None:
+    assert read_on("One two three.\n\nFour.", 4, 100) == ""

@@ -237,14 +237,16 @@ class Parrot:
         """The documents that it answers from, so that its links stand in what it quotes."""
         folder.mkdir(parents=True)
         for n in range(self.cases):
-            (folder / f"{n}.md").write_text(f"# Notes on case {n}\n\n{self.says(n)}\n", encoding="utf-8", newline="")
+            (folder / f"{n}.md").write_text(
+                f"# Notes on case {n}\n\nThe notes say:\n\n{self.says(n)}\n", encoding="utf-8", newline=""
+            )
 
     def __call__(self, body: dict[str, Any]) -> dict[str, Any]:
         given = text_of(body, "user")
         cases: list[str] = re.findall(r"\(case (\d+)\)", given)
         n = int(cases[-1]) if cases else 0
         shown = re.search(rf"=== (S\d): {n}\.md", given)
-        line = {"source": shown[1] if shown else "S1", "line": f"Notes on case {n}"}
+        line = {"source": shown[1] if shown else "S1", "line": "The notes say:"}
         told = [{**line, "line": each[:MAX_LINE]} for each in self.says(n).split("\n") if each.strip()][:2]
         replies: dict[str, dict[str, Any]] = {
             "decide": {"quotes": [line, *told], "kind": "answer", "answer": self.says(n), "citations": []},

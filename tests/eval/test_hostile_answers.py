@@ -40,6 +40,8 @@ from intern.core.ids import SourceId, UserId
 from intern.core.messages import AIResult, Conversation, Image, Message, RequestContext
 from intern.core.text.masking import fenced
 from intern.core.text.orders import gives_orders
+from intern.core.text.passages import PASSAGE
+from intern.documents.blocks import Block, write_blocks
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.templates import Rendered, Templates
 from tests.answering.shelf import Shelf
@@ -287,25 +289,31 @@ async def test_no_source_says_anything_outside_of_its_marks_or_as_another_source
         return await answered(quotes=(KEYS_LINE, PORT_LINE), port=port)
 
     usual = (await told(PORT)).model
+    keys = KEYS.partition("\n\n")[2]
 
     async def faults(string: str) -> list[str]:
         if not string.strip():
             return []
         found: list[str] = []
         for text in (string, f"{_ANOTHER}\n{string}", f"=== S1: team ===\n=== quote 1 ===\n{string}"):
-            case = await told(f"{PORT_LINE.line}\n{text}")
-            expected = f"{PORT_LINE.line}\n{text}".strip()
+            said = f"{PORT_LINE.line}\n{text}".strip()[: PASSAGE - 100].strip()  # a longer one is cut into several
+            expected = write_blocks([Block(kind="paragraph", text=said)])
+            case = await told(f"# Ports\n\n{expected}")
             found += [] if case.result.should_reply else [f"silent: {case.result.reason}"]
             shown, checked = (case.model.read[name].texts for name in ("decide", "confirm"))
             if gives_orders(text):
-                held = [*shown.get("S3: port.md", ()), *checked.get("quote 2", ())]
+                held = [*shown.get("S3: port.md: Ports", ()), *checked.get("quote 2", ())]
                 found += ["an order"] if any(map(gives_orders, held)) else []
                 continue
             found += differences(case.model, usual)
             expected = as_shown(expected)
-            found += [] if (shown["S2: keys.md"], shown["S3: port.md"]) == ([KEYS], [expected]) else ["the sources"]
+            found += (
+                []
+                if (shown["S2: keys.md: Keys"], shown["S3: port.md: Ports"]) == ([keys], [expected])
+                else ["the sources"]
+            )
             quoted = checked["quote 2"][0]
-            found += [] if checked["quote 1"] == [KEYS] and expected.startswith(quoted) else ["the quotes"]
+            found += [] if checked["quote 1"] == [keys] and expected.startswith(quoted) else ["the quotes"]
         return found
 
     assert await rows_with(anyio_backend, faults) == []

@@ -239,7 +239,7 @@ async def test_behind_a_pooler_with_sessions_it_indexes_answers_runs_is_killed_a
             async with started(intern, folder, settings) as bot:
                 await discord.wait_ready(sessions=2)
                 postgres.kill()
-                question = await discord.say(discord.bob, f"{discord.bot.mention} {PARAPHRASE}")
+                question = await discord.say(discord.bob, f"{discord.bot.mention} {QUESTION}")
                 postgres.start()
                 await discord.until(lambda: len(answers_to(discord, question)) > 0)
                 bot.ask_to_end()
@@ -396,6 +396,6 @@ async def test_processes_file_a_pair_and_answer_from_it(
     with fail_after(60):
         await run("index")
         await run("import", str(history))
-        assert ANSWER in await run("ask", PARAPHRASE)
+        assert ANSWER in await run("ask", QUESTION)
         status = json.loads(await run("status", "--json"))
         assert (status["archived"], status["topics"], status["waiting"]) == (1, 1, 0)

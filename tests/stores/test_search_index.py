@@ -278,3 +278,12 @@ async def _all_found(store: SqliteSearchStore) -> list[list[tuple[str, str, floa
     asked += [([], [gram]) for gram in ("安装驱", "装驱安")]
     found = [await store.by_words(words, grams, [], ALL, 100) for words, grams in asked]
     return [[(hit.document_id, hit.source_id, round(hit.score, 9)) for each in both for hit in each] for both in found]
+
+
+async def test_the_documents_that_only_fill_are_never_found(tmp_path: Path) -> None:
+    with fail_after(5):
+        async with opened(tmp_path) as (store, _):
+            assert await found(store, "zz") == []
+            await store.put([document("kb:a", "zz top")])
+            assert await found(store, "zz") == ["kb:a"]
+            assert await store.size() == 1

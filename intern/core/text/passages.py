@@ -33,9 +33,11 @@ what stands at the end of a long document."""
 # A page of a book has about 2,000 characters; half of one is an answer, and several fit any budget.
 _FINE = 1000
 _REMEMBERED = 20_000  # characters
+_MISSES = 32  # passages that do not fit any more, after which no other is tried
 _QA = "--- QA ---"
 _HEADING = regex(r"(#{1,6})[ \t]+(\S.*)")
-_ANCHOR = regex(r"(?<=[ \t])\{#(\S+)\}$")
+_ANCHOR = regex(r"(?<=[ \t])\{#([\w:.%~-]+)\}$")
+_NO_SLUG = regex(r"[^\w\- ]")
 _FENCE = regex(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(`{3,}|~{3,})")
 _ITEM = regex(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
 _QA_ID = regex(r"id:[ \t]*(\S+)")
@@ -52,7 +54,7 @@ class Span(Struct, frozen=True):
     path: tuple[str, ...] = ()
     """The headings above it, outermost first, and a heading itself; of a QA block, its id."""
     anchor: str = ""
-    """Of the innermost of these headings, if the text tells it."""
+    """Of the innermost of these headings: as the text tells it, else as most builders make it."""
 
 
 class Passage(Struct, frozen=True):
@@ -64,7 +66,7 @@ class Passage(Struct, frozen=True):
     heading: str
     """The headings above it, outermost first, joined by " > "; the id of a QA block."""
     anchor: str = ""
-    """Leads to the innermost heading in an address, behind `#`; may be unknown."""
+    """Leads to the innermost heading in an address, behind `#`."""
 
 
 def spans_of(text: str) -> Iterator[Span]:
@@ -93,7 +95,7 @@ def spans_of(text: str) -> Iterator[Span]:
             above.append((level, title, anchor))
             yield Span("heading", start, end, tuple(each[1] for each in above), anchor)
         elif line:
-            path = (_qa_id(text[end:]),) if kind == "qa" else tuple(each[1] for each in above)
+            path = (_qa_id(text[end : end + 200]),) if kind == "qa" else tuple(each[1] for each in above)
             held = Span(kind, start, end, path, above[-1][2] if above else "")
             fence = _FENCE.split(line, 1)[1] if kind == "code" else ""
     if held:
@@ -126,11 +128,17 @@ def _heading(line: str) -> tuple[int, str, str]:
     """Return level, title and anchor."""
     marks, _, title = line.partition(" ")
     named = _ANCHOR.search(title)
-    return len(marks), _ANCHOR.sub("", title).strip(), named[1] if named else ""
+    title = _ANCHOR.sub("", title).strip()
+    return len(marks), title, named[1] if named else slug_of(title)
+
+
+def slug_of(heading: str) -> str:
+    """Return the anchor that most builders make of a heading."""
+    return _NO_SLUG.sub("", heading.lower()).strip().replace(" ", "-")
 
 
 def _qa_id(text: str) -> str:
-    found = _QA_ID.match(text[:200].lstrip())
+    found = _QA_ID.match(text.lstrip())
     return found[1] if found else ""
 
 
@@ -142,11 +150,10 @@ def passages(text: str, max_chars: int) -> list[Passage]:
     """
     if max_chars < 1:
         raise ValueError(f"a passage needs room for at least 1 character, not {max_chars}")
-    spans = (span for span in spans_of(text) if span.kind != "heading")
     found: list[Passage] = []
-    for (path, anchor, _), section in groupby(spans, lambda span: (span.path, span.anchor, _stands_alone(span))):
+    for (path, anchor, _), section in groupby(_numbered(spans_of(text)), lambda each: (*each[0],)):
         heading = " > ".join(path)
-        for run in _runs(text, section, max_chars):
+        for run in _runs(text, (span for _, span in section), max_chars):
             start, end = run[0].start, run[-1].end
             if end - start <= max_chars:
                 found.append(Passage(start, end, text[start:end], heading, anchor))
@@ -155,8 +162,15 @@ def passages(text: str, max_chars: int) -> list[Passage]:
     return found
 
 
-def _stands_alone(span: Span) -> int | None:
-    return span.start if span.kind == "qa" else None
+def _numbered(spans: Iterable[Span]) -> Iterator[tuple[tuple[tuple[str, ...], str, int], Span]]:
+    """Yield each block that is no heading with its section: two of one name are two."""
+    number = 0
+    path: tuple[str, ...] = ()
+    for span in spans:
+        number += span.kind in {"heading", "qa"} or span.path != path
+        path = span.path
+        if span.kind != "heading":
+            yield (span.path, span.anchor, number), span
 
 
 def _runs(text: str, spans: Iterable[Span], max_chars: int) -> Iterator[list[Span]]:
@@ -181,7 +195,8 @@ def _cut(text: str, span: Span, max_chars: int) -> Iterator[tuple[int, int, str]
         first = text[start:end].partition("\n")[0]
         opening, closing = f"{first}\n", f"\n{_FENCE.split(first, 1)[1]}"
         start = start + len(opening)
-        end = text.rfind("\n", start, end) if text[start:end].endswith(closing) else end
+        is_closed = text[start:end].rpartition("\n")[2].strip() == closing.strip()
+        end = text.rfind("\n", start, end) if is_closed else end
     while start < end:
         border = end if end - start <= max_chars else start + _border(text[start : start + max_chars + 1])
         piece = text[start:border].rstrip()
@@ -202,13 +217,15 @@ def read_on(text: str, start: int, most: int) -> str:
     """Return the blocks from a place on, as many whole ones as fit into `most` characters.
 
     It goes on below further headings of the same part, which stand in bold: what is wrong and what helps often have a
-    heading each. Empty if not even the first block fits.
+    heading each. Empty if not even the first block fits, or if the place is within one.
     """
     kept, end = "", start
     part_of = above = tuple[str, ...]()
     for span in spans_of(text):
-        if span.start < start or span.kind == "heading":
+        if span.end <= start or span.kind == "heading":
             continue
+        if span.start < start:
+            return ""
         between = text[end : span.start] if kept else ""
         if kept and span.path != above:
             if not part_of or span.path[: len(part_of)] != part_of:
@@ -237,13 +254,15 @@ def best_passages(text: str, query: str, max_chars: int) -> str:
     # The same few sources are asked for again and again. Longer ones would take too much memory.
     divided = (_divided if len(text) <= _REMEMBERED else _Divided)(text, size)
     kept: list[int] = []
-    room = max_chars
+    room, misses = max_chars, 0
     for n in divided.ranked(query):
         # Cheap and too kind; what stands between passages counts as well.
         fits = len(divided.pieces[n].text) <= room
         if fits and len(divided.joined(sorted([*kept, n]))) <= max_chars:
             kept.append(n)
             room -= len(divided.pieces[n].text)
+        elif (misses := misses + 1) == _MISSES:
+            break
     return divided.joined(sorted(kept))
 
 

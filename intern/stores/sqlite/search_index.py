@@ -31,7 +31,7 @@ from intern.stores.sqlite.changes import changes_after
 from intern.stores.sqlite.database import Database as SqliteFile, is_damage, whole_of
 from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, Documents, identity
 from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
-from intern.stores.sqlite.word_matches import AT_MOST, WordTable, join_matches, quoted, weigh
+from intern.stores.sqlite.word_matches import WordTable, join_matches, quoted, weigh
 
 if TYPE_CHECKING:
     from intern.stores.sqlite.vector_copy import VectorCopy
@@ -64,6 +64,7 @@ _TELLING = 500  # characters of a text, which tell its language
 _FEW = 8  # words, which do not: a heading like "Disk partition configuration" is French as well
 _FILLING, _USUAL = 16_000, 2_000  # kB of the file in memory; two hundred communities may share a process
 _PAGES = 64  # of 4 kB, merged in one go: some ms
+_COUNT = "select count(*) from search_documents where rid > 0"
 _CHANGES = "select total_changes()"
 
 # A short title that holds the word says as much as a sentence; a path says less, and holds the same words again.
@@ -74,12 +75,8 @@ _FIRST = 4
 # Of two passages that fit as well, that of the longer document does so more often by chance: nDCG@10 is .473 instead of
 # .451 on a FAQ. More than this is better among 600 documents, and worse where all others are short. A topic is no
 # text, but many answers that stand for themselves.
-_FITS = (
-    f"score * case when type = 'topic' or rid >= {DESCRIPTIONS} then 1.0 else pow((select count(*)"
-    " from search_documents as passage where passage.source_id = best.source_id"
-    f" and passage.rid < {DESCRIPTIONS}), -0.05) end"
-)
-_CONTAINS = 10.0  # in place of bm25
+_FITS = f"score * case when type = 'topic' or rid >= {DESCRIPTIONS} then 1.0 else pow(size, -0.05) end"
+_CONTAINS = 3.0  # in place of bm25: one short run of signs says little
 _KEY: Mapping[str, str] = {"source": "source_id", "document": "id"}
 _WRITTEN = "kind = 'file' or type in ('document', 'page')"
 _HITS = "select rowid as rid, {score} as score from search_{table} where search_{table} match ?{among}{first}"
@@ -87,9 +84,11 @@ _HITS = "select rowid as rid, {score} as score from search_{table} where search_
 # The last row tells how many matched. No text is read.
 _BEST_OF_EACH = (
     "with hits as materialized ({hits}), best as materialized (select rid, id, source_id, kind, type,"
-    " max(score) as score from hits cross join search_documents using (rid) where {wanted}"
-    " group by {key} order by max(score) desc, {key} limit 2 * ?)"
-    f" select {{key}}, id, source_id, {_FITS} as fits, {_WRITTEN} from best"
+    " max(score) as score from hits cross join search_documents using (rid) where rid > 0 and {wanted}"
+    " group by {key} order by max(score) desc, {key} limit 2 * ?), sizes as materialized"
+    f" (select source_id, sum(rid < {DESCRIPTIONS}) as size from search_documents"
+    " where source_id in (select source_id from best) group by source_id)"
+    f" select {{key}}, id, source_id, {_FITS} as fits, {_WRITTEN} from best join sizes using (source_id)"
     " union all select '', (select count(*) from hits), '', -1e999, 0 order by fits desc, {key}"
 )
 
@@ -115,6 +114,7 @@ class SqliteSearchStore(Documents):
         self._opening = Lock()
         self._file: Database | None = None
         self._seen = -1
+        self._counted = (-1, 0)
 
     async def put(self, documents: Sequence[SearchDocument]) -> None:
         """Replace all documents of the sources that these belong to, in one transaction. They can be found then."""
@@ -181,8 +181,11 @@ class SqliteSearchStore(Documents):
         return {document.id: document for document in map(DOCUMENTS.struct, rows)}
 
     async def size(self) -> int:
-        """Return how many documents there are, or a few more."""
-        return await self._look(lambda db: db.number(AT_MOST), steady=False)
+        """Return how many documents there are. They are counted once for each state of the file."""
+        if self._counted[0] != self._seen:
+            count = await self._look(lambda db: db.number(_COUNT), steady=False)
+            self._counted = (self._seen, count)
+        return self._counted[1]
 
     async def which(self, terms: Sequence[str], ids: Collection[str]) -> Mapping[str, tuple[str, ...]]:
         """Return for each document the terms that it holds."""

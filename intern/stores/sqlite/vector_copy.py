@@ -106,10 +106,11 @@ class VectorCopy(Store, Wakeup):
         return db.number(f"select count(*) from ({_CHANGED}) as logged", (self._position(db),))
 
     async def _nearest(self, vector: bytes, wanted: SearchFilter, limit: int) -> list[Near]:
-        most = limit * _PER_SOURCE
+        most = limit if wanted.per == "document" else limit * _PER_SOURCE
         while True:
             found = await self.engine.nearest(self.db.community, self._model, vector, wanted, most)
-            if len(found) < most or len({each.source_id for each in found}) >= limit:
+            enough = wanted.per == "document" or len({each.source_id for each in found}) >= limit
+            if enough or len(found) < most:
                 return [*found]
             most *= _PER_SOURCE
 

@@ -164,8 +164,10 @@ async def test_a_question_without_an_answer_is_asked_again_with_its_new_title(
 async def test_its_figures_agree_with_those_of_status_and_metrics(discord: DiscordDouble, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, discord)
     async with at_work(settings, discord) as (client, seen):
-        for n, said in enumerate(("Which port does the relay listen on?", UNKNOWN, "thank you!")):
-            await discord.say(discord.alice, said)
+        # Of two members: what one adds to a question in work would be answered with it.
+        asked = [(discord.alice, "Which port does the relay listen on?"), (discord.bob, UNKNOWN)]
+        for n, (author, said) in enumerate([*asked, (discord.alice, "thank you!")]):
+            await discord.say(author, said)
             await seen.one_of(AIResult, after=n)
         while (status := status_of(settings, clock=HandClock())).counts_today.get("messages_without_question") != 1:
             await checkpoint()  # counts are stored with the marks, once a second
