@@ -37,7 +37,7 @@ _FEW_WORDS = 6  # of a question that may stand on what was said before
 _SURE = 0.8  # the least share of an answer's words that what it cites and the question hold
 _SPEAKER = regex(r"^(?:Team|User): ")
 _OF_BOT = regex(r"^bot: ", re.MULTILINE)
-_POINTED_AT = 2  # pieces
+_POINTED_AT = 2  # lines
 _POINTED_CHARS = 160
 _MOST_NAMES = 3
 _MOST_EVIDENCE = 350  # characters of a passage that the check is shown
@@ -57,7 +57,7 @@ class Selected(Struct, frozen=True, kw_only=True):
     likenesses: tuple[float, ...] = ()
     """Of the question and each source that was found, as far as they were compared."""
     worth: float | None = None
-    """The score by `triage.worth`; None where a model is asked in any case."""
+    """The score by `offline.worth`; None where a model is asked in any case."""
 
 
 async def worked_out(work: Work) -> AIResult:
@@ -208,7 +208,7 @@ def _cut(
 async def generate(work: Work, shown: Sequence[prompts.Shown], closest: prompts.Closest | None) -> Drafted:
     """Decide and answer in one call, and hold both against the passages as far as code can."""
     with work.trace.step("generation", prompts.DECIDE) as fields:
-        # Small models quote the first line unless they are pointed at the nearest pieces.
+        # Small models quote the first line unless they are pointed at the nearest lines.
         found = await work.nearest.find(without_mentions(wanted(work)), shown) if work.nearest is not None else []
         near = [each for each in found if each.rank > 0][:_POINTED_AT]
         given = prompts.DecideIn(

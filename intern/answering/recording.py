@@ -59,10 +59,10 @@ class Recalled(Struct, frozen=True, kw_only=True):
 
 
 class Liked(Struct, frozen=True, kw_only=True):
-    """The cosines of a question and pieces of passages."""
+    """The cosines of a question and lines of passages."""
 
     texts: str
-    """The digest of the question and the pieces."""
+    """The digest of the question and the lines."""
     likes: Sequence[float] | None
     """None where they could not be computed."""
 
@@ -255,7 +255,7 @@ class TapedKnowledge:
 
 
 class TapedNearest(Nearest):
-    """Ranks pieces as another does, and notes their likeness."""
+    """Ranks lines as another does, and notes their likeness."""
 
     def __init__(self, nearest: Nearest, tape: Tape) -> None:
         super().__init__()
@@ -357,7 +357,7 @@ class RecordedModel:
 
 
 class RecordedNearest(Nearest):
-    """Ranks pieces by their recorded likeness; asks another about that of others."""
+    """Ranks lines by their recorded likeness; asks another about that of others."""
 
     def __init__(self, nearest: Nearest, recorded: Iterable[Liked]) -> None:
         super().__init__()

@@ -213,7 +213,7 @@ class Knowledge(Protocol):
         ...
 
     async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
-        """Return the passages that fit best, one of a source, best first; None if the search fails. Raises nothing."""
+        """Return the passages that fit best, best first, several of a source; None if the search fails. Raises nothing."""
         ...
 
     async def learned(self, query: str, /) -> Learned:
@@ -239,7 +239,7 @@ class Work:
     options: AnsweringOptions
     asked: Asked
     nearest: Nearest | None
-    """Points a model at pieces of the passages; None where rules answer, which do so by themselves."""
+    """Points a model at lines of the passages; None where rules answer, which do so by themselves."""
     trace: Trace
     calibration: Calibration | None = None
     """The score that an answer must reach; None where nothing is calibrated."""

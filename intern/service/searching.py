@@ -112,7 +112,7 @@ class Ranking:
         self._kinds: tuple[SearchKind, ...] = ("source", "file") if settings.discovery.answer else ("source",)
 
     async def hits(self, text: str, limit: int, /) -> list[Hit]:
-        """Return the best passage of each of the best sources, best first. Raises KnowledgeError."""
+        """Return the best passages, best first. Raises KnowledgeError."""
         # However little they are like it: a model decides whether they answer, even without a common word.
         found = await self._finder.hits(text, limit, self._kinds, least=LeastLikeness())
         if self._discovered is None:

@@ -146,7 +146,7 @@ _LONGEST_TITLE = 120
 
 
 Rank = Callable[[str, int], Awaitable[Sequence[Hit]]]
-"""Returns the best passage of each of the best sources for a text, best first. Raises KnowledgeError."""
+"""Returns the best passages for a text, best first. Raises KnowledgeError."""
 
 
 class MoreSources(Protocol):
@@ -228,7 +228,7 @@ class Library:
         return tuple(found[source_id] for source_id in source_ids)
 
     async def hits(self, query: str, limit: int) -> Sequence[Hit] | None:
-        """Return the best passage of each of the best sources, best first; None without a search, or if it failed."""
+        """Return the best passages, best first; None without a search, or if it failed."""
         try:
             return None if self.rank is None else await self.rank(query, limit)
         except KnowledgeError as error:
