@@ -213,7 +213,7 @@ class Knowledge(Protocol):
         ...
 
     async def hits(self, query: str, limit: int, /) -> Sequence[Hit] | None:
-        """Return the passages that fit best, best first, several of a source; None if the search fails. Raises nothing."""
+        """Return the best passages, best first, several of a source; None if the search fails. Raises nothing."""
         ...
 
     async def learned(self, query: str, /) -> Learned:
