@@ -14,7 +14,7 @@ from intern.core.text.passages import PASSAGE, passages
 def indexed(text: str) -> str:
     """Return the last passage of a source as a search holds it: of a topic what was said, without who said it."""
     size = len(text) if text.startswith("--- QA ---") else PASSAGE
-    last = (passages(text, size) if text else [None])[-1]
+    last = next(reversed(passages(text, size) if text else []), None)
     if last is None or not last.text.startswith("--- QA ---"):
         return "" if last is None else last.text
     said = re.split(r"^(?:User|Team): ", last.text, flags=re.MULTILINE)[1:]

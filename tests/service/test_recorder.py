@@ -140,7 +140,7 @@ async def test_words_of_others_are_recorded_only_if_the_operator_wants_them(bot:
 
 async def test_secrets_in_descriptions_and_addresses_are_masked_too(bot: Bot) -> None:
     secret = "ghp_" + "a1B2" * 10
-    known = Shelf({"kb:ports.md": "# Ports"}, urls={"kb:ports.md": f"https://wiki.example/{secret}"})
+    known = Shelf({"kb:ports.md": "# Ports\n\nOurs is 7480."}, urls={"kb:ports.md": f"https://wiki.example/{secret}"})
     known.knows = Learned(nuggets=(IndexEntry(SourceId("nugget:1"), f"The token is {secret}"),))
     known.order = [SourceId("kb:ports.md")]
     async with bot.looked_into() as intern:
@@ -223,7 +223,7 @@ class Meanwhile(Shelf):
     """Knowledge that lets something happen while it is asked."""
 
     def __init__(self, happens: Callable[[], Awaitable[object]]) -> None:
-        super().__init__({"kb:ports.md": "# Ports"})
+        super().__init__({"kb:ports.md": "# Ports\n\nOurs is 7480."})
         self._happens = happens
 
     async def entries(self) -> Sequence[IndexEntry]:
