@@ -13,11 +13,10 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from intern.answering.nearest import kind_of
 from intern.answering.prompts import ShownSource
 from intern.answering.working import Drafted, Work, citation
 from intern.core.ids import SourceId
-from intern.core.messages import AIResult, Citation, is_team
+from intern.core.messages import AIResult, Citation, is_distilled, is_team
 from intern.core.text.words import Rarity, word_set
 
 _MOST_LINKS = 3
@@ -122,8 +121,7 @@ async def unless_unsure(work: Work, answer: AIResult, signs: Signs, shown: Seque
         wanted = work.options.unsure == "links" and work.asked.addressed
         if wanted and bar.links is not None and score >= bar.links:
             # What a fact or a nugget says is a claim, and leads nowhere.
-            places = [each for each in shown if kind_of(each.source_id) != "fact" and ":" in each.source_id]
-            places = [each for each in places if not each.source_id.startswith("nugget:")]
+            places = [each for each in shown if not is_distilled(each.source_id) and ":" in each.source_id]
             firsts = {each.source_id: each for each in reversed(places)}
             named = [firsts[id_] for id_ in dict.fromkeys(each.source_id for each in places)][:_MOST_LINKS]
             links = tuple([await citation(work, SourceId(each.source_id), each, None) for each in named])

@@ -16,6 +16,7 @@ from intern.core import records
 from intern.core.clock import Clock
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import ConversationId, FactId, NuggetId, SourceId
+from intern.core.messages import is_distilled
 from intern.core.text.words import overlap, truncated
 from intern.facts.extracting import ids_of
 from intern.facts.segments import Segment, standing_segment
@@ -104,7 +105,7 @@ class LearnedSources:
         self, source_ids: Collection[SourceId], /
     ) -> Mapping[SourceId, records.SourceText | KnowledgeError]:
         """Those of these that are nuggets or facts, or why they cannot be told."""
-        ids = [each for each in source_ids if each.startswith(("nugget:", "fact:"))]
+        ids = [each for each in source_ids if is_distilled(each)]
         loaded = await self._loaded(ids)
         lost = {each: SourceError(f"{each} is not known any more, or is not public") for each in ids}
         return {**lost, **{each: text for each, (_, text) in loaded.items()}}

@@ -15,7 +15,7 @@ from intern.chat.reply_text import clean_name, plain_line
 from intern.core.errors import ModelError
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
-from intern.core.messages import is_team
+from intern.core.messages import is_distilled, is_team
 from intern.core.records import Hit, SourceText
 from intern.core.text.passages import GAP, heading_below, read_on, spans_of
 from intern.core.text.patterns import regex
@@ -164,7 +164,7 @@ def _fits(
     Where texts could not be searched, the share of the question's words that a passage holds stands in for its words.
     """
     if not any(hit.text for hit in hits):
-        shown = [each for each in shown if not each.source_id.startswith(("nugget:", "fact:"))]
+        shown = [each for each in shown if not is_distilled(each.source_id)]
         held = [word_set(f"{each.title}\n{each.heading}\n{each.text}") for each in shown]
         shares = Rarity([*held, *[frozenset[str]()] * _UNSEEN]).shares(word_set(question), held)
         return SURE_BY_WORDS, sorted(zip(shown, shares, strict=True), key=lambda each: -each[1])
@@ -214,12 +214,6 @@ def unnamed(question: str, shown: Iterable[Shown]) -> list[str]:
     held, lower = word_set(known), known.lower()
     names = dict.fromkeys(name for name in _NAME.findall(without_mentions(question)) if name != name.lower())
     return [name for name in names if name.lower() not in lower and not word_set(name) <= held]
-
-
-def kind_of(source_id: str) -> str:
-    """`team`, `fact`, or nothing for documentation."""
-    kind = source_id.partition(":")[0]
-    return kind if kind in {"team", "fact"} else ""
 
 
 _TICKS = "```"

@@ -21,7 +21,7 @@ from intern.answering.workflow import Answerer
 from intern.answering.working import Knowledge, asked
 from intern.core.errors import KnowledgeError, ModelError, ModelReplyError
 from intern.core.ids import MessageId, SourceId
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Image, Message, RequestContext
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Conversation, Image, Message, RequestContext, is_distilled
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
 from intern.core.text.masking import encoded
 from intern.models.prompt import InT, Model, OutT, Prompt
@@ -100,7 +100,7 @@ class Answered(Struct, frozen=True, kw_only=True, omit_defaults=True):
         said = self.conversation.messages
         found = {f"user:{each.author_id}" for each in said if each.author_id and each.role == "user"}
         found |= {each for each in ids if each.startswith("team:")}
-        if any(each.role == "assistant" for each in said) or any(each.startswith(("nugget:", "fact:")) for each in ids):
+        if any(each.role == "assistant" for each in said) or any(map(is_distilled, ids)):
             found.add(ANYONE)
         return frozenset(found)
 

@@ -30,7 +30,7 @@ from intern.core.errors import ConfigError, KnowledgeError
 from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply
 from intern.core.ids import MessageId, RoleId, UserId
 from intern.core.log import get_logger
-from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason, is_team
+from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason, is_distilled, is_team
 from intern.core.text.language import SPOKEN
 from intern.core.text.patterns import regex
 from intern.models.templates import MISTAKES, shipped
@@ -238,7 +238,7 @@ def _named(source_ids: Sequence[str], words: Phrases) -> str:
     days = sorted({"-".join(date.groups()) for each in team if (date := _QA_DATE.search(each))})
     learned = {"nugget": words.conversation, "fact": words.fact}
     others = dict.fromkeys(learned[kind] for each in source_ids if (kind := each.partition(":")[0]) in learned)
-    unsaid = (each for each in source_ids if not each.startswith(("team:", "nugget:", "fact:")))
+    unsaid = (each for each in source_ids if not (is_team(each) or is_distilled(each)))
     names = [each.partition(":")[2] or each for each in unsaid]
     pages = [plain_line(name) for name in names if re.match(r"https?://", name)]
     documents = [clean_name(name) for name in names if not re.match(r"https?://", name)]

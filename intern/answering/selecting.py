@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from intern.answering.prompts import ALIASES, MOST_SHOWN, Shown, ShownSource
 from intern.core.ids import SourceId
-from intern.core.messages import MARKER, block_ids, is_team
+from intern.core.messages import MARKER, block_ids, is_distilled, is_team
 from intern.core.records import Hit, IndexEntry, SourceText
 from intern.core.text.orders import gives_orders
 from intern.core.text.passages import PASSAGE, Passage, best_passages, even_share, heading_below, passages
@@ -27,8 +27,6 @@ from intern.core.text.words import Remembering, one_line, weight_of, word_set, w
 # different pages of one manual none shares 40%. In one format, two versions of a page share as many.
 _SAME_PAGE = 0.6
 _COMPARED = 8000  # characters
-_DISTILLED = ("nugget:", "fact:")
-_SPOKEN = ("team:", *_DISTILLED)
 
 
 def distinct(sources: Iterable[SourceText]) -> tuple[SourceText, ...]:
@@ -39,7 +37,7 @@ def distinct(sources: Iterable[SourceText]) -> tuple[SourceText, ...]:
     kept: list[SourceText] = []
     seen: list[_Page] = []
     for source in sources:
-        if not source.source_id.startswith(_SPOKEN) and source.text.strip():
+        if not (is_team(source.source_id) or is_distilled(source.source_id)) and source.text.strip():
             page = _page(source)
             if any(map(page.repeats, seen)):
                 continue
@@ -280,7 +278,7 @@ def _aliased(passages: Mapping[_Place, Shown]) -> tuple[Shown, ...]:
 def _all(source: SourceText) -> Iterator[tuple[_Place, Shown]]:
     if is_team(source.source_id):
         yield from (_of_team(source, qa_id, block, "") for qa_id, block in _blocks(source.text))
-    elif source.source_id.startswith(_DISTILLED):
+    elif is_distilled(source.source_id):
         yield _shown(source, source.text.strip())
     else:
         yield from (_of_document(source, piece) for piece in _pieces(source.text))
@@ -288,7 +286,7 @@ def _all(source: SourceText) -> Iterator[tuple[_Place, Shown]]:
 
 def _passage(source: SourceText, hit: Hit, query: str) -> tuple[_Place, Shown, bool] | None:
     """Return the current passage, and whether it is what was found; else what fits the question best."""
-    if source.source_id.startswith(_DISTILLED):
+    if is_distilled(source.source_id):
         return (*_shown(source, source.text.strip()), False) if source.text.strip() else None
     if is_team(source.source_id):
         found = _block_of(source.text, hit, query)

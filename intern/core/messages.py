@@ -322,6 +322,11 @@ def is_team(source_id: str) -> bool:
     return source_id.startswith("team:")
 
 
+def is_distilled(source_id: str) -> bool:
+    """Return whether a source is a nugget or a fact: a model's account of conversations."""
+    return source_id.startswith(("nugget:", "fact:"))
+
+
 def citable(source_id: str, text: str) -> Iterator[str]:
     """Yield the ids that cite a source: its own, and of a topic `team:<topic>.txt#<qa id>` for each block."""
     yield source_id

@@ -21,7 +21,7 @@ from msgspec import Struct
 from intern.core.errors import KnowledgeError, SourceError
 from intern.core.ids import MessageId, QAId, SourceId, TopicName
 from intern.core.log import get_logger
-from intern.core.messages import is_team
+from intern.core.messages import is_distilled, is_team
 from intern.core.records import CapturedPair, Hit, IndexEntry, Learned, SourceText
 from intern.core.text.passages import spans_of
 from intern.core.text.patterns import regex
@@ -216,11 +216,11 @@ class Library:
     async def load_each(self, source_ids: Sequence[SourceId]) -> tuple[SourceText | KnowledgeError, ...]:
         """Return the result or the error of `load` for each."""
         found = {} if self.more is None else await _of_more(self.more, source_ids)
-        if self.distilled is not None and any(each.startswith(("nugget:", "fact:")) for each in source_ids):
+        if self.distilled is not None and any(map(is_distilled, source_ids)):
             try:
                 found.update(await self.distilled.load_each(source_ids))
             except KnowledgeError as error:
-                found.update((each, error) for each in source_ids if each.startswith(("nugget:", "fact:")))
+                found.update((each, error) for each in source_ids if is_distilled(each))
         others = [source_id for source_id in source_ids if source_id not in found]
         # In one thread: to go there costs as much as to read a small file.
         if others:
