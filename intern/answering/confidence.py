@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from intern.answering.prompts import ShownSource
-from intern.answering.working import Drafted, Work, citation
+from intern.answering.working import Drafted, Work, citation, first_of_each
 from intern.core.ids import SourceId
 from intern.core.messages import AIResult, Citation, is_distilled, is_team
 from intern.core.text.words import Rarity, word_set
@@ -122,9 +122,8 @@ async def unless_unsure(work: Work, answer: AIResult, signs: Signs, shown: Seque
         if wanted and bar.links is not None and score >= bar.links:
             # What a fact or a nugget says is a claim, and leads nowhere.
             places = [each for each in shown if not is_distilled(each.source_id) and ":" in each.source_id]
-            firsts = {each.source_id: each for each in reversed(places)}
-            named = [firsts[id_] for id_ in dict.fromkeys(each.source_id for each in places)][:_MOST_LINKS]
-            links = tuple([await citation(work, SourceId(each.source_id), each, None) for each in named])
+            firsts = first_of_each(places)[:_MOST_LINKS]
+            links = tuple([await citation(work, SourceId(each.source_id), each, None) for each in firsts])
         fields.update(links=tuple(each.source_id for each in links))
         return AIResult(should_reply=False, reason="unsure", citations=links)
 

@@ -20,7 +20,7 @@ from intern.answering.confidence import signs_of, unless_unsure
 from intern.answering.nearest import MOST_QUOTED, call_closest, find_closest, unnamed, without_mentions
 from intern.answering.offline import WORTH_A_CALL, is_chatter, worth
 from intern.answering.selecting import distinct, listed, order_hits, shown_passages, whole_sources
-from intern.answering.working import REFUSALS, Drafted, Work, checked, citation, read_each, silence
+from intern.answering.working import REFUSALS, Drafted, Work, checked, citation, first_of_each, read_each, silence
 from intern.core.ids import SourceId
 from intern.core.log import get_logger
 from intern.core.messages import AIResult
@@ -74,10 +74,8 @@ async def worked_out(work: Work) -> AIResult:
     if draft.reason or not await verify(work, draft):
         return silence(draft.reason or "rejected")
     quotes = {passage.source_id: line for passage, line in reversed(draft.quotes)}
-    cited: dict[str, prompts.ShownSource] = {}
-    for each in draft.cited:
-        cited.setdefault(each.source_id, each)
-    citations = [await citation(work, SourceId(id_), each, quotes.get(id_)) for id_, each in cited.items()]
+    cited = first_of_each(draft.cited)
+    citations = [await citation(work, SourceId(id_ := each.source_id), each, quotes.get(id_)) for each in cited]
     by_rules = work.nearest is None
     text = call_closest(closest) if by_rules and closest and draft.text == closest.text else draft.text
     answer = AIResult(should_reply=True, reply_text=text, citations=tuple(citations))
@@ -88,7 +86,7 @@ async def worked_out(work: Work) -> AIResult:
 
 def _best_first(draft: Drafted, selected: Selected, shown: Sequence[prompts.Shown]) -> list[prompts.ShownSource]:
     """Order passages: those that the answer cites, then as the search ranks their sources."""
-    places = {hit.source_id: place for place, hit in reversed([*enumerate(selected.hits)])}
+    places = {hit.source_id: place for place, hit in enumerate(first_of_each(selected.hits))}
     others = [each for each in shown if each not in draft.cited]
     return [*draft.cited, *sorted(others, key=lambda each: places.get(source_of(each.source_id), len(places)))]
 
@@ -129,7 +127,7 @@ async def select(work: Work) -> Selected:
         few = entries if len(entries) <= prompts.MOST_SHOWN else ()
         told = [Hit(source_id=each.source_id, text=each.description, likeness=learned.likeness) for each in best]
         judged = by_text and bool(hits) and not learned.facts and may_be_passed_over(work)
-        firsts = _first_of_each(hits)
+        firsts = first_of_each(hits)
         selected = Selected(
             hits=near,
             others=tuple(entry.source_id for entry in few if entry.source_id not in known),
@@ -147,14 +145,6 @@ async def select(work: Work) -> Selected:
             facts=tuple(fact.source_id for fact in selected.facts),
         )
         return selected
-
-
-def _first_of_each(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the best hit of each source, best first."""
-    firsts: dict[SourceId, Hit] = {}
-    for hit in hits:
-        firsts.setdefault(hit.source_id, hit)
-    return [*firsts.values()]
 
 
 def may_be_passed_over(work: Work) -> bool:

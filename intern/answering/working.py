@@ -8,7 +8,7 @@ another request. Questions with a history or with images are always asked.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -44,6 +44,7 @@ from intern.stores.sqlite.usage import Recalled, ReplyStore
 _log = get_logger(__name__)
 
 ShownT = TypeVar("ShownT", bound=ShownSource)
+FromSourceT = TypeVar("FromSourceT", bound=ShownSource | Hit)
 
 # A batch of fifty pasted logs must not fill a prompt. Both are a page or two; a question's point is at its ends.
 MAX_QUESTION_CHARS = 6000
@@ -299,6 +300,14 @@ def checked(
         strange=held.strange,
         suspicions=(*held.strange, *held.suspicions),
     )
+
+
+def first_of_each(items: Iterable[FromSourceT]) -> list[FromSourceT]:
+    """Return the first item of each source, in their order."""
+    firsts: dict[str, FromSourceT] = {}
+    for item in items:
+        firsts.setdefault(item.source_id, item)
+    return [*firsts.values()]
 
 
 def is_strange(text: str, texts: Sequence[str]) -> bool:
