@@ -34,20 +34,17 @@ _ASKING = regex(
 _THANKS = regex(r"\W*(many\ )?(thanks|thank you|thx|ty|cheers|great|perfect|never ?mind|solved)\b", re.IGNORECASE)
 
 
-def gate(given: prompts.GateIn) -> prompts.GateDecision:
+def is_question(text: str, *, addressed: bool) -> bool:
     """Recognise a question by its mark or its words, or by two telling words if it is addressed to the bot."""
-    telling = words(given.question)
-    thanks = _THANKS.match(given.question) and "?" not in given.question
-    asks = bool(_ASKING.search(given.question)) or (given.addressed and len(telling) > 1)
-    if asks and telling and not thanks:
-        return prompts.GateDecision(reason="it reads like a question", kind="question")
-    return prompts.GateDecision(reason="it does not read like a question", kind="chatter")
+    telling = words(text)
+    thanks = _THANKS.match(text) and "?" not in text
+    asks = bool(_ASKING.search(text)) or (addressed and len(telling) > 1)
+    return asks and bool(telling) and not thanks
 
 
 def decide(given: prompts.DecideIn) -> prompts.Decision:
     """Decide whether it is a question, and quote the closest passage where it is sure enough."""
-    question, closest = without_mentions(given.question), given.closest
-    asks = gate(prompts.GateIn(question=question, history=given.history, addressed=given.addressed)).kind == "question"
+    asks, closest = is_question(without_mentions(given.question), addressed=given.addressed), given.closest
     if not asks or closest is None or closest.surplus < (0 if given.addressed else _UNASKED):
         return prompts.Decision(quotes=(), kind="not_covered" if asks else "chatter", answer=None)
     passage = closest.passage

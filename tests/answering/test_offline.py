@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from intern.answering.nearest import CLOSEST, MOST_QUOTED
-from intern.answering.offline import RULES, gate
-from intern.answering.prompts import AnsweringOptions, GateIn
+from intern.answering.offline import RULES, is_question
+from intern.answering.prompts import AnsweringOptions
 from intern.answering.workflow import Answerer
 from intern.core.ids import SourceId
 from intern.core.messages import AIResult, Conversation, Message, RequestContext
@@ -141,7 +141,7 @@ def test_an_answer_keeps_to_its_room(most: int, pieces: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "addressed", "is_question"),
+    ("text", "addressed", "asks"),
     [
         ("how does it work", False, True),
         ("it crashes with an error after the update", False, True),
@@ -156,13 +156,12 @@ def test_an_answer_keeps_to_its_room(most: int, pieces: list[str]) -> None:
         ("thanks! but how do I undo it?", False, True),
     ],
 )
-def test_the_gate_knows_a_question_by_its_words(text: str, addressed: bool, is_question: bool) -> None:  # noqa: FBT001
-    decision = gate(GateIn(question=text, history="", addressed=addressed))
-    assert decision.kind == ("question" if is_question else "chatter")
+def test_a_question_is_known_by_its_words(text: str, addressed: bool, asks: bool) -> None:  # noqa: FBT001
+    assert is_question(text, addressed=addressed) == asks
 
 
 @pytest.mark.parametrize("text", [".\n" * 3000, ". " * 3000, "x" * 6000, "how " * 1500, "-" * 6000])
-def test_the_gate_takes_no_more_than_its_length_in_work(text: str) -> None:
+def test_it_takes_no_more_than_its_length_in_work(text: str) -> None:
     began = process_time()
-    gate(GateIn(question=text, history="", addressed=False))
+    is_question(text, addressed=False)
     assert process_time() - began < 2
