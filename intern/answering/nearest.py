@@ -54,7 +54,7 @@ The same was so in simulations among 25 files, and among 8. Tested on the 60 que
 """
 
 
-class Near(Struct, frozen=True, kw_only=True):
+class NearLine(Struct, frozen=True, kw_only=True):
     """A line of a passage, and how near it comes to a question."""
 
     passage: Shown
@@ -94,9 +94,9 @@ class Nearest:
             return None
         return [round(sum(map(mul, memoryview(asked).cast("f"), memoryview(each).cast("f"))), 6) for each in vectors]
 
-    async def find(self, question: str, shown: Iterable[Shown]) -> list[Near]:
+    async def find(self, question: str, shown: Iterable[Shown]) -> list[NearLine]:
         """Rank the lines, nearest first; of equals the shortest. Only the best by words are compared by meaning."""
-        lines = [Near(passage=passage, text=line) for passage in shown for line in _lines(passage)]
+        lines = [NearLine(passage=passage, text=line) for passage in shown for line in _lines(passage)]
         held = [word_set(each.text) for each in lines]
         shares = Rarity(held).shares(word_set(question), held)
         lines = _sorted(replace(each, covered=share) for each, share in zip(lines, shares, strict=True))
@@ -107,20 +107,20 @@ class Nearest:
         return _sorted(replace(each, like=like) for each, like in zip(best, likes, strict=True))
 
 
-def _sorted(lines: Iterable[Near]) -> list[Near]:
+def _sorted(lines: Iterable[NearLine]) -> list[NearLine]:
     return sorted(lines, key=lambda near: (-near.rank, len(near.text)))
 
 
 def _lines(passage: Shown) -> Iterator[str]:
     """Yield what can be quoted as a line: sentences, items, rows, lines of code; of a team answer its words."""
-    text = _said_by_team(passage.text) if is_team(passage.source_id) else CONFIDENCE.sub("", passage.vouched)
+    text = _take_team_words(passage.text) if is_team(passage.source_id) else CONFIDENCE.sub("", passage.vouched)
     for span in spans_of(text):
         block = text[span.start : span.end]
         lines = block.split("\n")[1:-1] if span.kind == "code" else sentences_of(block)
         yield from (line.strip()[:MAX_LINE] for line in lines if line.strip())
 
 
-def _said_by_team(text: str) -> str:
+def _take_team_words(text: str) -> str:
     return "\n\n".join(said.strip() for who, said in _TURN.findall(text) if who == "Team")
 
 
@@ -151,7 +151,7 @@ def find_closest(
 
 def _quotable(passage: Shown, source: SourceText | None, most: int) -> str:
     if is_team(passage.source_id):
-        return beginning(_said_by_team(passage.text), most)
+        return beginning(_take_team_words(passage.text), most)
     text = "" if source is None else read_on(source.text, passage.start, most)
     return text or beginning(passage.text, most)
 

@@ -247,7 +247,7 @@ def shown_passages(
         if len(passage.text) <= room:
             kept[place] = structs.replace(passage, hit=n if is_same else None)
             room -= len(passage.text)
-    return _aliased(kept)
+    return _give_aliases(kept)
 
 
 def whole_sources(
@@ -261,14 +261,14 @@ def whole_sources(
         found = _passage(sources[hit.source_id], hit, query) if hit.source_id in sources else None
         if found is not None and found[0] in kept:
             kept[found[0]] = structs.replace(kept[found[0]], hit=n if found[2] else None)
-    return _aliased(kept) if len(kept) <= MOST_SHOWN else ()
+    return _give_aliases(kept) if len(kept) <= MOST_SHOWN else ()
 
 
 _Place: TypeAlias = tuple[str, int]
 """The id to cite, and where a passage begins in its source."""
 
 
-def _aliased(passages: Mapping[_Place, Shown]) -> tuple[Shown, ...]:
+def _give_aliases(passages: Mapping[_Place, Shown]) -> tuple[Shown, ...]:
     """Order passages, the team's words first, then by their places; give each its alias."""
     order = sorted(passages, key=lambda place: (not is_team(place[0]), place))
     called = zip(ALIASES, map(passages.__getitem__, order), strict=False)

@@ -11,7 +11,7 @@ from anyio import fail_after
 from hypothesis import given, settings, strategies as st
 
 from intern.search.finding import MOST_TERMS, Finder, Terms, fused, terms_of
-from intern.stores.sqlite.word_matches import any_of, quoted
+from intern.stores.sqlite.word_matches import any_of, quote_term
 from tests.examples import examples
 from tests.search.documents import Directions, document, opened
 
@@ -34,7 +34,7 @@ def test_what_means_something_to_the_engine_is_a_word_here() -> None:
     assert any_of(terms_of('summary:s NEAR(a b, 2) "x" y* -z ^q AND').words) == (
         '"summary" OR "near" OR "b" OR "2" OR "x" OR "y" OR "z" OR "q"'
     )
-    assert quoted('a"b\0c') == '"a""b c"'
+    assert quote_term('a"b\0c') == '"a""b c"'
     assert any_of(()) is None
 
 

@@ -151,7 +151,7 @@ def passages(text: str, max_chars: int) -> list[Passage]:
     if max_chars < 1:
         raise ValueError(f"a passage needs room for at least 1 character, not {max_chars}")
     found: list[Passage] = []
-    for (path, anchor, _), section in groupby(_numbered(spans_of(text)), lambda each: (*each[0],)):
+    for (path, anchor, _), section in groupby(_number_sections(spans_of(text)), lambda each: (*each[0],)):
         heading = " > ".join(path)
         for run in _runs(text, (span for _, span in section), max_chars):
             start, end = run[0].start, run[-1].end
@@ -162,7 +162,7 @@ def passages(text: str, max_chars: int) -> list[Passage]:
     return found
 
 
-def _numbered(spans: Iterable[Span]) -> Iterator[tuple[tuple[tuple[str, ...], str, int], Span]]:
+def _number_sections(spans: Iterable[Span]) -> Iterator[tuple[tuple[tuple[str, ...], str, int], Span]]:
     """Yield each block that is no heading with its section: two of one name are two."""
     number = 0
     path: tuple[str, ...] = ()
@@ -258,12 +258,12 @@ def best_passages(text: str, query: str, max_chars: int) -> str:
     for n in divided.ranked(query):
         # Cheap and too kind; what stands between passages counts as well.
         fits = len(divided.pieces[n].text) <= room
-        if fits and len(divided.joined(sorted([*kept, n]))) <= max_chars:
+        if fits and len(divided.join(sorted([*kept, n]))) <= max_chars:
             kept.append(n)
             room -= len(divided.pieces[n].text)
         elif (misses := misses + 1) == _MISSES:
             break
-    return divided.joined(sorted(kept))
+    return divided.join(sorted(kept))
 
 
 class _Divided:
@@ -288,7 +288,7 @@ class _Divided:
         near = (other for other in (n - 1, n + 1) if 0 <= other < len(own))
         return max((own[other] for other in near if self.pieces[other].heading == self.pieces[n].heading), default=0.0)
 
-    def joined(self, kept: Sequence[int]) -> str:
+    def join(self, kept: Sequence[int]) -> str:
         """Return these passages as one text."""
         joined, before = "", -1
         for n in kept:

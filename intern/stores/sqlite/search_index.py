@@ -31,7 +31,7 @@ from intern.stores.sqlite.changes import changes_after
 from intern.stores.sqlite.database import Database as SqliteFile, is_damage, whole_of
 from intern.stores.sqlite.documents import DESCRIPTIONS, DOCUMENTS, NEWEST, ORIGIN, Documents, identity
 from intern.stores.sqlite.store import IN, NUMBER_IN, as_json, conditions, listed, sortable
-from intern.stores.sqlite.word_matches import WordTable, join_matches, quoted, weigh
+from intern.stores.sqlite.word_matches import WordTable, join_matches, quote_term, weigh
 
 if TYPE_CHECKING:
     from intern.stores.sqlite.vector_copy import VectorCopy
@@ -161,7 +161,7 @@ class SqliteSearchStore(Documents):
         self, db: Transaction, table: WordTable, words: Sequence[str], wanted: SearchFilter, limit: int
     ) -> tuple[Scored, ...]:
         where, values = _conditions(wanted)
-        terms = [*map(quoted, words)]
+        terms = [*map(quote_term, words)]
         weighed = weigh(db, table, terms)
         most = limit * _FIRST
         found: list[Row] = []
@@ -197,7 +197,7 @@ class SqliteSearchStore(Documents):
         def work(db: Transaction) -> Mapping[str, tuple[str, ...]]:
             found: dict[str, tuple[str, ...]] = {}
             for term in terms:
-                for each in db.texts(statement, (quoted(term), as_json(ids))):
+                for each in db.texts(statement, (quote_term(term), as_json(ids))):
                     found[each] = (*found.get(each, ()), term)
             return found
 

@@ -31,14 +31,14 @@ AT_MOST = (
 """As many documents as there can be, told by two looks at the ends of their numbers."""
 
 
-def quoted(term: str) -> Match:
+def quote_term(term: str) -> Match:
     """Quote one term, so that `"`, `*`, `NEAR`, `:`, `-` and `^` have no special meaning to the engine."""
     return Match('"' + term.replace("\0", " ").replace('"', '""') + '"')
 
 
 def any_of(terms: Iterable[str]) -> Match | None:
     """Return a query for documents with at least one of the terms; None without terms, which FTS5 cannot express."""
-    return Match(" OR ".join(map(quoted, terms))) or None
+    return Match(" OR ".join(map(quote_term, terms))) or None
 
 
 def weigh(db: Transaction, table: WordTable, terms: Sequence[Match]) -> Sequence[Match]:
