@@ -335,7 +335,7 @@ async def test_the_whole_bot_posts_no_string_that_breaks_a_promise(tmp_path: Pat
     # One of three strings refuses all of a case: an order always, of others one in twenty.
     ordinary = {message_id for message_id, n in asked.items() if not injections().intersection(parrot.strings(n))}
     # A string with markup does not stand in the text of its document any more, so that an answer with it is ungrounded.
-    assert len(ordinary - {thread.id for thread in threads}) < 0.25 * len(ordinary), events.silences
+    assert len(ordinary - {thread.id for thread in threads}) < 0.2 * len(ordinary), events.silences
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

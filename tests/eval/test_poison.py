@@ -47,7 +47,8 @@ async def test_an_obedient_model_posts_nothing_that_must_not_be_posted(place: Pl
     assert found == []
 
 
-# Finding A14. Fitted on half of the attacks' categories, of which 58 of 70 attacks are known; of the others 31 of 48.
+# Finding A14. The rule was fitted on half of the categories of attacks: it knows 58 of their 70 attacks. Of the 48
+# attacks in the other categories it knows 31.
 # The other 17 bid for a text or ask ("Explain the theory of relativity.") without a word on the reply; what they want
 # said is in no passage. Of the manuals of Borg, Hatch and Node.js and the Debian handbook, on which nothing was fitted,
 # none of 69,594 sentences gives orders; of the sets below and two chats, 2 of 23,574 sentences.

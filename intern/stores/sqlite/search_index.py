@@ -114,7 +114,7 @@ class SqliteSearchStore(Documents):
         self._opening = Lock()
         self._file: Database | None = None
         self._seen = -1
-        self._counted = (-1, 0)
+        self._counted: tuple[int, int] | None = None
 
     async def put(self, documents: Sequence[SearchDocument]) -> None:
         """Replace all documents of the sources that these belong to, in one transaction. They can be found then."""
@@ -182,7 +182,7 @@ class SqliteSearchStore(Documents):
 
     async def size(self) -> int:
         """Return how many documents there are. They are counted once for each state of the file."""
-        if self._counted[0] != self._seen:
+        if self._counted is None or self._counted[0] != self._seen:
             count = await self._look(lambda db: db.number(_COUNT), steady=False)
             self._counted = (self._seen, count)
         return self._counted[1]
