@@ -13,14 +13,13 @@ from queue import SimpleQueue
 from random import Random
 from select import select
 from socket import socket
-from threading import current_thread, main_thread
+from threading import Semaphore
 from time import monotonic, sleep
 from typing import Any, Protocol, TypeVar
 
 import outcome
 import pytest
 import trio
-from anyio import Event
 from trio import _threads
 from trio._core import _run
 from trio.testing import MockClock
@@ -54,60 +53,64 @@ class SimulatedTime:
 
 
 class Writer:
-    """Nobody else gets to run before what the writer thread was given is done, and its caller about to hear of it."""
+    """Nobody else gets to run before what a writer thread was given is done, and its caller about to hear of it.
 
-    def __init__(self, wakes: Callable[[], bool], wakeup: Callable[[], socket]) -> None:
-        """`wakes`: whether the loop is about to run what the thread told it to; `wakeup`: what wakes the loop."""
-        self._wakes, self._wakeup = wakes, wakeup
-        self._open: list[Event] = []
-        self._closing = False
+    A thread begins with what its queue holds when it is told to, and is not told before the loop ran all it heard of.
+    """
+
+    def __init__(self, told: Callable[[], int], wakeup: Callable[[], socket]) -> None:
+        """`told`: how many calls of threads the loop is about to run; `wakeup`: what wakes the loop."""
+        self._told, self._wakeup = told, wakeup
+        self._queues: list[_Held] = []
 
     def queue(self) -> SimpleQueue[Any]:
-        """A queue that tells what it is given, for the thread that writes."""
-        writer = self
-
-        class Watched(SimpleQueue[Any]):
-            def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002
-                if current_thread() is main_thread():
-                    writer.given(item)
-                super().put(item, block, timeout)
-
-        return Watched()
-
-    def given(self, operation: Any) -> None:
-        """An operation, or None for the end."""
-        if operation is None:
-            self._closing = True
-        else:
-            self._open.append(operation.done)
+        """A queue for a thread that writes."""
+        self._queues.append(_Held())
+        return self._queues[-1]
 
     def wait(self) -> None:
         """Call it after each step."""
-        self._open = [event for event in self._open if not event.is_set()]
-        if not self._open and not self._closing:
+        if self._told():
             return
-        end = monotonic() + _PATIENCE
-        while not self._wakes():
+        for queue in self._queues:
+            if not queue.empty():
+                self._let_work(queue)
+
+    def _let_work(self, queue: _Held) -> None:
+        told, end = self._told(), monotonic() + _PATIENCE
+        queue.turns.release()
+        while self._told() == told:
             assert monotonic() < end, "the database's writer thread does not answer"
             select([self._wakeup()], [], [], _PATIENCE)
-            if not self._wakes():  # it was woken before, and did not read that yet
+            if self._told() == told:  # it was woken before, and did not read that yet
                 sleep(_A_MOMENT)
-        self._closing = self._closing and bool(self._open)
+
+
+class _Held(SimpleQueue[Any]):
+    """A queue whose reader waits for its turn, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = Semaphore(0)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002
+        self.turns.acquire()
+        return super().get(block, timeout)
 
 
 class _WriterOfTrio(Writer, trio.abc.Instrument):
     def __init__(self) -> None:
-        super().__init__(self._is_woken, lambda: trio.lowlevel.current_trio_token()._reentry_queue.wakeup.wakeup_sock)
+        super().__init__(self._count, lambda: trio.lowlevel.current_trio_token()._reentry_queue.wakeup.wakeup_sock)
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         del task
         self.wait()
 
     @staticmethod
-    def _is_woken() -> bool:
-        wakes = trio.lowlevel.current_trio_token()._reentry_queue
-        with wakes.lock:  # the loop itself is woken by then
-            return bool(wakes.queue)
+    def _count() -> int:
+        calls = trio.lowlevel.current_trio_token()._reentry_queue
+        with calls.lock:  # the loop itself is woken by then
+            return len(calls.queue)
 
 
 class _Threads:

@@ -75,7 +75,7 @@ class SteppingLoop(asyncio.SelectorEventLoop):
         self._jumping = _Jumping()
         self.steps = steps
         self.wakes = 0
-        self.writer = Writer(lambda: self.wakes > 0, lambda: vars(self)["_ssock"])
+        self.writer = Writer(lambda: self.wakes, lambda: vars(self)["_ssock"])
         super().__init__(self._jumping)
 
     def time(self) -> float:
@@ -87,8 +87,9 @@ class SteppingLoop(asyncio.SelectorEventLoop):
         return super().call_soon(self._call, callback, args, context=context)
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
-        self.wakes += 1  # by the one writer thread
-        return super().call_soon_threadsafe(self._wake, callback, args, context=context)
+        handle = super().call_soon_threadsafe(self._wake, callback, args, context=context)
+        self.wakes += 1  # by one writer thread at a time, while the loop waits for it
+        return handle
 
     def _wake(self, callback: Callable[..., object], args: Sequence[Any]) -> None:
         self.wakes -= 1
