@@ -6,10 +6,14 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from anyio import move_on_after, sleep
 
-from intern.actors.loops import exponential_backoff, surviving
+from intern.actors.loops import exponential_backoff, persistently, surviving, tell_delay
 from intern.chat.checkpoints import Checkpoints
+from intern.core.errors import KnowledgeError
 from intern.core.ids import ChannelId, MessageId
+from intern.core.log import get_logger
 from intern.stores.sqlite.chat import StoredCheckpoints
+
+_log = get_logger(__name__)
 
 _PAUSE = 1.0  # seconds; a crash costs reading again what was settled since
 _LONGEST_PAUSE = 60.0  # while the disk takes nothing
@@ -20,24 +24,21 @@ async def checkpointer(keep: Callable[[StoredCheckpoints], Awaitable[None]], *, 
     """Keep the marks that moved, once a second until cancelled, and then once more; less often while that fails."""
     moved = StoredCheckpoints()
 
-    async def tried() -> bool:
+    async def keep_moved() -> None:
         nonlocal moved
         moved = moved.then(checkpoints.moved())
-        kept = False
-        with surviving("checkpointer"):
-            await keep(moved)
-            moved, kept = StoredCheckpoints(), True
-        return kept
+        await keep(moved)
+        moved = StoredCheckpoints()
 
+    delayed = tell_delay(_log, "checkpoints_delayed")
     try:
         while True:
-            for pause in exponential_backoff(_PAUSE, _LONGEST_PAUSE):
-                await sleep(pause)
-                if await tried():
-                    break
+            await sleep(_PAUSE)
+            backoff = exponential_backoff(2 * _PAUSE, _LONGEST_PAUSE)
+            await persistently(keep_moved, KnowledgeError, backoff=backoff, delayed=delayed)
     finally:
-        with move_on_after(_LAST_SECONDS, shield=True):
-            await tried()
+        with move_on_after(_LAST_SECONDS, shield=True), surviving("checkpointer"):
+            await keep_moved()
 
 
 Settle = Callable[[ChannelId, Sequence[MessageId]], object]

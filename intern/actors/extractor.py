@@ -23,6 +23,7 @@ from intern.core.ids import ConversationId, QAId
 from intern.core.log import get_logger
 from intern.facts.extracting import Came
 from intern.learning.classifying import MOST_ATTEMPTS, Attempts
+from intern.stores.sqlite.store import save_record
 
 _log = get_logger(__name__)
 
@@ -78,8 +79,7 @@ class Extractor:
                     await self._look_at(conversation_id)
                 if step.position is not None:
                     # Lost, it costs a replay, in which nothing has changed.
-                    with loops.surviving("extractor"):
-                        await self.extraction.followed(step.position)
+                    await save_record(partial(self.extraction.followed, step.position))
 
     async def _some_after(self, position: int | None) -> Sequence[Step]:
         delayed = loops.tell_delay(_log, "extraction_delayed")

@@ -24,6 +24,7 @@ from intern.core.tasks import open_task_group
 from intern.learning.classifying import Attempts, GivenUp, begun, failed
 from intern.learning.filing import Cleared
 from intern.learning.prompts import CLASSIFY
+from intern.stores.sqlite.store import save_record
 
 _log = get_logger(__name__)
 
@@ -92,8 +93,7 @@ class Classifier:
 
 async def forget_attempts(attempts: Attempts, qa_id: QAId) -> None:
     """Note that the work on a pair ended, and not by a crash."""
-    with loops.surviving("attempts", qa_id=qa_id):
-        await attempts.clear(qa_id)
+    await save_record(partial(attempts.clear, qa_id), qa_id=qa_id)
 
 
 @asynccontextmanager
@@ -175,8 +175,8 @@ class Integrator:
             _log.log(level_of(error), event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
 
         decision = await loops.persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
-        with loops.surviving("attempts", qa_id=qa_id):
-            await self.attempts.end(decision, again=not isinstance(filing.choice, GivenUp))
+        end = partial(self.attempts.end, decision, again=not isinstance(filing.choice, GivenUp))
+        await save_record(end, qa_id=qa_id)
         return decision
 
     async def _withdraw(self, withdrawals: Receiver[Withdrawal]) -> None:

@@ -27,6 +27,7 @@ from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger, traced
 from intern.core.tasks import open_task_group
 from intern.stores.sqlite.outbox import Post
+from intern.stores.sqlite.store import save_record
 from intern.stores.sqlite.traces import TraceStore
 
 T = TypeVar("T")
@@ -224,8 +225,8 @@ class Poster:
 
     async def _keep(self, notice: bool, question_id: MessageId, status: str, reason: str = "") -> None:  # noqa: FBT001 told apart by its type
         kind = "notice" if notice else "answer"
-        with surviving("poster", message_id=question_id):
-            await self.traces.ended(question_id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason)
+        keep = partial(self.traces.ended, question_id, outcome=f"{kind} {status.replace('_', ' ')}", reason=reason)
+        await save_record(keep, message_id=question_id)
 
 
 def _came_to(outcome: PostOutcome) -> str:

@@ -30,6 +30,7 @@ from intern.core.ids import ChannelId, MessageId, UserId
 from intern.core.log import get_logger, traced
 from intern.core.messages import AIResult
 from intern.core.tasks import open_task_group
+from intern.stores.sqlite.store import save_record
 from intern.stores.sqlite.traces import TraceStore
 
 AT_ONCE = 16  # questions in work; the model's own limit decides how many of their calls are in flight
@@ -191,15 +192,15 @@ class Responder:
                 await sleep(TYPING_SECONDS)
 
     async def _keep(self, request: AnswerRequest, outcome: str, result: AIResult | None = None) -> None:
-        # A trace that cannot be kept costs no answer.
-        with surviving("responder", message_id=request.batch.last.id):
-            await self.traces.keep(
-                [message.id for message in request.batch.messages],
-                request.batch.channel_id,
-                outcome=outcome,
-                reason=result.reason if result else "",
-                debug=result.debug if result else None,
-            )
+        keep = partial(
+            self.traces.keep,
+            [message.id for message in request.batch.messages],
+            request.batch.channel_id,
+            outcome=outcome,
+            reason=result.reason if result else "",
+            debug=result.debug if result else None,
+        )
+        await save_record(keep, message_id=request.batch.last.id)
 
     def _settle_gone(self, request: AnswerRequest, left: AnswerRequest | None) -> None:
         """Settle the messages of a question that are not in what is left of it."""

@@ -27,6 +27,7 @@ from intern.sources.library import Library
 from intern.stores.blocks import time_of
 from intern.stores.sqlite.knowledge import Knowledge
 from intern.stores.sqlite.outbox import Cited, CitedStore, OutdatedAnswer, State
+from intern.stores.sqlite.store import save_record
 from intern.stores.sqlite.traces import TraceStore
 
 SETTLED = timedelta(minutes=5)
@@ -234,7 +235,8 @@ class Retractions:
             edited = await self.edit(question_id)
             await self.store.retract(question_id, "retracted" if edited else "dropped")
             if edited:
-                await self.traces.ended(question_id, outcome="answer retracted", reason="source_changed")
+                end = partial(self.traces.ended, question_id, outcome="answer retracted", reason="source_changed")
+                await save_record(end, message_id=question_id)
             _log.info("answer_retracted", message_id=question_id, edited=edited)
 
 

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from traceback import walk_tb
@@ -26,18 +27,15 @@ from intern.chat.options import ConversationOptions
 from intern.chat.phrases import ENGLISH, Phrases, in_language, language_of_question, phrases
 from intern.chat.reply_text import clean_name, plain_line
 from intern.core.clock import Clock
-from intern.core.errors import ConfigError, KnowledgeError
+from intern.core.errors import ConfigError
 from intern.core.flow import AnswerRequest, Declined, DeclineReason, Reply
 from intern.core.ids import MessageId, RoleId, UserId
-from intern.core.log import get_logger
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason, is_distilled, is_team
 from intern.core.text.language import SPOKEN
 from intern.core.text.patterns import regex
 from intern.models.templates import MISTAKES, shipped
+from intern.stores.sqlite.store import save_record
 from intern.stores.sqlite.traces import TraceStore
-
-_log = get_logger(__name__)
-
 
 _FOLDER = "messages"
 _SUFFIX = ".md.j2"
@@ -328,11 +326,9 @@ class Declining:
     async def account_for(self, declined: Declined) -> None:
         """Record why there is no answer."""
         batch = declined.request.batch
-        try:
-            ids, outcome = [each.id for each in batch.messages], "shed" if declined.reason == "shed" else "passed over"
-            await self._traces.keep(ids, batch.channel_id, outcome=outcome, reason=declined.reason)
-        except KnowledgeError as error:  # an account that is missing changes nothing for anybody
-            _log.warning("trace_not_kept", message_id=batch.last.id, reason=str(error))
+        ids, outcome = [each.id for each in batch.messages], "shed" if declined.reason == "shed" else "passed over"
+        keep = partial(self._traces.keep, ids, batch.channel_id, outcome=outcome, reason=declined.reason)
+        await save_record(keep, message_id=batch.last.id)
 
     def word(self, declined: Declined) -> Reply | None:
         """Return the reply, and remember it; None if the bot was not called, or gave this reason lately."""

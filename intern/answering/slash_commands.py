@@ -9,6 +9,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, cast
 
 from msgspec import Struct, structs
@@ -22,12 +23,13 @@ from intern.chat.phrases import ENGLISH, Phrases, in_language, phrases
 from intern.chat.platform import History, Outlet
 from intern.chat.reply_text import parts_of, thread_name
 from intern.core import flow
-from intern.core.errors import ChatError, ChatRefusedError, KnowledgeError
+from intern.core.errors import ChatError, ChatRefusedError
 from intern.core.ids import GuildId, MessageId, UserId, position_of
 from intern.core.log import get_logger
 from intern.core.messages import SILENCES, AIResult, Button, Channel, ChatMessage, Citation
 from intern.core.text.language import SPOKEN, language_of
 from intern.core.text.patterns import regex
+from intern.stores.sqlite.store import save_record
 from intern.stores.sqlite.traces import FeedbackStore, Trace, TraceStore, Votes
 
 _log = get_logger(__name__)
@@ -163,12 +165,9 @@ class Commands:
         ticket = command.interaction
         ids = (*([command.on.id] if command.on else []), MessageId(ticket.id))
         outcome = f"{'answered' if result.should_reply else 'silent'} for one member"
-        try:
-            await self.traces.keep(
-                ids, ticket.channel_id, outcome=outcome, reason=result.reason, debug=result.debug, beside=True
-            )
-        except KnowledgeError as error:  # no reason to withhold an answer
-            _log.warning("trace_not_kept", interaction_id=ticket.id, reason=str(error))
+        account = {"outcome": outcome, "reason": result.reason, "debug": result.debug, "beside": True}
+        keep = partial(self.traces.keep, ids, ticket.channel_id, **account)
+        await save_record(keep, interaction_id=ticket.id)
 
     async def _request(self, question: ChatMessage, channel: Channel, *, with_context: bool) -> flow.AnswerRequest:
         batch = flow.Batch(channel_id=channel.id, author=question.author, messages=(question,))

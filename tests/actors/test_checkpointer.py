@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
+from structlog.testing import capture_logs
 
 from intern.actors.checkpointer import checkpointer
 from intern.chat.checkpoints import Checkpoints
@@ -65,7 +66,9 @@ def test_marks_are_kept_once_a_second_and_those_that_a_disk_refused_with_the_nex
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(checkpointer, keeper.keep, checkpoints=checkpoints))
             settled(checkpoints, 1)
-            await trio.sleep(2.5)
+            with capture_logs() as logs:
+                await trio.sleep(2.5)
+            assert [(log["event"], log["log_level"]) for log in logs] == [("checkpoints_delayed", "warning")]
             assert keeper.kept == []
             await trio.sleep(1)
             assert keeper.kept == [marks(1)]

@@ -13,6 +13,7 @@ import trio
 import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from intern.actors.events import Events
 from intern.actors.loops import exponential_backoff
@@ -74,8 +75,12 @@ class Traces(TraceStore):
 
     def __init__(self, ends: dict[str, tuple[str, str]]) -> None:
         self._ends = ends
+        self.failures = 0
 
     async def ended(self, question_id: MessageId, *, outcome: str, reason: str = "") -> None:
+        if self.failures:
+            self.failures -= 1
+            raise KnowledgeError("full")
         self._ends[question_id] = outcome, reason
 
 
@@ -87,6 +92,7 @@ class Desk:
         self.outgoing = Outgoing()
         self.settled: list[str] = []
         self.ends: dict[str, tuple[str, str]] = {}
+        self.traces = Traces(self.ends)
         self.metrics = Metrics(prompts=(), version="1")
         events = Events()
         events.tally = self.metrics
@@ -94,7 +100,7 @@ class Desk:
         self.collaborators = Poster(
             posts=posts,
             outgoing=self.outgoing,
-            traces=Traces(self.ends),
+            traces=self.traces,
             settle=self.settle,
             events=events,
             hold_seconds=PATIENCE,
@@ -373,6 +379,25 @@ def test_a_held_reply_that_is_taken_back_is_given_up_at_once() -> None:
     holding(desk, reply("a"), then=[(10, "supersede"), (10, "a"), (500, "a")])
     assert desk.posts.posted == ["(resumed)"]
     assert desk.settled == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_a_posted_reply_whose_end_is_not_saved_is_saved_again_or_logged_and_never_posted_again(
+    failures: int,
+) -> None:
+    desk = Desk(Posts())
+    desk.traces.failures = failures
+    desk.post(asked := reply("a", 1))
+    desk.replies.close()
+    with fail_after(5), capture_logs() as logs:
+        await desk.run()
+    question = asked.question.id
+    assert desk.posts.posted == ["(resumed)", "a"]
+    assert desk.settled == [*asked.settles]
+    assert desk.ends == ({question: ("answer posted", "")} if failures == 1 else {})
+    unusual = [log["event"] for log in logs if log["log_level"] in {"warning", "error"}]
+    assert unusual == ["record_not_saved"] * (failures - 1)
 
 
 @pytest.mark.anyio

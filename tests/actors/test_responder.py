@@ -12,6 +12,7 @@ import trio.testing
 from anyio import Event, create_memory_object_stream, create_task_group, fail_after, wait_all_tasks_blocked
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from msgspec import structs
+from structlog.testing import capture_logs
 
 from intern.actors.events import Events
 from intern.actors.responder import AT_ONCE, ROOM, Responder
@@ -76,7 +77,7 @@ class Desk:
         self.kept: dict[str, tuple[str, str]] = {}
         self.typed: list[ChannelId] = []
         self.typing_fails: ChatError | None = None
-        self.traces_fail = False
+        self.traces_fail = 0
         self.done: set[MessageId] = set()
         streams = create_memory_object_stream[AnswerRequest | Revision](questions)
         self.requests: MemoryObjectSendStream[AnswerRequest | Revision] = streams[0]
@@ -147,6 +148,7 @@ class Traces(TraceStore):
         beside: bool = False,
     ) -> None:
         if self._desk.traces_fail:
+            self._desk.traces_fail -= 1
             raise KnowledgeError("full")
         self._desk.kept[message_ids[-1]] = outcome, reason
 
@@ -254,12 +256,21 @@ class TestResponder:
         assert reply.settles == tuple(ids(first))
         assert desk.settled == ids(second)
 
-    async def test_a_trace_that_cannot_be_kept_costs_nobody_an_answer(self) -> None:
-        desk = Desk()
-        desk.traces_fail = True
-        async with desk.at_work():
-            await desk.ask(request("how"))
-            assert await desk.replied() == ["echo: how"]
+    # Issue 45: a PostgreSQL server that is killed while it saves the trace.
+    @pytest.mark.parametrize("failures", [1, 2])
+    async def test_a_trace_that_is_not_kept_is_kept_again_or_logged_and_costs_nobody_an_answer(
+        self, failures: int
+    ) -> None:
+        desk, asked = Desk(), request("how")
+        desk.traces_fail = failures
+        with capture_logs() as logs:
+            async with desk.at_work():
+                await desk.ask(asked)
+                assert await desk.replied() == ["echo: how"]
+        question = asked.batch.last.id
+        assert desk.kept == ({question: ("answer", "")} if failures == 1 else {})
+        unusual = [(log["event"], log["message_id"]) for log in logs if log["log_level"] in {"warning", "error"}]
+        assert unusual == [("record_not_saved", question)] * (failures - 1)
 
 
 @pytest.mark.anyio

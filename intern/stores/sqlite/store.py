@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from types import CoroutineType
@@ -12,7 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.clock import Clock, SystemClock
+from intern.core.errors import KnowledgeError
 from intern.core.ids import MessageId
+from intern.core.log import get_logger, level_of
 from intern.stores.blocks import bare
 from intern.stores.database import Database, Row, Transaction, Value
 
@@ -20,6 +22,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
 StoreT = TypeVar("StoreT", bound="Store")
+
+_log = get_logger(__name__)
 
 
 def items(array: str) -> str:
@@ -43,6 +47,20 @@ NO_LIMIT = 1 << 62
 """What `limit ?` takes where all rows are wanted."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+async def save_record(save: Callable[[], Awaitable[object]], **ids: str) -> None:
+    """Save a record that is kept beside the work, such as a trace. A failure costs the record, never the work.
+
+    It tries twice, and repeating `save` must be harmless: a server that was killed may not know whether it saved.
+    """
+    for attempt in (1, 2):
+        try:
+            await save()
+            return
+        except KnowledgeError as error:
+            if attempt == 2:
+                _log.log(level_of(error), "record_not_saved", reason=str(error), **ids)
 
 
 class Store:
