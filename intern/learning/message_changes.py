@@ -155,7 +155,7 @@ class MessageChanges:
             put_last(self._asked, message.id, message.author, _ASKED)
             self._in_work.add(message.id)
 
-    def settled(self, message_ids: Collection[MessageId]) -> None:
+    def mark_settled(self, message_ids: Collection[MessageId]) -> None:
         """Note that nothing is left to do for these messages."""
         self._in_work.difference_update(message_ids)
 

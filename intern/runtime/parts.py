@@ -232,7 +232,7 @@ async def _around(room: _Room) -> _Around:
     late = MessageChanges(
         archive, admits=audience.admits_id, pending=pending, answered=answered.threads, done_with=ledger.done_with
     )
-    settling = Settling(checkpoints.settle, late.settled)
+    settling = Settling(checkpoints.settle, late.mark_settled)
     library = library_of(
         settings, archive, knowledge, search=stores.search, embedder=embedder, clock=clock, sources=stores.sources
     )

@@ -10,7 +10,7 @@ from intern.settings.loading import Paths
 from intern.stores.archive import WEEK_FILE
 
 
-def edited_files(paths: Paths) -> list[Path]:
+def find_edited_files(paths: Paths) -> list[Path]:
     """List the files that a person edited, as they are kept beside. Raises OSError."""
     return hidden_files(paths, "edited")
 

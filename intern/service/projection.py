@@ -26,7 +26,7 @@ from intern.core.errors import ConfigError
 from intern.core.ids import TopicName
 from intern.core.log import get_logger
 from intern.core.records import Decision, Forgotten, Withdrawn
-from intern.service.hidden_files import edited_files
+from intern.service.hidden_files import find_edited_files
 from intern.settings.loading import Paths
 from intern.sources.catalogue import Catalogue
 from intern.stores.archive import decision_line, parse_decisions
@@ -213,7 +213,7 @@ class TextFiles(Wakeup):
             _log.warning("edited_file_set_aside", file=str(path), kept=str(edited))
 
     def _clear_edited(self) -> None:
-        edited = edited_files(self._paths)
+        edited = find_edited_files(self._paths)
         traces = self._traces() if edited else ()
         for path in edited:
             data = self.layer.read(path) or b""

@@ -22,7 +22,7 @@ from intern.core.records import Parked
 from intern.service.calibration import calibrated_in
 from intern.service.databases import archive_of, at_rest, is_hosted
 from intern.service.embedding import embedding_model, vector_copy_of
-from intern.service.hidden_files import edited_files
+from intern.service.hidden_files import find_edited_files
 from intern.settings.loading import Paths, Settings
 from intern.stores.blocks import whole_id
 from intern.stores.database import Database
@@ -236,7 +236,7 @@ def lost_folders(paths: Paths, knowledge: Knowledge, *, moves: bool = False) -> 
     """Tell that the archive is not there, though decisions tell of it, and of what a person edited. Blocks."""
     if knowledge.cursor() is not None and not moves and not paths.raw.exists():
         yield f"{paths.raw} is not there, though pairs were archived: correct kb.team_raw_dir, or put a backup there"
-    for edited in edited_files(paths):
+    for edited in find_edited_files(paths):
         name = re.sub(r"(\.[0-9]+)?\.edited$", "", edited.name[1:])  # a second one has a number
         adopt = f"run `intern topics adopt {name.removesuffix('.txt')}`, or " if edited.parent == paths.topics else ""
         yield f"{name} was edited by hand, which changes nothing; the edit is kept as {edited}: {adopt}delete it"

@@ -383,7 +383,7 @@ _DOCUMENTS = frozenset({"markdown", "restructured", "asciidoc", "notebook"})
 
 def _text_of(data: bytes, path: str) -> str:
     """Return what readers of a document see; of other files, such as settings, all of it."""
-    text = _decoded(data)
+    text = _decode(data)
     if format_by_ending(path) not in _DOCUMENTS:
         return without_invisible(text)
     try:
@@ -392,7 +392,7 @@ def _text_of(data: bytes, path: str) -> str:
         raise UnreadError("unsupported_type", str(error)) from None
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     if len(data) > _MOST_BYTES:
         raise UnreadError("unsupported_type", f"it is larger than {_MOST_BYTES} bytes")
     if b"\0" in data:

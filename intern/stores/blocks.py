@@ -342,7 +342,7 @@ def _chunks(lines: Iterable[bytes]) -> Iterator[_Chunk]:
 
 def _parse(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Block:
     """Read a chunk. Raises _DamagedError."""
-    lines = _decoded(chunk.data).split("\n")
+    lines = _decode(chunk.data).split("\n")
     if lines[0] == f"{MARKER}\r":  # never ours, so an editor has changed every line
         lines = [line.removesuffix("\r") for line in lines]
     if lines[0] != MARKER:
@@ -365,7 +365,7 @@ def _parse(chunk: _Chunk, known: frozenset[str], *, appended: bool) -> _Block:
     )
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:

@@ -129,7 +129,7 @@ async def test_an_edited_question_is_asked_anew_unless_it_is_in_work_or_has_an_a
     changes = MessageChanges(captured, admits=Door().admits, done_with=done_with)
     changes.asks(answer_request(ASKED))
     if known != "in work":
-        changes.settled([ASKED.id])
+        changes.mark_settled([ASKED.id])
     with fail_after(5):
         for message, text in ((ASKED, "How, on arm64?"), (CHATTER, "rofl")):
             change = edited(message, text)

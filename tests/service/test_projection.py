@@ -15,7 +15,7 @@ from intern.core.errors import KnowledgeError
 from intern.core.ids import TopicName
 from intern.core.records import Filed
 from intern.runtime.bot import open_sandbox
-from intern.service.hidden_files import edited_files
+from intern.service.hidden_files import find_edited_files
 from intern.service.intern import open_intern
 from intern.service.projection import TextFiles
 from intern.service.status import lost_folders
@@ -146,7 +146,7 @@ async def test_an_edit_is_kept_once_and_told(knowledge: Knowledge, paths: Paths)
             await projector(knowledge, paths).catch_up()
     assert [log["event"] for log in logs] == ["edited_file_set_aside"]
     assert edited.read_bytes() == knowledge.data(GPU)
-    [kept] = edited_files(paths)
+    [kept] = find_edited_files(paths)
     assert kept.read_text() == "a person's words"
     paths.raw.mkdir()
     [told] = lost_folders(paths, knowledge)
@@ -168,7 +168,7 @@ async def test_edited_decisions_are_kept_and_told_too(knowledge: Knowledge, path
     paths.decisions.write_bytes(b"{}\n" + whole)
     await files.catch_up()
     assert paths.decisions.read_bytes() == whole
-    [kept] = edited_files(paths)
+    [kept] = find_edited_files(paths)
     assert kept.read_bytes() == b"{}\n" + whole
     paths.raw.mkdir()
     [told] = lost_folders(paths, knowledge)

@@ -21,7 +21,7 @@ from intern.core.records import CapturedPair
 from intern.learning.forgetting import Forget
 from intern.models.prompt import OfflineModel
 from intern.runtime.bot import open_sandbox
-from intern.service.hidden_files import edited_files
+from intern.service.hidden_files import find_edited_files
 from intern.service.intern import open_intern
 from intern.service.models import offline_rules
 from intern.service.restoring import Adopted, restore
@@ -112,7 +112,7 @@ async def test_neither_an_index_nor_a_damaged_file_revives_what_was_forgotten(tm
     await restored(shop.settings)
     assert [name for name, data in tree(tmp_path).items() if b"quokka" in data and "raw" not in name] == []
     # The other piece is kept, and nothing else: the index was no person's.
-    assert [each.name for each in edited_files(shop.settings.paths)] == [".spool.txt.edited"]
+    assert [each.name for each in find_edited_files(shop.settings.paths)] == [".spool.txt.edited"]
     async with writer_in(shop.settings) as writer:
         found = await writer.stores.knowledge.db.rows("select source from sources")
         assert "quokka" not in str(found)
@@ -285,7 +285,7 @@ async def test_each_edit_is_kept_and_the_oldest_one_is_adopted_first(tmp_path: P
             os.utime(path, (n, n))
             await writer.stores.files.catch_up(SPOOL)
         names = [".spool.txt.2.edited", ".spool.txt.edited"]
-        assert [each.name for each in edited_files(settings.paths)] == names
+        assert [each.name for each in find_edited_files(settings.paths)] == names
         told = list(lost_folders(settings.paths, writer.stores.knowledge))
         assert [("spool.txt was edited" in each, "`intern topics adopt spool`" in each) for each in told] == [
             (True, True),
@@ -294,7 +294,7 @@ async def test_each_edit_is_kept_and_the_oldest_one_is_adopted_first(tmp_path: P
         for word in ("once", "twice"):
             await writer.adopt(SPOOL)
             assert writer.stores.knowledge.read(SPOOL)[0].turns[-1].text == f"Purge it {word}."
-        assert edited_files(settings.paths) == []
+        assert find_edited_files(settings.paths) == []
 
 
 async def test_an_older_database_that_does_not_know_a_member_s_wish_is_refused(tmp_path: Path) -> None:

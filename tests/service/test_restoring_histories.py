@@ -16,7 +16,7 @@ from intern.core.ids import SourceId, TopicName
 from intern.core.records import CapturedPair, Filed, Forgotten, Moved, Removed, Replaced, Skipped, TopicBlock, Withdrawn
 from intern.learning.filing import take_out
 from intern.learning.prompts import block_of, left_of
-from intern.service.hidden_files import edited_files
+from intern.service.hidden_files import find_edited_files
 from intern.service.projection import TextFiles
 from intern.service.restoring import copy_archive, export, restore
 from intern.service.writer import FOLLOWER
@@ -182,7 +182,7 @@ def test_whatever_was_decided_a_restore_and_an_export_give_the_same_bytes(
                 assert knowledge.all() == decisions
                 await export(knowledge, partial(copy_archive, Paths(folder).raw), Paths(out))
                 await TextFiles(knowledge, Paths(folder)).catch_up()
-            assert edited_files(Paths(folder)) == []
+            assert find_edited_files(Paths(folder)) == []
         assert {**tree(home), **before} == tree(home)
         assert tree(first) == tree(second) == tree(third)
 

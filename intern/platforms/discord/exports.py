@@ -172,7 +172,7 @@ def roles_in(paths: Sequence[Path]) -> list[ExportedRole]:
     members: dict[str, set[str]] = {}
     messages: Counter[str] = Counter()
     for path in paths:
-        for raw in _decoded(path).messages:
+        for raw in _decode(path).messages:
             try:
                 author = fitted(_payload(raw), _Written).author
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -215,7 +215,7 @@ class _Reading:
 
     def add(self, path: Path) -> None:
         """One file more."""
-        export = _decoded(path)
+        export = _decode(path)
         place, guild_id = ChannelId(export.channel.id), GuildId(export.guild.id)
         known = self._heads.setdefault(place, (export.channel, guild_id))
         if known[1] != guild_id:
@@ -317,7 +317,7 @@ class _Reading:
         return self._authors.setdefault(author, author)
 
 
-def _decoded(path: Path) -> _Export:
+def _decode(path: Path) -> _Export:
     try:
         with path.open("rb") as file:
             if not path.stat().st_size:

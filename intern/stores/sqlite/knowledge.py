@@ -367,7 +367,7 @@ class Knowledge(Store, _View):
     def of(self, qa_id: QAId) -> records.PairDecision | None:
         """Return the last decision about a pair; None where there is none yet."""
         known = next((self._last.get(qa_id_of(time)) for time in times_of((qa_id,))), None)
-        return None if known is None else _decoded(known)
+        return None if known is None else _decode(known)
 
     def undecided(self, qa_ids: AbstractSet[str]) -> AbstractSet[str]:
         """Return the pairs, by ids with the whole fraction, that nothing was decided about yet."""
@@ -375,7 +375,7 @@ class Knowledge(Store, _View):
 
     def cursor(self) -> QAId | None:
         """Return the newest pair that was decided; None where none was."""
-        return _decoded(self._last[self._newest]).qa_id if self._newest else None
+        return _decode(self._last[self._newest]).qa_id if self._newest else None
 
     def due(self) -> Sequence[records.Approved]:
         """Return the pairs that are approved and not filed yet, oldest pair first."""
@@ -392,7 +392,7 @@ class Knowledge(Store, _View):
     def review_of(self, qa_id: QAId) -> records.Approved | records.Rejected | None:
         """Return the last review of a pair by the team, even if other decisions followed."""
         known = self._reviewed.get(whole_id(qa_id))
-        return None if known is None else cast("records.Approved | records.Rejected", _decoded(known))
+        return None if known is None else cast("records.Approved | records.Rejected", _decode(known))
 
     def is_withdrawn(self, message_id: MessageId) -> bool:
         """Whether a message may teach nothing any more: it was deleted, or is to be forgotten."""
@@ -414,7 +414,7 @@ class Knowledge(Store, _View):
     def _still(self, kind: type[D]) -> Sequence[D]:
         # A copy at once: another thread may decide meanwhile.
         waiting, wanted = sorted(self._open.items()), _action(kind)
-        return [cast("D", _decoded(text)) for _, (action, text) in waiting if action == wanted]
+        return [cast("D", _decode(text)) for _, (action, text) in waiting if action == wanted]
 
     def _remember(self, pair: str | None, action: str, text: str) -> None:
         if pair is None:
@@ -466,5 +466,5 @@ _OPEN = frozenset(_action(each) for each in (records.Approved, records.AwaitingR
 _REVIEWED = frozenset((_action(records.Approved), _action(records.Rejected)))
 
 
-def _decoded(text: str) -> records.PairDecision:
+def _decode(text: str) -> records.PairDecision:
     return cast("records.PairDecision", _DECODER.decode(text))
