@@ -206,10 +206,10 @@ class EndpointModel(Endpoint):
         note_sent(rendered)
         fault = ""
         trial, self._trial = self._trial, None
-        is_proven = trial is None and self.form == self._answered
+        proven = self._answered if trial is None and self.form == self._answered else None
         # A known form that is refused was that of an older server: the search begins anew.
-        fallback = self.form if trial else self._fullest if is_proven and self.form != self._fullest else None
-        search = FormSearch(trial or self.form, self._smallest, is_proven=is_proven, fallback=fallback)
+        fallback = self.form if trial else self._fullest if proven not in {None, self._fullest} else None
+        search = FormSearch(trial or self.form, self._smallest, proven=proven, fallback=fallback)
         while True:
             form = search.form
             self._check_output(form)
@@ -229,11 +229,12 @@ class EndpointModel(Endpoint):
                 else:  # it was paid for, so a reply is asked for only once more, whole
                     search.fallback = None
                 if is_over or not search.refuse(parts):
+                    self.form = self._answered or self.form
                     if isinstance(error, FormRefusedError) and parts:
                         raise ModelSchemaError(str(error)) from error
                     raise
                 _log.warning("model_form_changed", section=self._section, reason=str(error))
-                if search.is_narrowing:  # for calls that begin meanwhile
+                if parts and search.is_narrowing:  # for calls that begin meanwhile
                     self.form = search.form
             except UnfitReplyError as error:
                 if fault:

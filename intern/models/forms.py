@@ -90,17 +90,24 @@ class FormSearch:
     """The search for a form that a server takes, for one call: six tries at most."""
 
     def __init__(
-        self, form: RequestForm, smallest: RequestForm, *, is_proven: bool, fallback: RequestForm | None = None
+        self,
+        form: RequestForm,
+        smallest: RequestForm,
+        *,
+        proven: RequestForm | None = None,
+        fallback: RequestForm | None = None,
     ) -> None:
-        """Begin with a form; `is_proven` if it was answered before. A `fallback` comes after one refusal."""
+        """Begin with a form. A `proven` one was answered before; a `fallback` comes after one refusal."""
         self.form = form
         self.untried: RequestForm | None = None
-        """The fullest form without all that was refused, where the smallest one was tried instead."""
+        """A fuller form that is worth a try, where the smallest one was tried instead."""
         self.fallback = fallback
         """The form that comes after one refusal, if any."""
-        self._reached, self._smallest, self._is_proven = form, smallest, is_proven
+        self._reached, self._smallest, self._proven = form, smallest, proven
         self._refusals = 0
         self._demands: Collection[str] | None = None
+        """The parts that the refusal of the smallest form names."""
+        self._is_last = False
 
     @property
     def is_narrowing(self) -> bool:
@@ -110,23 +117,26 @@ class FormSearch:
     def refuse(self, parts: Collection[str]) -> bool:
         """Choose the next form after a refusal that names these parts. Return False if there is none."""
         self._refusals += 1
-        if self._demands is not None or (self._is_proven and not parts):
-            return False  # what refuses a form that was answered, and names no part, has another reason
-        if self.fallback is not None:
-            self.form = self._reached = self.fallback
-            self.fallback, self._is_proven = None, False
-            return True
+        if self._is_last:
+            return False
         if self.form == self._smallest:
             self._demands = parts
-            self.form = self.form._replace(**{part: self._find_place(part) for part in VALUES if part in parts})
-            return self.form != self._smallest
-        before, self._reached = self._reached, self._reached.step(parts)
-        is_news = self._reached != before
-        if is_news and self._refusals < _NAMED_REFUSALS:
-            self.form = self._reached
-        else:
-            self.form, self.untried = self._smallest, self._reached if is_news else None
-        return True
+        if self.fallback is not None:
+            self.form = self._reached = self.fallback
+            self.fallback = None
+            return True
+        if self.form != self._smallest:
+            before, self._reached = self._reached, self._reached.step(parts)
+            is_news = self._reached != before
+            if is_news and self._refusals < _NAMED_REFUSALS:
+                self.form = self._reached
+                return True
+            # A proven form that was refused without a reason may have been refused for this one prompt.
+            self.untried = self._reached if is_news else self._proven
+        demands = self._demands or ()
+        self._is_last = self._demands is not None
+        self.form = self._smallest._replace(**{part: self._find_place(part) for part in VALUES if part in demands})
+        return not self._is_last or self.form != self._smallest
 
     def _find_place(self, part: str) -> int:
         """Return the fullest value that was not refused; for one that was refused entirely, the first."""

@@ -156,7 +156,7 @@ class Endpoint:
 
         Raises EndpointUnavailableError.
         """
-        url = self._url.copy_with(path=path, query=None)
+        url = self._url.copy_with(path=path)
         for is_last in (False, True):
             request = self._client.build_request("GET", url, headers=self._headers, timeout=_LONGEST_PAGE)
             try:

@@ -92,7 +92,7 @@ class ModelServer(Struct, frozen=True):
 async def list_models(endpoint: Endpoint) -> ModelServer:
     """Ask an endpoint what it offers. Raises ModelUnavailableError, and ModelReplyError for anything but a list."""
     url = httpx.URL(endpoint.where)
-    base = url.path.rstrip("/")
+    base = url.path.partition("/deployments/")[0].rstrip("/")  # Azure lists models beside its deployments
     models = await _read_list(endpoint, f"{base}/models")
     server = next((_OWNERS[each.owned_by] for each in models if each.owned_by in _OWNERS), "")
     if path := _OWN_LIST.get(server):

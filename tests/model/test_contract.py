@@ -169,7 +169,8 @@ async def test_a_wrong_address_is_no_refusal_of_one_prompt(base_url: str, templa
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_a_reply_that_takes_too_long_is_given_up_and_the_server_goes_on(asking: Ask) -> None:
     async with asking(None, timeout_seconds=0.2, max_retries=1, max_tokens=4000) as ask:
-        with pytest.raises(ModelUnavailableError, match=r"said nothing for 0\.2 s \(llm\.timeout_seconds\)"):
+        # By its silence, or on a quick machine by its length.
+        with pytest.raises(ModelUnavailableError, match=r"llm\.timeout_seconds"):
             await ask.model.ask(PROMPTS[2], full_example(PROMPTS[2]))
     assert len(ask.wire.schemas) == 2
 

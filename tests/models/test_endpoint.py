@@ -43,6 +43,7 @@ from intern.models.prompt import Prompt
 from intern.models.refusals import retry_after
 from intern.models.templates import Templates
 from intern.models.usage import Usage, metered
+from intern.service.model_servers import list_models
 from tests.endpoint_double import faults_of, retried_at_once, schema_of
 from tests.fakes import HandClock, calls_of
 
@@ -149,6 +150,22 @@ async def test_a_page_is_read_again_where_the_kept_connection_was_closed(make: M
     endpoint.planned = [httpx.ConnectError("away"), httpx.ConnectError("away")]
     with pytest.raises(ModelUnavailableError, match="/v1/models cannot be read: away"):
         await make().page("/v1/models")
+
+
+async def test_a_page_of_azure_is_asked_for_with_its_version_which_no_error_shows(
+    make: Make, endpoint: Endpoint
+) -> None:
+    address = "https://mine.openai.azure.com/openai/deployments/small?api-version=2024-10-21"
+    endpoint.planned = [
+        httpx.Response(200, json={"data": [{"id": "gpt-small"}]}),
+        *[httpx.ConnectError("away")] * 2,
+    ]
+    [listed] = (await list_models(make(base_url=address))).models
+    assert listed.id == "gpt-small"
+    assert str(endpoint.requests[0].url) == "https://mine.openai.azure.com/openai/models?api-version=2024-10-21"
+    with pytest.raises(ModelUnavailableError) as unread:
+        await make(base_url=address).page("/openai/models")
+    assert "api-version" not in str(unread.value)
 
 
 async def test_a_prompt_becomes_one_request_with_a_strict_schema(endpoint: Endpoint, make: Make) -> None:
@@ -357,18 +374,6 @@ async def test_a_refusal_is_not_tried_again_but_in_the_smallest_form(
     if status == 400:
         assert endpoint.bodies[-1].keys() == {"model", "messages"}
         assert [each["role"] for each in endpoint.bodies[-1]["messages"]] == ["user"]
-
-
-async def test_a_refusal_without_a_reason_says_nothing_about_a_form_that_was_answered(
-    endpoint: Endpoint, make: Make
-) -> None:
-    endpoint.planned = [good(), failing(400), good()]
-    model = make()
-    await model.ask(ASK, GIVEN)
-    with pytest.raises(ModelRefusedError):
-        await model.ask(ASK, GIVEN)
-    await model.ask(ASK, GIVEN)
-    assert [body.keys() for body in endpoint.bodies] == [endpoint.bodies[0].keys()] * 3
 
 
 @pytest.mark.usefixtures("no_pauses")

@@ -15,6 +15,7 @@ from aiohttp import web
 from anyio import fail_after
 from msgspec import Meta, Struct, structs
 
+from intern.core.errors import ModelRefusedError
 from intern.models.endpoint import EndpointModel
 from intern.models.forms import VALUES, RequestForm
 from intern.models.options import LlmOptions
@@ -101,7 +102,8 @@ class Server:
     def lacking(self, body: dict[str, Any]) -> list[str]:
         lacks_limit = "limit" in self.demands and not {"max_tokens", "max_completion_tokens"} & body.keys()
         lacks_stream = "stream" in self.demands and not body.get("stream")
-        return [*(["max_tokens"] if lacks_limit else []), *(["stream"] if lacks_stream else [])]
+        lacks_more = self.demands - {"limit", "stream"}
+        return [*(["max_tokens"] if lacks_limit else []), *(["stream"] if lacks_stream else []), *lacks_more]
 
     def answer(self, body: dict[str, Any]) -> web.Response:
         self.bodies.append(body)
@@ -110,7 +112,8 @@ class Server:
             status, said = self.shape(named)
             return web.Response(status=status, body=said)
         if lacking := self.lacking(body):
-            status, said = DEMANDS[len(self.bodies) % len(DEMANDS)](lacking)
+            demand = mute if self.shape is mute and not self.demands & {"limit", "stream"} else None
+            status, said = (demand or DEMANDS[len(self.bodies) % len(DEMANDS)])(lacking)
             return web.Response(status=status, body=said)
         message, finish = self.wording('{"answer": "because"}')
         choice = {"index": 0, "message": message, "finish_reason": finish}
@@ -244,3 +247,62 @@ async def test_a_server_that_was_changed_is_searched_anew_within_six_tries(
                 assert await model.ask(ASK, GIVEN) == ANSWER
                 assert len(server.bodies) == settled + 1, "a known server costs no call more"
     assert narrowed > SERVERS / 20
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_known_form_that_is_refused_without_a_reason_is_searched_anew(
+    served: tuple[str, dict[str, Server]], templates: Templates
+) -> None:
+    address, servers = served
+    for seed in range(SERVERS):
+        servers[str(seed)] = random_server(seed)
+        options = structs.replace(OPTIONS, base_url=f"{address}/{seed}")
+        with fail_after(30):
+            async with EndpointModel(options, templates=templates, usage=Usage()) as model:
+                for _ in range(3):
+                    assert await model.ask(ASK, GIVEN) == ANSWER
+                servers[str(seed)] = server = random_server(seed + SERVERS)
+                server.shape, server.demands = mute, frozenset()
+                assert await model.ask(ASK, GIVEN) == ANSWER, (seed, server)
+                assert len(server.bodies) <= 6, (seed, server)
+                for _ in range(2):
+                    assert await model.ask(ASK, GIVEN) == ANSWER
+                settled = len(server.bodies)
+                assert await model.ask(ASK, GIVEN) == ANSWER
+                assert len(server.bodies) == settled + 1, "a known server costs no call more"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("refuses", [(), ("temperature",), tuple(PLACES)], ids=["nothing", "one part", "all parts"])
+@pytest.mark.parametrize("is_smallest_taken", [True, False], ids=["smallest taken", "none taken"])
+async def test_one_prompt_that_is_refused_without_a_reason_costs_no_part(
+    served: tuple[str, dict[str, Server]],
+    templates: Templates,
+    refuses: tuple[str, ...],
+    *,
+    is_smallest_taken: bool,
+) -> None:
+    address, servers = served
+    servers["one"] = server = Server(frozenset(refuses), shape=SHAPES[0], is_thorough=True)
+    with fail_after(30):
+        async with EndpointModel(
+            structs.replace(OPTIONS, base_url=f"{address}/one"), templates=templates, usage=Usage()
+        ) as model:
+            for _ in range(6):
+                assert await model.ask(ASK, GIVEN) == ANSWER
+            known, calls = model.form, len(server.bodies)
+            server.refuses = frozenset(PLACES)
+            server.demands = frozenset() if is_smallest_taken else frozenset({"nothing that there is"})
+            server.shape = mute
+            if is_smallest_taken:
+                assert await model.ask(ASK, GIVEN) == ANSWER
+            else:
+                with pytest.raises(ModelRefusedError):
+                    await model.ask(ASK, GIVEN)
+            assert len(server.bodies) - calls <= 3
+            server.refuses, server.demands, server.shape = frozenset(refuses), frozenset(), SHAPES[0]
+            calls = len(server.bodies)
+            assert await model.ask(ASK, GIVEN) == ANSWER
+            assert (model.form, len(server.bodies)) == (known, calls + 1)
