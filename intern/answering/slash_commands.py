@@ -165,8 +165,15 @@ class Commands:
         ticket = command.interaction
         ids = (*([command.on.id] if command.on else []), MessageId(ticket.id))
         outcome = f"{'answered' if result.should_reply else 'silent'} for one member"
-        account = {"outcome": outcome, "reason": result.reason, "debug": result.debug, "beside": True}
-        keep = partial(self.traces.keep, ids, ticket.channel_id, **account)
+        keep = partial(
+            self.traces.keep,
+            ids,
+            ticket.channel_id,
+            outcome=outcome,
+            reason=result.reason,
+            debug=result.debug,
+            beside=True,
+        )
         await save_record(keep, interaction_id=ticket.id)
 
     async def _request(self, question: ChatMessage, channel: Channel, *, with_context: bool) -> flow.AnswerRequest:
