@@ -125,7 +125,7 @@ def test_a_seed_gives_the_same_run_again_however_slow_the_loop_is(
     assert [pair for pair in zip_longest(once, again) if pair[0] != pair[1]][:3] == []
 
 
-_run = _threads.RunSync.run_sync
+_run = _threads.RunSync[Any].run_sync
 
 
 def _run_slowly(call: _threads.RunSync[Any]) -> None:
