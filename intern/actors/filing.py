@@ -175,8 +175,8 @@ class Integrator:
             _log.log(level_of(error), event, qa_id=qa_id, reason=str(error), again_in_seconds=pause)
 
         decision = await loops.persistently(act, InternError, backoff=self.backoff(), delayed=delayed)
-        end = partial(self.attempts.end, decision, again=not isinstance(filing.choice, GivenUp))
-        await save_record(end, qa_id=qa_id)
+        with loops.surviving("attempts", qa_id=qa_id):  # once: to end a parked pair twice counts two tries
+            await self.attempts.end(decision, again=not isinstance(filing.choice, GivenUp))
         return decision
 
     async def _withdraw(self, withdrawals: Receiver[Withdrawal]) -> None:

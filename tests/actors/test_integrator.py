@@ -172,6 +172,24 @@ async def test_a_decision_ends_the_attempt_that_the_classifier_began() -> None:
     assert attempts.open == {}
 
 
+class Unsure(Attempts):
+    """Notes an end, and cannot say whether it did."""
+
+    async def end(self, decision: PairDecision, /, *, again: bool = True) -> None:
+        await super().end(decision, again=again)
+        raise KnowledgeError("the connection was lost while it saved")
+
+
+async def test_the_end_of_an_attempt_is_noted_once_even_if_it_is_not_known_whether_that_was_saved() -> None:
+    attempts = Unsure()
+    desk = Desk(Filer(), attempts=attempts)
+    desk.filings.send_nowait(filing("a"))
+    desk.end()
+    with fail_after(5), desk.woken:
+        await desk.run()
+    assert attempts.ended == [(desk.events.decisions[0], True)]
+
+
 @pytest.mark.parametrize("choice", [Failed(reason="gibberish"), GivenUp(reason="ended")])
 async def test_only_a_pair_that_was_not_given_up_is_tried_again_by_itself(choice: Failed) -> None:
     attempts = Attempts()
