@@ -8,7 +8,7 @@ from anyio import move_on_after, sleep
 
 from intern.actors.loops import exponential_backoff, persistently, surviving, tell_delay
 from intern.chat.checkpoints import Checkpoints
-from intern.core.errors import KnowledgeError
+from intern.core.errors import InternError
 from intern.core.ids import ChannelId, MessageId
 from intern.core.log import get_logger
 from intern.stores.sqlite.chat import StoredCheckpoints
@@ -35,7 +35,7 @@ async def checkpointer(keep: Callable[[StoredCheckpoints], Awaitable[None]], *, 
         while True:
             await sleep(_PAUSE)
             backoff = exponential_backoff(2 * _PAUSE, _LONGEST_PAUSE)
-            await persistently(keep_moved, KnowledgeError, backoff=backoff, delayed=delayed)
+            await persistently(keep_moved, InternError, backoff=backoff, delayed=delayed)
     finally:
         with move_on_after(_LAST_SECONDS, shield=True), surviving("checkpointer"):
             await keep_moved()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -174,6 +175,24 @@ def lost_needlessly(form: RequestForm, server: Server) -> list[tuple[str, Any]]:
 OPTIONS = LlmOptions(model="m", reasoning_effort="low", max_retries=0)
 
 
+@asynccontextmanager
+async def open_model(address: str, name: object, templates: Templates) -> AsyncGenerator[EndpointModel]:
+    """Ask one of the servers, for half a minute at most."""
+    options = structs.replace(OPTIONS, base_url=f"{address}/{name}")
+    with fail_after(30):
+        async with EndpointModel(options, templates=templates, usage=Usage()) as model:
+            yield model
+
+
+async def check_known(model: EndpointModel, server: Server) -> None:
+    """A known server costs no call more. The narrowed form may come after the smallest."""
+    for _ in range(2):
+        assert await model.ask(ASK, GIVEN) == ANSWER
+    settled = len(server.bodies)
+    assert await model.ask(ASK, GIVEN) == ANSWER
+    assert len(server.bodies) == settled + 1
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_each_server_that_takes_the_smallest_form_is_answered_within_six_tries(
@@ -183,22 +202,20 @@ async def test_each_server_that_takes_the_smallest_form_is_answered_within_six_t
     narrowed = 0
     for seed in range(SERVERS):
         servers[str(seed)] = server = random_server(seed)
-        options = structs.replace(OPTIONS, base_url=f"{address}/{seed}")
-        with fail_after(30):
-            async with EndpointModel(options, templates=templates, usage=Usage()) as model:
-                assert await model.ask(ASK, GIVEN) == ANSWER, (seed, server)
-                tries = len(server.bodies)
-                assert tries <= 6, (seed, server)
-                assert await model.ask(ASK, GIVEN) == ANSWER, (seed, server)
-                again = len(server.bodies) - tries
-                assert again <= 2, (seed, server)
-                known = len(server.bodies)
-                assert await model.ask(ASK, GIVEN) == ANSWER
-                assert len(server.bodies) == known + 1, "a known server costs no call more"
-                # After four refusals the smallest form is answered first, and the narrowed one right after it.
-                if tries <= 5 and again == 1:
-                    assert lost_needlessly(model.form, server) == [], (seed, server, model.form)
-                    narrowed += 1
+        async with open_model(address, seed, templates) as model:
+            assert await model.ask(ASK, GIVEN) == ANSWER, (seed, server)
+            tries = len(server.bodies)
+            assert tries <= 6, (seed, server)
+            assert await model.ask(ASK, GIVEN) == ANSWER, (seed, server)
+            again = len(server.bodies) - tries
+            assert again <= 2, (seed, server)
+            known = len(server.bodies)
+            assert await model.ask(ASK, GIVEN) == ANSWER
+            assert len(server.bodies) == known + 1, "a known server costs no call more"
+            # After four refusals the smallest form is answered first, and the narrowed one right after it.
+            if tries <= 5 and again == 1:
+                assert lost_needlessly(model.form, server) == [], (seed, server, model.form)
+                narrowed += 1
     assert narrowed > SERVERS / 4
 
 
@@ -209,13 +226,10 @@ async def test_parts_that_are_refused_one_after_the_other_are_left_out_one_by_on
 ) -> None:
     address, servers = served
     servers["one"] = server = Server(frozenset({"temperature", "stream_options", "reasoning_effort"}), shape=SHAPES[0])
-    with fail_after(30):
-        async with EndpointModel(
-            structs.replace(OPTIONS, base_url=f"{address}/one"), templates=templates, usage=Usage()
-        ) as model:
-            assert await model.ask(ASK, GIVEN) == ANSWER
-            assert [len(server.refusals(body)) for body in server.bodies] == [3, 2, 1, 0]
-            assert lost_needlessly(model.form, server) == []
+    async with open_model(address, "one", templates) as model:
+        assert await model.ask(ASK, GIVEN) == ANSWER
+        assert [len(server.refusals(body)) for body in server.bodies] == [3, 2, 1, 0]
+        assert lost_needlessly(model.form, server) == []
 
 
 @pytest.mark.anyio
@@ -227,25 +241,19 @@ async def test_a_server_that_was_changed_is_searched_anew_within_six_tries(
     address, servers = served
     narrowed = 0
     for seed in range(SERVERS):
-        options = structs.replace(OPTIONS, base_url=f"{address}/{seed}")
         servers[str(seed)] = random_server(seed)
-        with fail_after(30):
-            async with EndpointModel(options, templates=templates, usage=Usage()) as model:
-                for _ in range(3):  # the narrowed form may come after the smallest
-                    assert await model.ask(ASK, GIVEN) == ANSWER
-                known = model.form
-                servers[str(seed)] = server = random_server(seed + SERVERS)
-                assert await model.ask(ASK, GIVEN) == ANSWER, (seed, server, known)
-                tries = len(server.bodies)
-                assert tries <= 6, (seed, server, known)
-                if model.form != known and 1 < tries <= 4:
-                    assert lost_needlessly(model.form, server) == [], (seed, server, known, model.form)
-                    narrowed += 1
-                for _ in range(2):
-                    assert await model.ask(ASK, GIVEN) == ANSWER
-                settled = len(server.bodies)
+        async with open_model(address, seed, templates) as model:
+            for _ in range(3):  # the narrowed form may come after the smallest
                 assert await model.ask(ASK, GIVEN) == ANSWER
-                assert len(server.bodies) == settled + 1, "a known server costs no call more"
+            known = model.form
+            servers[str(seed)] = server = random_server(seed + SERVERS)
+            assert await model.ask(ASK, GIVEN) == ANSWER, (seed, server, known)
+            tries = len(server.bodies)
+            assert tries <= 6, (seed, server, known)
+            if model.form != known and 1 < tries <= 4:
+                assert lost_needlessly(model.form, server) == [], (seed, server, known, model.form)
+                narrowed += 1
+            await check_known(model, server)
     assert narrowed > SERVERS / 20
 
 
@@ -257,20 +265,14 @@ async def test_a_known_form_that_is_refused_without_a_reason_is_searched_anew(
     address, servers = served
     for seed in range(SERVERS):
         servers[str(seed)] = random_server(seed)
-        options = structs.replace(OPTIONS, base_url=f"{address}/{seed}")
-        with fail_after(30):
-            async with EndpointModel(options, templates=templates, usage=Usage()) as model:
-                for _ in range(3):
-                    assert await model.ask(ASK, GIVEN) == ANSWER
-                servers[str(seed)] = server = random_server(seed + SERVERS)
-                server.shape, server.demands = mute, frozenset()
-                assert await model.ask(ASK, GIVEN) == ANSWER, (seed, server)
-                assert len(server.bodies) <= 6, (seed, server)
-                for _ in range(2):
-                    assert await model.ask(ASK, GIVEN) == ANSWER
-                settled = len(server.bodies)
+        async with open_model(address, seed, templates) as model:
+            for _ in range(3):
                 assert await model.ask(ASK, GIVEN) == ANSWER
-                assert len(server.bodies) == settled + 1, "a known server costs no call more"
+            servers[str(seed)] = server = random_server(seed + SERVERS)
+            server.shape, server.demands = mute, frozenset()
+            assert await model.ask(ASK, GIVEN) == ANSWER, (seed, server)
+            assert len(server.bodies) <= 6, (seed, server)
+            await check_known(model, server)
 
 
 @pytest.mark.anyio
@@ -286,23 +288,20 @@ async def test_one_prompt_that_is_refused_without_a_reason_costs_no_part(
 ) -> None:
     address, servers = served
     servers["one"] = server = Server(frozenset(refuses), shape=SHAPES[0], is_thorough=True)
-    with fail_after(30):
-        async with EndpointModel(
-            structs.replace(OPTIONS, base_url=f"{address}/one"), templates=templates, usage=Usage()
-        ) as model:
-            for _ in range(6):
-                assert await model.ask(ASK, GIVEN) == ANSWER
-            known, calls = model.form, len(server.bodies)
-            server.refuses = frozenset(PLACES)
-            server.demands = frozenset() if is_smallest_taken else frozenset({"nothing that there is"})
-            server.shape = mute
-            if is_smallest_taken:
-                assert await model.ask(ASK, GIVEN) == ANSWER
-            else:
-                with pytest.raises(ModelRefusedError):
-                    await model.ask(ASK, GIVEN)
-            assert len(server.bodies) - calls <= 3
-            server.refuses, server.demands, server.shape = frozenset(refuses), frozenset(), SHAPES[0]
-            calls = len(server.bodies)
+    async with open_model(address, "one", templates) as model:
+        for _ in range(6):
             assert await model.ask(ASK, GIVEN) == ANSWER
-            assert (model.form, len(server.bodies)) == (known, calls + 1)
+        known, calls = model.form, len(server.bodies)
+        server.refuses = frozenset(PLACES)
+        server.demands = frozenset() if is_smallest_taken else frozenset({"nothing that there is"})
+        server.shape = mute
+        if is_smallest_taken:
+            assert await model.ask(ASK, GIVEN) == ANSWER
+        else:
+            with pytest.raises(ModelRefusedError):
+                await model.ask(ASK, GIVEN)
+        assert len(server.bodies) - calls <= 3
+        server.refuses, server.demands, server.shape = frozenset(refuses), frozenset(), SHAPES[0]
+        calls = len(server.bodies)
+        assert await model.ask(ASK, GIVEN) == ANSWER
+        assert (model.form, len(server.bodies)) == (known, calls + 1)

@@ -53,14 +53,14 @@ class SimulatedTime:
 
 
 class Writer:
-    """Nobody else gets to run before what a writer thread was given is done, and its caller about to hear of it.
+    """While a writer thread works, everybody else waits.
 
-    A thread begins with what its queue holds when it is told to, and is not told before the loop ran all it heard of.
+    A thread takes work from its queue only when `wait` lets it. While calls of threads wait in the loop, it lets none.
     """
 
-    def __init__(self, told: Callable[[], int], wakeup: Callable[[], socket]) -> None:
-        """`told`: how many calls of threads the loop is about to run; `wakeup`: what wakes the loop."""
-        self._told, self._wakeup = told, wakeup
+    def __init__(self, calls: Callable[[], int], wakeup: Callable[[], socket]) -> None:
+        """`calls`: how many calls of threads the loop still has to run; `wakeup`: what wakes the loop."""
+        self._calls, self._wakeup = calls, wakeup
         self._queues: list[_Held] = []
 
     def queue(self) -> SimpleQueue[Any]:
@@ -70,19 +70,19 @@ class Writer:
 
     def wait(self) -> None:
         """Call it after each step."""
-        if self._told():
+        if self._calls():
             return
         for queue in self._queues:
             if not queue.empty():
                 self._let_work(queue)
 
     def _let_work(self, queue: _Held) -> None:
-        told, end = self._told(), monotonic() + _PATIENCE
+        before, end = self._calls(), monotonic() + _PATIENCE
         queue.turns.release()
-        while self._told() == told:
+        while self._calls() == before:
             assert monotonic() < end, "the database's writer thread does not answer"
             select([self._wakeup()], [], [], _PATIENCE)
-            if self._told() == told:  # it was woken before, and did not read that yet
+            if self._calls() == before:  # it was woken before, and did not read that yet
                 sleep(_A_MOMENT)
 
 

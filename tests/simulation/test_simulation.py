@@ -119,16 +119,17 @@ def test_longer_lives_keep_the_laws_too(tmp_path: Path) -> None:
 def test_a_seed_gives_the_same_run_again_however_slow_the_loop_is(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once, _ = simulate(seed, tmp_path / "once")
+    once, broken = simulate(seed, tmp_path / "once")
     monkeypatch.setattr(_threads.RunSync, "run_sync", _run_slowly)
-    again, _ = simulate(seed, tmp_path / "again")
+    again, broken_again = simulate(seed, tmp_path / "again")
     assert [pair for pair in zip_longest(once, again) if pair[0] != pair[1]][:3] == []
+    assert broken == broken_again
 
 
 _run = _threads.RunSync[Any].run_sync
 
 
 def _run_slowly(call: _threads.RunSync[Any]) -> None:
-    """What a thread told the loop to run; the thread has time to go on before the loop does."""
+    """Run the call of a thread in the loop; then the thread has time to go on before the loop does."""
     _run(call)
     sleep(0.004)

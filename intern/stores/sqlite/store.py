@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from intern.core.clock import Clock, SystemClock
-from intern.core.errors import KnowledgeError
+from intern.core.errors import InternError
 from intern.core.ids import MessageId
 from intern.core.log import get_logger, level_of
 from intern.stores.blocks import bare
@@ -54,12 +54,12 @@ async def save_record(save: Callable[[], Awaitable[object]], **ids: str) -> None
 
     It tries twice, and repeating `save` must be harmless: a server that was killed may not know whether it saved.
     """
-    for attempt in (1, 2):
+    for is_last in (False, True):
         try:
             await save()
             return
-        except KnowledgeError as error:
-            if attempt == 2:
+        except InternError as error:
+            if is_last:
                 _log.log(level_of(error), "record_not_saved", reason=str(error), **ids)
 
 
