@@ -386,7 +386,7 @@ async def has_room_for_learning(llm: LlmOptions) -> bool:
     """Whether the least that capture may ask for fits into a new day."""
     limits = Limits(llm, Usage())
     try:
-        async with limits.background().budgeted(1, reply_tokens=llm.max_tokens, what="classify"):
+        async with limits.background().reserve(1, reply_tokens=llm.max_tokens, what="classify"):
             return True
     except ModelBudgetTooSmallError:
         return False

@@ -33,7 +33,7 @@ from intern.core.ids import MessageId, RoleId, UserId
 from intern.core.messages import COULD_NOT_LOOK, AIResult, Button, SilenceReason, is_distilled, is_team
 from intern.core.text.language import SPOKEN
 from intern.core.text.patterns import regex
-from intern.models.templates import MISTAKES, shipped
+from intern.models.templates import MISTAKES, find_shipped
 from intern.stores.sqlite.store import save_record
 from intern.stores.sqlite.traces import TraceStore
 
@@ -136,7 +136,7 @@ def wording_file(name: str, prompts_dir: Path | None) -> Traversable:
 
     The operator's English one is for all languages in which they have none. Raises ConfigError if there is none.
     """
-    folders: tuple[Traversable, ...] = (*((prompts_dir,) if prompts_dir else ()), *shipped())
+    folders: tuple[Traversable, ...] = (*((prompts_dir,) if prompts_dir else ()), *find_shipped())
     names = dict.fromkeys((name, name.rpartition("/")[2]))
     places = (folder / _FOLDER / (each + _SUFFIX) for folder in folders for each in names)
     file = next((place for place in places if place.is_file()), None)

@@ -19,7 +19,7 @@ from intern.models.forms import SMALLEST, VALUES, FormSearch, RequestForm
 from intern.models.http import Call, Endpoint, FormRefusedError, Line
 from intern.models.limits import Limits
 from intern.models.options import LlmOptions
-from intern.models.prompt import InT, Model, OutT, Prompt, Schema, narrowed, reply_schema
+from intern.models.prompt import InT, Model, OutT, Prompt, Schema, narrow, reply_schema
 from intern.models.recording import note_sent
 from intern.models.replies import UnfitReplyError, UnreadableStreamError, read_completion, reply_of
 from intern.models.templates import Example, Rendered, Templates
@@ -108,7 +108,7 @@ def _schema(prompt: Prompt[InT, Any], given: InT, values: Mapping[str, Any], *, 
     if prompt.offers is None or in_words or not (offers_choices and values["choices"]):
         return schema
     offered = prompt.offers(given)
-    return narrowed(schema, {name: [*map(_encodable, choices)] for name, choices in offered.items()})
+    return narrow(schema, {name: [*map(_encodable, choices)] for name, choices in offered.items()})
 
 
 def _user_content(text: str, images: Iterable[Image]) -> str | list[dict[str, Any]]:
@@ -284,10 +284,10 @@ class EndpointModel(Endpoint):
     async def _complete(self, limits: Limits, prompt: Prompt[InT, OutT], request: Request) -> OutT:
         what = f"{prompt.name}: {self.where}"
         call = Call(prompt.name, what, request.body, request.prompt_tokens, prompt.bounded_by)
-        budgeted = limits.budgeted(request.prompt_tokens, reply_tokens=self._options.reply_tokens, what=prompt.name)
+        reserved = limits.reserve(request.prompt_tokens, reply_tokens=self._options.reply_tokens, what=prompt.name)
         with structlog.contextvars.bound_contextvars(prompt=prompt.name):
-            async with budgeted as still_fits:
-                answer = await self.answered(limits, call, still_fits)
+            async with reserved as still_fits:
+                answer = await self.send(limits, call, still_fits)
                 try:
                     completion = read_completion(answer, what=what)
                 except ModelReplyError:

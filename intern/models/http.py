@@ -172,7 +172,7 @@ class Endpoint:
             return body if response.status_code == HTTPStatus.OK and len(body) <= _LARGEST_REPLY else b""
         raise AssertionError("the last attempt returns or raises")
 
-    async def answered(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
+    async def send(self, limits: Limits, call: Call, still_fits: StillFits) -> bytes:
         """Return the final answer of the endpoint, after retries. Raises the `ModelError` family."""
         for tried in count():
             try:

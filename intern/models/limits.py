@@ -242,7 +242,7 @@ class Limits:
             yield
 
     @asynccontextmanager
-    async def budgeted(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AsyncGenerator[StillFits]:
+    async def reserve(self, tokens: int, *, what: str, reply_tokens: int = 0) -> AsyncGenerator[StillFits]:
         """Hold back the most that a call and its retries may take until it is counted.
 
         `tokens` are those of the prompt, and of the reply unless `reply_tokens` are given. A failed attempt may have

@@ -102,36 +102,36 @@ def reply_schema(gives: type, *, bounds: bool) -> Schema:
 
     It is shared: do not change it.
     """
-    return _made(cast("Hashable", gives), bounds=bounds)  # mypy does not take a class for hashable
+    return _make_schema(cast("Hashable", gives), bounds=bounds)  # mypy does not take a class for hashable
 
 
 @cache
-def _made(gives: Hashable, *, bounds: bool) -> Schema:
+def _make_schema(gives: Hashable, *, bounds: bool) -> Schema:
     made = msgspec.json.schema(gives)
     return _strict(made, made.pop("$defs", {}), bounds=bounds)
 
 
-def narrowed(schema: Schema, choices: Choices) -> Schema:
+def narrow(schema: Schema, choices: Choices) -> Schema:
     """Copy `schema` with `choices` as enums for all fields of these names.
 
     A field for which there is nothing to choose, or more than fits into an enum, is left as it is.
     """
-    short = {name: offered for name, values in choices.items() if (offered := _offered(values))}
-    return cast("Schema", _narrowed(schema, short)) if short else schema
+    short = {name: offered for name, values in choices.items() if (offered := _select_short(values))}
+    return cast("Schema", _narrow(schema, short)) if short else schema
 
 
-def _offered(values: Sequence[str]) -> list[str]:
+def _select_short(values: Sequence[str]) -> list[str]:
     offered = list(dict.fromkeys(values))
     fits = len(offered) <= _MOST_CHOICES and sum(map(len, offered)) <= _MOST_CHOICE_CHARS
     return offered if fits else []
 
 
-def _narrowed(part: Any, choices: dict[str, list[str]]) -> Any:
+def _narrow(part: Any, choices: dict[str, list[str]]) -> Any:
     if isinstance(part, list):
-        return [_narrowed(inner, choices) for inner in cast("Sequence[Any]", part)]
+        return [_narrow(inner, choices) for inner in cast("Sequence[Any]", part)]
     if not isinstance(part, dict):
         return part
-    copy: Schema = {key: _narrowed(value, choices) for key, value in cast("Schema", part).items()}
+    copy: Schema = {key: _narrow(value, choices) for key, value in cast("Schema", part).items()}
     fields = copy.get("properties")
     if isinstance(fields, dict):
         named = cast("Schema", fields)

@@ -65,7 +65,7 @@ class Templates:
     def __init__(self, override_dir: Path | None = None, globals: Mapping[str, str] = _NO_CONSTANTS) -> None:  # noqa: A002 Jinja's own word
         if override_dir is not None and not override_dir.is_dir():
             raise ConfigError(f"prompts.dir: {override_dir} is not a folder")
-        self._folders: tuple[Traversable, ...] = (*((override_dir,) if override_dir else ()), *shipped())
+        self._folders: tuple[Traversable, ...] = (*((override_dir,) if override_dir else ()), *find_shipped())
         self._constants = {**_NO_CONSTANTS, **globals}
         self._jinja = _environment(jinja2.FunctionLoader(self._read))
         self._turns: dict[str, tuple[Example, ...]] = {}
@@ -95,7 +95,7 @@ class Templates:
         """Return the variables of a template and of the parts that it includes. Raises `ConfigError`."""
         found: set[str] = set()
         for name in (prompt.name + _SUFFIX, *self.parts(prompt)):
-            found |= self._parsed(self._loaded(name)).variables
+            found |= self._parse(self._load(name)).variables
         return frozenset(found)
 
     def parts(self, prompt: Prompt[Any, Any]) -> frozenset[str]:
@@ -103,7 +103,7 @@ class Templates:
         found: set[str] = set()
         waiting = [prompt.name + _SUFFIX]
         while waiting:
-            parsed = self._parsed(self._loaded(waiting.pop()))
+            parsed = self._parse(self._load(waiting.pop()))
             new = set(filter(None, meta.find_referenced_templates(parsed.tree))) - found
             found |= new
             waiting += new
@@ -145,12 +145,12 @@ class Templates:
         return None
 
     def _template(self, name: str) -> jinja2.Template:
-        template = self._loaded(name + _SUFFIX)
+        template = self._load(name + _SUFFIX)
         if missing := [block for block in _BLOCKS if block not in template.blocks]:
             raise ConfigError(f"{template.filename}: the block {missing[0]!r} is missing ({{% block {missing[0]} %}})")
         return template
 
-    def _loaded(self, file_name: str) -> jinja2.Template:
+    def _load(self, file_name: str) -> jinja2.Template:
         try:
             return self._jinja.get_template(file_name)
         except jinja2.TemplateSyntaxError as error:
@@ -189,7 +189,7 @@ class Templates:
                 yield f"{template.filename}: the reply of example {n} is none of this prompt: {_first_line(error)}"
 
     def _faults(self, template: jinja2.Template, known: set[str]) -> Iterator[str]:
-        parsed = self._parsed(template)
+        parsed = self._parse(template)
         for node in parsed.tree.body:
             if not isinstance(node, nodes.Block) and not _is_blank(node):
                 yield (
@@ -204,11 +204,11 @@ class Templates:
                     f"there are {', '.join(sorted(known))}"
                 )
 
-    def _parsed(self, template: jinja2.Template) -> _Parsed:
+    def _parse(self, template: jinja2.Template) -> _Parsed:
         found = self._read(cast("str", template.name))
         assert found is not None, "it was there when it was compiled"
         source, path, _ = found
-        return _parsed(source, template.name, path)
+        return _parse_source(source, template.name, path)
 
 
 class _Parsed(NamedTuple):
@@ -217,7 +217,7 @@ class _Parsed(NamedTuple):
 
 
 @lru_cache(128)  # for a process that opens folders again and again: a check takes 60 ms of CPU without
-def _parsed(source: str, name: str | None, path: str) -> _Parsed:
+def _parse_source(source: str, name: str | None, path: str) -> _Parsed:
     tree = _environment().parse(source, name, path)
     return _Parsed(tree, frozenset(meta.find_undeclared_variables(tree)))
 
@@ -237,7 +237,7 @@ def _environment(loader: jinja2.BaseLoader | None = None) -> ImmutableSandboxedE
 
 
 @cache
-def shipped() -> tuple[Traversable, ...]:
+def find_shipped() -> tuple[Traversable, ...]:
     """Return the folder in the wheel, or else the one in the source tree."""
     package = files("intern")
     for folder in (package / "_prompts", Path(str(package)).parent / "prompts"):

@@ -132,8 +132,8 @@ class EndpointEmbedder(Endpoint):
         body = msgspec.json.encode({"model": self._options.model, "input": texts, **self._fields, **self._format})
         call = Call(USAGE, what, body, tokens, ())
         with structlog.contextvars.bound_contextvars(prompt=USAGE):
-            async with limits.budgeted(tokens, what=USAGE) as still_fits:
-                answer = await self.answered(limits, call, still_fits)
+            async with limits.reserve(tokens, what=USAGE) as still_fits:
+                answer = await self.send(limits, call, still_fits)
                 try:
                     read = msgspec.json.decode(answer, type=_Embeddings)
                 except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

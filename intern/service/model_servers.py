@@ -111,7 +111,7 @@ async def greet(options: LlmOptions, section: str) -> str:
     async with Endpoint(options, path=_CHAT, usage=Usage(), section=section) as endpoint:
         call = Call("greet", f"{options.model} at {endpoint.where}", body, _GREETING, ())
         try:
-            answer = await endpoint.answered(Limits(options, Usage()), call, checkpoint)
+            answer = await endpoint.send(Limits(options, Usage()), call, checkpoint)
         except FormRefusedError as error:
             if not error.parts:  # else it wants more than the smallest request, and answers
                 raise

@@ -22,7 +22,7 @@ from intern.facts.prompts import (
     given,
 )
 from intern.facts.segments import Segment, without_withdrawn
-from intern.models.prompt import narrowed, reply_schema
+from intern.models.prompt import narrow, reply_schema
 
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
 MIA, ANN, TOM = UserId("100000000000000501"), UserId("100000000000000900"), UserId("100000000000000777")
@@ -122,7 +122,7 @@ def test_the_schema_offers_the_ids_that_were_shown() -> None:
     assert EXTRACT.offers is not None
     offered = EXTRACT.offers(given(TALK, TALK.pseudonyms(), [KNOWN]))
     assert offered == {"source_message_ids": ["m1", "m2"], "duplicate_of": ["", "f1"], "supersedes": ["", "f1"]}
-    schema = narrowed(reply_schema(ExtractOut, bounds=True), offered)
+    schema = narrow(reply_schema(ExtractOut, bounds=True), offered)
     one = schema["properties"]["facts"]["items"]["properties"]
     assert one["supersedes"]["enum"] == ["", "f1"]
     assert one["source_message_ids"]["items"]["enum"] == ["m1", "m2"]

@@ -91,25 +91,25 @@ async def test_a_call_starts_only_if_all_that_it_may_cost_fits_into_what_is_left
     shared = paid(usage, 10.0)
     await usage.add("gate", 1, 0, 6.0)
     with pytest.raises(ModelBudgetError, match=r"answer may cost 5\.0000.*daily_cost_budget = 10\) has 4\.0000 left"):
-        async with shared.budgeted(2, reply_tokens=3, what="answer"):
+        async with shared.reserve(2, reply_tokens=3, what="answer"):
             raise AssertionError("it was let in")
-    async with shared.budgeted(2, reply_tokens=2, what="answer"):
+    async with shared.reserve(2, reply_tokens=2, what="answer"):
         with pytest.raises(ModelBudgetError):
-            async with shared.budgeted(1, what="what is held back for the other is gone"):
+            async with shared.reserve(1, what="what is held back for the other is gone"):
                 raise AssertionError("it was let in")
-    async with shared.budgeted(4, what="once it is done, what it did not take is there again"):
+    async with shared.reserve(4, what="once it is done, what it did not take is there again"):
         pass
     clock.turn(days=1)
-    async with shared.budgeted(10, what="tomorrow"):
+    async with shared.reserve(10, what="tomorrow"):
         pass
 
 
 async def test_background_work_leaves_a_fifth_of_the_money_for_answers() -> None:
     shared = paid(Usage(clock=HandClock()), 10.0)
     with pytest.raises(ModelBudgetTooSmallError, match=r"whole day's: raise llm\.daily_cost_budget"):
-        async with shared.background().budgeted(9, what="extract"):
+        async with shared.background().reserve(9, what="extract"):
             raise AssertionError("it was let in")
-    async with shared.background().budgeted(8, what="extract"), shared.budgeted(2, what="answer"):
+    async with shared.background().reserve(8, what="extract"), shared.reserve(2, what="answer"):
         pass
 
 
@@ -119,38 +119,38 @@ async def test_endpoints_that_share_a_budget_see_what_calls_of_each_other_may_st
     answers, learning = (
         (paid(usage, 10.0), paid(usage, 10.0)) if money else (limits(tokens_a_day=10, usage=usage) for _ in range(2))
     )
-    async with learning.budgeted(4, reply_tokens=2, what="classify"):
+    async with learning.reserve(4, reply_tokens=2, what="classify"):
         with pytest.raises(ModelBudgetError, match=r"has 4(\.0000)? left"):
-            async with answers.budgeted(3, reply_tokens=2, what="answer"):
+            async with answers.reserve(3, reply_tokens=2, what="answer"):
                 raise AssertionError("it was let in")
-        async with answers.budgeted(2, reply_tokens=2, what="answer"):
+        async with answers.reserve(2, reply_tokens=2, what="answer"):
             pass
-    async with answers.budgeted(6, reply_tokens=4, what="what is held back for the other is there again"):
+    async with answers.reserve(6, reply_tokens=4, what="what is held back for the other is there again"):
         pass
 
 
 async def test_who_has_no_budget_is_seen_by_who_has_one() -> None:
     usage = Usage(clock=HandClock())
-    async with limits(usage=usage).budgeted(600, what="classify"):
+    async with limits(usage=usage).reserve(600, what="classify"):
         with pytest.raises(ModelBudgetError, match="has 400 left"):
-            async with limits(tokens_a_day=1000, usage=usage).budgeted(401, what="answer"):
+            async with limits(tokens_a_day=1000, usage=usage).reserve(401, what="answer"):
                 raise AssertionError("it was let in")
 
 
 async def test_a_call_that_began_yesterday_holds_its_part_of_todays_budget_back() -> None:
     clock = HandClock()
     shared = limits(tokens_a_day=1000, usage=Usage(clock=clock))
-    async with shared.budgeted(600, what="answer"):
+    async with shared.reserve(600, what="answer"):
         clock.turn(days=1)  # it will be counted today
         with pytest.raises(ModelBudgetError, match="has 400 left"):
-            async with shared.budgeted(600, what="answer"):
+            async with shared.reserve(600, what="answer"):
                 raise AssertionError("it was let in")
 
 
 async def test_a_call_is_not_tried_again_once_what_failed_has_used_the_budget_up() -> None:
     usage = Usage(clock=HandClock())
     shared = limits(tokens_a_day=1000, usage=usage)
-    async with shared.budgeted(300, reply_tokens=200, what="answer") as still_fits:
+    async with shared.reserve(300, reply_tokens=200, what="answer") as still_fits:
         usage.count("answer", 300, 0)
         await still_fits()
         usage.count("answer", 300, 0)
@@ -167,7 +167,7 @@ def test_whatever_is_called_in_whatever_order_no_day_costs_more_than_its_budget(
         shared = paid(usage, 100.0)
         for asked, most, percent in calls:
             try:
-                async with shared.budgeted(asked, reply_tokens=most, what="answer"):
+                async with shared.reserve(asked, reply_tokens=most, what="answer"):
                     await usage.add("answer", asked, 0, float(asked + most * percent // 100))
             except ModelBudgetError:
                 pass
@@ -183,22 +183,22 @@ async def test_a_call_that_does_not_fit_todays_budget_is_refused_by_name_until_t
     await usage.add("gate", 600, 0)
 
     with pytest.raises(ModelBudgetError, match=r"answer may take 401 tokens.*= 1000\) has 400 left.*00:00 UTC"):
-        async with shared.budgeted(401, what="answer"):
+        async with shared.reserve(401, what="answer"):
             pass
-    async with shared.budgeted(400, what="answer"):
+    async with shared.reserve(400, what="answer"):
         pass
     clock.turn(days=1)
-    async with shared.budgeted(1000, what="answer"):
+    async with shared.reserve(1000, what="answer"):
         pass
 
 
 async def test_calls_under_way_hold_their_part_of_the_budget_back() -> None:
     shared = limits(tokens_a_day=1000)
-    async with shared.budgeted(600, what="answer"):
+    async with shared.reserve(600, what="answer"):
         with pytest.raises(ModelBudgetError):
-            async with shared.budgeted(600, what="answer"):
+            async with shared.reserve(600, what="answer"):
                 pass
-    async with shared.budgeted(600, what="answer"):
+    async with shared.reserve(600, what="answer"):
         pass
 
 
@@ -209,14 +209,14 @@ async def test_background_work_leaves_a_fifth_of_the_budget_to_answers() -> None
     await usage.add("summarize_source", 700, 0)
 
     with pytest.raises(ModelBudgetError, match="has 100 left for such calls"):
-        async with background.budgeted(101, what="summarize_source"):
+        async with background.reserve(101, what="summarize_source"):
             pass
-    async with background.budgeted(100, what="summarize_source"), shared.budgeted(200, what="answer"):
+    async with background.reserve(100, what="summarize_source"), shared.reserve(200, what="answer"):
         await checkpoint()
 
 
 async def test_without_a_budget_the_store_is_not_even_asked() -> None:
-    async with limits(tokens_a_day=0).budgeted(10**9, what="answer"):
+    async with limits(tokens_a_day=0).reserve(10**9, what="answer"):
         await checkpoint()
 
 

@@ -86,7 +86,7 @@ async def test_two_processes_on_one_folder_share_the_days_budget(tmp_path: Path)
 
     async def asked(usage: Usage) -> None:
         limits = Limits(LlmOptions(daily_token_budget=1000, daily_cost_budget=10.0), usage)
-        async with limits.budgeted(300, what="answer"):
+        async with limits.reserve(300, what="answer"):
             await usage.add("answer", 300, 0, 3.0)
         clock.turn(seconds=5)
 
