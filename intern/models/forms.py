@@ -10,6 +10,7 @@ anew, within the same six.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
@@ -49,7 +50,8 @@ class RequestForm(NamedTuple):
     effort: int = 0
 
     @property
-    def values(self) -> dict[str, Any]:
+    @cache  # noqa: B019 there are few forms
+    def values(self) -> Mapping[str, Any]:
         """The value of each part."""
         return {part: values[place] for (part, values), place in zip(VALUES.items(), self, strict=True)}
 
