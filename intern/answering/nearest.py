@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import mul
 
@@ -19,7 +20,7 @@ from intern.core.messages import is_distilled, is_team
 from intern.core.records import Hit, SourceText
 from intern.core.text.passages import GAP, heading_below, read_on, spans_of
 from intern.core.text.patterns import regex
-from intern.core.text.words import PLEASANTRIES, STOP_WORDS, Rarity, plain_words, word_set
+from intern.core.text.words import PLEASANTRIES, STOP_WORDS, Rarity, plain_words, word_set, words
 from intern.search.finding import Embedder, Remembered
 
 _log = get_logger(__name__)
@@ -31,6 +32,8 @@ _MENTION = regex(r"(?<!\w)@\w[\w.-]*")
 # A word with a capital that does not begin a sentence.
 _NAME = regex(r"(?<![.!?:]\s)(?<!^)(?<![¿¡])\b[^\W\d_]\w+")
 _TURN = regex(r"^(Team|User): (.*?)(?=^(?:User|Team): |\Z)", re.MULTILINE | re.DOTALL)
+# As `write_blocks` puts it before a block: of a tab, an operating system, a version, a term.
+_LABEL = regex(r"([^\n:`]{1,60}):(?:\s|$)")
 _REMEMBERED = 2000  # vectors, of 1.5 kB each
 _MOST_EMBEDDED = 16  # lines whose meaning is compared, the best by words
 _WORDS = 0.5  # the weight of the words that a line holds, beside its cosine
@@ -137,24 +140,33 @@ def find_closest(
     `hits` are in their order, `shown` what was cut from them, `sources` what could be read, without copies. A passage
     that says nothing but what the question says tells nothing, and neither does an answer that asks back.
     """
-    asked = word_set(question) | STOP_WORDS | PLEASANTRIES
+    asked = Counter(words(question))
     sure, fits = _fits(question, hits, shown, sources)
     for n, (passage, _) in enumerate(fits):
         if passage is None:
             continue
-        text = _quotable(passage, sources.get(SourceId(passage.source_id)), most)
-        if word_set(text) - asked and not text.rstrip().endswith(("?", "？")):
+        text = _quotable(question, passage, sources.get(SourceId(passage.source_id)), most)
+        if (Counter(words(text)) - asked).keys() - PLEASANTRIES and not text.rstrip().endswith(("?", "？")):
             best, *others = (fit for _, fit in fits[n : n + 1 + _FOLLOWING])
             margin = best - sum(others) / _FOLLOWING
             return Closest(passage=passage, text=text, surplus=best + margin / 2 - sure)
     return None
 
 
-def _quotable(passage: Shown, source: SourceText | None, most: int) -> str:
+def _quotable(question: str, passage: Shown, source: SourceText | None, most: int) -> str:
     if is_team(passage.source_id):
         return beginning(_take_team_words(passage.text), most)
-    text = "" if source is None else read_on(source.text, passage.start, most)
+    text = "" if source is None else read_on(source.text, _begin_named(question, passage, source.text), most)
     return text or beginning(passage.text, most)
+
+
+def _begin_named(question: str, passage: Shown, text: str) -> int:
+    """Return where the block begins whose label the question names, if it is not the first label; else the passage."""
+    end = passage.start + len(passage.text)
+    starts = (span.start for span in spans_of(text) if passage.start <= span.start < end)
+    labels = [(word_set(found[1]), found.start()) for start in starts if (found := _LABEL.match(text, start))]
+    named = [start for label, start in labels if label and label <= word_set(question)]
+    return named[0] if named and named[0] != labels[0][1] else passage.start
 
 
 def _fits(

@@ -106,6 +106,24 @@ async def test_what_says_nothing_new_or_asks_back_is_not_quoted(echo: str) -> No
     assert not (await answered(shelf(faq=f"# FAQ\n\n{echo}"))).should_reply
 
 
+@pytest.mark.anyio
+async def test_what_repeats_the_question_and_adds_code_is_quoted() -> None:
+    result = await answered(shelf(modem="# Modem\n\nThe modem is reset with `modem reset`."), "How is the modem reset?")
+    assert (result.reply_text or "").endswith("\n\nThe modem is reset with `modem reset`.")
+
+
+@given(st.permutations(["Windows", "Linux", "macOS 15", "Docker, podman"]), st.integers(0, 3), st.booleans())
+def test_a_quote_begins_at_the_block_whose_label_the_question_names(labels: list[str], n: int, code: bool) -> None:  # noqa: FBT001
+    blocks = [
+        f"{label}:\n```\nget relay-{at}\n```" if code else f"{label}: Get it {at}." for at, label in enumerate(labels)
+    ]
+    known = shelf(install="\n\n".join(["# Install the relay", "Have it ready.", *blocks]))
+    question = f"How do I install the relay on {labels[n].replace(', ', ' with ')}?"
+    reply = anyio.run(answered, known, question).reply_text or ""
+    quote = reply.partition("\n\n")[2]
+    assert quote.startswith(blocks[n] if n else "Have it ready.")
+
+
 def topic(reply: str) -> Shelf:
     head = "--- QA ---\nid: qa_20260201_031056.228000\ntimestamp: 2026-02-01T03:10:56.228000Z"
     text = f"{head}\nUser: how do I purge the spool?\n  Really.\nTeam: {reply}\n"

@@ -222,6 +222,12 @@ def test_what_is_read_on_goes_below_further_headings_of_the_same_part() -> None:
     assert read_on(PROBLEM, PROBLEM.index("Make it"), 700) == "Make it fast."
 
 
+def test_from_below_the_title_it_reads_on_into_the_parts() -> None:
+    text = "# Plugins\n\n- Loading\n- Unloading\n\n## Loading\n\nType `load`.\n\n# Others\n\nNothing."
+    read = "- Loading\n- Unloading\n\n**Loading**\n\nType `load`."
+    assert read_on(text, text.index("- Loading"), 700) == read
+
+
 @given(_texts, st.integers(0, 60), st.integers(1, 120))
 def test_what_is_read_on_has_room_and_stands_in_the_text(text: str, start: int, most: int) -> None:
     read = read_on(text, start, most)

@@ -234,7 +234,7 @@ def read_on(text: str, start: int, most: int) -> str:
         piece = f"{between}{text[span.start : span.end]}"
         if len(kept) + len(piece) > most:
             break
-        part_of = part_of if kept else span.path[:-1]
+        part_of = part_of if kept else span.path[:-1] or span.path
         kept, end, above = kept + piece, span.end, span.path
     return kept
 
