@@ -46,6 +46,7 @@ BENCHMARKS = {
     "embedding": 900,
     "multilingual": 900,
     "git_manual": 1800,
+    "documents": 3600,
     "retrieval": 3600,
     "triage": 1800,
     "calibration": 900,

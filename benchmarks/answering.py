@@ -18,9 +18,9 @@ from statistics import mean, median
 from time import perf_counter, process_time
 from typing import Any, Literal, NamedTuple
 
-from benchmarks.documents import document, subject
 from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
+from benchmarks.made_up import document, subject
 from intern.answering.working import RepeatingModel, request_key
 from intern.core.clock import SystemClock
 from intern.core.messages import Conversation, Message

@@ -1,123 +1,65 @@
-"""Documents to index and ask about: made up, the same each time."""
+"""Questions over other projects' real documentation, asked as a user does: `intern index`, `ask` and `search`, offline.
+
+Nothing was fitted on these sets (`answering.nearest.SURE`). The bars are what is wanted, not what there is.
+"""
 
 from __future__ import annotations
 
-from random import Random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
-_WORDS = [
-    "agent",
-    "backup",
-    "bucket",
-    "cache",
-    "certificate",
-    "cluster",
-    "column",
-    "container",
-    "dashboard",
-    "database",
-    "dependency",
-    "device",
-    "digest",
-    "disk",
-    "driver",
-    "election",
-    "endpoint",
-    "gateway",
-    "handshake",
-    "header",
-    "heap",
-    "image",
-    "index",
-    "ingress",
-    "installer",
-    "journal",
-    "kernel",
-    "label",
-    "leader",
-    "ledger",
-    "lock",
-    "manifest",
-    "mapping",
-    "member",
-    "metric",
-    "migration",
-    "module",
-    "mount",
-    "network",
-    "node",
-    "notification",
-    "operator",
-    "package",
-    "panel",
-    "parser",
-    "partition",
-    "password",
-    "pipeline",
-    "plugin",
-    "policy",
-    "pool",
-    "portal",
-    "provider",
-    "proxy",
-    "query",
-    "queue",
-    "quorum",
-    "queue",
-    "record",
-    "refresh",
-    "region",
-    "registry",
-    "relay",
-    "replica",
-    "retention",
-    "role",
-    "rollback",
-    "rotation",
-    "route",
-    "rule",
-    "sandbox",
-    "schedule",
-    "scope",
-    "segment",
-    "sensor",
-    "service",
-    "session",
-    "shard",
-    "signature",
-    "snapshot",
-    "socket",
-    "spool",
-    "storage",
-    "stream",
-    "subnet",
-    "tenant",
-    "threshold",
-    "token",
-    "topic",
-    "trace",
-    "tunnel",
-    "upgrade",
-    "upload",
-    "vault",
-    "version",
-    "volume",
-    "webhook",
-    "worker",
-    "workflow",
-    "zone",
-]
+import msgspec
+from msgspec import Struct
+
+from benchmarks.figures import Figure
+from intern.search.embedding_local import installed
+from tests.eval.chats import EVAL
+
+QUESTIONS = EVAL.parent / "questions"
+CACHE = Path(__file__).parent.parent / ".cache" / "documents"
+LEAST_RIGHT = {True: 24, False: 16}
+"""Of 48, with vectors and by words alone."""
+MOST_WRONG = {True: 5, False: 4}
+MOST_ANSWERED = 1
+"""Of the 12 that no document covers."""
+LEAST_FOUND = {True: 44, False: 0}
+"""Of 48: the right file is among the first three results."""
 
 
-def subject(n: int) -> str:
-    return f"{_WORDS[n % len(_WORDS)]}-{_WORDS[(n // len(_WORDS) + 3 * n) % len(_WORDS)]}"
+class Row(Struct):
+    """The outcome of one question."""
+
+    id: str
+    verdict: str
+    file_found: bool | None = None
+    """None for a question that no document covers."""
 
 
-def document(n: int) -> str:
-    """Make a text of some 3,000 characters."""
-    random = Random(n)
-    text = f"# The {subject(n).replace('-', ' ')}\n\n"
-    while len(text) < 3000:
-        a, b, c = random.sample(_WORDS, 3)
-        text += f"The {a} of the {b} is set with `relay {c} {a}` and needs a {c}. "
-        text += "\n\n" if random.random() < 0.25 else ""
-    return text
+def measure() -> Iterator[Figure]:
+    """None where the questions or the embedder are not at hand."""
+    if not QUESTIONS.is_dir() or not installed():
+        print(f"documents is not measured: it needs {QUESTIONS}, and the extra embeddings", file=sys.stderr)
+        return
+    for vectors, way in ((True, ""), (False, ", by words alone")):
+        rows = _ask(*(["--vectors"] if vectors else []))
+        covered = [row for row in rows if row.file_found is not None]
+        verdicts = [row.verdict for row in covered]
+        answered = sum(row.verdict == "answered" for row in rows if row.file_found is None)
+        found = sum(row.file_found is True for row in covered)
+        yield Figure(f"right of {len(covered)}{way}", verdicts.count("right"), "", least=LEAST_RIGHT[vectors])
+        yield Figure(f"wrong of {len(covered)}{way}", verdicts.count("wrong"), "", MOST_WRONG[vectors])
+        yield Figure(f"answered of {len(rows) - len(covered)} not covered{way}", answered, "", MOST_ANSWERED)
+        yield Figure(f"right file in the first three of {len(covered)}{way}", found, "", least=LEAST_FOUND[vectors])
+
+
+def _ask(*options: str) -> list[Row]:
+    """Run the questions. Raises subprocess.CalledProcessError."""
+    with tempfile.TemporaryDirectory() as folder:
+        verdicts = Path(folder) / "verdicts.json"
+        program = Path(sys.executable).parent / "intern"
+        command = [sys.executable, QUESTIONS / "run_realdocs.py", program, QUESTIONS / "realdocs.json", *options]
+        subprocess.run([*command, "--cache", CACHE, "--json", verdicts], check=True, stdout=sys.stderr)
+        return [msgspec.json.decode(line, type=Row) for line in verdicts.read_bytes().splitlines()]

@@ -16,8 +16,8 @@ from time import perf_counter, process_time
 import anyio
 from anyio.to_thread import run_sync
 
-from benchmarks.documents import document
 from benchmarks.figures import Figure
+from benchmarks.made_up import document
 from benchmarks.memory import peak, resident
 from intern.search.embedding_local import ENGLISH, MULTILINGUAL, LocalEmbedder, LocalModel
 

@@ -25,10 +25,10 @@ import numpy as np
 
 from benchmarks import answering, capturing, communities
 from benchmarks.answering import index
-from benchmarks.documents import subject
 from benchmarks.elsewhere import endpoint_elsewhere
 from benchmarks.engines import _on, _on_loopback
 from benchmarks.figures import Figure
+from benchmarks.made_up import subject
 from intern.actors.events import Events
 from intern.actors.pipeline import run_pipeline
 from intern.core.clock import SystemClock, Wakeup

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import anyio
 import anyio.to_thread
 
-from benchmarks.documents import document, subject
 from benchmarks.elsewhere import LATENCY, endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
+from benchmarks.made_up import document, subject
 from intern.core.clock import SystemClock
 from intern.core.messages import Image
 from intern.models.prompt import InT, Model, OutT, Prompt

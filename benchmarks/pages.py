@@ -16,8 +16,8 @@ from time import process_time
 import anyio
 from anyio.to_thread import run_sync
 
-from benchmarks.documents import document, subject
 from benchmarks.figures import Figure
+from benchmarks.made_up import document, subject
 from intern.core.ids import ConversationId, GuildId, TopicName, UserId, position_at
 from intern.core.records import Capture, Filed, Turn
 from intern.frontends.http.shell import PAGES

@@ -18,9 +18,9 @@ import apsw
 from anyio.to_thread import run_sync
 
 from benchmarks.answering import index
-from benchmarks.documents import document, subject
 from benchmarks.elsewhere import endpoint_elsewhere, settings_for
 from benchmarks.figures import Figure
+from benchmarks.made_up import document, subject
 from intern.answering.workflow import Answerer
 from intern.core.ids import MessageId, UserId
 from intern.core.messages import Conversation, Message, RequestContext

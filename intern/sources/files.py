@@ -11,8 +11,9 @@ import os
 import stat
 import unicodedata
 from collections.abc import Iterable
-from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from intern.core.errors import SourceError
@@ -23,9 +24,9 @@ from intern.documents.parsing import MOST_MARKUP, UnfitError, check_ending, deco
 
 _log = get_logger(__name__)
 
-# Texts of documents that are kept for the next question, each with its file's bytes. One question reads up to eight
-# sources, so fewer would be gone before the same PDF is asked about again.
-_KEPT = 32
+# Characters of documents that are kept: indexing reads each twice, and the next question asks about a popular one.
+# To parse Markdown costs as much as all else of indexing, and a PDF takes seconds.
+_MOST_KEPT = 8_000_000
 
 _TEMPORARY = ("~", ".tmp", ".temp", ".swp", ".swo", ".swx")
 # Names that browsers and copying programs give to what they are still fetching.
@@ -79,8 +80,8 @@ class SourceFolder:
         self._max_bytes = max_bytes
         # What reading told of files that are no sources after all, good for as long as size and mtime stay.
         self._unfit: dict[SourceFile, str] = {}
-        # A PDF takes seconds, and a popular one is asked about often.
-        self._kept_text = lru_cache(_KEPT)(self._extract)
+        self._kept: dict[tuple[str, bytes], str] = {}  # by path and hash of the bytes, the one that was used last last
+        self._keeping = Lock()
 
     def scan(self) -> Scan:
         """Look through the folder, into no file. Raises SourceError where the folder itself cannot be read.
@@ -193,10 +194,21 @@ class SourceFolder:
         data = self._data(root, file.rel_path)
         try:
             # Others that it includes may change without it.
-            return (self._extract if b"include::" in data else self._kept_text)(file.rel_path, data)
+            return self._extract(file.rel_path, data) if b"include::" in data else self._keep(file.rel_path, data)
         except UnfitError as reason:
             self._unfit[file] = str(reason)
             raise
+
+    def _keep(self, rel_path: str, data: bytes) -> str:
+        key = (rel_path, sha256(data).digest())
+        text = self._kept.get(key) or self._extract(rel_path, data)
+        with self._keeping:
+            self._kept.pop(key, None)
+            self._kept[key] = text
+            held = sum(map(len, self._kept.values()))
+            while held > _MOST_KEPT:
+                held -= len(self._kept.pop(next(iter(self._kept))))
+        return text
 
     def _extract(self, rel_path: str, data: bytes) -> str:
         document = parse(data, rel_path, max_chars=self._max_bytes, read=self._included)

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from intern.core.errors import SourceError
+from intern.sources import files
 from intern.sources.files import NotASourceError, SkippedFile, SourceFile, SourceFolder
 
 
@@ -244,12 +245,33 @@ def test_what_cannot_be_looked_at_is_told_from_what_is_not_there(tmp_path: Path)
     assert dict(scan.skipped) == dict.fromkeys(("b.md", "closed"), "it cannot be read (Permission denied)")
 
 
-def test_the_texts_of_several_questions_are_kept(tmp_path: Path) -> None:
-    make(tmp_path, **{f"{n}.html": b"<p>%d" % n for n in range(24)})
-    folder = SourceFolder(tmp_path, 100)
-    for _ in range(2):
+class Parsing(SourceFolder):
+    """It counts what it parses."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, 100)
+        self.parsed: list[str] = []
+
+    def _extract(self, rel_path: str, data: bytes) -> str:
+        self.parsed.append(rel_path)
+        return super()._extract(rel_path, data)
+
+
+def test_a_document_is_parsed_again_only_where_it_was_changed_or_others_took_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_MOST_KEPT", 24)
+    make(tmp_path, **{f"{n:02}.html": b"<p>%d" % n for n in range(10, 22)})
+    folder = Parsing(tmp_path)
+    for _ in range(3):
         looked_into(folder)
-    assert folder._kept_text.cache_info().misses == 24
+    assert len(folder.parsed) == 12
+    make(tmp_path, **{"10.html": b"<p>30", "40.html": b"<p>40"})
+    folder.parsed.clear()
+    looked_into(folder)
+    assert folder.parsed == ["10.html", "40.html"]
+    looked_into(folder)
+    assert folder.parsed[2:] == [*(f"{n}.html" for n in range(10, 22)), "40.html"]
 
 
 def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_path: Path) -> None:
@@ -267,8 +289,6 @@ def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_pat
 
     assert looked_into(folder) == looked_into(folder) == {"b.md": "it is binary, not text"}
     assert sorted(opened) == ["a.md", "a.md", "b.md", "c.html", "c.html"]
-    # A document is kept for the next question.
-    assert folder._kept_text.cache_info().hits == 2
 
     make(tmp_path, **{"b.md": b"text now"})
     assert [file.rel_path for file in folder.scan().files] == ["a.md", "b.md", "c.html"]

@@ -1,0 +1,123 @@
+"""Documents to index and ask about: made up, the same each time."""
+
+from __future__ import annotations
+
+from random import Random
+
+_WORDS = [
+    "agent",
+    "backup",
+    "bucket",
+    "cache",
+    "certificate",
+    "cluster",
+    "column",
+    "container",
+    "dashboard",
+    "database",
+    "dependency",
+    "device",
+    "digest",
+    "disk",
+    "driver",
+    "election",
+    "endpoint",
+    "gateway",
+    "handshake",
+    "header",
+    "heap",
+    "image",
+    "index",
+    "ingress",
+    "installer",
+    "journal",
+    "kernel",
+    "label",
+    "leader",
+    "ledger",
+    "lock",
+    "manifest",
+    "mapping",
+    "member",
+    "metric",
+    "migration",
+    "module",
+    "mount",
+    "network",
+    "node",
+    "notification",
+    "operator",
+    "package",
+    "panel",
+    "parser",
+    "partition",
+    "password",
+    "pipeline",
+    "plugin",
+    "policy",
+    "pool",
+    "portal",
+    "provider",
+    "proxy",
+    "query",
+    "queue",
+    "quorum",
+    "queue",
+    "record",
+    "refresh",
+    "region",
+    "registry",
+    "relay",
+    "replica",
+    "retention",
+    "role",
+    "rollback",
+    "rotation",
+    "route",
+    "rule",
+    "sandbox",
+    "schedule",
+    "scope",
+    "segment",
+    "sensor",
+    "service",
+    "session",
+    "shard",
+    "signature",
+    "snapshot",
+    "socket",
+    "spool",
+    "storage",
+    "stream",
+    "subnet",
+    "tenant",
+    "threshold",
+    "token",
+    "topic",
+    "trace",
+    "tunnel",
+    "upgrade",
+    "upload",
+    "vault",
+    "version",
+    "volume",
+    "webhook",
+    "worker",
+    "workflow",
+    "zone",
+]
+
+
+def subject(n: int) -> str:
+    return f"{_WORDS[n % len(_WORDS)]}-{_WORDS[(n // len(_WORDS) + 3 * n) % len(_WORDS)]}"
+
+
+def document(n: int) -> str:
+    """Make a text of some 3,000 characters."""
+    random = Random(n)
+    text = f"# The {subject(n).replace('-', ' ')}\n\n"
+    while len(text) < 3000:
+        a, b, c = random.sample(_WORDS, 3)
+        text += f"The {a} of the {b} is set with `relay {c} {a}` and needs a {c}. "
+        text += "\n\n" if random.random() < 0.25 else ""
+    return text
