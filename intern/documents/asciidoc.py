@@ -25,9 +25,12 @@ Read = Callable[[str], str | None]
 
 _DEEPEST = 60
 _UNMET = "it stands below a condition that does not hold"
-_MOST_INCLUDED = 16  # each in the one before
-_MOST_ADDED = 1_000_000  # characters, by attributes and includes
-_LEAST_ADDED = 500  # that each include counts for, be it empty
+MOST_INCLUDED = 16
+"""Files in each other."""
+MOST_ADDED = 1_000_000
+"""Characters that attributes and included files add to a text."""
+LEAST_ADDED = 500
+"""Characters that each include counts for, be it empty."""
 
 _DIRECTIVE = regex(r"(include|ifdef|ifndef|ifeval|endif)::([^\[]{0,500})\[(.*)\]\s*")
 _REFERENCE = regex(r"(\\?)\{(\w[\w-]*)\}")
@@ -97,7 +100,7 @@ class _Parser:
         self._lines = self._lines_of(text, path, _Line(0, ""))
         self._next: _Line | None = None
         self._attributes = {**_BUILT_IN}
-        self._room = _MOST_ADDED
+        self._room = MOST_ADDED
         self._given: dict[str, str] = {}
         """The attributes and the title of the next block."""
         self._ends: list[str] = []
@@ -146,11 +149,11 @@ class _Parser:
 
     def _include(self, line: _Line, path: str, held: str, depth: int) -> Iterator[_Line]:
         path = posixpath.normpath(self._expand(path))
-        is_inside = self._read and depth <= _MOST_INCLUDED and not path.startswith(("/", ".."))
+        is_inside = self._read and depth <= MOST_INCLUDED and not path.startswith(("/", ".."))
         text = self._read(path) if self._read and is_inside else None
-        size = max(len(text or ""), _LEAST_ADDED)
+        size = max(len(text or ""), LEAST_ADDED)
         if text is None or size > self._room:
-            self._leave_out(line.text, f"not in the folder, too large, or an include more than {_MOST_INCLUDED} deep")
+            self._leave_out(line.text, f"not in the folder, too large, or an include more than {MOST_INCLUDED} deep")
             return
         self._room -= size
         shift = line.shift + _shift_of(attributes_of(self._expand(held)))
@@ -175,7 +178,7 @@ class _Parser:
         value = found[0][1:] if found[1] else self._attributes.get(found[2].lower(), found[0])
         self._room -= len(value)
         if self._room < 0:
-            raise ValueError(f"its attributes and includes add more than {_MOST_ADDED} characters")
+            raise ValueError(f"its attributes and includes add more than {MOST_ADDED} characters")
         return value
 
     def _prose(self, tag: str, text: str, lines: Lines, attrs: Mapping[str, str] | None = None) -> None:

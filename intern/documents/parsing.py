@@ -7,16 +7,18 @@ a process of its own, which this module is when it is started: short texts take 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from textwrap import indent
 from typing import Literal
 
 import msgspec
 from msgspec import structs
 
 from intern.core.text.patterns import regex
-from intern.documents.asciidoc import parse_asciidoc
+from intern.documents.asciidoc import LEAST_ADDED, MOST_ADDED, MOST_INCLUDED, parse_asciidoc
 from intern.documents.blocks import Document
 from intern.documents.html import decode_page, read_html
 from intern.documents.notebooks import parse_notebook
@@ -63,6 +65,7 @@ _MARKDOWN_SIGNS = regex(
     r"|^(?=[^\n]{0,300}\|)(?=[^\n]{0,300}---)[ :|-]{5,300}$|(?<![\w*])\*\*[^\s*][^*\n]{0,200}\*\*(?![\w*])"
 )
 _MARKDOWN_TITLE = regex(r"\A\s*# \S[^\n]*\n[ \t]*(?:\n|\Z)")
+_INCLUDE = regex(r"(?m)^([ \t]*)\.\. include:: ([^\s<>]{1,300})[ \t]*(?:\n(?![ \t]+:)|\Z)")
 _LEAST_SIGNS = 2
 _LOOKED_AT = 200_000  # characters
 
@@ -185,12 +188,28 @@ def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], s
         return parse_asciidoc(text, read, posixpath.normpath(name))
     if format_ == "plain":
         format_ = _guess_format(text)
+    if format_ == "restructured" and read:
+        text = _include(text, posixpath.normpath(name), read, [MOST_ADDED])
     if len(text) <= _HARMLESS:
         return _PARSERS[format_](text)
     result = ask_sandboxed(__name__, Document | str, msgspec.json.encode((format_, text)))
     if isinstance(result, Document):
         return result
     raise ValueError(result)
+
+
+def _include(text: str, name: str, read: Callable[[str], str | None], room: list[int], depth: int = 1) -> str:
+    """Put the files of the folder that a reST text includes whole into the places of its directives."""
+
+    def put(found: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), found[2]))
+        held = None if depth > MOST_INCLUDED or path.startswith(("/", "..")) else read(path)
+        room[0] -= max(len(held or ""), LEAST_ADDED)
+        if held is None or room[0] < 0:
+            return found[0]  # the parser says that it is left out
+        return indent(_include(held, path, read, room, depth + 1), found[1]) + "\n"
+
+    return _INCLUDE.sub(put, text)
 
 
 def _guess_format(text: str) -> Format:

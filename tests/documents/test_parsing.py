@@ -201,6 +201,39 @@ def test_asciidoc_includes_files_by_their_paths_in_the_folder() -> None:
     assert asked == ["shared/ports.adoc"]
 
 
+def test_rest_includes_files_by_their_paths_in_the_folder() -> None:
+    files = {
+        "shared/ports.rst": "The port\n--------\n\nIt is 7411.\n\n.. include:: deep.txt\n",
+        "shared/deep.txt": "Open it.",
+        "guide/code.py": "print(1)",
+    }
+    asked: list[str] = []
+
+    def read(path: str) -> str | None:
+        asked.append(path)
+        return files.get(path)
+
+    text = (
+        "Guide\n=====\n\n- One.\n\n  .. include:: ../shared/deep.txt\n\n.. include:: ../shared/ports.rst\n\n"
+        ".. include:: /etc/passwd\n\n.. include:: ../../outside.rst\n\n.. include:: gone.rst\n\n"
+        ".. include:: code.py\n   :code: python\n\n.. include:: <isonum.txt>\n\nThe end.\n"
+    )
+    document = parse(text.encode(), "guide/a.rst", max_chars=MOST, read=read)
+    assert [each.text for each in document.blocks] == [
+        *("Guide", "One.", "Open it.", "The port", "It is 7411.", "Open it.", "The end."),
+    ]
+    assert asked == ["shared/deep.txt", "shared/ports.rst", "shared/deep.txt", "guide/gone.rst"]
+    names = ["/etc/passwd", "../../outside.rst", "gone.rst", "code.py", "<isonum.txt>"]
+    assert len(document.left_out) == len(names)
+    assert all(name in left.text for name, left in zip(names, document.left_out, strict=True))
+
+
+def test_rest_files_that_include_each_other_come_to_an_end() -> None:
+    again = "Text.\n\n.. include:: a.rst\n\n.. include:: a.rst\n"
+    document = parse(again.encode(), "a.rst", max_chars=10**7, read=lambda _: again)
+    assert 100 < len(document.blocks) <= 2001
+
+
 @pytest.mark.parametrize("name", ["a.md", "a.rst", "a.txt"])
 @pytest.mark.parametrize(
     "sign", ["[", "*a ", "`a ", "|", "> ", "- ", "<!--", "{%", "<div>", ":a:`b ", "a_ ", "\\", "=\n", "|a", "!["]
