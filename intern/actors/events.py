@@ -71,10 +71,11 @@ class Events:
             self.tally.answered(result)
 
     def declined(self, declined: Declined) -> None:
-        """Report a declined question: too many wait already, a limit is reached, or it is too old."""
+        """Report a declined question: too many wait already, a limit is reached, or it is too old or spoken."""
         batch = declined.request.batch
         self.turned_away(declined.reason)
-        self.question(declined.request, declined.reason, {})
+        if declined.reason != "voice":  # it has no words that could be a gap
+            self.question(declined.request, declined.reason, {})
         _log.warning("question_declined", channel_id=batch.channel_id, message_id=batch.last.id, reason=declined.reason)
 
     def unsaid(self, request: AnswerRequest) -> None:

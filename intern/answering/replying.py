@@ -310,6 +310,7 @@ _TOLD_FOR: Final[Mapping[DeclineReason, timedelta]] = MappingProxyType(
         "day used up": timedelta(days=1),
         "too old": timedelta(hours=1),
         "shed": timedelta(minutes=1),
+        "voice": timedelta(minutes=10),
     }
 )
 
@@ -334,8 +335,10 @@ class Declining:
         """Return the reply, and remember it; None if the bot was not called, or gave this reason lately."""
         if not declined.request.called or self._told_before(declined.reason, declined.request.batch.author.id):
             return None
-        wording = in_language(self._wordings, language_of_question(declined.request))
-        return notice(declined.request, wording.declining(declined.reason))
+        language = language_of_question(declined.request)
+        if declined.reason == "voice":
+            return notice(declined.request, phrases(language).no_voice)
+        return notice(declined.request, in_language(self._wordings, language).declining(declined.reason))
 
     def _told_before(self, reason: DeclineReason, user_id: UserId) -> bool:
         told, now = self._told[reason], self._clock.now()

@@ -234,6 +234,8 @@ class Dispatcher:
         request = answer_request(question, channel, gathered, self.options, addressed=to_bot)
         if self.options.mode_of(channel) == "mention_only" and not request.called:
             return self._pass_over(batch, "mode")
+        if all(message.is_voice and not message.text for message in asked):
+            return (Declined(request=structs.replace(request, called=True), reason="voice"),) if to_bot else ()
         # Last of all, so that what is passed over, or asked for again, does not count.
         if reason := self.refuses(batch.author.id):
             return (Declined(request=request, reason=reason),)

@@ -234,12 +234,13 @@ class AnswerRequest(_Flow, frozen=True, kw_only=True):
     """Of a reply, where the language of what the asker wrote cannot be told."""
 
 
-DeclineReason = Literal["asked too much", "day used up", "shed", "too old"]
+DeclineReason = Literal["asked too much", "day used up", "shed", "too old", "voice"]
 DECLINED: Final[Mapping[DeclineReason, str]] = {
     "asked too much": "over_limit",
     "day used up": "over_day_limit",
     "shed": "shed",
     "too old": "too_old",
+    "voice": "voice",
 }
 """The reasons as counters name them."""
 

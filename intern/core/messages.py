@@ -85,6 +85,8 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     replies_to_other: bool = False
     """The payload tells that neither its author nor intern wrote `reply_to`."""
     attachments: tuple[Attachment, ...] = ()
+    is_voice: bool = False
+    """It is a voice message, without text."""
     mentions_bot: bool = False
     """It mentions intern by `@name`; a reply's automatic ping does not count."""
     mentioned_staff: frozenset[UserId] = frozenset()
@@ -223,6 +225,7 @@ SILENCES: Final[Mapping[str, str]] = {
     "day used up": "the questions of the day were used up",
     "shed": "too many questions waited",
     "too old": "too old when it was read",
+    "voice": "a voice message without text",
     "too_old": "Discord was away until it was too old",
     "question_deleted": "the question was deleted",
     "team_answered": "the team answered first",

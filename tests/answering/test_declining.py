@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from intern.answering.replying import Declining, load_wordings
+from intern.chat.phrases import phrases
 from intern.core.errors import KnowledgeError
 from intern.core.flow import Declined, DeclineReason
 from intern.core.ids import ChannelId, MessageId
@@ -71,7 +72,8 @@ def test_the_words_are_in_the_language_of_the_question() -> None:
     asked = structs.replace(answer_request(message("wo finde ich die Logs?")), called=True)
     told = [desk.declining.word(Declined(request=asked, reason=reason)) for reason in REASONS]
     german = load_wordings()["de"]
-    assert {each.text for each in told if each} == {german.limit, german.over_budget, german.late, german.busy}
+    words = {german.limit, german.over_budget, german.late, german.busy, phrases("de").no_voice}
+    assert {each.text for each in told if each} == words
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -121,6 +123,7 @@ async def test_every_refusal_is_accounted_for_whether_or_not_somebody_is_told() 
         ("passed over", "day used up"),
         ("shed", "shed"),
         ("passed over", "too old"),
+        ("passed over", "voice"),
     ]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from intern.chat.dispatching import Allowance, Dispatcher, PrivateNotes
 from intern.chat.options import ChannelMode, ChannelRule, ConversationOptions
@@ -302,6 +304,26 @@ async def test_other_servers_are_nobody_s_business() -> None:
     stage = Stage(guild_ids=[GuildId("1")])
     assert await stage.goes(stage.sandbox.say("alice", "How?")) == []
     assert stage.sandbox.posts() == ()
+
+
+# Finding B3.
+async def test_a_voice_message_alone_gets_a_word_where_the_bot_is_addressed() -> None:
+    stage = Stage()
+    sandbox = stage.sandbox
+    answer = await sandbox.send(sandbox.general, "Like this.", "nonce")
+
+    def spoken(**more: Any) -> ChatMessage:
+        return structs.replace(sandbox.say("alice", "", **more), is_voice=True)
+
+    to_bot = spoken(reply_to=answer)
+    assert await stage.goes(to_bot) == ["voice!"]
+    assert await stage.goes(to_bot, sandbox.say("alice", "And on Windows?")) == ["answer"]
+    assert await stage.goes(spoken()) == []
+    thread = sandbox.open_thread(sandbox.general, sandbox.say("alice", "How?").id, "How?")
+    stage.ledger.threads.add(thread)
+    assert await stage.goes(spoken(channel_id=thread)) == ["voice!"]
+    post = sandbox.open_post("alice", "Port of the relay", "")
+    assert await stage.goes(structs.replace(post, is_voice=True)) == ["answer"]  # its title asks
 
 
 # Age.

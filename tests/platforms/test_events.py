@@ -389,6 +389,65 @@ def test_what_people_say_without_typing_it_is_said() -> None:
     assert [file.filename for file in message.attachments] == ["a.png"]
 
 
+# Finding B3.
+def test_embeds_and_the_options_of_a_poll_are_text_also_of_a_forward() -> None:
+    fields = [{"name": "Host", "value": "relay-3"}, 7, {"name": 7, "value": "port 7480"}]
+    embed = {"type": "rich", "title": "Alert", "description": "disk 100%", "fields": fields, "footer": {"text": "bot"}}
+    answers = [{"answer_id": 1, "poll_media": {"text": "7480"}}, "odd", {"poll_media": {"text": "80\n80"}}]
+    message = created(
+        content="See:",
+        embeds=[embed, "odd", {"type": "rich", "title": 7, "description": "plain"}],
+        poll={"question": {"text": "Which port?"}, "answers": answers},
+        message_snapshots=[{"message": {"content": "E17", "embeds": [{"title": "Spool full"}]}}],
+    )
+    said = "See:\nE17\nAlert\ndisk 100%\nHost\nrelay-3\nport 7480\nplain\n[poll: Which port? | 7480 | 80 80]"
+    assert message.text == said + "\nSpool full"
+
+
+# Finding B3.
+@pytest.mark.parametrize(
+    ("embed", "text", "read"),
+    [
+        *(({"type": kind}, "See https://a.example/x", False) for kind in ("link", "article", "video", "image", "gifv")),
+        ({"type": "rich", "url": "https://a.example/x"}, "See https://a.example/x.", False),  # as some pages have it
+        ({"type": "rich", "url": "https://a.example/alert"}, "See https://b.example", True),
+        ({"type": "rich"}, "See https://a.example/x", True),
+        ({"url": "https://a.example/long"}, "See https://a.example/x", False),  # an export tells no type
+        ({"url": "https://a.example/alert"}, "See below", True),
+        ({"url": ""}, "See https://a.example/x", True),
+    ],
+)
+def test_the_preview_of_a_link_is_no_text(embed: Json, text: str, read: bool) -> None:  # noqa: FBT001
+    message = created(content=text, embeds=[{**embed, "title": "Alert"}])
+    assert message.text == (f"{text}\nAlert" if read else text)
+
+
+# Finding B3.
+def test_what_stands_beside_a_message_is_bounded_and_its_own_text_stays_whole() -> None:
+    long = {"type": "rich", "description": "word " * 5000, "fields": [{"name": "x", "value": "y"}] * 10_000}
+    text = created(content="Look:", embeds=[long] * 10).text
+    assert text.startswith("Look:\nword")
+    assert len(text) < 6100
+
+
+# Finding B3.
+def test_a_voice_message_is_known_by_its_flag() -> None:
+    assert created(content="", flags=1 << 13).is_voice
+    assert not created(content="", flags=1 << 5).is_voice
+
+
+# Finding E3.
+def test_no_two_messages_of_deleted_users_have_one_author_and_a_reply_to_one_is_to_another() -> None:
+    deleted = {"id": "456226577798135808", "username": "Deleted User"}
+    first, second = (created(id=f"{number}", author=deleted) for number in (7, 8))
+    assert (first.author.id, second.author.id) == ("7", "8")
+    reference = {"message_id": "7", "channel_id": HELP}
+    reply = created(
+        id="9", author=deleted, type=19, message_reference=reference, referenced_message={"author": deleted}
+    )
+    assert (reply.reply_to_author, reply.replies_to_other) == ("7", True)
+
+
 def test_a_message_tells_of_its_thread() -> None:
     assert created(thread={"id": "77", "name": "x"}).thread_id == "77"
     assert created(flags=1 << 5).thread_id == "1400000000000000000"

@@ -21,6 +21,7 @@ from intern.core.messages import Attachment, Author, AuthorType, Channel, Channe
 from intern.core.text.masking import whole
 from intern.core.text.words import add_title
 from intern.platforms.discord import payloads
+from intern.platforms.discord.message_text import identify_author, read_text
 
 
 class ChannelsSeen(Struct, frozen=True):
@@ -177,7 +178,9 @@ class Cache:
         return True
 
 
-_HAS_THREAD = 1 << 5  # message flag; the thread's id is the message's
+# Message flags.
+_HAS_THREAD = 1 << 5  # the thread's id is the message's
+_IS_VOICE = 1 << 13
 
 
 class Team(Struct, frozen=True):
@@ -227,24 +230,28 @@ def message_of(
         return None
     told = raw.member.role_ids if raw.member else None
     held = roles if told is None else told
-    text = raw.content or ""
-    said = whole("\n".join(filter(None, (text, *_beside(raw)))))
-    reference, replied = raw.reply, raw.referenced_message
-    to = replied.author.id if reference and replied and replied.author else None
+    contents = (raw, *(shot.message for shot in payloads.readable(raw.message_snapshots, payloads.RawSnapshot)))
+    files = chain.from_iterable(content.attachments or () for content in contents)
+    author = author_of(raw.author, raw.member, held or (), team, is_bot=raw.is_bots)
+    author_id = identify_author(author.id, raw.id)
+    reference = raw.reply
+    replied = raw.referenced_message.author if reference and raw.referenced_message else None
+    to = identify_author(replied.id, reference.message_id) if reference and replied else None
     return ChatMessage(
         id=raw.id,
         guild_id=raw.guild_id,
         channel_id=raw.channel_id,
-        author=author_of(raw.author, raw.member, held or (), team, is_bot=raw.is_bots),
-        text=add_title(said, _title_of(raw, team, cache) if cache else ""),
+        author=msgspec.structs.replace(author, id=author_id),
+        text=add_title(read_text(*contents), _title_of(raw, team, cache) if cache else ""),
         at=_utc(raw.timestamp) or position_of(raw.id).time,
         edited_at=_utc(raw.edited_timestamp),
         reply_to=reference.message_id if reference else None,
         reply_to_channel=reference.channel_id if reference and reference.message_id else None,
         reply_to_author=to,
-        replies_to_other=to not in {None, raw.author.id, team.bot_id},
-        attachments=tuple(_attachment(file) for file in payloads.readable(_files(raw), payloads.RawAttachment)),
-        mentions_bot=_mentions(raw, text, team),
+        replies_to_other=to not in {None, author_id, team.bot_id},
+        attachments=tuple(_attachment(file) for file in payloads.readable(list(files), payloads.RawAttachment)),
+        is_voice=bool((raw.flags or 0) & _IS_VOICE),
+        mentions_bot=_mentions(raw, raw.content or "", team),
         mentioned_staff=frozenset(_mentioned_staff(raw, team, cache)),
         thread_id=_thread_of(raw),
     )
@@ -356,23 +363,6 @@ def _mentioned_staff(raw: payloads.RawMessage, team: Team, cache: Cache | None) 
             roles = cache.roles(raw.guild_id, user.id)
         if user.bot or user.id == team.bot_id or _is_of_team(user.id, roles or (), team):
             yield user.id
-
-
-def _beside(raw: payloads.RawMessage) -> Iterator[str]:
-    """Yield the texts beside a message: a forward, stickers, a poll."""
-    for shot in payloads.readable(raw.message_snapshots, payloads.RawSnapshot):
-        yield shot.message.content or ""
-    for sticker in payloads.readable(raw.sticker_items, payloads.RawSticker):
-        yield f"[sticker: {' '.join(sticker.name.split())}]"
-    for poll in payloads.readable([raw.poll] if raw.poll else [], payloads.RawPoll):
-        yield f"[poll: {' '.join((poll.question.text or '').split())}]"
-
-
-def _files(raw: payloads.RawMessage) -> list[Any]:
-    forwarded = (
-        shot.message.attachments or [] for shot in payloads.readable(raw.message_snapshots, payloads.RawSnapshot)
-    )
-    return [*(raw.attachments or ()), *chain.from_iterable(forwarded)]
 
 
 _BEGINS_WITHIN = timedelta(seconds=10)

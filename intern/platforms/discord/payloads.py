@@ -263,7 +263,17 @@ class _Referenced(Struct, frozen=True):
     author: RawUser | None = None
 
 
-class RawMessage(Struct, frozen=True):
+class RawContent(Struct, frozen=True, kw_only=True):
+    """The parts of a message, or of one that it forwards. Lists are read one by one: a strange one costs itself."""
+
+    content: str | None = None
+    embeds: list[Any] | None = None
+    attachments: list[Any] | None = None
+    sticker_items: list[Any] | None = None
+    poll: Any = None
+
+
+class RawMessage(RawContent, frozen=True, kw_only=True):
     """A message as the gateway or REST gives it; REST leaves out `guild_id` and `member`."""
 
     id: MessageField
@@ -274,17 +284,12 @@ class RawMessage(Struct, frozen=True):
     webhook_id: Any = None
     type: int | None = None
     flags: int | None = None
-    content: str | None = None
     timestamp: datetime | None = None
     edited_timestamp: datetime | None = None
     message_reference: RawReference | None = None
     referenced_message: _Referenced | None = None
-    # Read one by one: a strange one must not cost the message.
     mentions: list[Any] | None = None
     mention_roles: list[Any] | None = None
-    attachments: list[Any] | None = None
-    sticker_items: list[Any] | None = None
-    poll: Any = None
     message_snapshots: list[Any] | None = None
     """Of a forward: what was forwarded."""
     thread: RawPlace | None = None
@@ -306,11 +311,6 @@ class RawMessage(Struct, frozen=True):
         return None if reference and reference.type == _FORWARD else reference
 
 
-class _Forwarded(Struct, frozen=True):
-    content: str | None = None
-    attachments: list[Any] | None = None
-
-
 class _Role(Struct, frozen=True):
     id: RoleId
 
@@ -318,7 +318,7 @@ class _Role(Struct, frozen=True):
 class RawSnapshot(Struct, frozen=True):
     """A forwarded message."""
 
-    message: _Forwarded
+    message: RawContent
 
 
 class RawSticker(Struct, frozen=True):
@@ -327,14 +327,38 @@ class RawSticker(Struct, frozen=True):
     name: str
 
 
+class RawField(Struct, frozen=True):
+    """A field of an embed."""
+
+    name: str | None = None
+    value: str | None = None
+
+
+class RawEmbed(Struct, frozen=True):
+    """A box of text below a message. An export leaves out `type`."""
+
+    type: str | None = None
+    url: str | None = None
+    title: str | None = None
+    description: str | None = None
+    fields: list[Any] | None = None
+
+
 class _Words(Struct, frozen=True):
     text: str | None = None
+
+
+class RawOption(Struct, frozen=True):
+    """An option of a poll."""
+
+    poll_media: _Words
 
 
 class RawPoll(Struct, frozen=True):
     """A poll beside a message."""
 
     question: _Words
+    answers: list[Any] | None = None
 
 
 class RawThreads(Struct, frozen=True):

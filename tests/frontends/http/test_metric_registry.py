@@ -149,7 +149,11 @@ def test_a_question_that_nobody_works_on_is_counted_by_reason(reason: DeclineRea
     metrics.declined(reason)
     counted = {each.labels["reason"]: each.value for each in families(metrics)["intern_questions_declined"].samples}
     assert (
-        sum(number for name, number in counted.items() if name in {"shed", "over_limit", "over_day_limit", "too_old"})
+        sum(
+            number
+            for name, number in counted.items()
+            if name in {"shed", "over_limit", "over_day_limit", "too_old", "voice"}
+        )
         == 1
     )
 
