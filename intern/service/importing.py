@@ -43,6 +43,7 @@ from intern.platforms.discord.exports import (
     ExportedHistory,
     ExportedTeam,
     Exports,
+    list_exports,
     read_exports,
     roles_in,
 )
@@ -56,7 +57,7 @@ from intern.stores.sqlite.knowledge import Knowledge
 
 # For the lab, which replays what is imported here.
 __all__ = ["ConversationOptions", "ExportedChannel", "ExportedHistory", "Exports", "text_of", "worth_gathering"]
-__all__ += ["read_exports"]
+__all__ += ["list_exports", "read_exports"]
 
 Tell = Callable[[str], None]
 
@@ -70,6 +71,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """What to import."""
 
     files: tuple[Path, ...]
+    """Files, and folders with files."""
     team_ids: tuple[UserId, ...] = ()
     """Beside those of the settings."""
     team_role_ids: tuple[RoleId, ...] = ()
@@ -100,6 +102,8 @@ class Imported(Struct, frozen=True, kw_only=True):
     joined: int
     known: int
     skipped: dict[str, int]
+    refused: tuple[str, ...]
+    """Files that were left out, each with the reason."""
     masked: dict[str, int]
     """Secrets that were kept out of the archive, by kind."""
     model_calls: int | None = None
@@ -121,7 +125,7 @@ async def import_history(
     """Import the files, archive first. A dry run changes nothing.
 
     `tell` gets a line after each step. Vectors are made for at most so many seconds; words can be searched before.
-    Raises ConfigError for files that cannot be imported, and the KnowledgeError and ModelError families; what is
+    Raises ConfigError where none of the files can be imported, and the KnowledgeError and ModelError families; what is
     archived by then stays so, and importing once more goes on from there.
     """
     exports = await run_sync(read_exports, wanted.files, team_of(settings, wanted))
@@ -139,6 +143,7 @@ async def import_history(
         joined=kept.joined,
         known=kept.known,
         skipped=found.skipped,
+        refused=exports.refused,
         masked=dict(rehearsed.masked),
         model_calls=would.model_calls if dry_run else None,
         filed=tally,

@@ -206,10 +206,10 @@ def test_a_strange_message_costs_itself_and_is_counted(tmp_path: Path) -> None:
         (b"[]", "is no JSON export of DiscordChatExporter"),
         (b'{"messages": []}', "is no JSON export of DiscordChatExporter"),
         (json.dumps(export(message(1), guild="g")).encode(), r"\$.guild.id"),
-        (json.dumps(export(message(1, id="msg-7"))).encode(), "the id of message 1 is none of Discord's"),
+        (json.dumps(export(message(1, id="msg-7"))).encode(), "has a message whose id is none of Discord's"),
         (json.dumps(export(message(1, id="-7"))).encode(), "none of Discord's"),
         (json.dumps(export({"id": 7}, {"author": "x"})).encode(), "none of its 2 messages"),
-        (b"\xff\xfe{\x00}\x00", "damaged"),
+        (b"\xff\xfe{\x00}\x00", "is no JSON export"),
     ],
 )
 def test_what_is_no_export_is_refused_with_its_name_and_what_to_do(tmp_path: Path, data: bytes, says: str) -> None:
@@ -236,13 +236,144 @@ def test_however_deep_a_file_is_nested_it_is_read_counted_or_refused(tmp_path: P
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_exports([tmp_path / "none.json"], TEAM)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_exports([tmp_path], TEAM)
 
 
-def test_one_channel_on_two_servers_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="another server"):
-        read(tmp_path, export(message(1)), export(message(2), guild="6"))
+def test_one_channel_on_two_servers_is_read_of_one(tmp_path: Path) -> None:
+    exports = read(tmp_path, export(message(1)), export(message(2), guild="6"))
+    assert (exports.messages, [place.channel.guild_id for place in exports.channels]) == (1, ["5"])
+    assert "another server" in "".join(exports.refused)
+
+
+# Finding E4.
+def test_of_files_that_cannot_be_read_nothing_is_taken_and_each_is_named(tmp_path: Path) -> None:
+    cut_off = json.dumps(export(message(5), message(6), channel="11")).encode()[:-90]
+    # What is wrong stands behind what can be read.
+    foreign = json.dumps(export(message(7), message(8, id="msg-8"), channel="10"))
+    exports = read(tmp_path, cut_off, export(message(1)), foreign, "<!doctype html><html>", export(message(2)))
+    assert [each.id for place in exports.channels for each in place.messages] == ["1", "2"]
+    assert [reason.partition(" ")[0] for reason in exports.refused] == [
+        str(tmp_path / f"{number}.json") for number in (0, 2, 3)
+    ]
+    assert roles_in([tmp_path / "0.json", tmp_path / "1.json"]) == []
+    with pytest.raises(ConfigError, match=r"(?s)0\.json is damaged.*3\.json is HTML"):
+        roles_in([tmp_path / "0.json", tmp_path / "3.json"])
+
+
+# Finding E4.
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"\xef\xbb\xbf\r\n<!DOCTYPE html>", "is HTML: export with --format Json"),
+        ("<html>".encode("utf-16"), "is HTML"),
+        (b"AuthorID,Author,Date,Content,Attachments,Reactions\n", "is CSV: export with --format Json"),
+        (b"=" * 62 + b"\nGuild: Lumen", "is plain text: export with --format Json"),
+        (b"PK\x03\x04rest", "is a ZIP archive: unpack it"),
+    ],
+)
+def test_another_format_is_told_for_what_it_is(tmp_path: Path, data: bytes, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        read(tmp_path, data)
+
+
+# Finding E4.
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_an_export_in_utf_16_is_read(tmp_path: Path, encoding: str) -> None:
+    text = json.dumps(export(message(1, content="Grüße 👍")), ensure_ascii=False)
+    [place] = read(tmp_path, text.encode(encoding)).channels
+    assert [each.text for each in place.messages] == ["Grüße 👍"]
+    with pytest.raises(ConfigError, match="damaged or cut off"):
+        read(tmp_path, text.encode(encoding)[:-7])
+
+
+# Finding E4.
+def test_a_folder_stands_for_the_exports_below_it(tmp_path: Path) -> None:
+    def put(name: str, number: int) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(export(message(number))))
+
+    for number, name in enumerate(("b.json", "2024/a.JSON", "notes.txt", ".old/c.json", "b.json_Files/config.json"), 1):
+        put(name, number)
+    exports = read_exports([tmp_path, tmp_path / "b.json"], TEAM)
+    assert [each.id for place in exports.channels for each in place.messages] == ["1", "2"]
+    assert exports.refused == ()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=r"empty holds no \*\.json: export with --format Json"):
+        read_exports([tmp_path / "empty"], TEAM)
+
+
+# Finding E1.
+def test_a_forwarded_message_is_read_as_live(tmp_path: Path) -> None:
+    forwarded = {
+        "content": "E17: spool full",
+        "embeds": [{"title": "Alert", "description": "disk 100%", "fields": [{"name": "Host", "value": "relay-3"}]}],
+        "stickers": [{"id": "1", "name": "help\nme"}],
+        "attachments": [{"id": "8", "fileName": "relay.log", "fileSizeBytes": 5}, 7],
+    }
+    own: dict[str, Any] = {"stickers": [{"name": "wave"}], "reference": {"type": "Forward", "messageId": "1"}}
+    strange: tuple[Any, ...] = ({"content": 7, "embeds": "odd", "stickers": [3, {}]}, "odd", ["odd"], 7)
+    [place] = read(
+        tmp_path,
+        export(
+            message(1, content="", forwardedMessage=forwarded, **own),
+            *(message(n, content="See this", forwardedMessage=odd) for n, odd in enumerate(strange, 2)),
+        ),
+    ).channels
+    first, *others = place.messages
+    assert first.text == "E17: spool full\n[sticker: wave]\nAlert\ndisk 100%\nHost\nrelay-3\n[sticker: help me]"
+    assert [file.filename for file in first.attachments] == ["relay.log"]
+    assert [each.text for each in others] == ["See this"] * 4
+
+
+# Finding E1.
+def test_old_exporters_forward_without_words_and_that_is_no_reply(tmp_path: Path) -> None:
+    forward = message(2, content="", type="Default", reference={"messageId": "1", "channelId": "10"})
+    [place] = read(tmp_path, export(message(1), forward)).channels
+    assert place.messages[1].reply_to is None
+
+
+def _named(*names: tuple[str, str, str]) -> list[dict[str, Any]]:
+    return [{"id": account, "name": name, "nickname": nickname} for account, name, nickname in names]
+
+
+# Finding E2.
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    [
+        ("@Bob try 7480", "<@1> try 7480"),
+        ("@bob7: see (@Bob)", "<@1>: see (<@1>)"),  # the account's own name, and next to other signs
+        ("@Bob Smith, like so", "<@2>, like so"),
+        ("@Bob Smithson", "<@1> Smithson"),
+        ("@Bobby @Bob's", "@Bobby <@1>'s"),
+        ("me@Bob.example", "me@Bob.example"),
+        ("@Ann or @Ann", "@Ann or @Ann"),  # two are called so
+        ("@C++ (dev)! hm", "<@5>! hm"),
+        ("@nobody", "@nobody"),
+    ],
+)
+def test_a_mention_by_name_is_one_of_the_accounts_that_the_export_lists(
+    tmp_path: Path, text: str, read_as: str
+) -> None:
+    accounts = _named(("1", "bob7", "Bob"), ("2", "bs", "Bob Smith"), ("3", "Ann", "x"), ("4", "a", "Ann"))
+    odd = [7, {"id": "none"}, {"id": "6", "name": None, "nickname": 3}, {"name": "nobody"}]
+    told = message(1, content=text, mentions=[*accounts, *_named(("5", "c", "C++ (dev)")), *odd])
+    [place] = read(tmp_path, export(told)).channels
+    assert [each.text for each in place.messages] == [read_as]
+
+
+# Finding E2.
+def test_of_the_mentioned_it_is_told_who_is_a_bot_or_of_the_team_in_any_file(tmp_path: Path) -> None:
+    accounts = [*_named(("3", "mira", "Mira"), ("1", "bob", "Bob"), ("4", "tom", "Tom")), {"id": "9", "isBot": True}]
+    later = message(2, "4")
+    later["author"]["roles"] = [{"id": "77"}]
+    exports = read(tmp_path, export(message(1, content="@Tom @Bob", mentions=accounts)), export(later, channel="11"))
+    assert exports.channels[0].messages[0].mentioned_staff == {"3", "4", "9"}
+
+
+# Finding E3.
+def test_no_two_messages_of_deleted_users_have_one_author(tmp_path: Path) -> None:
+    [place] = read(tmp_path, export(*(message(n, "456226577798135808") for n in (1, 2)), message(3, "11"))).channels
+    assert [each.author.id for each in place.messages] == ["1", "2", "11"]
 
 
 def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:

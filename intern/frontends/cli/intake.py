@@ -32,7 +32,7 @@ _CAME: Mapping[Came, str] = {
 _VECTORS_WITHIN = 5.0
 """Seconds that a command spends on vectors, so that a small knowledge base is complete at once."""
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILES = click.Path(exists=True, path_type=Path)
 _MANY = 100  # passages; the bot makes fewer before the message is read
 
 
@@ -157,7 +157,7 @@ def _tell_discovered(done: Discovered) -> None:
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE…", type=_FILE)
+@click.argument("files", nargs=-1, required=True, metavar="EXPORT…", type=_FILES)
 @options.team_options
 @click.option("--since", type=options.UTC_DATES, help="Leave out older answers (UTC).")
 @click.option("--dry-run", is_flag=True, help="Say what would be captured and what it would cost; change nothing.")
@@ -166,13 +166,14 @@ def _tell_discovered(done: Discovered) -> None:
 def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json: bool, **wanted: Any) -> None:
     """Learn from exported history (DiscordChatExporter, JSON).
 
-    Name the files of all channels and threads together, so that each thread finds the question that it hangs on. They
-    go through the same rules as live messages, by the time at which they were written; nothing is answered, nothing is
-    posted, and an answer from history never makes a newer one obsolete. Importing the same again changes nothing.
+    An EXPORT is a file, or a folder whose *.json files are read, those of its subfolders too. Name the exports of all
+    channels and threads together, so that each thread finds the question that it hangs on. They go through the same
+    rules as live messages, by the time at which they were written; nothing is answered, nothing is posted, and an
+    answer from history never makes a newer one obsolete. Importing the same again changes nothing.
 
     Export only what everybody may read: what a file holds is taken to be public. While `intern run` works on the same
-    data folder, it files what this command brings. Exit code 0: done. 2: a file is no such export. 3: a
-    pair is parked.
+    data folder, it files what this command brings. A damaged file is left out, and named at the end. Exit code 0: done.
+    2: no file is such an export. 3: a file was left out, or a pair is parked.
     """
     settings = options.settings_of(options.in_folder(data) if data else None)
     from intern.service.importing import Wanted, import_history
@@ -181,7 +182,7 @@ def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json
     work = partial(import_history, settings, asked, dry_run=dry_run, vectors_within=_VECTORS_WITHIN, tell=say)
     done = options.run_work(work)
     show_result(done, partial(_tell_imported, dry_run=dry_run), as_json=as_json)
-    sys.exit(3 if done.filed and done.filed.parked else 0)
+    sys.exit(3 if done.refused or (done.filed and done.filed.parked) else 0)
 
 
 def _tell_imported(done: Imported, *, dry_run: bool) -> None:
@@ -205,6 +206,8 @@ def _tell_imported(done: Imported, *, dry_run: bool) -> None:
             say(_vectors_later(done.without_vectors))
     elif done.archived or done.joined:
         say("the running intern files them")
+    for reason in done.refused:
+        say(f"left out: {reason}")
 
 
 @click.command("import-notes")

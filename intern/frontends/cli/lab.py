@@ -190,9 +190,10 @@ def backtest(
     """
     settings = settings_of()
     from intern.lab.backtest import Wanted
+    from intern.service.importing import list_exports
 
     at_once = concurrency or (1 if settings.llm.kind == "offline" else _AT_A_TIME)
-    asked = Wanted(files=tuple(files_of(exports)), documents=not no_documents, concurrency=at_once, **wanted)
+    asked = Wanted(files=tuple(list_exports(exports)), documents=not no_documents, concurrency=at_once, **wanted)
     if not dry_run:
         for option, named, usual in (("--result", json_file, _JSON), ("--html", html_file, _HTML)):
             _check_writable(named or usual, option)
@@ -248,6 +249,8 @@ async def _work(
     if wanted.documents and not settings.paths.sources.is_dir():
         where = settings.paths.sources
         say(f"there are no documents: {where} is not there, so answers come from what the team said only")
+    for reason in exports.refused:
+        say(f"left out: {reason}")
     say(f"read {exports.messages} messages in {len(exports.channels)} channels and threads")
     if dry_run:
         estimate = estimate_backtest(settings, prepared.timeline)
@@ -286,18 +289,6 @@ async def _until_stopped(replay: Replay) -> bool:
         await replay.run()
         tg.cancel_scope.cancel()
     return stopped
-
-
-def files_of(exports: tuple[Path, ...]) -> Iterator[Path]:
-    """Yield the named files, and those in the named folders. Raises ConfigError."""
-    for path in exports:
-        if not path.is_dir():
-            yield path
-            continue
-        found = sorted(each for each in path.iterdir() if each.suffix.lower() == ".json" and each.is_file())
-        if not found:
-            raise ConfigError(f"{path} holds no *.json: export the channels with DiscordChatExporter --format Json")
-        yield from found
 
 
 def _check_writable(file: Path, option: str) -> None:

@@ -6,17 +6,19 @@ exports hold stays in memory, so a million messages take about half a gigabyte.
 
 from __future__ import annotations
 
+import json
 import mmap
-from codecs import BOM_UTF8
-from collections import Counter
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import chain, islice
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from intern.core.errors import ChatRefusedError, ConfigError
@@ -24,9 +26,11 @@ from intern.core.ids import ChannelId, GuildId, MessageId, RoleId, UserId, posit
 from intern.core.messages import Attachment, Author, AuthorType, Channel, ChatMessage
 from intern.core.progress import tell
 from intern.core.text.masking import whole_json
+from intern.core.text.patterns import regex
 from intern.core.text.words import add_title
 from intern.platforms.discord.events import begins
-from intern.platforms.discord.payloads import Snowflake, fitted, readable
+from intern.platforms.discord.message_text import identify_author, read_text
+from intern.platforms.discord.payloads import RawContent, Snowflake, fitted, readable
 from intern.platforms.memory import MemoryHistory
 
 # The exporter writes the names of its own enumerations, and the bare number of what it has no name for. Of messages,
@@ -36,6 +40,14 @@ _PRIVATE_THREAD: Final = "GuildPrivateThread"
 _THREADS: Final = frozenset({"GuildPublicThread", "GuildNewsThread", _PRIVATE_THREAD})
 _DIRECT: Final = frozenset({"DirectTextChat", "DirectGroupTextChat"})
 _LONGEST_ID: Final = 20
+_MOST_MENTIONS: Final = 100  # Discord allows as many in a message
+_ASIDE = regex(r"(?:^|/)\.|_Files/")  # hidden, or a file of a message: the exporter puts those into such folders
+_OTHER_FORMATS: Final = (
+    (b"<", "HTML: export with --format Json"),  # what the exporter writes by itself
+    (b"AuthorID,", "CSV: export with --format Json"),
+    (b"=====", "plain text: export with --format Json"),
+    (b"PK\x03\x04", "a ZIP archive: unpack it, and name the folder"),
+)
 
 
 class ExportedTeam(Struct, frozen=True, kw_only=True):
@@ -78,18 +90,21 @@ class _File(Struct, frozen=True, rename="camel"):
     file_size_bytes: float | None = None
 
 
+class _Content(RawContent, frozen=True, kw_only=True):
+    sticker_items: list[Any] | None = field(default=None, name="stickers")
+
+
 class _Reference(Struct, frozen=True, rename="camel"):
     message_id: Snowflake | None = None
-    channel_id: Snowflake | None = None
     type: str | None = None
 
 
-class _Message(Struct, frozen=True, rename="camel"):
+class _Message(_Content, frozen=True, kw_only=True, rename="camel"):
     author: _Author
     timestamp: datetime
-    content: str | None = None
+    type: str | None = None
     timestamp_edited: datetime | None = None
-    attachments: list[Any] | None = None
+    mentions: list[Any] | None = None
     reference: _Reference | None = None
     forwarded_message: Any = None
 
@@ -143,6 +158,8 @@ class Exports(Struct, frozen=True, kw_only=True):
     """Discord's own notices, which are no messages."""
     unreadable: int = 0
     """Messages that could not be understood, and were left out."""
+    refused: tuple[str, ...] = ()
+    """Files that were left out, each with the reason."""
 
     @property
     def messages(self) -> int:
@@ -151,27 +168,27 @@ class Exports(Struct, frozen=True, kw_only=True):
 
 
 def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
-    """Read the files; parts of one channel are joined, and a message that stands in several counts once. Blocks.
+    """Read the files, and the `*.json` in and below the folders. Blocks.
 
-    A team member of one file is one in all of them. Raises ConfigError for a file that cannot be read, that is
-    no such export, or whose ids are not Discord's.
+    Parts of one channel are joined, and a message that stands in several counts once. A team member of one file is one
+    in all of them. A file that cannot be read, that is no such export, or whose ids are not Discord's, is left out
+    whole. Raises ConfigError where none is left.
     """
     reading = _Reading(team)
-    for n, path in enumerate(paths):
-        tell("Reading {total} files", n, len(paths))
-        reading.add(path)
-    return reading.done()
+    refused = _read_each(paths, reading.add)
+    return replace(reading.done(), refused=refused)
 
 
 def roles_in(paths: Sequence[Path]) -> list[ExportedRole]:
     """List the roles of people in the files, those with the most messages a member first. Blocks.
 
-    Raises ConfigError for a file that cannot be read, or that is no such export.
+    Raises ConfigError where none of the files can be read as such an export.
     """
     names: dict[str, str] = {}
     members: dict[str, set[str]] = {}
     messages: Counter[str] = Counter()
-    for path in paths:
+
+    def count(path: Path) -> None:
         for raw in _decode(path).messages:
             try:
                 author = fitted(_payload(raw), _Written).author
@@ -181,8 +198,34 @@ def roles_in(paths: Sequence[Path]) -> list[ExportedRole]:
                 names[role.id] = role.name or ""
                 members.setdefault(role.id, set()).add(author.id)
                 messages[role.id] += 1
+
+    _read_each(paths, count)
     found = [ExportedRole(RoleId(role), name, len(members[role]), messages[role]) for role, name in names.items()]
     return sorted(found, key=lambda role: role.messages / role.members, reverse=True)
+
+
+def _read_each(paths: Sequence[Path], read: Callable[[Path], None]) -> tuple[str, ...]:
+    """Read all files; return why some were refused. Raises ConfigError where all were."""
+    files = list_exports(paths)
+    refused: list[str] = []
+    for n, path in enumerate(files):
+        tell("Reading {total} files", n, len(files))
+        try:
+            read(path)
+        except ConfigError as error:
+            refused.append(f"{path} {error}")
+    if refused and len(refused) == len(files):
+        raise ConfigError("\n".join(refused))
+    return tuple(refused)
+
+
+def list_exports(paths: Sequence[Path]) -> list[Path]:
+    """List the files, and the `*.json` in and below the folders; a folder without any stands for itself."""
+    files: list[Path] = []
+    for path in paths:
+        below = [file for file in sorted(path.rglob("*.[jJ][sS][oO][nN]")) if file.is_file()]
+        files += [file for file in below if not _ASIDE.search(file.relative_to(path).as_posix())] or [path]
+    return list(dict.fromkeys(files))
 
 
 class ExportedHistory(MemoryHistory):
@@ -214,23 +257,21 @@ class _Reading:
         self._left_out: Counter[str] = Counter()
 
     def add(self, path: Path) -> None:
-        """One file more."""
+        """Take in one more file, or nothing of it. Raises ConfigError."""
         export = _decode(path)
         place, guild_id = ChannelId(export.channel.id), GuildId(export.guild.id)
-        known = self._heads.setdefault(place, (export.channel, guild_id))
-        if known[1] != guild_id:
-            raise ConfigError(f"{path}: channel {place} stands on another server here than in a file before it")
-        messages = self._messages.setdefault(place, {})
-        unreadable = self._left_out["unreadable"]
-        for number, raw in enumerate(export.messages, start=1):
-            message = self._message(raw, place, guild_id, path, number)
-            if message is not None:
-                messages[message.id] = message
-        if export.messages and self._left_out["unreadable"] - unreadable == len(export.messages):
+        if self._heads.get(place, (None, guild_id))[1] != guild_id:
+            raise ConfigError("places its channel on another server than a file before it")
+        left_out = Counter[str]()
+        read = [self._message(raw, place, guild_id, left_out) for raw in export.messages]
+        if export.messages and left_out["unreadable"] == len(export.messages):
             raise ConfigError(
-                f"{path}: none of its {len(export.messages)} messages has what DiscordChatExporter writes "
+                f"cannot be read: none of its {len(export.messages)} messages has what DiscordChatExporter writes "
                 "(id, author, timestamp); export the channel with --format Json"
             )
+        self._heads.setdefault(place, (export.channel, guild_id))
+        self._messages.setdefault(place, {}).update((message.id, message) for message in read if message)
+        self._left_out += left_out
 
     def done(self) -> Exports:
         """All of it, in order."""
@@ -261,47 +302,55 @@ class _Reading:
 
     def _with_team(self, message: ChatMessage) -> ChatMessage:
         author = message.author
+        if message.mentions:
+            message = replace(message, mentioned_staff=message.mentioned_staff | message.mentions & self._team_seen)
         if author.type != "community_user" or author.id not in self._team_seen:
             return message
         return replace(message, author=self._one(replace(author, type="team_member")))
 
-    def _message(self, raw: Raw, place: ChannelId, guild_id: GuildId, path: Path, number: int) -> ChatMessage | None:
+    def _message(self, raw: Raw, place: ChannelId, guild_id: GuildId, left_out: Counter[str]) -> ChatMessage | None:
         try:
             payload = _payload(raw)
             head = fitted(payload, _Head)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._left_out["unreadable"] += 1
+            left_out["unreadable"] += 1
             return None
         if not _is_snowflake(head.id):
             raise ConfigError(
-                f"{path}: the id of message {number} is none of Discord's (a number of up to {_LONGEST_ID} digits); "
+                f"has a message whose id is none of Discord's (a number of up to {_LONGEST_ID} digits); "
                 "only exports that DiscordChatExporter wrote as JSON can be imported"
             )
         if head.type is not None and head.type not in _WRITTEN:
-            self._left_out["system"] += 1
+            left_out["system"] += 1
             return None
         try:
             return self._understood(fitted(payload, _Message), MessageId(head.id), place, guild_id)
         except (msgspec.ValidationError, OverflowError):
-            self._left_out["unreadable"] += 1
+            left_out["unreadable"] += 1
             return None
 
     def _understood(self, told: _Message, message_id: MessageId, place: ChannelId, guild_id: GuildId) -> ChatMessage:
         reply_to = _reply_of(told)
+        mentioned = list(islice(readable(told.mentions, _Author), _MOST_MENTIONS))
+        accounts = [self._author(account) for account in mentioned]
+        words = replace(told, content=_restore_mentions(told.content or "", mentioned))
+        contents = (words, *readable([told.forwarded_message], _Content))
+        files = list(chain.from_iterable(content.attachments or () for content in contents))
         return ChatMessage(
             id=message_id,
             guild_id=guild_id,
             channel_id=place,
-            author=self._author(told.author),
-            text=told.content or "",
+            author=self._author(told.author, message_id),
+            text=read_text(*contents),
             at=_utc(told.timestamp),
             edited_at=_utc(told.timestamp_edited) if told.timestamp_edited else None,
             reply_to=reply_to,
-            reply_to_channel=ChannelId(told.reference.channel_id or place) if reply_to and told.reference else None,
-            attachments=tuple(_attachment(file) for file in readable(told.attachments, _File)),
+            reply_to_channel=place if reply_to else None,  # Discord allows no replies across channels
+            attachments=tuple(_attachment(file) for file in readable(files, _File)),
+            mentioned_staff=frozenset(account.id for account in accounts if account.type != "community_user"),
         )
 
-    def _author(self, raw: _Author) -> Author:
+    def _author(self, raw: _Author, message_id: MessageId | None = None) -> Author:
         user_id, roles = UserId(raw.id), {RoleId(role.id) for role in readable(raw.roles, _Role)}
         is_self = user_id == self._team.bot_id
         kind: AuthorType = "bot" if raw.is_bot or is_self else "community_user"
@@ -310,6 +359,7 @@ class _Reading:
             self._team_seen.add(user_id)
         name = raw.nickname or raw.name or raw.id
         handles = tuple(filter(None, (raw.nickname, raw.name)))
+        user_id = identify_author(user_id, message_id)
         return self._one(Author(id=user_id, name=name, type=kind, is_self=is_self, handles=handles))
 
     def _one(self, author: Author) -> Author:
@@ -318,26 +368,38 @@ class _Reading:
 
 
 def _decode(path: Path) -> _Export:
+    """Read a file. Raises ConfigError, whose words follow the name of the file."""
     try:
         with path.open("rb") as file:
             if not path.stat().st_size:
-                raise ConfigError(f"{path} is empty: export the channel again")
+                raise ConfigError("is empty: export the channel again")
             # Mapped, not read: the raw messages point into it until each was looked at.
             text = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
-        why = f"{path} cannot be read ({error.strerror}); name files that exist and that you may read"
-        raise ConfigError(why) from error
+        why = f"cannot be read ({error.strerror}); name files that exist and that you may read"
+        raise ConfigError("holds no *.json: export with --format Json" if path.is_dir() else why) from error
+    text = _as_utf8(text)
+    for beginning, what in _OTHER_FORMATS:
+        if bytes(text[:100]).lstrip().startswith(beginning):
+            raise ConfigError(f"is {what}")
     try:
-        return _read(text[3:] if bytes(text[:3]) == BOM_UTF8 else text)
+        return _read(text)
     except (msgspec.ValidationError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigError(
-            f"{path} is no JSON export of DiscordChatExporter ({why}); export the channel with --format Json"
-        ) from error
+        why = f"is no JSON export of DiscordChatExporter ({why}); export the channel with --format Json"
+        raise ConfigError(why) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         # Of what is malformed, msgspec says at which byte.
         where = str(error) if "byte" in str(error) else f"{error}: it ends after byte {len(text)}"
-        raise ConfigError(f"{path} is damaged or cut off ({where}); export the channel again") from error
+        raise ConfigError(f"is damaged or cut off ({where}); export the channel again") from error
+
+
+def _as_utf8(text: memoryview) -> memoryview:
+    """Return the text without a byte order mark, in UTF-8: shells of Windows redirect in UTF-16."""
+    encoding = json.detect_encoding(bytes(text[:4]))
+    if encoding == "utf-8-sig":
+        return text[3:]
+    return text if encoding == "utf-8" else memoryview(bytes(text).decode(encoding, "replace").encode())
 
 
 def _read(text: memoryview) -> _Export:
@@ -373,11 +435,24 @@ def _channel(raw: _Channel, guild_id: GuildId, *, opens_itself: bool) -> Channel
 
 
 def _reply_of(told: _Message) -> MessageId | None:
-    # A forwarded message is no reply, though it is referred to in the same way.
-    reference = None if told.forwarded_message is not None else told.reference
+    # A forwarded message is no reply, though it is referred to in the same way; old exporters tell the type alone.
+    reference = told.reference if told.type in {None, "Reply"} and told.forwarded_message is None else None
     if reference is None or reference.type == "Forward" or not reference.message_id:
         return None
     return MessageId(reference.message_id)
+
+
+def _restore_mentions(text: str, mentioned: Sequence[_Author]) -> str:
+    """Write `@Name`, which the exporter makes of mentions, as `<@id>` again, where one account alone is named so."""
+    ids: defaultdict[str, set[str]] = defaultdict(set)
+    for account in mentioned:
+        for name in filter(None, (account.nickname, account.name)):
+            ids[f"@{name}"].add(account.id)
+    names = sorted((name for name in ids if name in text), key=len, reverse=True)  # one may begin with another
+    if not names:
+        return text
+    named = regex(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)")
+    return named.sub(lambda name: f"<@{next(iter(ids[name[0]]))}>" if len(ids[name[0]]) == 1 else name[0], text)
 
 
 def _attachment(file: _File) -> Attachment:

@@ -58,6 +58,28 @@ def test_a_dry_run_says_what_it_would_cost(intern: Intern, folder: Path) -> None
     assert not (folder / "data").exists()
 
 
+# Finding E4.
+def test_a_damaged_file_is_named_at_the_end_and_the_others_of_its_folder_are_learned(
+    intern: Intern, folder: Path
+) -> None:
+    exports = folder / "exports"
+    exports.mkdir()
+    whole = export(exports).read_bytes()
+    (exports / "cut-off.json").write_bytes(whole[:-40])
+    code, out, err = intern("import", str(exports), "--team-id", "21")
+    assert (code, out) == (3, "")
+    assert "2 messages, 1 team replies, 1 conversations: 1 new" in err
+    assert err.splitlines()[-1].startswith(f"left out: {exports / 'cut-off.json'} is damaged or cut off")
+    code, out, _ = intern("import", str(exports), "--team-id", "21", "--json")
+    done = json.loads(out)
+    assert (code, done["archived"], done["known"], len(done["refused"])) == (3, 0, 1, 1)
+    (exports / "general.json").unlink()
+    (exports / "export.json").write_text("<!DOCTYPE html>")
+    code, out, err = intern("import", str(exports), "--team-id", "21")
+    assert (code, out, err.count("\n")) == (2, "", 2)  # a line for each file
+    assert "export.json is HTML: export with --format Json" in err
+
+
 def test_mistakes_are_one_line_and_code_2(intern: Intern, folder: Path) -> None:
     path = export(folder)
     code, out, err = intern("import", str(path))
