@@ -311,7 +311,7 @@ def test_a_forwarded_message_is_read_as_live(tmp_path: Path) -> None:
         "attachments": [{"id": "8", "fileName": "relay.log", "fileSizeBytes": 5}, 7],
     }
     own: dict[str, Any] = {"stickers": [{"name": "wave"}], "reference": {"type": "Forward", "messageId": "1"}}
-    strange: tuple[Any, ...] = ({"content": 7, "embeds": "odd", "stickers": [3, {}]}, "odd", ["odd"], 7)
+    strange: list[Any] = [{"content": 7, "embeds": "odd", "stickers": [3, {}]}, "odd", ["odd"], 7]
     [place] = read(
         tmp_path,
         export(

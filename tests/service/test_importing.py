@@ -439,3 +439,21 @@ async def test_what_was_captured_live_and_is_imported_later_changes_nothing(tmp_
     done = await import_history(settings, wanted)
     assert (done.known, done.archived, done.joined) == (3, 0, 0)
     assert archived(tmp_path) == before
+
+
+# Finding B1.
+async def test_a_title_is_the_first_line_and_a_renamed_post_is_imported_once(tmp_path: Path) -> None:
+    born = position_at(NOON).id
+    chat = Chat(born, kind="GuildPublicThread", parent="200", name="Error 4711 in the tenant")
+    asked = chat.say(ALICE, "What am I doing wrong?", own_id=born)
+    chat.say(MAYA, "Renew the certificate.", to=asked, after=60)
+    assert (await imported(tmp_path, chat)).archived == 1
+    before = archived(tmp_path)
+    assert texts(before[0]) == [
+        "User: Error 4711 in the tenant\nWhat am I doing wrong?",
+        "Team: Renew the certificate.",
+    ]
+    chat.channel["name"] = "Solved: certificate of the tenant"
+    done = await imported(tmp_path, chat)
+    assert (done.archived, done.joined, done.known) == (0, 0, 1)
+    assert archived(tmp_path) == before
