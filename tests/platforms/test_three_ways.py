@@ -355,9 +355,11 @@ class Replaying(Sandbox):
 
 
 def _settings(folder: Path) -> Settings:
+    sources = folder / "sources"
+    sources.mkdir(exist_ok=True)
     overrides: Json = {
         "data": {"dir": str(folder / "data")},
-        "kb": {"sources_dir": str(folder), "settle_seconds": 0},
+        "kb": {"sources_dir": str(sources), "settle_seconds": 0},
         "llm": {"provider": "offline"},
         "embeddings": {"provider": "none"},
         "discord": {"message_batch_wait_seconds": 0, "default_mode": "capture_only", "team_role_ids": [TEAM_ROLE]},
