@@ -48,6 +48,7 @@ BENCHMARKS = {
     "git_manual": 1800,
     "documents": 3600,
     "retrieval": 3600,
+    "attached_logs": 600,
     "triage": 1800,
     "calibration": 900,
     "quality": 1800,

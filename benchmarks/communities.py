@@ -42,7 +42,7 @@ from intern.core.messages import Channel
 from intern.core.records import Capture, Filed, SearchFilter, Turn
 from intern.learning.prompts import block_of
 from intern.platforms.memory import Sandbox
-from intern.runtime.bot import _NoCommands, _NoImages
+from intern.runtime.bot import _LocalFiles, _NoCommands
 from intern.runtime.hosting import communities_of
 from intern.runtime.parts import Host, Platform, open_host, parts_of
 from intern.search.embedding_local import ENGLISH
@@ -163,7 +163,7 @@ async def opened(folder: Path, kind: str) -> tuple[float, float, float, float, f
                 _copy_rows(folder / kind / "intern.db", host, community.name)
             settings.paths.sources.mkdir(parents=True, exist_ok=True)
             sandbox = Sandbox(SystemClock())
-            platform = Platform(sandbox, _NoCommands(), _NoImages())
+            platform = Platform(sandbox, _NoCommands(), _LocalFiles())
             held, began = _held(), process_time()
             parts = await stack.enter_async_context(
                 parts_of(host, community.name, settings, platform, events=Events(), jobs_came=Wakeup())
@@ -215,7 +215,7 @@ async def known(folder: Path) -> tuple[float, float]:
     defaults = _settings(folder)
     sandbox = Sandbox(SystemClock())
     async with open_host(defaults, SystemClock()) as host:
-        registry = communities_of(lambda _: host, defaults, sandbox, _NoCommands(), _NoImages())
+        registry = communities_of(lambda _: host, defaults, sandbox, _NoCommands(), _LocalFiles())
         held, began = _held(), process_time()
         for n in range(KNOWN):
             guild_id = GuildId(f"{n + 1:020}")

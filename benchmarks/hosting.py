@@ -34,7 +34,7 @@ from intern.actors.pipeline import run_pipeline
 from intern.core.clock import SystemClock, Wakeup
 from intern.core.ids import RoleId, UserId
 from intern.platforms.discord.events import Cache, Team, event_of
-from intern.runtime.bot import _NoCommands, _NoImages
+from intern.runtime.bot import _LocalFiles, _NoCommands
 from intern.runtime.parts import Platform, open_host, parts_of
 from intern.search.embedding_local import LocalEmbedder, installed
 from intern.settings.loading import load_settings
@@ -291,7 +291,7 @@ async def _kinds(folder: Path, url: str, base_url: str, server: Schemas) -> dict
             return await write(self, work)
 
         engine.write = counted
-        platform = Platform(town, _NoCommands(), _NoImages())
+        platform = Platform(town, _NoCommands(), _LocalFiles())
         opened = parts_of(host, DEFAULT_COMMUNITY, settings, platform, events=Events(), jobs_came=Wakeup())
         async with opened as parts:
             tg.start_soon(partial(run_pipeline, parts, stop=anyio.Event()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,7 +23,7 @@ from intern.core.log import get_logger, traced
 from intern.core.messages import ChatMessage
 from intern.core.records import Capture, CapturedPair
 from intern.learning.archiving import Captioning
-from intern.stores.sqlite.work import PendingCapture, PendingCaptures
+from intern.stores.sqlite.work import AttachmentTexts, PendingCapture, PendingCaptures
 
 _log = get_logger(__name__)
 
@@ -38,17 +38,17 @@ async def capturer(
     waiting: Sender[CapturePending],
     *,
     keep: Keep,
-    known: Callable[[CaptureRequest], Awaitable[Mapping[MessageId, Sequence[str]] | None]],
+    known: Callable[[CaptureRequest], Awaitable[AttachmentTexts | None]],
     pending: PendingCaptures,
     settle: Settle,
     events: Events,
 ) -> None:
-    """Archive each capture, in order, until the inbox ends; let those wait whose images have no description.
+    """Archive each capture, in order, until the inbox ends; let those wait whose attachments are unread.
 
-    `known` returns the descriptions of each message's images; None if a model has to look first.
+    `known` returns what attachments say; None if they have to be read or looked at first.
 
-    It asks no model, so a picture delays its own conversation only. A disk that fails ends the process, loudly: going
-    on would lose one answer after the other.
+    It fetches nothing, so an attachment delays its own conversation only. A disk that fails ends the process, loudly:
+    going on would lose one answer after the other.
     """
     async with inbox, archived, waiting:
         async for request in inbox:
@@ -80,7 +80,7 @@ _pauses_of_one = partial(exponential_backoff, first=60.0, longest=3600.0, factor
 
 @dataclass(kw_only=True)
 class Captioner:
-    """Archives captures once a model has described their images."""
+    """Archives captures once their attachments are in words."""
 
     pending: PendingCaptures
     captions: Captioning

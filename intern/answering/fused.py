@@ -148,14 +148,14 @@ async def select(work: Work) -> Selected:
 
 
 def may_be_passed_over(work: Work) -> bool:
-    """Return whether the score may decide: not if addressed, with a picture, or after words of the bot."""
+    """Return whether the score may decide: not if addressed, with a picture or a file, or after words of the bot."""
     asked = work.asked
-    return not (asked.addressed or asked.images or _OF_BOT.search(asked.history))
+    return not (asked.addressed or asked.images or asked.telling or _OF_BOT.search(asked.history))
 
 
 def wanted(work: Work) -> str:
     """Return the search text: a short question is joined with the last message of its asker."""
-    question = work.asked.question
+    question = work.asked.sought()
     if not work.asked.history or len(words(question)) > _FEW_WORDS:
         return question
     lines = [line for line in work.asked.history.split("\n") if line.startswith("asker: ")]
@@ -175,7 +175,7 @@ async def load(work: Work, selected: Selected) -> tuple[Sequence[prompts.Shown],
         texts = {each.source_id: each for each in distinct((*sources, *selected.facts))}
         shown = working.drop_orders(await anyio.to_thread.run_sync(_cut, work, selected, sources, texts))
         most = min(MOST_QUOTED, work.options.max_answer_chars)
-        closest = await anyio.to_thread.run_sync(find_closest, work.asked.question, selected.hits, shown, texts, most)
+        closest = await anyio.to_thread.run_sync(find_closest, work.asked.sought(), selected.hits, shown, texts, most)
         fields.update(
             loaded_sources_count=len(sources),
             unreadable_sources_count=len(ids) - len(sources),
@@ -248,7 +248,7 @@ def drafted(
         vouching = [structs.replace(closest.passage, text=closest.text)]
     check = checked(work, answer_text(decision.answer), cited, vouching, is_cited=bool(quotes))
     quoted = len(quotes) / max(len(decision.quotes), 1)
-    strange = tuple(unnamed(work.asked.question, shown)[:_MOST_NAMES])
+    strange = tuple(unnamed(work.asked.said, shown)[:_MOST_NAMES])
     return structs.replace(check, quotes=quotes, quoted=quoted, unnamed=strange)
 
 

@@ -322,4 +322,5 @@ def _question(command: flow.AskCommand) -> ChatMessage:
         author=command.user,
         text=command.question,
         at=position_of(ticket.id).time,
+        attachments=command.attachments,
     )

@@ -1,8 +1,9 @@
 """From a question to an answer worth posting: gate, select, load, generate, verify.
 
 A model decides at four of the five steps, with typed results; code holds the bounds. If anything goes wrong, the
-caller gets silence with its reason: never half an answer, never an error. The images of a question are fetched before;
-without its image a question is another question, so there is no reply if one cannot be fetched.
+caller gets silence with its reason: never half an answer, never an error. The files of a question are fetched before.
+Without its image a question is another question, so there is no reply if one cannot be fetched; a text file that cannot
+be fetched is named as unread.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from intern.core.messages import (
 from intern.core.records import SourceText
 from intern.core.tasks import open_task_group
 from intern.core.text.passages import without_headings
-from intern.learning.archiving import Images
+from intern.learning.attached_files import FileReader
 from intern.models.prompt import Model
 from intern.stores.sqlite.judgements import Calibration, JudgementStore
 
@@ -124,7 +125,7 @@ async def select(work: working.Work, query: str) -> Chosen:
     with work.trace.step("selection", prompts.SELECT) as fields:
         entries = tuple(await work.knowledge.entries())
         index = await anyio.to_thread.run_sync(listed, entries)
-        wanted = query or work.asked.question
+        wanted = work.asked.sought(query)
         learned = await work.knowledge.learned(wanted)
         nuggets = listable(learned.nuggets, work.options.max_index_chars)
         room = work.options.max_index_chars - sum(map(size, nuggets))
@@ -170,7 +171,7 @@ async def load(work: working.Work, selection: Chosen, query: str) -> tuple[tuple
             free = len(selection.source_ids) - len(texts)
             reading, waiting = waiting[:free], waiting[free:]
         sources = {source.source_id: source for source in (*texts, *selection.facts)}
-        cut = shown_sources(tuple(sources.values()), query or work.asked.question, work.options.max_source_chars)
+        cut = shown_sources(tuple(sources.values()), work.asked.sought(query), work.options.max_source_chars)
         shown = tuple(working.drop_orders(cut))
         fields.update(
             loaded_sources_count=len(sources),
@@ -259,7 +260,7 @@ async def _worked_out(work: working.Work) -> AIResult:
         quote = await anyio.to_thread.run_sync(quote_of, draft.text, source_id, source)
         citations.append(await working.citation(work, source_id, source, quote))
     answer = AIResult(should_reply=True, reply_text=draft.text, citations=tuple(citations))
-    sign = partial(signs_of, query or work.asked.question, draft, shown, confirmed=True)
+    sign = partial(signs_of, work.asked.sought(query), draft, shown, confirmed=True)
     best = sorted(shown, key=lambda each: each not in draft.cited)
     return await unless_unsure(work, answer, await anyio.to_thread.run_sync(sign), best)
 
@@ -323,15 +324,16 @@ class Answers(Protocol):
 
 
 class Seeing:
-    """Answers questions with their pictures, or without them where `sees` is false."""
+    """Answers questions with their text files, and with their pictures unless `sees` is false."""
 
-    def __init__(self, answers: Answers, images: Images, *, sees: bool) -> None:
+    def __init__(self, answers: Answers, files: FileReader, *, sees: bool) -> None:
         self._answers = answers
-        self._images = images
+        self._files = files
         self._sees = sees
 
     async def answer(self, conversation: Conversation, context: RequestContext, *, addressed: bool = False) -> AIResult:
         """As `Answers.answer`; `images_unavailable` if an image of the question cannot be fetched."""
+        conversation = await self._read(conversation)
         if self._sees:
             try:
                 conversation = await self._seen(conversation)
@@ -340,6 +342,16 @@ class Seeing:
                 return AIResult(should_reply=False, reason="images_unavailable", debug={"error": str(error)})
         return await self._answers.answer(conversation, context, addressed=addressed)
 
+    async def _read(self, conversation: Conversation) -> Conversation:
+        """Return it with the digests of the question's files, those behind its links at the end of the attachments."""
+        messages, place = list(conversation.messages), conversation.asked
+        chosen = [self._files.choose(m.author_id, m.at, m.text, m.attachments) for m in messages[place]]
+        read = {file.id: file for file in await self._files.read_each([file for files in chosen for file in files])}
+        for n, files in enumerate(chosen, place.start):
+            known = {each.id: read.get(each.id, each) for each in (*messages[n].attachments, *files)}
+            messages[n] = structs.replace(messages[n], attachments=tuple(known.values()))
+        return Conversation(tuple(messages))
+
     async def _seen(self, conversation: Conversation) -> Conversation:
         question = [*enumerate(conversation.messages)][conversation.asked]
         wanted = [(n, each) for n, said in question for each in said.attachments if each.is_image][-MOST_IMAGES:]
@@ -347,7 +359,7 @@ class Seeing:
 
         async def fetch(n: int, attachment: Attachment) -> None:
             try:
-                images[n] = await self._images.image(attachment)
+                images[n] = await self._files.host.image(attachment)
             except ChatError as error:  # a value here, or the group would wrap it
                 images[n] = error
 

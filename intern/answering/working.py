@@ -27,7 +27,17 @@ from intern.answering.prompts import AnsweringOptions, Shown, ShownSource
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
-from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
+from intern.core.messages import (
+    AIResult,
+    Attachment,
+    Citation,
+    Conversation,
+    FileDigest,
+    Image,
+    Message,
+    SilenceReason,
+    is_team,
+)
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
 from intern.core.text.masking import mask_secrets, mask_start
 from intern.core.text.orders import gives_orders, without_orders
@@ -64,11 +74,19 @@ class Asked(Struct, frozen=True, kw_only=True):
     history: str
     images: tuple[Image, ...]
     addressed: bool
+    said: str = ""
+    """The question without the contents of its files."""
+    telling: str = ""
+    """The lines of its files that say what went wrong."""
 
     @property
     def looks_like_a_question(self) -> bool:
         """Worth guessing before any model has said so; a question mark in an address is none."""
-        return self.addressed or bool(_QUESTION_MARK.search(_URL.sub(" ", self.question)))
+        return self.addressed or bool(_QUESTION_MARK.search(_URL.sub(" ", self.said)))
+
+    def sought(self, query: str = "") -> str:
+        """Return what to search for: what a file says went wrong comes before the words about it."""
+        return "\n".join(filter(None, (self.telling, query or self.said)))
 
 
 def asked(conversation: Conversation, *, addressed: bool) -> Asked:
@@ -78,17 +96,26 @@ def asked(conversation: Conversation, *, addressed: bool) -> Asked:
     asker = question[-1].author_id if question else None
     return Asked(
         question=_shortened("\n".join(filter(None, map(_said, question))), MAX_QUESTION_CHARS),
+        said=_shortened("\n".join(filter(None, (_said(each, whole=False) for each in question))), MAX_QUESTION_CHARS),
+        telling="\n".join(file.digest.telling for each in question for file in each.attachments if file.digest).strip(),
         history=_history([*messages[: place.start], *messages[place.stop :]], asker),
         images=tuple(image for message in question for image in message.images),
         addressed=addressed,
     )
 
 
-def _said(message: Message) -> str:
-    names = [f"[attached: {mask_secrets(' '.join(file.filename.split())).text}]" for file in message.attachments]
+def _said(message: Message, *, whole: bool = True) -> str:
+    names = [_attached(file, whole=whole) for file in message.attachments]
     if message.images and not names:
         names = ["[attached: image]"] * len(message.images)
     return "\n".join(filter(None, [message.text.strip(), *names]))
+
+
+def _attached(file: Attachment, *, whole: bool) -> str:
+    """Name a file; with the `whole` of its digest, each line of it indented."""
+    name, digest = mask_secrets(" ".join(file.filename.split())).text, file.digest or FileDigest()
+    line = f"[attached: {', '.join(filter(None, (name, digest.problem)))}]"
+    return "\n  ".join([line, *(digest.excerpt.splitlines() if whole else ())])
 
 
 def _history(messages: list[Message], asker: str | None) -> str:

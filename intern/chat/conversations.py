@@ -38,17 +38,20 @@ def capture_requests(batch: Batch, channel: Channel, gathered: Gathered) -> tupl
     return tuple(request for request in requests if request is not None)
 
 
-def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence[str]] | None = None) -> Capture:
+def capture_of(request: CaptureRequest, texts: Mapping[tuple[MessageId, str], str] | None = None) -> Capture:
     """Return the archive's form of a request: one turn a message.
 
-    `image_texts` are a model's descriptions of a message's images, in their order, "" where there is none; they follow
-    the message's text.
+    `texts` say what attachments hold, by message and attachment: of an image a model's description, of a file the lines
+    that tell something. They follow the message's text.
     """
-    texts = image_texts or {}
+    said = texts or {}
     return Capture(
         conversation_id=request.conversation_id,
         turns=tuple(
-            Turn("Team" if each.author.type == "team_member" else "User", text_of(each, texts.get(each.id, ())))
+            Turn(
+                "Team" if each.author.type == "team_member" else "User",
+                text_of(each, {id_: text for (of, id_), text in said.items() if of == each.id}),
+            )
             for each in request.messages
         ),
         message_ids=tuple(message.id for message in request.messages),
@@ -60,17 +63,16 @@ def capture_of(request: CaptureRequest, image_texts: Mapping[MessageId, Sequence
     )
 
 
-def text_of(message: ChatMessage, image_texts: Sequence[str] = ()) -> str:
-    """Return the message's text as written; then its images in words, and its other files where it has no text."""
-    images = [attachment for attachment in message.attachments if attachment.is_image]
-    seen = {image.id: text for image, text in zip(images, image_texts, strict=False) if text}
+def text_of(message: ChatMessage, texts: Mapping[str, str] | None = None) -> str:
+    """Return the message's text as written, then its attachments, with their `texts` by their ids."""
+    known = texts or {}
     lines = [message.text] if message.text else []
-    lines += [
-        f"[{'image' if attachment.is_image else 'file'}: {one_line(attachment.filename)}]"
-        + (f" {seen[attachment.id]}" if attachment.id in seen else "")
-        for attachment in message.attachments
-        if attachment.is_image or not message.text.strip()
-    ]
+    for each in message.attachments:
+        said, name = known.get(each.id, ""), one_line(each.filename)
+        of_file = f"[file {name}: {said}]" if said else f"[file: {name}]"
+        lines.append(f"[image: {name}] {said}".rstrip() if each.is_image else of_file)
+    links = ((id_, said) for id_, said in known.items() if said and id_.startswith("https://"))
+    lines += [f"[file {link.removeprefix('https://')}: {said}]" for link, said in links]
     return "\n".join(lines)
 
 

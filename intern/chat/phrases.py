@@ -27,6 +27,7 @@ class Phrases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Commands, as Discord lists them.
     ask_command: str
     ask_question: str
+    ask_file: str
     answer_this: str
 
     # Under an answer.

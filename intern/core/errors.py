@@ -24,7 +24,7 @@
     └── ChatError                the chat platform could not be reached or said no
         ├── ChatRefusedError         asking again will not help, unless a permission changes
         │   ├── ChatNotFoundError        it says that there is no such thing (any more)
-        │   └── UnusableImageError       no link will make a picture of this file
+        │   └── UnusableFileError       no link will make this file usable
         ├── ChatUnavailableError     asking later is worthwhile
         │   ├── ChatUnauthorizedError    the operator must set a valid token first
         │   └── LinkExpiredError         the message may hold a fresh link to the file
@@ -192,5 +192,5 @@ class LinkExpiredError(ChatUnavailableError):
     """The platform does not serve the file under this link (any more). The message may hold a fresh one."""
 
 
-class UnusableImageError(ChatRefusedError):
-    """No link will make a picture of this: too large, or no image at all. The message says only why."""
+class UnusableFileError(ChatRefusedError):
+    """No link will make this file usable: too large, or no image at all. The message says only why."""

@@ -46,6 +46,17 @@ class Author(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((self.name, *self.handles)))
 
 
+class FileDigest(Struct, frozen=True, kw_only=True):
+    """A text file in short, masked: nothing else of it reaches a model, a log or the disk."""
+
+    telling: str = ""
+    """The lines that say what went wrong; its first lines where none does."""
+    excerpt: str = ""
+    """These lines, its beginning and its end."""
+    problem: str = ""
+    """Why it was not read; empty if it was."""
+
+
 class Attachment(Struct, frozen=True, kw_only=True):
     """A file beside a message. Its `url` is signed and expires; read the message again for a fresh one."""
 
@@ -57,11 +68,22 @@ class Attachment(Struct, frozen=True, kw_only=True):
     content_type: str | None = None
     width: int | None = None
     height: int | None = None
+    digest: FileDigest | None = None
+    """Its text, once it was looked at; None for a file without text."""
 
     @property
     def is_image(self) -> bool:
         """Whether Discord takes it for a picture, going by its name; its bytes may say otherwise."""
         return (self.content_type or "").startswith("image/")
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it is a link in the text, to a paste site: then its id is the link."""
+        return self.id.startswith("https://")
+
+    def with_digest(self, digest: FileDigest | None) -> Attachment:
+        """Return it with what was read of it."""
+        return structs.replace(self, digest=digest)
 
 
 class ChatMessage(Struct, frozen=True, kw_only=True):

@@ -2,8 +2,9 @@
 
 Secrets are masked, and mentions of people become their roles, so nothing that is learned holds the id of a member.
 
-Deleted and forgotten messages are not archived again. Images are described in words before, once. A description is
-untrusted: it becomes one masked line of bounded length. For an unusable image, the line says why.
+Deleted and forgotten messages are not archived again. Attachments are put into words before, once: images by a model,
+text files by a digest. Both are untrusted: each becomes one masked line of bounded length. For an unusable image, the
+line says why.
 
 An import archives each conversation once, in its fullest version: each further version would cost a model call. So an
 import is rehearsed first: the captures go through the same rules with an archive in memory.
@@ -15,8 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import chain
-from typing import Protocol
+from itertools import chain, islice
 
 from anyio import Lock, to_thread
 from msgspec import Struct, structs
@@ -30,11 +30,12 @@ from intern.core.progress import tell
 from intern.core.records import Capture, CapturedPair, Turn, capture_with
 from intern.core.text.masking import mask_secrets, masks_in
 from intern.facts.segments import IsWithdrawn, is_whole, without_ids, without_withdrawn
+from intern.learning.attached_files import FileReader
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagePlace, ImagesIn
 from intern.models.prompt import Model
 from intern.stores.archive import Archive
 from intern.stores.blocks import qa_id_of
-from intern.stores.sqlite.work import PendingCaptures
+from intern.stores.sqlite.work import AttachmentTexts, PendingCaptures
 
 _log = get_logger(__name__)
 
@@ -281,19 +282,12 @@ def _with_home(
     return capture_with(capture, conversation_id=home, author_names=author_names, replaces=None)
 
 
-class Images(Protocol):
-    """Fetches images; see `intern.platforms.discord.attachments`."""
-
-    async def image(self, attachment: Attachment, /) -> Image:
-        """Fetch an image. Raises LinkExpiredError, UnusableImageError or ChatUnavailableError."""
-        ...
-
-
 class CaptioningBounds(Struct, frozen=True, kw_only=True):
-    """The bounds for the images of one capture."""
+    """The bounds for the attachments of one capture."""
 
     images: int = 16
     """The most images of a conversation that are described, the oldest ones. More would not help to understand it."""
+    files: int = 16
     images_a_call: int = 4
     bytes_a_call: int = 8 * 1024 * 1024
     """Does not bound the first image. While it is sent, each byte takes about four in memory."""
@@ -302,11 +296,11 @@ class CaptioningBounds(Struct, frozen=True, kw_only=True):
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """An image and its place in a conversation."""
+    """An attachment and its place in a conversation."""
 
     message_id: MessageId
-    index: int
-    """Its number among the images of its message, from 0."""
+    index: int = 0
+    """The number of an image among those of its message, from 0."""
     attachment: Attachment
 
     @property
@@ -317,41 +311,38 @@ class Place(Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Captioning:
-    """Describes the images of captures. If `sees` is false, it does not, and only their names are archived."""
+    """Puts the attachments of captures into words. If `sees` is false, only the names of images are archived."""
 
     model: Model
-    images: Images
+    files: FileReader
     texts: PendingCaptures
     _: KW_ONLY
     sees: bool
     mask: bool = True
     bounds: CaptioningBounds = CaptioningBounds()  # noqa: RUF009 - frozen
 
-    async def known(self, request: CaptureRequest) -> Mapping[MessageId, Sequence[str]] | None:
-        """Return the descriptions of each message's images, in order, "" without one; None if `look` must run first.
+    async def known(self, request: CaptureRequest) -> AttachmentTexts | None:
+        """Return what its attachments say, "" where that is nothing; None if `look` must run first.
 
         Makes no model call. Raises KnowledgeError.
         """
-        places = images_of(request.messages)
-        if not places:
+        images, files = images_of(request.messages), self._files_of(request)
+        if not (images or files):
             return {}
-        known = await self.texts.texts_of({place.message_id for place in places})
-        if self.sees and any(place.key not in known for place in places[: self.bounds.images]):
+        known = await self.texts.texts_of({place.message_id for place in (*images, *files)})
+        if any(place.key not in known for place in (*self._seen_of(images), *files)):
             return None
         unseen = f"(not looked at: there are over {self.bounds.images} images)" if self.sees else ""
-        texts: dict[MessageId, list[str]] = {}
-        for place in places:
-            texts.setdefault(place.message_id, []).append(known.get(place.key, unseen))
-        return texts
+        return {place.key: known.get(place.key, unseen) for place in (*images, *files)}
 
     async def missing(self, request: CaptureRequest) -> frozenset[MessageId]:
-        """Return the messages with images that lack a description. Raises KnowledgeError."""
+        """Return the messages with attachments that are not in words yet. Raises KnowledgeError."""
         return frozenset(place.message_id for place in await self._unseen(request))
 
     async def look(self, request: CaptureRequest, *, fresh: bool, last_try: bool = False) -> None:
-        """Describe the images without a description, and store the texts. `known` returns them afterwards.
+        """Put the attachments into words that are not yet, and store the texts. `known` returns them afterwards.
 
-        Each text is stored at once, even if a later image fails. `fresh`: the links are new, so an expired one means
+        Each text is stored at once, even if a later one fails. `fresh`: the links are new, so an expired one means
         that the image is gone. `last_try`: give up images that the model does not describe. Raises LinkExpiredError if
         new links are needed, else ChatUnavailableError or the ModelError family. Raises ModelUnavailableError at once,
         because the next image would fail, too.
@@ -377,14 +368,30 @@ class Captioning:
         return len(group) < self.bounds.images_a_call and size <= self.bounds.bytes_a_call
 
     async def _unseen(self, request: CaptureRequest) -> Sequence[Place]:
-        places = images_of(request.messages)[: self.bounds.images] if self.sees else ()
+        places = (*self._files_of(request), *self._seen_of(images_of(request.messages)))
         known = await self.texts.texts_of({place.message_id for place in places})
         return [place for place in places if place.key not in known]
 
+    def _seen_of(self, images: Sequence[Place]) -> Sequence[Place]:
+        return images[: self.bounds.images] if self.sees else ()
+
+    def _files_of(self, request: CaptureRequest) -> list[Place]:
+        chosen = (
+            Place(message_id=each.id, attachment=file)
+            for each in request.messages
+            for file in self.files.choose(each.author.id, each.at, each.text, each.attachments)
+        )
+        return [*islice(chosen, self.bounds.files)]
+
     async def _fetched(self, place: Place, work: _Look) -> Image | None:
         try:
-            return await self.images.image(place.attachment)
-        except errors.UnusableImageError as error:
+            if place.attachment.is_image:
+                return await self.files.host.image(place.attachment)
+            digest = await self.files.read(place.attachment)
+            await self.texts.keep_texts(
+                {place.key: self._line(" / ".join(digest.telling.split("\n"))) if digest else ""}
+            )
+        except errors.UnusableFileError as error:
             await self._do_without(place, str(error))
         except errors.LinkExpiredError as error:
             if work.fresh:
@@ -427,8 +434,8 @@ class Captioning:
             work.fail(error)
 
     async def _do_without(self, place: Place, why: str) -> None:
-        _log.warning("image_left_out", message_id=place.message_id, image_index=place.index, reason=why)
-        await self.texts.keep_texts({place.key: f"(not described: {why})"})
+        _log.warning("attachment_left_out", message_id=place.message_id, attachment_id=place.attachment.id, reason=why)
+        await self.texts.keep_texts({place.key: f"(not described: {why})" if place.attachment.is_image else ""})
 
     def _line(self, summary: str) -> str:
         """Make a safe line of a description."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, NoReturn
+from urllib.parse import unquote, urlsplit
 
 import anyio
 from anyio import Event, open_signal_receiver, sleep
@@ -21,13 +22,13 @@ from intern.answering.posted_answers import PostedAnswers
 from intern.chat.checkpoints import Checkpoints
 from intern.chat.platform import Interactions
 from intern.core.clock import Clock, SystemClock
-from intern.core.errors import UnusableImageError
+from intern.core.errors import UnusableFileError
 from intern.core.ids import MessageId
 from intern.core.memory import giving_back, set_aside, share_arenas
 from intern.core.messages import AIResult, Attachment, Conversation, RequestContext
 from intern.core.tasks import open_task_group
-from intern.learning.archiving import Images
-from intern.platforms.discord.attachments import AttachedImages
+from intern.learning.attached_files import FileHost
+from intern.platforms.discord.attachments import AttachedFiles
 from intern.platforms.memory import Sandbox
 from intern.runtime.hosted_bot import run_hosted
 from intern.runtime.parts import Beside, OpenModels, Platform, Serving, parts_around
@@ -69,10 +70,10 @@ async def parts_on_discord(
     reactions = settings.kb.review
     async with (
         HikariDiscord(settings.discord, reactions=reactions, first_pause=first_pause) as hikari,
-        AttachedImages() as images,
+        AttachedFiles() as files,
     ):
         commands = HikariCommands(hikari, hikari.guild_ids, ready=hikari.wait_ready)
-        platform = Platform(hikari, commands, images)
+        platform = Platform(hikari, commands, files)
         async with parts_around(settings, platform, events=events, clock=clock, beside=beside) as parts:
             yield parts
 
@@ -185,11 +186,23 @@ async def _do_jobs(settings: Settings, jobs: Jobs) -> None:
         await sleep(POLL_SECONDS)
 
 
-class _NoImages:
-    """What a Discord in memory serves of the files that people name there."""
+class _LocalFiles:
+    """Serves the files that people attach to messages of a Discord in memory, from this machine."""
 
     async def image(self, attachment: Attachment) -> NoReturn:
-        raise UnusableImageError(f"{attachment.filename[:100]} is only a name here")
+        raise UnusableFileError(f"{attachment.filename[:100]} is only a name here")
+
+    async def fetch(self, attachment: Attachment, most: int) -> bytes:
+        if not attachment.url.startswith("file:///"):
+            return await self.image(attachment)
+        try:
+            async with await anyio.open_file(unquote(urlsplit(attachment.url).path), "rb") as file:
+                data = await file.read(most + 1)
+        except OSError as error:
+            raise UnusableFileError(f"it cannot be read: {error.strerror}") from error
+        if len(data) > most:
+            raise UnusableFileError(f"it is too large: over {most} bytes")
+        return data
 
 
 class _NoCommands:
@@ -208,12 +221,12 @@ async def open_sandbox(
     events: Events,
     clock: Clock | None = None,
     responses: Interactions | None = None,
-    images: Images | None = None,
+    files: FileHost | None = None,
     models: OpenModels | None = None,
     beside: Beside | None = None,
 ) -> AsyncGenerator[None]:
     """Run the whole bot on a chat in memory; leaving the block finishes all work."""
-    platform = Platform(sandbox, responses or _NoCommands(), images or _NoImages())
+    platform = Platform(sandbox, responses or _NoCommands(), files or _LocalFiles())
     put, stop = partial(parts_around, clock=clock or SystemClock(), models=models, beside=beside), Event()
     async with put(settings, platform, events=events) as parts, open_task_group() as tg:
         tg.start_soon(partial(run_pipeline, parts, stop=stop, drain=True))

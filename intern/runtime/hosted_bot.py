@@ -13,7 +13,7 @@ from intern.core.clock import Clock, SystemClock
 from intern.core.errors import ConfigError
 from intern.core.ids import GuildId
 from intern.core.memory import set_aside
-from intern.platforms.discord.attachments import AttachedImages
+from intern.platforms.discord.attachments import AttachedFiles
 from intern.platforms.discord.options import ShardChoice
 from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.parts import Beside, Host, Platform, open_host, parts_of
@@ -78,7 +78,7 @@ async def hosting_on_discord(
             leased=leases is not None,
             turn=leases.turn if leases else no_turn,
         ) as hikari,
-        AttachedImages() as images,
+        AttachedFiles() as files,
     ):
 
         def serve(guild_id: GuildId, own: Settings | None) -> None:
@@ -88,7 +88,7 @@ async def hosting_on_discord(
                 theirs = own.discord
                 hikari.servers.serve(guild_id, member_ids=theirs.team_member_ids, role_ids=theirs.team_role_ids)
 
-        platform = Platform(hikari, HostedCommands(hikari, ()), images)
+        platform = Platform(hikari, HostedCommands(hikari, ()), files)
         register = HikariCommands(hikari, (), ready=hikari.wait_ready).register
         share_out = partial(_shared_out, leases, settings, hikari, host) if leases else None
 

@@ -29,7 +29,7 @@ from intern.core.ids import GuildId, position_at
 from intern.core.log import get_logger
 from intern.core.messages import ChatMessage
 from intern.core.tasks import open_task_group
-from intern.learning.archiving import Images
+from intern.learning.attached_files import FileHost
 from intern.platforms.discord.options import shard_of
 from intern.runtime.communities import Communities
 from intern.runtime.known import guild_of
@@ -70,7 +70,7 @@ def communities_of(
     defaults: Settings,
     chat: ChatPlatform,
     interactions: Interactions,
-    images: Images,
+    files: FileHost,
     *,
     elsewhere: Deliver = lambda _: None,
     parts: OpenParts = parts_of,
@@ -84,7 +84,7 @@ def communities_of(
         await run_sync(lambda: settings.paths.sources.mkdir(parents=True, exist_ok=True))
         host = host_of(community)
         manage = ServerSetup(Registry(defaults, host.db, host.clock), community.name, host.clock)
-        platform = Platform(own, interactions, images, manage)
+        platform = Platform(own, interactions, files, manage)
         registry = CommunityStore(host.db, clock=host.clock)
         await registry.note_open(community.name, is_open=True)
         async with parts(host, community.name, settings, platform, events=Events(), jobs_came=Wakeup()) as opened:

@@ -44,7 +44,8 @@ from intern.core.ids import ChannelId, MessageId, RoleId, position_at, position_
 from intern.core.messages import Channel, ChatMessage
 from intern.core.records import build_types
 from intern.learning.answered_threads import Answered, ThreadReader
-from intern.learning.archiving import Captioning, Images
+from intern.learning.archiving import Captioning
+from intern.learning.attached_files import FileHost, FileReader
 from intern.learning.message_changes import MessageChanges, MissedChanges
 from intern.learning.review import Approvals
 from intern.models.endpoint import EndpointModel
@@ -76,7 +77,7 @@ class Platform(NamedTuple):
 
     chat: ChatPlatform
     interactions: Interactions
-    images: Images
+    files: FileHost
     manage: Manage | None = None
     """Carries out `/intern setup` and `/intern status`, where servers have these."""
 
@@ -244,7 +245,6 @@ async def _around(room: _Room) -> _Around:
         stores.judgements,
         setup_of(settings),
     )
-    recorder = stores.recorder
     posts = Posting(
         chat,
         ledger,
@@ -260,7 +260,13 @@ async def _around(room: _Room) -> _Around:
     )
     # Rules cannot look at pictures, even if the setting is on.
     sees = settings.llm.images and settings.llm.kind == "endpoint"
-    answers = Seeing(recorder.answers(answerer, settings.llm.known_as), platform.images, sees=sees)
+    files = FileReader(
+        platform.files,
+        reads=settings.discord.read_files,
+        per_hour=settings.discord.files_per_hour,
+        paste_hosts=settings.discord.paste_hosts,
+    )
+    answers = Seeing(stores.recorder.answers(answerer, settings.llm.known_as), files, sees=sees)
     commands = Commands(
         answers=answers,
         history=chat,
@@ -279,7 +285,7 @@ async def _around(room: _Room) -> _Around:
     posted = PostedAnswers(stores.cited, library, knowledge, emails=settings.kb.mask_emails)
     captions = Captioning(
         models.learning,
-        platform.images,
+        files,
         pending,
         # Rules cannot look at pictures, even if the setting is on.
         sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
@@ -358,7 +364,7 @@ async def _around(room: _Room) -> _Around:
         "backfill": Backfill(checkpoints=checkpoints, pages=chat).run,
         "scout": partial(scout, interval_seconds=scans),
         "fetcher": partial(regularly, "fetcher", fetches, interval_seconds=scans),
-        "checker": partial(regularly, "checker", check, calibration.look, recorder.trim, interval_seconds=scans),
+        "checker": partial(regularly, "checker", check, calibration.look, stores.recorder.trim, interval_seconds=scans),
         "job_worker": partial(job_worker, jobs=stores.jobs, do=writer.do, came=jobs_came),
     }
     if embedding := indexing.embedding:

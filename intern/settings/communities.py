@@ -27,7 +27,7 @@ _THEIRS: Mapping[str, frozenset[str]] = {
     "discord": frozenset(
         "team_member_ids team_role_ids listed_channel_ids handoff_role_id channels default_mode"
         " message_batch_wait_seconds language mention_reply_window max_questions_per_user_per_hour first_lookback"
-        " max_question_age".split()
+        " max_question_age read_files".split()
     ),
     "ai": frozenset("project_introduction answer_scope refusal_policy retract".split()),
     "kb": frozenset(("review", "mask_emails", "links")),

@@ -240,6 +240,18 @@ class PageFetcher:
             return None
         return self._judged(answer, target.fragment)
 
+    async def fetch_file(self, url: str) -> bytes:
+        """Fetch a file that a person linked, from that very address: no robot walks, no redirect is followed.
+
+        Raises the WebError family.
+        """
+        answer = await self._asked(self._policy.url(url), {"Accept": "text/plain"}, self._options.max_bytes)
+        _check_status(answer)
+        body = b"" if answer.is_too_large else _unpacked(answer, self._options.max_bytes)
+        if answer.is_too_large or len(body) > self._options.max_bytes:
+            raise PageRefusedError(f"it is larger than {self._options.max_bytes} bytes")
+        return body
+
     async def render(self, url: str) -> bytes | None:
         """Return the page after its scripts have run; None without a command for it. Raises the WebError family.
 

@@ -30,6 +30,7 @@ from intern.core.log import configure
 from intern.core.messages import Attachment, ChatMessage, Image
 from intern.core.records import Capture, CapturedPair
 from intern.learning.archiving import Captioning
+from intern.learning.attached_files import FileReader
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
 from intern.stores.sqlite.database import Database
 from intern.stores.sqlite.work import PendingCaptures
@@ -117,7 +118,7 @@ class Scene:
     def __init__(self, db: Database, *, sees: bool = True) -> None:
         self.model, self.shore, self.keeper = ScriptedModel(), Shore(), Keeper()
         self.pending = PendingCaptures(db, clock=HandClock(), conversations_of=lambda _: ())
-        self.captioning = Captioning(self.model, self.shore, self.pending, sees=sees)
+        self.captioning = Captioning(self.model, FileReader(self.shore), self.pending, sees=sees)
         self.backoff: list[float] = []
         self._inbox: MemoryObjectReceiveStream[CapturePending] | None = None
 

@@ -18,7 +18,7 @@ from intern.actors.pipeline import ACTORS, SHUTDOWN_SECONDS, STREAMS, Stream
 from intern.core.errors import ConfigError, InternError
 from intern.core.messages import AIResult
 from intern.core.records import CapturedPair, Filed
-from intern.runtime.bot import _NoImages, open_sandbox
+from intern.runtime.bot import _LocalFiles, open_sandbox
 from intern.runtime.parts import Platform, parts_around
 from intern.settings.loading import Settings
 from tests.at_work import Watching, at_work, settings_in
@@ -48,7 +48,7 @@ def test_every_actor_is_given_the_ends_that_the_page_names_and_no_other() -> Non
 
 
 async def test_every_actor_takes_its_streams_in_the_order_of_the_table(tmp_path: Path) -> None:
-    platform = Platform(Sandbox(HandClock()), SandboxCommands(), _NoImages())
+    platform = Platform(Sandbox(HandClock()), SandboxCommands(), _LocalFiles())
     async with parts_around(settings_in(tmp_path), platform, events=Events(), clock=HandClock()) as parts:
         for name, actor in parts.actors.items():
             run = actor.func if isinstance(actor, partial) else actor

@@ -9,6 +9,7 @@ from intern.answering.workflow import MOST_IMAGES, Seeing
 from intern.core.errors import ChatError, ChatUnavailableError
 from intern.core.ids import UserId
 from intern.core.messages import AIResult, Attachment, Conversation, Image, Message, RequestContext
+from intern.learning.attached_files import FileReader
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +31,12 @@ class Gallery:
         if attachment.filename not in self.names:
             raise ChatUnavailableError(f"no {attachment.filename}")
         return Image(media_type="image/png", data=attachment.filename.encode())
+
+    async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
+        self.fetched.append(attachment.filename)
+        if attachment.filename not in self.names:
+            raise ChatUnavailableError(f"no {attachment.filename}")
+        return f"ERROR: {attachment.filename} is broken"[:most].encode()
 
 
 class Recorder:
@@ -55,7 +62,7 @@ def message(*files: str, by: UserId = ALICE, kind: str = "image/png") -> Message
 async def answered(gallery: Gallery, *messages: Message, sees: bool = True) -> tuple[AIResult, list[Conversation]]:
     recorder = Recorder()
     with anyio.fail_after(5):
-        seeing = Seeing(recorder, gallery, sees=sees)
+        seeing = Seeing(recorder, FileReader(gallery), sees=sees)
         return await seeing.answer(Conversation(messages), RequestContext()), recorder.asked
 
 
@@ -64,9 +71,9 @@ async def test_the_pictures_of_a_question_come_with_it() -> None:
     assert [[image.data for image in each.images] for each in asked.messages] == [[], [b"a"], [b"b"]]
 
 
-async def test_other_files_and_earlier_pictures_are_not_fetched() -> None:
-    gallery = Gallery("log")
-    result, _ = await answered(gallery, message("old", by=BOB), message("log", kind="text/plain"))
+async def test_earlier_pictures_and_sounds_are_not_fetched() -> None:
+    gallery = Gallery("voice")
+    result, _ = await answered(gallery, message("old", by=BOB), message("voice", kind="audio/ogg"))
     assert (result.should_reply, gallery.fetched) == (True, [])
 
 
@@ -92,6 +99,6 @@ async def test_a_download_can_be_given_up() -> None:
     gallery = Gallery("a")
     gallery.hangs = True
     with anyio.move_on_after(0.05) as scope:
-        await Seeing(Recorder(), gallery, sees=True).answer(Conversation((message("a"),)), RequestContext())
+        await Seeing(Recorder(), FileReader(gallery), sees=True).answer(Conversation((message("a"),)), RequestContext())
     assert scope.cancelled_caught
     assert issubclass(ChatUnavailableError, ChatError)

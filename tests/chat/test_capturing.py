@@ -185,14 +185,14 @@ async def test_a_captures_turns_ids_and_times_run_side_by_side() -> None:
     assert capture.answered_at == answer.at == question.at + timedelta(seconds=5)
 
 
-async def test_a_message_of_files_only_names_them_and_one_with_text_is_left_as_it_is() -> None:
+async def test_files_are_named_also_beside_text() -> None:
     world = World()
     silent = world.say("alice", "", attachments=[PICTURE, LOGS])
     answer = world.say("maya", "Like so.", to=silent, attachments=[LOGS])
     [request] = await world.captured(answer)
     assert [turn.text for turn in capture_of(request).turns] == [
         "[image: error screen.png]\n[file: node.log]",
-        "Like so.",
+        "Like so.\n[file: node.log]",
     ]
 
 
@@ -200,8 +200,8 @@ async def test_what_a_model_saw_in_an_image_follows_the_text() -> None:
     world = World()
     question = world.say("alice", "What is this?", attachments=[LOGS, PICTURE])
     [request] = await world.captured(world.say("maya", "A driver problem.", to=question))
-    capture = capture_of(request, {question.id: ["CUDA error 35"]})
-    assert capture.turns[0].text == "What is this?\n[image: error screen.png] CUDA error 35"
+    capture = capture_of(request, {(question.id, PICTURE.id): "CUDA error 35", (question.id, LOGS.id): "no GPU"})
+    assert capture.turns[0].text == "What is this?\n[file node.log: no GPU]\n[image: error screen.png] CUDA error 35"
 
 
 async def test_an_image_that_nobody_looked_at_is_no_more_than_its_name() -> None:
@@ -209,7 +209,7 @@ async def test_an_image_that_nobody_looked_at_is_no_more_than_its_name() -> None
     question = world.say("alice", "Which one?", attachments=[PICTURE, replace(PICTURE, id="9", filename="b.png")])
     silent = world.say("alice", "", attachments=[PICTURE], to=question)
     [request] = await world.captured(world.say("maya", "This.", to=silent))
-    capture = capture_of(request, {question.id: ["", "A cat."], silent.id: [""]})
+    capture = capture_of(request, {(question.id, "9"): "A cat.", (silent.id, PICTURE.id): ""})
     assert [turn.text for turn in capture.turns][:2] == [
         "Which one?\n[image: error screen.png]\n[image: b.png] A cat.",
         "[image: error screen.png]",
@@ -220,7 +220,7 @@ async def test_an_image_beside_text_is_named_though_no_model_looks_at_images() -
     world = World()
     question = world.say("alice", "What is this?", attachments=[PICTURE, LOGS])
     [request] = await world.captured(world.say("maya", "A driver problem.", to=question))
-    assert capture_of(request).turns[0].text == "What is this?\n[image: error screen.png]"
+    assert capture_of(request).turns[0].text == "What is this?\n[image: error screen.png]\n[file: node.log]"
 
 
 async def test_messages_without_anything_to_read_are_left_out() -> None:

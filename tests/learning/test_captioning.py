@@ -13,14 +13,15 @@ from intern.core.errors import (
     LinkExpiredError,
     ModelReplyError,
     ModelUnavailableError,
-    UnusableImageError,
+    UnusableFileError,
 )
 from intern.core.flow import CaptureRequest
 from intern.core.ids import MessageId
 from intern.core.messages import Attachment, ChatMessage, Image
 from intern.learning.archiving import Captioning, CaptioningBounds, conversation_text
+from intern.learning.attached_files import FileReader
 from intern.learning.prompts import SUMMARIZE_IMAGES, ImagesIn, ImagesOut, ImageSummary
-from intern.stores.sqlite.work import ImageTexts, PendingCaptures
+from intern.stores.sqlite.work import AttachmentTexts, PendingCaptures
 from tests.fakes import ScriptedModel, refused
 from tests.samples import author, capture_request, message
 
@@ -62,10 +63,10 @@ class Shelf(PendingCaptures):
     def __init__(self) -> None:
         self.texts: dict[tuple[MessageId, str], str] = {}
 
-    async def texts_of(self, message_ids: Collection[MessageId]) -> ImageTexts:
+    async def texts_of(self, message_ids: Collection[MessageId]) -> AttachmentTexts:
         return {key: text for key, text in self.texts.items() if key[0] in message_ids}
 
-    async def keep_texts(self, texts: ImageTexts) -> None:
+    async def keep_texts(self, texts: AttachmentTexts) -> None:
         self.texts.update(texts)
 
 
@@ -79,11 +80,20 @@ def told(given: ImagesIn) -> ImagesOut:
     )
 
 
+def by_message(texts: AttachmentTexts) -> dict[MessageId, list[str]]:
+    found: dict[MessageId, list[str]] = {}
+    for (message_id, _), text in texts.items():
+        found.setdefault(message_id, []).append(text)
+    return found
+
+
 class Scene:
     def __init__(self, *replies: Any, sees: bool = True, mask: bool = True, bounds: CaptioningBounds = BOUNDS) -> None:
         self.host, self.shelf, self.model = Host(), Shelf(), ScriptedModel()
         self.model.next(SUMMARIZE_IMAGES, *replies)
-        self.captioning = Captioning(self.model, self.host, self.shelf, sees=sees, mask=mask, bounds=bounds)
+        self.captioning = Captioning(
+            self.model, FileReader(self.host, reads=False), self.shelf, sees=sees, mask=mask, bounds=bounds
+        )
 
     async def look(
         self, request: CaptureRequest = REQUEST, *, fresh: bool = False, last_try: bool = False
@@ -91,7 +101,7 @@ class Scene:
         with fail_after(5):
             await self.captioning.look(request, fresh=fresh, last_try=last_try)
             known = await self.captioning.known(request)
-            return None if known is None else {key: list(texts) for key, texts in known.items()}
+            return None if known is None else by_message(known)
 
 
 def said(*summaries: tuple[str, int, str]) -> ImagesOut:
@@ -200,7 +210,7 @@ async def test_a_secret_in_a_picture_is_masked_unless_the_operator_wants_it() ->
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (UnusableImageError("it is no PNG, JPEG, GIF or WebP image"), "it is no PNG, JPEG, GIF or WebP image"),
+        (UnusableFileError("it is no PNG, JPEG, GIF or WebP image"), "it is no PNG, JPEG, GIF or WebP image"),
         (LinkExpiredError("404"), "Discord does not have it any more"),
     ],
 )

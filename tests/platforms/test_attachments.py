@@ -8,9 +8,9 @@ from collections.abc import Generator
 import pytest
 from anyio import create_task_group, fail_after, to_thread
 
-from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, LinkExpiredError, UnusableImageError
+from intern.core.errors import ChatError, ChatRefusedError, ChatUnavailableError, LinkExpiredError, UnusableFileError
 from intern.core.messages import Attachment
-from intern.platforms.discord.attachments import AttachedImages, ImageLimits
+from intern.platforms.discord.attachments import AttachedFiles, ImageLimits
 from tests import pictures
 from tests.cdn_double import CdnDouble, Served, cdn_double
 
@@ -26,8 +26,8 @@ def cdn() -> Generator[CdnDouble]:
         yield double
 
 
-def fetching(cdn: CdnDouble, limits: ImageLimits = SMALL) -> AttachedImages:
-    return AttachedImages(limits, hosts=[cdn.host])
+def fetching(cdn: CdnDouble, limits: ImageLimits = SMALL) -> AttachedFiles:
+    return AttachedFiles(limits, hosts=[cdn.host])
 
 
 async def failure(cdn: CdnDouble, attachment: Attachment, limits: ImageLimits = SMALL) -> ChatError:
@@ -93,7 +93,7 @@ async def test_a_redirect_is_never_followed(cdn: CdnDouble, status: int) -> None
 
 async def test_a_body_without_an_end_is_left_at_the_limit(cdn: CdnDouble) -> None:
     error = await failure(cdn, cdn.attachment("endless.png", Served(endless=True)))
-    assert isinstance(error, UnusableImageError)
+    assert isinstance(error, UnusableFileError)
     assert "too large" in str(error)
     # What lies in the sockets' buffers was sent too, though nobody reads it.
     assert cdn.sent < 30_000_000
@@ -101,12 +101,12 @@ async def test_a_body_without_an_end_is_left_at_the_limit(cdn: CdnDouble) -> Non
 
 async def test_a_body_that_is_said_to_be_too_large_is_not_read(cdn: CdnDouble) -> None:
     error = await failure(cdn, cdn.attachment("large.png", Served(body=pictures.png() + bytes(200_000))))
-    assert isinstance(error, UnusableImageError)
+    assert isinstance(error, UnusableFileError)
 
 
 async def test_a_file_that_discord_says_is_too_large_is_not_asked_for(cdn: CdnDouble) -> None:
     error = await failure(cdn, cdn.attachment("large.png", pictures.png(), size=100_001))
-    assert isinstance(error, UnusableImageError)
+    assert isinstance(error, UnusableFileError)
     assert cdn.asked == []
 
 
@@ -140,7 +140,7 @@ async def test_a_lying_content_type_helps_nobody(cdn: CdnDouble, body: bytes) ->
 )
 async def test_an_image_that_would_be_huge_once_decoded_is_left_alone(cdn: CdnDouble, data: bytes) -> None:
     error = await failure(cdn, cdn.attachment("bomb.png", data))
-    assert isinstance(error, UnusableImageError)
+    assert isinstance(error, UnusableFileError)
     assert "pixels" in str(error)
 
 
@@ -216,13 +216,13 @@ TRICKS = [
 
 @pytest.mark.parametrize("url", TRICKS)
 async def test_nobody_is_asked_but_discord_s_own_hosts(url: str) -> None:
-    images = AttachedImages()
-    with fail_after(60), pytest.raises(UnusableImageError, match="link"):
+    images = AttachedFiles()
+    with fail_after(60), pytest.raises(UnusableFileError, match="link"):
         await images.image(Attachment(id="1", filename="a.png", url=url, size=10))
     assert images._client is None
 
 
 @pytest.mark.parametrize("host", ["cdn.discordapp.com", "media.discordapp.net"])
 async def test_discord_s_own_hosts_are_asked_over_https(host: str) -> None:
-    url = AttachedImages()._checked(f"https://{host}/attachments/1/2/a.png?ex=1&hm=2")
+    url = AttachedFiles()._checked(f"https://{host}/attachments/1/2/a.png?ex=1&hm=2")
     assert (url.scheme, url.host, url.port, url.userinfo) == ("https", host, None, b"")

@@ -25,7 +25,7 @@ from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, GuildId, MessageId, RoleId
 from intern.core.text.masking import Secret
 from intern.runtime import hosted_bot, hosting
-from intern.runtime.bot import _NoCommands, _NoImages, run_page
+from intern.runtime.bot import _LocalFiles, _NoCommands, run_page
 from intern.runtime.hosting import Hosting, Sharding
 from intern.runtime.parts import Platform, open_host
 from intern.service.hosted import Hosted, HostedView
@@ -83,7 +83,7 @@ class Block:
         with fail_after(20):
             async with open_host(self._defaults, self.clock) as host:
                 self.host = host
-                platform = Platform(self.town, _NoCommands(), _NoImages())
+                platform = Platform(self.town, _NoCommands(), _LocalFiles())
                 share_out = partial(self._shared_out, host.db) if self._defaults.data.url else None
                 self.hosting = Hosting(
                     host, self._defaults, platform, serve=self.served.__setitem__, share_out=share_out, parts=self.parts

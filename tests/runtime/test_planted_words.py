@@ -27,7 +27,7 @@ from intern.core.text.masking import Secret
 from intern.facts.prompts import ExtractIn, ExtractOut
 from intern.frontends.http.server import metrics_of
 from intern.models.prompt import InT, Model, OutT, Prompt
-from intern.runtime.bot import _NoCommands, _NoImages
+from intern.runtime.bot import _LocalFiles, _NoCommands
 from intern.runtime.hosting import communities_of
 from intern.runtime.parts import Beside, open_host, parts_of
 from intern.service.communities import community_of, open_registry
@@ -108,7 +108,7 @@ class Two:
             await run_sync((sources / f"{title}.md").write_text, f"# Ports\n\n{text}\n")
         stop = Event()
         async with open_host(defaults, self.clock) as host:
-            chat = communities_of(lambda _: host, defaults, self.town, _NoCommands(), _NoImages(), parts=self._parts)
+            chat = communities_of(lambda _: host, defaults, self.town, _NoCommands(), _LocalFiles(), parts=self._parts)
             for name in self.said:
                 guild_id, self.places[name] = self.town.add_server()
                 known, _ = await CommunityStore(host.db, clock=self.clock).join(guild_id, name)

@@ -16,7 +16,7 @@ from msgspec import structs
 from intern.core.ids import ChannelId, MessageId
 from intern.core.messages import Attachment, ChatMessage
 from intern.core.records import CapturedPair, Filed
-from intern.platforms.discord.attachments import AttachedImages
+from intern.platforms.discord.attachments import AttachedFiles
 from intern.runtime.bot import open_sandbox
 from intern.service.status import status_of
 from intern.settings.loading import Settings
@@ -69,8 +69,8 @@ async def at_work(
     scene = Scene(discord, events, endpoint, cdn, settings)
     with fail_after(30):
         async with (
-            AttachedImages(hosts=[cdn.host]) as files,
-            open_sandbox(settings, discord, events=events, clock=HandClock(), images=files),
+            AttachedFiles(hosts=[cdn.host]) as files,
+            open_sandbox(settings, discord, events=events, clock=HandClock(), files=files),
         ):
             yield scene
 

@@ -113,12 +113,12 @@ async def test_rows_that_come_later_are_numbered_after_those_that_were_moved(tmp
         async with await Database.open(tmp_path / "one.db") as one, await open_database(tmp_path / "two.db") as two:
             await fill(one, 3)
             await move(one, two)
-            largest = await two.number("select max(rid) from image_texts where community = :community")
+            largest = await two.number("select max(rid) from attachment_texts where community = :community")
             await two.run(
-                "insert into image_texts (community, message_id, attachment_id, text)"
+                "insert into attachment_texts (community, message_id, attachment_id, text)"
                 " values (:community, '1', '2', 'new')"
             )
-            newest = "select rid from image_texts where community = :community and text = 'new'"
+            newest = "select rid from attachment_texts where community = :community and text = 'new'"
             assert await two.number(newest) > largest
 
 

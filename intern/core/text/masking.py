@@ -11,7 +11,9 @@ import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
+from ipaddress import ip_address
 from typing import Final, cast
 
 import msgspec
@@ -36,9 +38,18 @@ def mask_secrets(text: str, *, secrets: bool = True, emails: bool = False) -> Ma
     Discord's ids are not taken for them. E-mail addresses only go with `emails`, and nothing else without `secrets`.
     Masking a masked text changes nothing.
     """
+    return _mask(text, (*(_RULES if secrets else ()), *(_EMAILS if emails else ())))
+
+
+def mask_file(text: str) -> str:
+    """Replace secrets, e-mail addresses, IP addresses of other machines, and the names of users in paths."""
+    return _mask(text, (*_RULES, *_EMAILS, *_OF_FILES)).text
+
+
+def _mask(text: str, rules: _Rules) -> Masked:
     kinds: Counter[str] = Counter()
     plain = _plain(text)
-    for kind, clues, pattern, secret_of in (*(_RULES if secrets else ()), *(_EMAILS if emails else ())):
+    for kind, clues, pattern, secret_of in rules:
         if clues and not any(clue in plain for clue in clues):
             continue  # a look for a clue takes a tenth of the pattern's time
 
@@ -123,6 +134,15 @@ def _is_checked(iban: str) -> bool:
 def _key_block(found: str) -> str:
     """Between its marks stands a key, and no prose that explains them."""
     return found if _KEY_LINE.search(found) else ""
+
+
+def _find_address(found: str) -> str:
+    """Return an IP address, unless it stands for this machine or for any."""
+    for value in (found, found.rstrip(":.")):
+        with suppress(ValueError):
+            address = ip_address(value)
+            return "" if address.is_loopback or address.is_unspecified else value
+    return ""
 
 
 def _card(found: str) -> str:
@@ -243,6 +263,29 @@ def _plain(text: str) -> str:
 _EMAIL = regex(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24})(?![\w-])")
 _EMAILS: _Rules = (("email", ("@",), _EMAIL, _whole),)
 
+# A name with blanks is known by the separator behind it.
+_USER_NAME = r"[^\s/\\:\"'<>|*?,;()\[\]{}]{1,64}"
+_OF_FILES: _Rules = (
+    (
+        "user_name",
+        ("home", "users", "documents and settings"),
+        regex(
+            r"(?:/home/|[\\/]Users[\\/]{1,4}|(?i:\b[a-z]:[\\/]{1,4}(?:users|documents and settings)[\\/]{1,4}))"
+            rf"(?P<secret>{_USER_NAME}(?:[ ]{_USER_NAME}){{0,3}}(?=\\)|{_USER_NAME})"
+        ),
+        _whole,
+    ),
+    (
+        "ip_address",
+        (),
+        regex(
+            r"(?<![\w.])(?P<secret>(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)"
+            r"|(?=[a-fA-F:]{0,40}\d)(?=[\da-fA-F:]{0,40}::|(?:[\da-fA-F]{1,4}:){7})[\da-fA-F:.]{3,46}(?!\w))"
+        ),
+        _find_address,
+    ),
+)
+
 # Earlier rules see the text first: what a name gives away goes before what only looks like a key.
 _RULES: _Rules = tuple(
     (kind, clues, regex(pattern), secret_of)
@@ -303,7 +346,7 @@ _RULES: _Rules = tuple(
 
 _LEAST_DIFFERENT = 7
 _ODD = regex(r"(?is)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w|.{16}")
-_MASK = regex(rf"\[masked ({'|'.join(sorted({kind for kind, *_ in (*_RULES, *_EMAILS)}))})\]")
+_MASK = regex(rf"\[masked ({'|'.join(sorted({kind for kind, *_ in (*_RULES, *_EMAILS, *_OF_FILES)}))})\]")
 
 # A password may hold `?` and `#`; figures and one of these are a port with what follows it.
 _USER = regex(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from difflib import get_close_matches
 from importlib.resources import as_file, files
+from mimetypes import guess_type
 from pathlib import Path
 from shutil import which
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from intern.core.errors import ConfigError, ModelError
 from intern.core.flow import AnswerRequest, Batch, Declined, Reply
 from intern.core.ids import MessageId
 from intern.core.log import configure
-from intern.core.messages import AIResult, ChatMessage
+from intern.core.messages import AIResult, Attachment, ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
 from intern.core.tasks import open_task_group
@@ -188,6 +189,7 @@ class _Scene(Events):
 class _Line(NamedTuple):
     speaker: str
     text: str
+    files: tuple[Attachment, ...] = ()
 
 
 _STAGE = (
@@ -225,13 +227,14 @@ async def _play(settings: Settings) -> int:
 
 _HELP = f"""\
 alice: How do I …?   a member asks; a new name is a new member
+/file PATH           attach a text file, such as a log, to the next message
 How do I …?          the member whose name the prompt shows (on a terminal)
 @{_TEAM_MEMBER}: …             the team replies to the last question, and the bot learns
 /topics              what was learned from the team
 /why                 why the last question was answered, or not
 /quit                end; Ctrl-D and Ctrl-C do that, too
 On a terminal, ↑ and ↓ recall what you typed. A pasted block is one message."""
-_COMMANDS = ("/help", "/topics", "/why", "/quit")
+_COMMANDS = ("/file", "/help", "/topics", "/why", "/quit")
 _NAMED = regex(r"(@?[^\W\d][\w.-]{0,31}):(?:\s+|$)")
 # They begin lines of logs and compilers, and addresses.
 _NO_NAMES = (
@@ -267,9 +270,14 @@ class _Chat:
         """Says what is typed without a name."""
         self._members = {self.member}
         self._question: MessageId | None = None
+        self._files: tuple[Attachment, ...] = ()
+        """They go with the next message."""
 
     async def take(self, typed: Typed) -> None:
         """Do or say what was typed."""
+        if typed.text.startswith("/file "):
+            self._attach(typed.text.removeprefix("/file ").strip())
+            return
         if re.fullmatch(r"/[A-Za-z]+", typed.text):
             self._command(typed.text.lower())
             return
@@ -278,18 +286,33 @@ class _Chat:
             if not self._is_terminal:
                 say("write  NAME: what they say")
         elif not speaker.startswith("@"):
-            await _ask(_Line(speaker, text), self._sandbox, self._scene, echo=self._is_terminal)
+            await _ask(_Line(speaker, text, self._take_files()), self._sandbox, self._scene, echo=self._is_terminal)
             self._question = self._sandbox.messages(self._sandbox.general)[-1].id
         elif speaker.strip("@ ") != _TEAM_MEMBER:
             say(f"the team is @{_TEAM_MEMBER} here")
         elif self._question is None:
             say("there is no question that the team could reply to")
         else:
-            line = _Line(_TEAM_MEMBER, text)
+            line = _Line(_TEAM_MEMBER, text, self._take_files())
             await _teach(line, self._question, self._sandbox, self._scene, echo=self._is_terminal)
+
+    def _attach(self, name: str) -> None:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            say(f"there is no file {printable(str(path))}")
+            return
+        url, kind = path.resolve().as_uri(), guess_type(path.name)[0]
+        self._files += (Attachment(id=url, filename=path.name, url=url, size=path.stat().st_size, content_type=kind),)
+        say(f"{printable(path.name)} goes with the next message")
+
+    def _take_files(self) -> tuple[Attachment, ...]:
+        files, self._files = self._files, ()
+        return files
 
     def _command(self, command: str) -> None:
         match command:
+            case "/file":
+                say("write  /file PATH")
             case "/why":
                 say(self._scene.why)
             case "/topics":
@@ -361,7 +384,7 @@ async def _ask(line: _Line, sandbox: Sandbox, scene: _Scene, *, echo: bool = Tru
     if echo:
         _say_aloud(line)
     with scene.expecting("done") as done:
-        sandbox.say(line.speaker, line.text)
+        sandbox.say(line.speaker, line.text, attachments=line.files)
         await _in_time(done)
     posts = sandbox.posts()[seen:]
     for post in posts:
@@ -375,7 +398,7 @@ async def _teach(line: _Line, question: MessageId, sandbox: Sandbox, scene: _Sce
     if echo:
         _say_aloud(line, note=" (team, replying)")
     with scene.expecting("learned", "done") as learned:
-        sandbox.say(line.speaker, line.text, reply_to=question)
+        sandbox.say(line.speaker, line.text, reply_to=question, attachments=line.files)
         await _in_time(learned)
     click.echo()
 

@@ -1,4 +1,4 @@
-"""Attached images, fetched from Discord's own hosts only, within limits. Works on asyncio and on trio.
+"""Attached images and other files, fetched from Discord's own hosts only, within limits. Works on asyncio and on trio.
 
 An image's kind and decoded size are read from its bytes, without decoding; names and HTTP headers are not trusted.
 Only the four kinds that models take are parsed, so no library for thirty formats is needed.
@@ -15,7 +15,7 @@ import anyio
 import httpx
 from msgspec import Struct
 
-from intern.core.errors import ChatUnavailableError, LinkExpiredError, UnusableImageError
+from intern.core.errors import ChatUnavailableError, LinkExpiredError, UnusableFileError
 from intern.core.messages import Attachment, Image
 from intern.models.clients import open_client
 from intern.models.refusals import may_pass
@@ -148,8 +148,8 @@ class ImageLimits(Struct, frozen=True, kw_only=True):
     """From the first byte sent to the last one read."""
 
 
-class AttachedImages:
-    """Fetches images. Close it with `aclose`, or use it as an async context manager."""
+class AttachedFiles:
+    """Fetches attached files. Close it with `aclose`, or use it as an async context manager."""
 
     def __init__(self, limits: ImageLimits | None = None, *, hosts: Sequence[str] = DISCORD_HOSTS) -> None:
         """`hosts` are the only ones that are ever asked, each with its scheme; a test may name its double."""
@@ -172,50 +172,53 @@ class AttachedImages:
     async def image(self, attachment: Attachment) -> Image:
         """Fetch the picture for a model.
 
-        Raises LinkExpiredError where a fresh link may help, UnusableImageError where nothing will, and
+        Raises LinkExpiredError where a fresh link may help, UnusableFileError where nothing will, and
         ChatUnavailableError where asking later is worthwhile.
         """
+        return self._judged(await self.fetch(attachment, self._limits.max_bytes))
+
+    async def fetch(self, attachment: Attachment, most: int) -> bytes:
+        """Fetch a file of at most `most` bytes. Raises as `image` does."""
         url = self._checked(attachment.url)
-        if attachment.size > self._limits.max_bytes:
-            raise self._too_large()
+        if attachment.size > most:
+            raise _too_large(most)
         try:
             with anyio.fail_after(self._limits.seconds):
-                data = await self._fetched(url)
+                return await self._fetched(url, most)
         except (TimeoutError, httpx.TimeoutException) as error:
-            raise ChatUnavailableError(f"{url.host} sent no image within {self._limits.seconds:g} s") from error
+            raise ChatUnavailableError(f"{url.host} sent no file within {self._limits.seconds:g} s") from error
         except (httpx.RequestError, httpx.InvalidURL) as error:
             raise ChatUnavailableError(f"{url.host} cannot be reached: {type(error).__name__}") from error
-        return self._judged(data)
 
     def _checked(self, address: str) -> httpx.URL:
         # Compared as it is written, up to the slash that ends the host: no two parsers can read that differently.
         if not address.startswith(self._hosts):
-            raise UnusableImageError("its link does not lead to Discord")
+            raise UnusableFileError("its link does not lead to Discord")
         try:
             return httpx.URL(address)
         except httpx.InvalidURL:
-            raise UnusableImageError("its link is no address") from None
+            raise UnusableFileError("its link is no address") from None
 
-    async def _fetched(self, url: httpx.URL) -> bytes:
+    async def _fetched(self, url: httpx.URL, most: int) -> bytes:
         # Made when it is first needed, for reading the certificates costs more than the rest of a start.
         self._client = self._client or open_client(str(url), timeout=self._limits.seconds, follow_redirects=False)
         # Nothing that grows while it is read, and `aiter_raw` would not let it.
-        request = self._client.build_request("GET", url, headers={"Accept": "image/*", "Accept-Encoding": "identity"})
+        request = self._client.build_request("GET", url, headers={"Accept": "*/*", "Accept-Encoding": "identity"})
         response = await self._client.send(request, stream=True, follow_redirects=False)
         async with aclosing(response):
             self._check_status(response)
-            if _declared_length(response) > self._limits.max_bytes:
-                raise self._too_large()
+            if _declared_length(response) > most:
+                raise _too_large(most)
             read = bytearray()
             with anyio.CancelScope() as enough:
                 async for chunk in response.aiter_raw():
-                    if len(read) > self._limits.max_bytes:
+                    if len(read) > most:
                         # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
                         enough.cancel()
                     else:
                         read += chunk
-        if len(read) > self._limits.max_bytes:
-            raise self._too_large()
+        if len(read) > most:
+            raise _too_large(most)
         return bytes(read)
 
     def _check_status(self, response: httpx.Response) -> None:
@@ -223,21 +226,22 @@ class AttachedImages:
         if status == HTTPStatus.OK:
             return
         if may_pass(status):
-            raise ChatUnavailableError(f"{host} answered {status} for an image")
+            raise ChatUnavailableError(f"{host} answered {status} for a file")
         # A redirect is one of these: it may lead anywhere, so it is not followed.
-        raise LinkExpiredError(f"{host} does not serve the image under its link: it answered {status}")
+        raise LinkExpiredError(f"{host} does not serve the file under its link: it answered {status}")
 
     def _judged(self, data: bytes) -> Image:
         header = image_header(data)
         if header is None:
-            raise UnusableImageError("it is no PNG, JPEG, GIF or WebP image")
+            raise UnusableFileError("it is no PNG, JPEG, GIF or WebP image")
         limits = self._limits
         if max(header.width, header.height) > limits.max_side or header.width * header.height > limits.max_pixels:
-            raise UnusableImageError(f"it is too large: {header.width} × {header.height} pixels")
+            raise UnusableFileError(f"it is too large: {header.width} × {header.height} pixels")
         return Image(media_type=header.media_type, data=data)
 
-    def _too_large(self) -> UnusableImageError:
-        return UnusableImageError(f"it is too large: over {self._limits.max_bytes / (1024 * 1024):.3g} MB")
+
+def _too_large(most: int) -> UnusableFileError:
+    return UnusableFileError(f"it is too large: over {most / (1024 * 1024):.3g} MB")
 
 
 def _declared_length(response: httpx.Response) -> int:

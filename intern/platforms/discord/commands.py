@@ -24,7 +24,7 @@ from intern.core.log import get_logger
 from intern.core.messages import Author, Button, ChatMessage
 from intern.core.text.masking import Secret, whole
 from intern.platforms.discord import payloads
-from intern.platforms.discord.events import Cache, Team, author_of, message_of
+from intern.platforms.discord.events import Cache, Team, attachment_of, author_of, message_of
 from intern.platforms.discord.rest import HikariRest
 
 _log = get_logger(__name__)
@@ -33,7 +33,7 @@ _Ticket = flow.InteractionTicket
 # Discord's reference, "Receiving and Responding": types of commands and options, of answers.
 _UNANSWERABLE: Final = {1, 4}  # a ping, which the gateway never sends, and auto-completion, which we never ask
 _SLASH, _ON_MESSAGE = 1, 3
-_SUBCOMMAND, _STRING, _BOOLEAN, _CHANNEL, _ROLE = 1, 3, 5, 7, 8
+_SUBCOMMAND, _STRING, _BOOLEAN, _CHANNEL, _ROLE, _ATTACHMENT = 1, 3, 5, 7, 8, 11
 _MANAGES: Final = 1 << 3 | 1 << 5  # permissions: of an administrator, or to manage the server
 _DEFER_MESSAGE, _DEFER_UPDATE = 5, 6
 
@@ -45,7 +45,7 @@ _TOKEN_EXPIRED: Final = frozenset({10015, 50027})
 
 _ASK, _ANSWER_THIS, _LEARN_FROM_THIS, _INTERN, _WHY = "ask", "Answer this", "Learn from this", "intern", "why"
 _SETUP, _STATUS = "setup", "status"
-_QUESTION, _MESSAGE = "question", "message"
+_QUESTION, _MESSAGE, _FILE = "question", "message", "file"
 
 
 def _named(name: str, kind: int, description: str, *options: Mapping[str, Any], **more: object) -> Mapping[str, Any]:
@@ -67,9 +67,12 @@ _WANTED = _named(
     max_length=2000,
     description_localizations=_localized("ask_question"),
 )
+_ATTACHED = _named(*(_FILE, _ATTACHMENT, phrases().ask_file), description_localizations=_localized("ask_file"))
 _ABOUT = _named(_MESSAGE, _STRING, "A link to a message, or its id; without it, the newest question here")
 COMMANDS: Final[Sequence[Mapping[str, Any]]] = (
-    _named(*(_ASK, _SLASH, phrases().ask_command, _WANTED), description_localizations=_localized("ask_command")),
+    _named(
+        *(_ASK, _SLASH, phrases().ask_command, _WANTED, _ATTACHED), description_localizations=_localized("ask_command")
+    ),
     {"name": _ANSWER_THIS, "type": _ON_MESSAGE, "name_localizations": _localized("answer_this")},
     {"name": _LEARN_FROM_THIS, "type": _ON_MESSAGE},
     _named(
@@ -285,6 +288,7 @@ class _Option(Struct, frozen=True):
 
 class _Resolved(Struct, frozen=True):
     messages: dict[str, Any] = {}
+    attachments: dict[str, Any] = {}
 
 
 class _Command(Struct, frozen=True):
@@ -315,7 +319,10 @@ def _command(raw: _Raw, ticket: _Ticket, user: Author, team: Team, cache: Cache)
     on = _target(raw, command, team, cache)
     match command.type, command.name:
         case 1, "ask":
-            return flow.AskCommand(interaction=ticket, user=user, question=_text(command.options, _QUESTION))
+            found = command.resolved.attachments.get(_text(command.options, _FILE))
+            files = (attachment_of(payloads.fitted(found, payloads.RawAttachment)),) if found else ()
+            question = _text(command.options, _QUESTION)
+            return flow.AskCommand(interaction=ticket, user=user, question=question, attachments=files)
         case 1, "intern" if command.options:
             return _of_intern(command.options[0], ticket, user, manages=_manages(raw))
         case 3, "Answer this" if on:

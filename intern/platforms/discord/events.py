@@ -249,7 +249,7 @@ def message_of(
         reply_to_channel=reference.channel_id if reference and reference.message_id else None,
         reply_to_author=to,
         replies_to_other=to not in {None, author_id, team.bot_id},
-        attachments=tuple(_attachment(file) for file in payloads.readable(list(files), payloads.RawAttachment)),
+        attachments=tuple(attachment_of(file) for file in payloads.readable(list(files), payloads.RawAttachment)),
         is_voice=bool((raw.flags or 0) & _IS_VOICE),
         mentions_bot=_mentions(raw, raw.content or "", team),
         mentioned_staff=frozenset(_mentioned_staff(raw, team, cache)),
@@ -393,7 +393,8 @@ def _thread_of(raw: payloads.RawMessage) -> ChannelId | None:
     return ChannelId(raw.id) if (raw.flags or 0) & _HAS_THREAD else None
 
 
-def _attachment(raw: payloads.RawAttachment) -> Attachment:
+def attachment_of(raw: payloads.RawAttachment) -> Attachment:
+    """Return a file beside a message."""
     return Attachment(
         id=raw.id,
         filename=whole(raw.filename or ""),

@@ -11,9 +11,13 @@ from intern.chat.options import ConversationOptions
 from intern.core.errors import ConfigError
 from intern.core.ids import ChannelId, GuildId, RoleId, UserId
 from intern.core.text.masking import Secret, settings_repr
+from intern.core.text.patterns import regex
 
 NO_ACCOUNT = "discord.token is not set: put the bot's token in INTERN__DISCORD__TOKEN or in intern.toml"
 NO_SERVERS = 'discord.guild_ids is not set: list the ids of your servers, as in guild_ids = ["123…"]'
+
+
+_HOST = regex(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+")
 
 
 class ShardChoice(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +66,12 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
     max_questions_per_user_per_hour: Annotated[int, Meta(ge=0)] = 20
     """Batches of one member that go to a model within an hour, whether or not they turn out to be questions; 0: no
     limit."""
+    read_files: bool = True
+    """Whether the text files beside messages are read."""
+    files_per_hour: Annotated[int, Meta(ge=0)] = 20
+    """Files of one member that are read of the messages of an hour; 0: no limit."""
+    paste_hosts: tuple[str, ...] = ()
+    """Hosts of paste sites, whose texts are read like files of the message that links them."""
     first_lookback: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
     """Seconds of history that are read when a server is met for the first time."""
     handoff_role_id: RoleId = RoleId("")
@@ -81,6 +91,8 @@ class DiscordOptions(ConversationOptions, frozen=True, kw_only=True, forbid_unkn
         _check("channels", (rule.id for rule in self.channels))
         if len({rule.id for rule in self.channels}) < len(self.channels):
             raise ValueError("channels must name each channel once")
+        if not all(map(_HOST.fullmatch, self.paste_hosts)):
+            raise ValueError('paste_hosts must hold names of hosts in small letters, as in "paste.example.org"')
         if self.handoff_role_id:
             _check("handoff_role_id", (self.handoff_role_id,))
         if isinstance(self.shards, str) and self.shards != "auto":

@@ -353,7 +353,7 @@ create table thread_messages (
 create index thread_messages_by_id on thread_messages (community, message_id);
 create index thread_messages_by_author on thread_messages (community, author_id);
 
--- Captures that wait for descriptions of their images, and the descriptions that are known.
+-- Captures that wait until their attachments are in words, and what attachments say.
 create table pending_captures (
     rid integer primary key autoincrement,
     community text not null,
@@ -375,7 +375,7 @@ create table pending_messages (
     foreign key (community, capture) references pending_captures (community, rid) on delete cascade
 ) strict, without rowid;
 create index messages_of_pending on pending_messages (community, capture);
-create table image_texts (
+create table attachment_texts (
     rid integer primary key autoincrement,
     community text not null,
     message_id text not null,

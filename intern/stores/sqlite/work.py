@@ -205,11 +205,11 @@ def retry_of(parked: Parked, retries: Mapping[QAId, Retry]) -> Retry:
     return known
 
 
-# Images, the newest ones. Who has an older message edited pays for a second look.
+# Attachments, the newest ones. Who has an older message edited pays for a second look.
 _TEXTS_KEPT = 20_000
 
-ImageTexts = Mapping[tuple[MessageId, str], str]
-"""What an image shows, by its message and the id of its attachment."""
+AttachmentTexts = Mapping[tuple[MessageId, str], str]
+"""What attachments say, by message and the id of the attachment."""
 
 
 class PendingCapture(Struct, frozen=True, kw_only=True):
@@ -306,7 +306,7 @@ class PendingCaptures(Store):
         return await self._change(lambda db: bool(db.run(done, (rid, version))))
 
     async def forget(self, message_ids: Collection[MessageId]) -> None:
-        """Take messages out of all that waits, and what their images show with them.
+        """Take messages out of all that waits, and what their attachments say with them.
 
         A capture that loses its question or its answer goes altogether.
         """
@@ -321,30 +321,30 @@ class PendingCaptures(Store):
                 else:
                     _delete(db, rid)
                 _log.info("capture_pending_cut", pending_id=rid, dropped=left is None)
-            return bool(db.run(f"delete from image_texts {OURS} and message_id {IN}", (listed(gone),)))
+            return bool(db.run(f"delete from attachment_texts {OURS} and message_id {IN}", (listed(gone),)))
 
         await self._change(work)
 
-    async def texts_of(self, message_ids: Collection[MessageId]) -> ImageTexts:
-        """Return the known descriptions of the images of these messages."""
-        statement = f"select message_id, attachment_id, text from image_texts {OURS} and message_id {IN}"
+    async def texts_of(self, message_ids: Collection[MessageId]) -> AttachmentTexts:
+        """Return what is known of the attachments of these messages."""
+        statement = f"select message_id, attachment_id, text from attachment_texts {OURS} and message_id {IN}"
         rows = await self.db.rows(statement, (listed(message_ids),))
         found = msgspec.convert(rows, list[tuple[MessageId, str, str]])
         return {(message_id, attachment_id): text for message_id, attachment_id, text in found}
 
-    async def keep_texts(self, texts: ImageTexts) -> None:
-        """Remember what images show."""
+    async def keep_texts(self, texts: AttachmentTexts) -> None:
+        """Remember what attachments say."""
         if texts:
             await self._keep_texts(texts)
 
     @writes
-    def _keep_texts(self, db: Transaction, texts: ImageTexts) -> None:
+    def _keep_texts(self, db: Transaction, texts: AttachmentTexts) -> None:
         db.run_each(
-            "insert into image_texts (community, message_id, attachment_id, text) values (:community, ?, ?, ?)"
+            "insert into attachment_texts (community, message_id, attachment_id, text) values (:community, ?, ?, ?)"
             " on conflict (community, message_id, attachment_id) do update set text = excluded.text",
             [(message_id, attachment_id, whole(text)) for (message_id, attachment_id), text in texts.items()],
         )
-        keep_newest(db, "image_texts", _TEXTS_KEPT)
+        keep_newest(db, "attachment_texts", _TEXTS_KEPT)
 
     def _joined(self, db: Transaction, request: CaptureRequest, *, always: bool) -> bool:
         known = self._waiting_for(db, request)
@@ -372,7 +372,7 @@ class PendingCaptures(Store):
     def _insert(self, db: Transaction, request: CaptureRequest) -> int:
         return db.number(
             "insert into pending_captures (community, conversation_id, request, reason, attempts, next_at, since)"
-            " values (:community, ?, ?, 'its images are to be looked at', 0, ?, ?) returning rid",
+            " values (:community, ?, ?, 'its attachments are to be read', 0, ?, ?) returning rid",
             (request.conversation_id, b"", self.now(), self.now()),
         )
 

@@ -1,0 +1,182 @@
+r"""Digests of text files that people attach: the lines that say what went wrong, the beginning and the end; masked.
+
+The rule is general: words and levels of logs, exceptions, exit codes, the last line of a traceback. It knows no
+program. Lines that differ in numbers and addresses only are one.
+
+Whole files take too long to mask (0.14 s for 256 kB), so pieces are chosen first, and nothing but masked pieces leaves
+this module. A private key is masked in the whole text. Each piece is masked with the text around it, so that it holds
+no half of another secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from string import digits
+
+from intern.core.messages import FileDigest
+from intern.core.text.masking import mask_file
+from intern.core.text.orders import without_orders
+from intern.core.text.patterns import regex
+from intern.documents.parsing import UnfitError, decoded_text
+
+MOST_TELLING = 300
+"""Characters of the telling lines that are archived, and lead the search."""
+MOST_CHARS = 2000
+"""Characters of a digest that a model is shown."""
+GAP = "\n[…]\n"
+
+_LONGEST_LINE = 200
+_READ_LINE = 800  # characters of a line that are read; half a secret at their end is far behind what is shown
+_RANKED_LINE = 300
+_MASKED_BEFORE = 400  # characters before a telling line that are masked with it
+_MOST_PLACES = 40  # of each clue, from either end
+_MOST_CANDIDATES = 200  # half of them the first, half the last
+_LONGEST_TRACEBACK = 20_000
+_MOST_MASKED = 12  # telling lines
+
+# In small letters.
+_CLUES = (
+    "abort|already in use|already exists|already running|caused by|could not|can't|cannot|conflict|corrupt|crash"
+    "|critical|denied|erro|err]| err|exceed|exception|exit code|exit status|exited|expired|fail|fatal|illegal|invalid"
+    "|killed|malformed|mismatch|missing|no such|not found|not allowed|not permitted|not supported|not available|not a "
+    "|not valid|out of memory|panic|refused|reject|severe|timed out|timeout|too many|too large|too old|unable|undefined"
+    "|unexpected|unknown|unsupported|unreachable|violat| e |e/|emerg|fehler|erreur|échec|fallo|falha|ошибк|エラー"
+).split("|")
+_LEVEL = r"(?:^|[\s\[(|<]|level[\"']?\s?[=:]\s?[\"']?)"
+_WORST = regex(
+    rf"{_LEVEL}(?i:FATAL|CRITICAL|SEVERE|PANIC|EMERG(?:ENCY)?)\b|\bCaused by:|\bpanicked\b"
+    r"|^(?:\w+[.:])*[A-Z]\w*(?:Error|Exception)\b(?=:| )"
+)
+_WRONG = regex(
+    rf"{_LEVEL}ERRO?\b|^E[/ ]\w|(?<=\d )E (?=\S)|(?i:\berr(?:ors?)?\b)|\b[A-Za-z]\w*(?:Error|Exception)\b"
+    r"|(?i:\b(?:fehler|erreur|échec|fallo|falha)\b|ошибк|エラー)"
+)
+# What is only told, and ends that say no more than that there was an error.
+_LITTLE = regex(
+    rf"{_LEVEL}(?i:INFO|DEBUG|TRACE|VERBOSE|NOTICE)\b|^[IDV][/ ]\w|(?<=\d )[IDV] (?=\S)|(?i:\bexit(?:ed|ing)?\b"
+    r"|\bnon-?zero\b|\baborting\b|failed with result|see (?:the )?(?:log|output|above)|during handling|direct cause"
+    r"|completed with)"
+)
+_NONE = regex(
+    r"(?i)\b(?:no|0|zero|without(?: any)?|ignor\w+) (?:\w+ )?(?:errors?|failures?|exceptions?|failed)\b"
+    r"|\b(?:errors?|fail(?:ed|ures?)|exceptions?|exit(?:ed)? (?:code|status))[\"']?\s*[:=]?\s*[\"']?"
+    r"(?:0|none|null|false)\b"
+)
+_TRACEBACK = "Traceback (most recent call last)"
+# Frames of a stack, and lines of code.
+_NO_LINE = regex(
+    r".*Traceback \(most|\s*(?:at [\w$.<]|File \"|\.{3} \d+ more|\d+: 0x|#|//|/?\*|[})]|(?:if|for|while|try|except"
+    r"|catch|raise|throw|return|def|class|import|from|function|const|let|var|func?|else|elif|finally|assert)\b"
+    r"(?!.*:\s\S))"
+)
+_NOT_INDENTED = regex(r"\n(?=\S)")
+_STAMP = regex(
+    r"^[\[(\s]*(?:[A-Z][a-z]{2},? )?(?:[\d/.-]+|[A-Z][a-z]{2} +\d+|\d+/[A-Z][a-z]{2}/\d+)?[T ,_:]{0,2}\d\d:\d\d"
+    r"(?::[\d.,]+)?(?:Z| ?[+-]\d\d:?\d\d| UTC| [AP]M)?[\])]?[\s|:-]*"
+    r"|[\"']?\b(?:ts|time|timestamp|@timestamp)[\"']?\s?[=:]\s?(?:\"[^\"]*\"|[\w:.+-]+),?\s*"
+)
+_ADDRESS = regex(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]{8,}\b")
+_NO_DIGITS = str.maketrans("", "", digits)
+_PRIVATE_KEY = regex(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?:[\s\S]*?-----END[^\n]*|[\s\S]*)")
+
+
+def digest_file(data: bytes, most: int = MOST_CHARS) -> FileDigest | None:
+    """Return the digest of a file, with at most about `most` characters; None if the bytes are not text."""
+    try:
+        text = decoded_text(data)[0].strip()
+    except UnfitError:
+        return None
+    if not text or "\ufffd" in text[:_READ_LINE]:
+        return None
+    if "PRIVATE KEY" in text:
+        text = _PRIVATE_KEY.sub("[masked private_key]", text)
+    telling = [_mask_line(text, start) for start in _find_telling(text)[:_MOST_MASKED]]
+    is_whole = len(text) <= most
+    start = _mask_start(text, most if is_whole else most // 4)
+    # A file without such lines (a configuration, a long message) is told by its beginning.
+    short = _fit(telling, MOST_TELLING) or _fit([line for line in start.split("\n") if line.strip()], MOST_TELLING)
+    end = _mask_start(text, most // 4, backwards=True)
+    parts = (start,) if is_whole else ("\n".join(_fit(telling, most // 2)), start, end)
+    return FileDigest(telling=without_orders("\n".join(short)), excerpt=without_orders(GAP.join(filter(None, parts))))
+
+
+def _find_telling(text: str) -> list[int]:
+    """Return where the lines begin that say what went wrong, the most telling first; of equals the last, the first."""
+    small = text.replace("\u0130", "i").lower()  # of no other letter the length changes
+    # The line that names the exception is the first behind a traceback that is not indented.
+    traced = (_NOT_INDENTED.search(text, at, at + _LONGEST_TRACEBACK) for at in _places(text, _TRACEBACK))
+    ends = {found.end() for found in traced if found}
+    found = {text.rfind("\n", 0, at) + 1 for clue in _CLUES for at in _places(small, clue)} | ends
+    firsts = {_line_at(text, start, _RANKED_LINE).translate(_NO_DIGITS): start for start in sorted(found, reverse=True)}
+    starts = [*firsts.values()]
+    if len(starts) > _MOST_CANDIDATES:
+        starts = [*starts[: _MOST_CANDIDATES // 2], *starts[-_MOST_CANDIDATES // 2 :]]
+    ranked: dict[int, dict[str, int]] = {}
+    for start in starts:
+        line = _line_at(text, start, _RANKED_LINE)
+        rank = 4 if start in ends else _rank(line)
+        ranked.setdefault(rank, {})[_ADDRESS.sub("", _STAMP.sub("", line)).translate(_NO_DIGITS)] = start
+    ranked.pop(0, None)
+    best: list[int] = []
+    for rank in sorted(ranked, reverse=True):
+        # Errors follow each other, and the cause is at either end.
+        left = sorted(ranked[rank].values())
+        best += [left.pop(-1 if n % 2 == 0 else 0) for n in range(len(left))]
+    return best
+
+
+def _line_at(text: str, start: int, most: int) -> str:
+    return text[start : start + most].partition("\n")[0]
+
+
+def _places(text: str, wanted: str) -> Iterator[int]:
+    """Yield the first and the last places where a text is found, one for each line."""
+    first, last = text.find(wanted), text.rfind(wanted)
+    for _ in range(_MOST_PLACES):
+        if 0 <= first <= last:
+            yield from (first, last)
+            end = text.find("\n", first)
+            first = text.find(wanted, end) if end >= 0 else -1
+            last = text.rfind(wanted, 0, text.rfind("\n", 0, last) + 1)
+
+
+def _rank(line: str) -> int:
+    """Return how much a line tells of what went wrong; 0: nothing."""
+    said = _NONE.sub(" ", _STAMP.sub("", line).strip())
+    if (
+        len(said) < 8
+        or " " not in said
+        or _NO_LINE.match(line)
+        or not any(clue in f"{said} ".lower() for clue in _CLUES)
+    ):
+        return 0
+    return 1 if _LITTLE.search(said) else 4 if _WORST.search(said) else 3 if _WRONG.search(said) else 2
+
+
+def _mask_line(text: str, start: int) -> str:
+    line = _line_at(text, start, _READ_LINE)
+    masked = mask_file(text[max(0, start - _MASKED_BEFORE) : start] + line).rpartition("\n")[2]
+    return _cut(_STAMP.sub("", masked).strip(), _LONGEST_LINE, is_whole=len(line) < _READ_LINE)
+
+
+def _mask_start(text: str, most: int, *, backwards: bool = False) -> str:
+    """Return the beginning of a text, or with `backwards` its end."""
+    way = slice(None, None, -1 if backwards else 1)
+    seen = text[way][: 4 * most]
+    return _cut(mask_file(seen[way])[way], most, is_whole=len(seen) == len(text))[way]
+
+
+def _cut(masked: str, most: int, *, is_whole: bool) -> str:
+    """Cut a masked text. Half a secret may end what was read, and masks before it may have drawn it near."""
+    return masked[:most] if is_whole else masked[: max(0, min(most, len(masked) - most))]
+
+
+def _fit(lines: Sequence[str], most: int) -> list[str]:
+    """Return the first lines that fit; of a longer first one, its beginning."""
+    kept: list[str] = []
+    for line in [line[:most] for line in lines]:
+        if len(line) > most:
+            break
+        kept.append(line)
+        most -= len(line) + 1
+    return kept

@@ -1,0 +1,113 @@
+"""Text files that people attach, or paste on the sites of `discord.paste_hosts`: which are read, and their digests."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from anyio.to_thread import run_sync
+
+from intern.core.errors import ChatError, UnusableFileError, WebError
+from intern.core.ids import UserId
+from intern.core.log import get_logger
+from intern.core.messages import Attachment, FileDigest, Image
+from intern.core.tasks import open_task_group
+from intern.core.text.patterns import regex
+from intern.documents.digests import MOST_CHARS, digest_file
+from intern.sources.fetching import PageFetcher
+from intern.sources.options import WebOptions
+
+_log = get_logger(__name__)
+
+MOST_FILES = 4
+"""Files that are read of a message."""
+MOST_BYTES = 256 * 1024
+_HOURS_KEPT = 10_000  # of members; each is as long as a few ids
+_MEDIA = ("image/", "audio/", "video/")
+_LINK = regex(r"https://([^\s/<>\"?#]+)/[^\s<>\"]+(?<![.,;:!?)*_|~`'\]])")
+UNREAD = FileDigest(problem="could not be read")
+
+
+class FileHost(Protocol):
+    """Fetches attached files; see `intern.platforms.discord.attachments`."""
+
+    async def image(self, attachment: Attachment, /) -> Image:
+        """Fetch an image. Raises LinkExpiredError, UnusableFileError or ChatUnavailableError."""
+        ...
+
+    async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
+        """Fetch a file of at most `most` bytes. Raises as `image` does."""
+        ...
+
+
+async def fetch_paste(url: str) -> bytes:
+    """Fetch a text from a paste site: from public addresses, without redirects. Raises the WebError family."""
+    async with PageFetcher(WebOptions(max_bytes=MOST_BYTES)) as pages:
+        return await pages.fetch_file(url)
+
+
+@dataclass
+class FileReader:
+    """Reads the files of messages, `per_hour` of a member in an hour by the clock of their messages; 0: no limit.
+
+    So a message that is read again, or later, costs nothing more, and gives the same.
+    """
+
+    host: FileHost
+    _: KW_ONLY
+    reads: bool = True
+    per_hour: int = 0
+    paste_hosts: Collection[str] = ()
+    fetch_paste: Callable[[str], Awaitable[bytes]] = fetch_paste
+    _sent: OrderedDict[tuple[UserId | None, int], set[str]] = field(
+        default_factory=OrderedDict[tuple[UserId | None, int], set[str]], init=False
+    )
+
+    def choose(
+        self, author_id: UserId | None, at: datetime | None, text: str, attachments: Sequence[Attachment]
+    ) -> list[Attachment]:
+        """Return the files of a message that are to be read, those behind its links to paste sites among them."""
+        files = [each for each in attachments if not (each.content_type or "").startswith(_MEDIA)]
+        links = dict.fromkeys(link[0] for link in _LINK.finditer(text) if link[1].lower() in self.paste_hosts)
+        files += [Attachment(id=url, filename=url.removeprefix("https://"), url=url, size=0) for url in links]
+        if not files or not self.reads:
+            return []
+        sent = self._sent.setdefault((author_id, int(at.timestamp() // 3600) if at else 0), set())
+        if len(self._sent) > _HOURS_KEPT:
+            self._sent.popitem(last=False)
+        chosen: list[Attachment] = []
+        for each in files[:MOST_FILES]:
+            if each.id in sent or not self.per_hour or len(sent) < self.per_hour:
+                sent.add(each.id)
+                chosen.append(each)
+        return chosen
+
+    async def read(self, file: Attachment, most: int = MOST_CHARS) -> FileDigest | None:
+        """Return the digest of a file; None if it is no text. Raises as `FileHost` does."""
+        if not file.is_linked:
+            return await run_sync(digest_file, await self.host.fetch(file, MOST_BYTES), most)
+        try:
+            data = await self.fetch_paste(file.url)
+        except WebError as error:
+            raise UnusableFileError(str(error)) from error
+        return None if data.lstrip()[:1] == b"<" else await run_sync(digest_file, data, most)
+
+    async def read_each(self, files: Sequence[Attachment]) -> list[Attachment]:
+        """Return the files with their digests, which share the room of one. What fails is logged, and said there."""
+        read = [*files]
+
+        async def look(n: int, file: Attachment) -> None:
+            try:
+                digest = await self.read(file, max(MOST_CHARS // len(files), 700))
+            except ChatError as error:
+                _log.warning("file_unread", attachment_id=file.id, reason=str(error))
+                digest = UNREAD
+            read[n] = file.with_digest(digest)
+
+        async with open_task_group() as tg:
+            for n, file in enumerate(files):
+                tg.start_soon(look, n, file)
+        return read
