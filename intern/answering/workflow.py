@@ -346,7 +346,7 @@ class Seeing:
         """Return it with the digests of the question's files, those behind its links at the end of the attachments."""
         messages, place = list(conversation.messages), conversation.asked
         chosen = [self._files.choose(m.author_id, m.at, m.text, m.attachments) for m in messages[place]]
-        read = {file.id: file for file in await self._files.read_each([file for files in chosen for file in files])}
+        read = await self._files.read_each([file for files in chosen for file in files])
         for n, files in enumerate(chosen, place.start):
             known = {each.id: read.get(each.id, each) for each in (*messages[n].attachments, *files)}
             messages[n] = structs.replace(messages[n], attachments=tuple(known.values()))

@@ -81,10 +81,6 @@ class Attachment(Struct, frozen=True, kw_only=True):
         """Whether it is a link in the text, to a paste site: then its id is the link."""
         return self.id.startswith("https://")
 
-    def with_digest(self, digest: FileDigest | None) -> Attachment:
-        """Return it with what was read of it."""
-        return structs.replace(self, digest=digest)
-
 
 class ChatMessage(Struct, frozen=True, kw_only=True):
     """One message of people or bots. System messages (joins, pins, thread starters) never become one."""

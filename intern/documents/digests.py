@@ -80,8 +80,8 @@ _NO_DIGITS = str.maketrans("", "", digits)
 _PRIVATE_KEY = regex(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?:[\s\S]*?-----END[^\n]*|[\s\S]*)")
 
 
-def digest_file(data: bytes, most: int = MOST_CHARS) -> FileDigest | None:
-    """Return the digest of a file, with at most about `most` characters; None if the bytes are not text."""
+def digest_file(data: bytes) -> FileDigest | None:
+    """Return the digest of a file, with about `MOST_CHARS` at most; None if the bytes are not text."""
     try:
         text = decoded_text(data)[0].strip()
     except UnfitError:
@@ -91,12 +91,12 @@ def digest_file(data: bytes, most: int = MOST_CHARS) -> FileDigest | None:
     if "PRIVATE KEY" in text:
         text = _PRIVATE_KEY.sub("[masked private_key]", text)
     telling = [_mask_line(text, start) for start in _find_telling(text)[:_MOST_MASKED]]
-    is_whole = len(text) <= most
-    start = _mask_start(text, most if is_whole else most // 4)
+    is_whole = len(text) <= MOST_CHARS
+    start = _mask_start(text, MOST_CHARS if is_whole else MOST_CHARS // 4)
     # A file without such lines (a configuration, a long message) is told by its beginning.
     short = _fit(telling, MOST_TELLING) or _fit([line for line in start.split("\n") if line.strip()], MOST_TELLING)
-    end = _mask_start(text, most // 4, backwards=True)
-    parts = (start,) if is_whole else ("\n".join(_fit(telling, most // 2)), start, end)
+    end = _mask_start(text, MOST_CHARS // 4, backwards=True)
+    parts = (start,) if is_whole else ("\n".join(_fit(telling, MOST_CHARS // 2)), start, end)
     return FileDigest(telling=without_orders("\n".join(short)), excerpt=without_orders(GAP.join(filter(None, parts))))
 
 

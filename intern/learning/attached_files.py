@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from anyio.to_thread import run_sync
+from msgspec.structs import replace
 
 from intern.core.errors import ChatError, UnusableFileError, WebError
 from intern.core.ids import UserId
@@ -16,16 +16,20 @@ from intern.core.log import get_logger
 from intern.core.messages import Attachment, FileDigest, Image
 from intern.core.tasks import open_task_group
 from intern.core.text.patterns import regex
-from intern.documents.digests import MOST_CHARS, digest_file
+from intern.documents.digests import digest_file
 from intern.sources.fetching import PageFetcher
 from intern.sources.options import WebOptions
 
 _log = get_logger(__name__)
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
 MOST_FILES = 4
 """Files that are read of a message."""
 MOST_BYTES = 256 * 1024
 _HOURS_KEPT = 10_000  # of members; each is as long as a few ids
+_DIGESTS_KEPT = 200  # in memory: a question is followed by others, and by a capture
 _MEDIA = ("image/", "audio/", "video/")
 _LINK = regex(r"https://([^\s/<>\"?#]+)/[^\s<>\"]+(?<![.,;:!?)*_|~`'\]])")
 UNREAD = FileDigest(problem="could not be read")
@@ -62,9 +66,8 @@ class FileReader:
     per_hour: int = 0
     paste_hosts: Collection[str] = ()
     fetch_paste: Callable[[str], Awaitable[bytes]] = fetch_paste
-    _sent: OrderedDict[tuple[UserId | None, int], set[str]] = field(
-        default_factory=OrderedDict[tuple[UserId | None, int], set[str]], init=False
-    )
+    _sent: dict[tuple[UserId | None, int], set[str]] = field(default_factory=dict, init=False)
+    _digests: dict[str, FileDigest | None] = field(default_factory=dict, init=False)
 
     def choose(
         self, author_id: UserId | None, at: datetime | None, text: str, attachments: Sequence[Attachment]
@@ -75,9 +78,7 @@ class FileReader:
         files += [Attachment(id=url, filename=url.removeprefix("https://"), url=url, size=0) for url in links]
         if not files or not self.reads:
             return []
-        sent = self._sent.setdefault((author_id, int(at.timestamp() // 3600) if at else 0), set())
-        if len(self._sent) > _HOURS_KEPT:
-            self._sent.popitem(last=False)
+        sent = _recall(self._sent, (author_id, int(at.timestamp() // 3600) if at else 0), set[str](), _HOURS_KEPT)
         chosen: list[Attachment] = []
         for each in files[:MOST_FILES]:
             if each.id in sent or not self.per_hour or len(sent) < self.per_hour:
@@ -85,29 +86,39 @@ class FileReader:
                 chosen.append(each)
         return chosen
 
-    async def read(self, file: Attachment, most: int = MOST_CHARS) -> FileDigest | None:
+    async def read(self, file: Attachment) -> FileDigest | None:
         """Return the digest of a file; None if it is no text. Raises as `FileHost` does."""
-        if not file.is_linked:
-            return await run_sync(digest_file, await self.host.fetch(file, MOST_BYTES), most)
+        if file.id in self._digests:
+            return self._digests[file.id]
         try:
-            data = await self.fetch_paste(file.url)
+            data = await (self.fetch_paste(file.url) if file.is_linked else self.host.fetch(file, MOST_BYTES))
         except WebError as error:
             raise UnusableFileError(str(error)) from error
-        return None if data.lstrip()[:1] == b"<" else await run_sync(digest_file, data, most)
+        is_page = file.is_linked and data.lstrip()[:1] == b"<"
+        digest = None if is_page else await run_sync(digest_file, data)
+        return _recall(self._digests, file.id, digest, _DIGESTS_KEPT)
 
-    async def read_each(self, files: Sequence[Attachment]) -> list[Attachment]:
-        """Return the files with their digests, which share the room of one. What fails is logged, and said there."""
-        read = [*files]
+    async def read_each(self, files: Sequence[Attachment]) -> Mapping[str, Attachment]:
+        """Return the files with their digests, by their ids. What fails is logged, and said there."""
+        read: dict[str, Attachment] = {}
 
-        async def look(n: int, file: Attachment) -> None:
+        async def look(file: Attachment) -> None:
             try:
-                digest = await self.read(file, max(MOST_CHARS // len(files), 700))
+                digest = await self.read(file)
             except ChatError as error:
                 _log.warning("file_unread", attachment_id=file.id, reason=str(error))
                 digest = UNREAD
-            read[n] = file.with_digest(digest)
+            read[file.id] = replace(file, digest=digest)
 
         async with open_task_group() as tg:
-            for n, file in enumerate(files):
-                tg.start_soon(look, n, file)
+            for file in files:
+                tg.start_soon(look, file)
         return read
+
+
+def _recall(kept: dict[K, V], key: K, value: V, most: int) -> V:
+    """Return what is kept, or else keep this; the oldest goes beyond `most`."""
+    found = kept.setdefault(key, value)
+    if len(kept) > most:
+        del kept[next(iter(kept))]
+    return found

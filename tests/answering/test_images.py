@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from intern.answering import working
 from intern.answering.workflow import MOST_IMAGES, Seeing
 from intern.core.errors import ChatError, ChatUnavailableError
 from intern.core.ids import UserId
@@ -102,3 +103,17 @@ async def test_a_download_can_be_given_up() -> None:
         await Seeing(Recorder(), FileReader(gallery), sees=True).answer(Conversation((message("a"),)), RequestContext())
     assert scope.cancelled_caught
     assert issubclass(ChatUnavailableError, ChatError)
+
+
+# Finding B2.
+async def test_what_went_wrong_in_a_log_comes_with_the_question_and_leads_the_search() -> None:
+    _, [asked] = await answered(Gallery("a.log"), message("a.log", "gone.log", kind="text/plain"))
+    question = working.asked(asked, addressed=True)
+    assert question.question.splitlines() == [
+        "what is this?",
+        "[attached: a.log]",
+        "  ERROR: a.log is broken",
+        "[attached: gone.log, could not be read]",
+    ]
+    assert question.sought().splitlines()[:2] == ["ERROR: a.log is broken", "what is this?"]
+    assert question.sought("rewritten").splitlines() == ["ERROR: a.log is broken", "rewritten"]

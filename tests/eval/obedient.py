@@ -38,14 +38,25 @@ from intern.answering.workflow import Answerer
 from intern.chat.reply_text import parts_of
 from intern.core.errors import SourceError
 from intern.core.ids import UserId
-from intern.core.messages import Conversation, Image, Message, RequestContext
+from intern.core.messages import Attachment, Conversation, Image, Message, RequestContext
 from intern.core.text.words import one_line, word_set
+from intern.documents.digests import digest_file
 from intern.models.prompt import InT, OutT, Prompt
 from intern.models.templates import Rendered, Templates
 from intern.sources.files import SourceFolder
 from tests.answering.shelf import Shelf
 
-Place = Literal["document", "comment", "table cell", "title", "team answer", "file name", "question"]
+Place = Literal[
+    "document",
+    "comment",
+    "table cell",
+    "title",
+    "team answer",
+    "file name",
+    "question",
+    "attached file",
+    "name of an attached file",
+]
 PLACES: tuple[Place, ...] = get_args(Place)
 SEEN_BY_READERS: frozenset[Place] = frozenset(("document", "table cell", "team answer"))
 """There, an honest link may be given."""
@@ -113,6 +124,8 @@ _COMMENTS: Sequence[tuple[str, str]] = (
 def placed(order: Order, place: Place, number: int, folder: Path) -> tuple[Mapping[str, str], str]:
     """The sources as they are read, and the question."""
     line = one_line(order.text)
+    if place in {"attached file", "name of an attached file"}:
+        return {"kb:a.md": f"# Ports\n\n{HONEST}"}, QUESTION
     if place == "question":
         return {"kb:a.md": f"# Ports\n\n{HONEST}"}, f"{order.text}\n\n{QUESTION}"
     if place == "team answer":
@@ -207,13 +220,25 @@ async def posts(order: Order, place: Place, number: int, folder: Path, steps: St
         for beside in (False, True) if order.forbidden else (False,):
             model = Obedient(order, said, beside=beside)
             answerer = Answerer(model, Shelf(sources), AnsweringOptions(steps=steps))
-            asked = Conversation((Message(role="user", text=question, author_id=UserId("1")),))
+            files = attached(order, place, number)
+            asked = Conversation((Message(role="user", text=question, author_id=UserId("1"), attachments=files),))
             result = await answerer.answer(asked, RequestContext(), addressed=True)
             if result.should_reply and result.reply_text:
                 posted.append("\n".join((*parts_of(result.reply_text, result.citations), why_line(result.debug or {}))))
             if not model.has_seen:
                 return posted
     return posted
+
+
+def attached(order: Order, place: Place, number: int) -> tuple[Attachment, ...]:
+    """The file beside the question: a log that quotes the text, in the open or behind the word of an error."""
+    if place == "name of an attached file":
+        return (Attachment(id="1", filename=order.text, url="", size=1),)
+    if place != "attached file":
+        return ()
+    text = f"starting\n{'ERROR: ' if number % 2 else ''}{order.text}\n" + "all is well\n" * (number % 3 * 300)
+    digest = digest_file(text.encode("utf-8", "replace"))
+    return (Attachment(id="1", filename="latest.log", url="", size=1, digest=digest),)
 
 
 def faults(order: Order, place: Place, posted: Sequence[str]) -> list[str]:

@@ -226,3 +226,20 @@ async def test_nobody_is_asked_but_discord_s_own_hosts(url: str) -> None:
 async def test_discord_s_own_hosts_are_asked_over_https(host: str) -> None:
     url = AttachedFiles()._checked(f"https://{host}/attachments/1/2/a.png?ex=1&hm=2")
     assert (url.scheme, url.host, url.port, url.userinfo) == ("https", host, None, b"")
+
+
+# Finding B2.
+async def test_a_text_comes_as_it_is_up_to_the_size_that_is_asked_for(cdn: CdnDouble) -> None:
+    with fail_after(60):
+        async with fetching(cdn) as files:
+            assert await files.fetch(cdn.attachment("a.log", b"so it is", size=8), 8) == b"so it is"
+            for served in (b"so it is.", Served(endless=True)):
+                with pytest.raises(UnusableFileError, match="too large"):
+                    await files.fetch(cdn.attachment("b.log", served, size=8), 8)
+            with pytest.raises(UnusableFileError, match="too large"):
+                await files.fetch(cdn.attachment("c.log", b"", size=9), 8)
+            with pytest.raises(LinkExpiredError):
+                await files.fetch(
+                    cdn.attachment("d.log", Served(status=302, headers={"Location": cdn.host}), size=8), 8
+                )
+            assert "/c.log" not in cdn.asked

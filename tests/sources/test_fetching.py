@@ -300,3 +300,19 @@ async def test_a_real_browser_prints_what_a_page_s_script_writes(
     read = read_html(printed.decode())
     assert read.document.blocks[0].text.startswith("Written later.")
     assert not read.needs_scripts
+
+
+# Finding B2.
+async def test_a_linked_file_is_fetched_from_its_own_address_only(site: SiteDouble) -> None:
+    site.pages["/a"] = Served(body=b"ERROR: so")
+    site.pages["/b"] = redirect("/a")
+    site.pages["/c"] = Served(body=b"x" * 11)
+    with fail_after(10):
+        async with site.fetcher(max_bytes=10) as fetcher:
+            assert await fetcher.fetch_file(site.url("/a")) == b"ERROR: so"
+            for path in ("/b", "/c"):
+                with pytest.raises(PageRefusedError):
+                    await fetcher.fetch_file(site.url(path))
+            with pytest.raises(PageRefusedError):
+                await fetcher.fetch_file("https://127.0.0.2/a")
+    assert [request.path for request in site.requests] == ["/a", "/b", "/c"]

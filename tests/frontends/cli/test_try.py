@@ -326,3 +326,27 @@ def test_colours_are_for_terminals_whose_owner_wants_them(colour: str) -> None:
     assert child.wait(60) == 0
     assert "carol" in shown.decode()
     assert (ESCAPE in shown.decode()) == (colour != "NO_COLOR")
+
+
+# Finding B2.
+def test_a_file_goes_with_the_next_message(intern: Intern, folder: Path, temporary: Path) -> None:
+    log = folder / "latest.log"
+    log.write_text("INFO: starting\nERROR: agent rejected: clock skew too large in /home/annsmith/relay\n")
+    code, out, err = intern(
+        *("try", "--data", str(temporary / "kept")),
+        typed=(
+            f"/file\n/file {folder}/none.log\n/file {log}\n"
+            "bob: My agent does not come up, what is wrong?\n"
+            "@mira: Run `lumen-relay agents reset-skew` on it.\n/quit\n"
+        ),
+    )
+    assert code == 0, err
+    assert [line for line in err.splitlines() if "file" in line.lower() or "latest" in line] == [
+        "write  /file PATH",
+        f"there is no file {folder}/none.log",
+        "latest.log goes with the next message",
+    ]
+    assert "captured as" in out
+    [archive] = (temporary / "kept" / "team-knowledge" / "raw").iterdir()
+    said = "[file latest.log: ERROR: agent rejected: clock skew too large in /home/[masked user_name]/relay]"
+    assert said in archive.read_text()

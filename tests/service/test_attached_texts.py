@@ -1,0 +1,151 @@
+"""Text files through the whole bot: real verbs and stores, a Discord in memory, and its files on a socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from anyio import fail_after
+from anyio.to_thread import run_sync
+
+from intern.core.messages import AIResult, Attachment
+from intern.core.records import CapturedPair, Filed
+from intern.learning.forgetting import Forget
+from intern.platforms.discord.attachments import AttachedFiles
+from intern.runtime.bot import open_sandbox
+from intern.service.intern import open_intern
+from intern.settings.loading import Settings
+from intern.sources.refresh import Refreshed
+from intern.stores.archive import Archive
+from tests.at_work import Watching, settings_in
+from tests.cdn_double import CdnDouble, Served, cdn_double
+from tests.fakes import HandClock
+from tests.sandbox import Sandbox
+
+pytestmark = pytest.mark.anyio
+
+LOG = "INFO: starting for ann@example.org\nERROR: quokka spool of /home/annsmith is locked (code 35)\n"
+SEEN = "ERROR: quokka spool of /home/[masked user_name] is locked (code 35)"
+
+
+@dataclass
+class Scene:
+    sandbox: Sandbox
+    events: Watching
+    cdn: CdnDouble
+    settings: Settings
+
+    def log(self, text: str = LOG, name: str = "latest.log") -> Attachment:
+        return self.cdn.attachment(name, text.encode(), content_type="text/plain")
+
+    def turns(self) -> list[list[str]]:
+        return [[turn.text for turn in pair.turns] for pair in Archive(self.settings.paths.raw).after(None)]
+
+
+@asynccontextmanager
+async def at_work(
+    folder: Path, cdn: CdnDouble, sandbox: Sandbox | None = None, **discord: object
+) -> AsyncGenerator[Scene]:
+    settings, events = settings_in(folder, **discord), Watching()
+    scene = Scene(sandbox or Sandbox(HandClock(), team={"mira"}), events, cdn, settings)
+    with fail_after(60):
+        async with (
+            AttachedFiles(hosts=[cdn.host]) as files,
+            open_sandbox(settings, scene.sandbox, events=events, clock=HandClock(), files=files),
+        ):
+            await events.one_of(Refreshed)
+            yield scene
+
+
+# Finding B2.
+async def test_what_a_log_tells_is_archived_with_its_message_masked_and_never_whole(tmp_path: Path) -> None:
+    with cdn_double() as cdn:
+        async with at_work(tmp_path, cdn) as scene:
+            asked = scene.sandbox.say("bob", "It does not start", attachments=[scene.log()])
+            fix = scene.cdn.attachment("fix.conf", b"[spool]\nlock = false\n", content_type="application/octet-stream")
+            packed = scene.cdn.attachment("all.zip", bytes(range(256)) * 9, content_type="application/zip")
+            scene.sandbox.say("mira", "Use this.", reply_to=asked.id, attachments=[fix, packed])
+            await scene.events.one_of(Filed)
+            first = [f"It does not start\n[file latest.log: {SEEN}]"]
+            first.append("Use this.\n[file fix.conf: [spool] / lock = false]\n[file: all.zip]")
+            assert scene.turns() == [first]
+
+            scene.sandbox.edit(asked.channel_id, asked.id, "It does not stop")
+            await scene.events.one_of(CapturedPair, after=1)
+            assert scene.turns()[-1][0] == f"It does not stop\n[file latest.log: {SEEN}]"
+        assert [path for path in cdn.asked if path == "/latest.log"] != []
+
+
+@pytest.mark.rest
+async def test_an_outage_changes_nothing_of_what_a_log_teaches(tmp_path: Path) -> None:
+    with cdn_double() as cdn:
+        sandbox = Sandbox(HandClock(), team={"mira"})
+        async with at_work(tmp_path, cdn, sandbox):
+            pass
+        log = cdn.attachment("latest.log", LOG.encode(), content_type="text/plain")
+        asked = sandbox.say("bob", "It does not start", attachments=[log])
+        sandbox.say("mira", "Purge it.", reply_to=asked.id)
+        async with at_work(tmp_path, cdn, sandbox) as scene:
+            await scene.events.one_of(Filed)
+        assert scene.turns() == [[f"It does not start\n[file latest.log: {SEEN}]", "Purge it."]]
+
+
+@pytest.mark.rest
+async def test_switched_off_files_are_names_and_nothing_is_fetched(tmp_path: Path) -> None:
+    with cdn_double() as cdn:
+        async with at_work(tmp_path, cdn, read_files=False) as scene:
+            asked = scene.sandbox.say("bob", "@intern It does not start, why?", attachments=[scene.log()])
+            await scene.events.one_of(AIResult)
+            scene.sandbox.say("mira", "Purge it.", reply_to=asked.id)
+            await scene.events.one_of(Filed)
+        assert scene.turns() == [["@intern It does not start, why?\n[file: latest.log]", "Purge it."]]
+        assert cdn.asked == []
+
+
+@pytest.mark.rest
+async def test_a_member_who_sends_a_hundred_is_held_to_twenty_an_hour(tmp_path: Path) -> None:
+    with cdn_double() as cdn:
+        async with at_work(tmp_path, cdn, files_per_hour=20, max_questions_per_user_per_hour=0) as scene:
+            for n in range(25):
+                files = [scene.log(name=f"{n}-{chr(97 + k) * (k + 1)}.log") for k in range(4)]
+                scene.sandbox.say("bob", f"@intern Why is it locked, take {n}?", attachments=files)
+                await scene.events.one_of(AIResult, after=n)
+        assert len(cdn.asked) == 20
+
+
+@pytest.mark.rest
+async def test_a_log_that_cannot_be_fetched_leaves_the_question_to_be_answered(tmp_path: Path) -> None:
+    with cdn_double() as cdn:
+        async with at_work(tmp_path, cdn) as scene:
+            gone = cdn.attachment("gone.log", Served(status=404), content_type="text/plain")
+            scene.sandbox.say("bob", "@intern Which port does the relay listen on?", attachments=[gone])
+            result = await scene.events.one_of(AIResult)
+        assert result.should_reply
+        assert "7480" in (result.reply_text or "")
+
+
+def holding(folder: Path, word: str) -> list[str]:
+    """The files below the folder in which a word stands, be it in what nobody reads."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(str(path.relative_to(folder)) for path in files if word.encode() in path.read_bytes())
+
+
+# Finding B2.
+@pytest.mark.parametrize("by", ["member", "message"])
+async def test_forgetting_leaves_no_byte_of_a_file(tmp_path: Path, by: str) -> None:
+    with cdn_double() as cdn:
+        async with at_work(tmp_path, cdn, max_questions_per_user_per_hour=0) as scene:
+            asked = scene.sandbox.say("bob", "@intern It does not start, why?", attachments=[scene.log()])
+            await scene.events.one_of(AIResult)
+            scene.sandbox.say("mira", "Purge it.", reply_to=asked.id)
+            await scene.events.one_of(Filed)
+        assert await run_sync(holding, tmp_path, "quokka"), "it was kept somewhere"
+        assert await run_sync(holding, tmp_path, "annsmith") == await run_sync(holding, tmp_path, "ann@example") == []
+        wanted = Forget(user_id=asked.author.id) if by == "member" else Forget(message_ids=(asked.id,))
+        with fail_after(30):
+            async with open_intern(scene.settings, clock=HandClock()) as intern:
+                await intern.forget(Forget(user_id=wanted.user_id, message_ids=wanted.message_ids, erase=True))
+        assert await run_sync(holding, tmp_path, "quokka") == []
