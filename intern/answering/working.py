@@ -27,17 +27,7 @@ from intern.answering.prompts import AnsweringOptions, Shown, ShownSource
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.ids import MessageId, SourceId
 from intern.core.log import Logger, get_logger
-from intern.core.messages import (
-    AIResult,
-    Attachment,
-    Citation,
-    Conversation,
-    FileDigest,
-    Image,
-    Message,
-    SilenceReason,
-    is_team,
-)
+from intern.core.messages import AIResult, Citation, Conversation, Image, Message, SilenceReason, is_team
 from intern.core.records import Hit, IndexEntry, Learned, SourceText
 from intern.core.text.masking import mask_secrets, mask_start
 from intern.core.text.orders import gives_orders, without_orders
@@ -105,17 +95,15 @@ def asked(conversation: Conversation, *, addressed: bool) -> Asked:
 
 
 def _said(message: Message, *, whole: bool = True) -> str:
-    names = [_attached(file, whole=whole) for file in message.attachments]
-    if message.images and not names:
-        names = ["[attached: image]"] * len(message.images)
-    return "\n".join(filter(None, [message.text.strip(), *names]))
-
-
-def _attached(file: Attachment, *, whole: bool) -> str:
-    """Name a file; with the `whole` of its digest, each line of it indented."""
-    name, digest = mask_secrets(" ".join(file.filename.split())).text, file.digest or FileDigest()
-    line = f"[attached: {', '.join(filter(None, (name, digest.problem)))}]"
-    return "\n  ".join([line, *(digest.excerpt.splitlines() if whole else ())])
+    """Return a message with the names of its files; with the `whole` of their digests, each line of these indented."""
+    said = [message.text.strip()]
+    for file in message.attachments:
+        name, problem = mask_secrets(" ".join(file.filename.split())).text, file.digest and file.digest.problem
+        said.append(f"[attached: {name}, {problem}]" if problem else f"[attached: {name}]")
+        said += [f"  {line}" for line in file.digest.excerpt.splitlines()] if whole and file.digest else []
+    if message.images and not message.attachments:
+        said += ["[attached: image]"] * len(message.images)
+    return "\n".join(filter(None, said))
 
 
 def _history(messages: list[Message], asker: str | None) -> str:

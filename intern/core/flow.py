@@ -8,16 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from intern.core.ids import ChannelId, ConversationId, GuildId, MessageId, RoleId, TopicName, UserId
-from intern.core.messages import (
-    Attachment,
-    Author,
-    Button,
-    Channel,
-    ChatMessage,
-    Citation,
-    Conversation,
-    RequestContext,
-)
+from intern.core.messages import Author, Button, Channel, ChatMessage, Citation, Conversation, Files, RequestContext
 from intern.core.records import CapturedPair
 from intern.core.text.masking import Secret
 
@@ -130,7 +121,7 @@ class AskCommand(_MemberInteraction, frozen=True, kw_only=True):
     question: str
     on: ChatMessage | None = None
     """The message that the menu entry was used on."""
-    attachments: tuple[Attachment, ...] = ()
+    attachments: Files = ()
 
 
 class LearnCommand(_MemberInteraction, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
@@ -82,6 +82,10 @@ class Attachment(Struct, frozen=True, kw_only=True):
         return self.id.startswith("https://")
 
 
+Files: TypeAlias = tuple[Attachment, ...]
+"""The files beside a message."""
+
+
 class ChatMessage(Struct, frozen=True, kw_only=True):
     """One message of people or bots. System messages (joins, pins, thread starters) never become one."""
 
@@ -102,7 +106,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     """Who wrote `reply_to`, where the payload tells."""
     replies_to_other: bool = False
     """The payload tells that neither its author nor intern wrote `reply_to`."""
-    attachments: tuple[Attachment, ...] = ()
+    attachments: Files = ()
     is_voice: bool = False
     """It is a voice message, without text."""
     mentions_bot: bool = False
@@ -269,7 +273,7 @@ class Message(Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     author_id: UserId | None = None
     images: tuple[Image, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
+    attachments: Files = ()
     id: MessageId | None = None
     """On the chat platform."""
 

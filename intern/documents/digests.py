@@ -43,12 +43,9 @@ _CLUES = (
     "|unexpected|unknown|unsupported|unreachable|violat| e |e/|emerg|fehler|erreur|échec|fallo|falha|ошибк|エラー"
 ).split("|")
 _LEVEL = r"(?:^|[\s\[(|<]|level[\"']?\s?[=:]\s?[\"']?)"
-_WORST = regex(
-    rf"{_LEVEL}(?i:FATAL|CRITICAL|SEVERE|PANIC|EMERG(?:ENCY)?)\b|\bCaused by:|\bpanicked\b"
-    r"|^(?:\w+[.:])*[A-Z]\w*(?:Error|Exception)\b(?=:| )"
-)
 _WRONG = regex(
-    rf"{_LEVEL}ERRO?\b|^E[/ ]\w|(?<=\d )E (?=\S)|(?i:\berr(?:ors?)?\b)|\b[A-Za-z]\w*(?:Error|Exception)\b"
+    rf"{_LEVEL}(?i:ERRO?|FATAL|CRITICAL|SEVERE|PANIC|EMERG(?:ENCY)?)\b|^E[/ ]\w|(?<=\d )E (?=\S)|\bCaused by:"
+    r"|\bpanicked\b|(?i:\berr(?:ors?)?\b)|\b[A-Za-z]\w*(?:Error|Exception)\b"
     r"|(?i:\b(?:fehler|erreur|échec|fallo|falha)\b|ошибк|エラー)"
 )
 # What is only told, and ends that say no more than that there was an error.
@@ -150,7 +147,7 @@ def _rank(line: str) -> int:
         or not any(clue in f"{said} ".lower() for clue in _CLUES)
     ):
         return 0
-    return 1 if _LITTLE.search(said) else 4 if _WORST.search(said) else 3 if _WRONG.search(said) else 2
+    return 1 if _LITTLE.search(said) else 3 if _WRONG.search(said) else 2
 
 
 def _mask_line(text: str, start: int) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
@@ -21,9 +21,6 @@ from intern.sources.fetching import PageFetcher
 from intern.sources.options import WebOptions
 
 _log = get_logger(__name__)
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 MOST_FILES = 4
 """Files that are read of a message."""
@@ -78,7 +75,9 @@ class FileReader:
         files += [Attachment(id=url, filename=url.removeprefix("https://"), url=url, size=0) for url in links]
         if not files or not self.reads:
             return []
-        sent = _recall(self._sent, (author_id, int(at.timestamp() // 3600) if at else 0), set[str](), _HOURS_KEPT)
+        if len(self._sent) > _HOURS_KEPT:
+            self._sent.clear()
+        sent = self._sent.setdefault((author_id, int(at.timestamp() // 3600) if at else 0), set())
         chosen: list[Attachment] = []
         for each in files[:MOST_FILES]:
             if each.id in sent or not self.per_hour or len(sent) < self.per_hour:
@@ -95,8 +94,10 @@ class FileReader:
         except WebError as error:
             raise UnusableFileError(str(error)) from error
         is_page = file.is_linked and data.lstrip()[:1] == b"<"
-        digest = None if is_page else await run_sync(digest_file, data)
-        return _recall(self._digests, file.id, digest, _DIGESTS_KEPT)
+        if len(self._digests) > _DIGESTS_KEPT:
+            self._digests.clear()
+        self._digests[file.id] = None if is_page else await run_sync(digest_file, data)
+        return self._digests[file.id]
 
     async def read_each(self, files: Sequence[Attachment]) -> Mapping[str, Attachment]:
         """Return the files with their digests, by their ids. What fails is logged, and said there."""
@@ -114,11 +115,3 @@ class FileReader:
             for file in files:
                 tg.start_soon(look, file)
         return read
-
-
-def _recall(kept: dict[K, V], key: K, value: V, most: int) -> V:
-    """Return what is kept, or else keep this; the oldest goes beyond `most`."""
-    found = kept.setdefault(key, value)
-    if len(kept) > most:
-        del kept[next(iter(kept))]
-    return found

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import AsyncIterable
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.request import getproxies
 
 import httpx
+from anyio import CancelScope
 
 from intern.core.errors import ConfigError
 from intern.core.text.patterns import regex
@@ -30,6 +32,25 @@ def open_client(url: str, **options: Any) -> httpx.AsyncClient:
     speaks_tls = url.lower().startswith("https:") or proxy is not None
     verify = _load_certificates() if speaks_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return httpx.AsyncClient(proxy=proxy, verify=verify, trust_env=False, **options)
+
+
+def declared_length(headers: httpx.Headers) -> int:
+    """Return the length that a response declares; 0 without one."""
+    declared = headers.get("Content-Length", "")
+    return int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0
+
+
+async def read_most(chunks: AsyncIterable[bytes], most: int) -> bytes:
+    """Read a body, up to little more than `most` bytes."""
+    read = bytearray()
+    with CancelScope() as enough:
+        async for chunk in chunks:
+            if len(read) > most:
+                # Not `break`: that would leave inner generators open, to be found by the collector.
+                enough.cancel()
+            else:
+                read += chunk
+    return bytes(read)
 
 
 def find_proxy(url: str) -> httpx.Proxy | None:

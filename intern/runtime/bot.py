@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
@@ -190,19 +191,13 @@ class _LocalFiles:
     """Serves the files that people attach to messages of a Discord in memory, from this machine."""
 
     async def image(self, attachment: Attachment) -> NoReturn:
-        raise UnusableFileError(f"{attachment.filename[:100]} is only a name here")
+        raise UnusableFileError(f"{attachment.filename[:100]} is only a name here, or too large")
 
     async def fetch(self, attachment: Attachment, most: int) -> bytes:
-        if not attachment.url.startswith("file:///"):
-            return await self.image(attachment)
-        try:
-            async with await anyio.open_file(unquote(urlsplit(attachment.url).path), "rb") as file:
-                data = await file.read(most + 1)
-        except OSError as error:
-            raise UnusableFileError(f"it cannot be read: {error.strerror}") from error
-        if len(data) > most:
-            raise UnusableFileError(f"it is too large: over {most} bytes")
-        return data
+        if attachment.url.startswith("file:///") and attachment.size <= most:
+            with suppress(OSError):
+                return await run_sync(Path(unquote(urlsplit(attachment.url).path)).read_bytes)
+        return await self.image(attachment)
 
 
 class _NoCommands:

@@ -35,6 +35,7 @@ from msgspec import Struct
 
 from intern import __version__
 from intern.core.errors import PageGoneError, PageRefusedError, PageUnavailableError, WebError
+from intern.models.clients import declared_length, read_most
 from intern.models.refusals import may_pass, retry_after
 from intern.sources.addresses import GuardedBackend, Policy, port_of
 from intern.sources.options import WebOptions
@@ -394,18 +395,11 @@ def _check_status(answer: _Answer) -> None:
 
 async def _read(url: httpx.URL, response: httpcore.Response, limit: int) -> _Answer:
     headers = httpx.Headers(response.headers)
-    read = bytearray()
     # The body of any other status is not needed.
-    if response.status == HTTPStatus.OK and _declared_length(headers) <= limit:
-        with anyio.CancelScope() as enough:
-            async for chunk in response.aiter_stream():
-                if len(read) > limit:
-                    # Not `break`: that would leave inner generators open, to be found by the collector.
-                    enough.cancel()
-                else:
-                    read += chunk
-    is_too_large = max(len(read), _declared_length(headers)) > limit
-    return _Answer(url, response.status, headers, bytes(read[:limit]), is_too_large)
+    is_read = response.status == HTTPStatus.OK and declared_length(headers) <= limit
+    read = await read_most(response.aiter_stream(), limit) if is_read else b""
+    is_too_large = max(len(read), declared_length(headers)) > limit
+    return _Answer(url, response.status, headers, read[:limit], is_too_large)
 
 
 def _unpacked(answer: _Answer, limit: int) -> bytes:
@@ -423,11 +417,6 @@ def _unpacked(answer: _Answer, limit: int) -> bytes:
     if not unpacking.eof and len(body) <= limit:
         raise PageUnavailableError(f"{answer.url.host} sent a damaged page")
     return body
-
-
-def _declared_length(headers: httpx.Headers) -> int:
-    declared = headers.get("Content-Length", "")
-    return int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0
 
 
 def _validator(headers: httpx.Headers, name: str) -> str | None:

@@ -264,27 +264,17 @@ _EMAIL = regex(r"(?<![\w.+%-])(?!git@)(?P<secret>[\w.+%-]{1,64}@(?:[\w-]{1,63}\.
 _EMAILS: _Rules = (("email", ("@",), _EMAIL, _whole),)
 
 # A name with blanks is known by the separator behind it.
-_USER_NAME = r"[^\s/\\:\"'<>|*?,;()\[\]{}]{1,64}"
-_OF_FILES: _Rules = (
-    (
-        "user_name",
-        ("home", "users", "documents and settings"),
-        regex(
-            r"(?:/home/|[\\/]Users[\\/]{1,4}|(?i:\b[a-z]:[\\/]{1,4}(?:users|documents and settings)[\\/]{1,4}))"
-            rf"(?P<secret>{_USER_NAME}(?:[ ]{_USER_NAME}){{0,3}}(?=\\)|{_USER_NAME})"
-        ),
-        _whole,
-    ),
-    (
-        "ip_address",
-        (),
-        regex(
-            r"(?<![\w.])(?P<secret>(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)"
-            r"|(?=[a-fA-F:]{0,40}\d)(?=[\da-fA-F:]{0,40}::|(?:[\da-fA-F]{1,4}:){7})[\da-fA-F:.]{3,46}(?!\w))"
-        ),
-        _find_address,
-    ),
+_NAME = r"[^\s/\\:\"'<>|*?,;()\[\]{}]{1,64}"
+_USER_NAME = regex(
+    r"(?:/home/|[\\/]Users[\\/]{1,4}|(?i:\b[a-z]:[\\/]{1,4}(?:users|documents and settings)[\\/]{1,4}))"
+    rf"(?P<secret>{_NAME}(?:[ ]{_NAME}){{0,3}}(?=\\)|{_NAME})"
 )
+_IP_ADDRESS = regex(
+    r"(?<![\w.])(?P<secret>(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)"
+    r"|(?=[a-fA-F:]{0,40}\d)(?=[\da-fA-F:]{0,40}::|(?:[\da-fA-F]{1,4}:){7})[\da-fA-F:.]{3,46}(?!\w))"
+)
+_USERS = ("home", "users", "documents and settings")
+_OF_FILES: _Rules = (("user_name", _USERS, _USER_NAME, _whole), ("ip_address", (), _IP_ADDRESS, _find_address))
 
 # Earlier rules see the text first: what a name gives away goes before what only looks like a key.
 _RULES: _Rules = tuple(

@@ -285,15 +285,17 @@ class _Chat:
         if not text or not speaker.strip("@"):
             if not self._is_terminal:
                 say("write  NAME: what they say")
-        elif not speaker.startswith("@"):
-            await _ask(_Line(speaker, text, self._take_files()), self._sandbox, self._scene, echo=self._is_terminal)
+            return
+        files, self._files = self._files, ()
+        if not speaker.startswith("@"):
+            await _ask(_Line(speaker, text, files), self._sandbox, self._scene, echo=self._is_terminal)
             self._question = self._sandbox.messages(self._sandbox.general)[-1].id
         elif speaker.strip("@ ") != _TEAM_MEMBER:
             say(f"the team is @{_TEAM_MEMBER} here")
         elif self._question is None:
             say("there is no question that the team could reply to")
         else:
-            line = _Line(_TEAM_MEMBER, text, self._take_files())
+            line = _Line(_TEAM_MEMBER, text, files)
             await _teach(line, self._question, self._sandbox, self._scene, echo=self._is_terminal)
 
     def _attach(self, name: str) -> None:
@@ -304,10 +306,6 @@ class _Chat:
         url, kind = path.resolve().as_uri(), guess_type(path.name)[0]
         self._files += (Attachment(id=url, filename=path.name, url=url, size=path.stat().st_size, content_type=kind),)
         say(f"{printable(path.name)} goes with the next message")
-
-    def _take_files(self) -> tuple[Attachment, ...]:
-        files, self._files = self._files, ()
-        return files
 
     def _command(self, command: str) -> None:
         match command:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from intern.core.errors import ChatUnavailableError, LinkExpiredError, UnusableFileError
 from intern.core.messages import Attachment, Image
-from intern.models.clients import open_client
+from intern.models.clients import declared_length, open_client, read_most
 from intern.models.refusals import may_pass
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -207,19 +207,12 @@ class AttachedFiles:
         response = await self._client.send(request, stream=True, follow_redirects=False)
         async with aclosing(response):
             self._check_status(response)
-            if _declared_length(response) > most:
+            if declared_length(response.headers) > most:
                 raise _too_large(most)
-            read = bytearray()
-            with anyio.CancelScope() as enough:
-                async for chunk in response.aiter_raw():
-                    if len(read) > most:
-                        # Not `break`: that would leave httpx's inner generators open, to be found by the collector.
-                        enough.cancel()
-                    else:
-                        read += chunk
+            read = await read_most(response.aiter_raw(), most)
         if len(read) > most:
             raise _too_large(most)
-        return bytes(read)
+        return read
 
     def _check_status(self, response: httpx.Response) -> None:
         status, host = response.status_code, response.url.host
@@ -242,8 +235,3 @@ class AttachedFiles:
 
 def _too_large(most: int) -> UnusableFileError:
     return UnusableFileError(f"it is too large: over {most / (1024 * 1024):.3g} MB")
-
-
-def _declared_length(response: httpx.Response) -> int:
-    declared = response.headers.get("Content-Length", "")
-    return int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0
