@@ -48,7 +48,7 @@ _WRONG = regex(
     r"|\bpanicked\b|(?i:\berr(?:ors?)?\b)|\b[A-Za-z]\w*(?:Error|Exception)\b"
     r"|(?i:\b(?:fehler|erreur|échec|fallo|falha)\b|ошибк|エラー)"
 )
-# What is only told, and ends that say no more than that there was an error.
+# Reports, and ends that say no more than that there was an error.
 _LITTLE = regex(
     rf"{_LEVEL}(?i:INFO|DEBUG|TRACE|VERBOSE|NOTICE)\b|^[IDV][/ ]\w|(?<=\d )[IDV] (?=\S)|(?i:\bexit(?:ed|ing)?\b"
     r"|\bnon-?zero\b|\baborting\b|failed with result|see (?:the )?(?:log|output|above)|during handling|direct cause"
@@ -90,7 +90,7 @@ def digest_file(data: bytes) -> FileDigest | None:
     telling = [_mask_line(text, start) for start in _find_telling(text)[:_MOST_MASKED]]
     is_whole = len(text) <= MOST_CHARS
     start = _mask_start(text, MOST_CHARS if is_whole else MOST_CHARS // 4)
-    # A file without such lines (a configuration, a long message) is told by its beginning.
+    # Without such lines (a configuration, a long message) its beginning stands for it.
     short = _fit(telling, MOST_TELLING) or _fit([line for line in start.split("\n") if line.strip()], MOST_TELLING)
     end = _mask_start(text, MOST_CHARS // 4, backwards=True)
     parts = (start,) if is_whole else ("\n".join(_fit(telling, MOST_CHARS // 2)), start, end)

@@ -336,7 +336,7 @@ _RULES: _Rules = tuple(
 
 _LEAST_DIFFERENT = 7
 _ODD = regex(r"(?is)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w|.{16}")
-_MASK = regex(rf"\[masked ({'|'.join(sorted({kind for kind, *_ in (*_RULES, *_EMAILS, *_OF_FILES)}))})\]")
+_MASK = regex(rf"\[masked ({'|'.join(sorted({kind for kind, *_ in (*_RULES, *_EMAILS)}))})\]")
 
 # A password may hold `?` and `#`; figures and one of these are a port with what follows it.
 _USER = regex(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")

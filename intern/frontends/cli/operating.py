@@ -295,7 +295,7 @@ def _lines(status: Status) -> Iterator[str]:
     yield _searched(status)
     if (waits := status.pending_images) is not None:
         number = "1 capture waits" if waits.captures == 1 else f"{waits.captures} captures wait"
-        yield f"images: {number} to be archived, the first from {ago(waits.oldest_seconds)}: {waits.reason}"
+        yield f"attachments: {number} to be archived, the first from {ago(waits.oldest_seconds)}: {waits.reason}"
     yield from map(_read, status.marks)
 
 

@@ -302,7 +302,7 @@ def test_captures_that_wait_for_their_images_are_told_with_the_first_one_s_reaso
     assert listing(DATA) == before
     assert (waits["captures"], waits["reason"]) == (2, "the model is away")
     assert 3 * 3600 <= waits["oldest_seconds"] < 3 * 3600 + 60
-    told_of = "images: 2 captures wait to be archived, the first from 3 hours ago: the model is away"
+    told_of = "attachments: 2 captures wait to be archived, the first from 3 hours ago: the model is away"
     assert told_of in intern("status").out
 
 
