@@ -31,6 +31,7 @@ from intern.core.ids import ChannelId, GuildId, MessageId, SourceId, UserId, pos
 from intern.core.messages import (
     SILENCES,
     AIResult,
+    Attachment,
     Author,
     ChatMessage,
     Citation,
@@ -183,6 +184,11 @@ class World:
         command = AskCommand(interaction=self.ticket(channel), user=self.person(by), question=question)
         return await self.desk.handle(command)
 
+    async def ask_with(self, *files: Attachment) -> Said:
+        ticket, user = self.ticket(), self.person("alice")
+        command = AskCommand(interaction=ticket, user=user, question="How?", attachments=files)
+        return await self.desk.handle(command)
+
     async def ask_on(self, message: ChatMessage, *, by: str = "bob") -> Said:
         command = AskCommand(
             interaction=self.ticket(message.channel_id), user=self.person(by), question=message.text, on=message
@@ -208,6 +214,14 @@ def share_of(answer: Said) -> str:
 
 
 # Asking
+
+
+# Finding B2.
+async def test_a_file_goes_with_the_question() -> None:
+    world, file = World(), Attachment(id="7", filename="latest.log", url="https://cdn/7", size=9)
+    await world.ask_with(file)
+    ((conversation, _),) = world.answers.asked
+    assert [message.attachments for message in conversation.messages] == [(file,)]
 
 
 async def test_an_answer_comes_with_sources_and_buttons_and_is_posted_nowhere() -> None:

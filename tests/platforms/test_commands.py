@@ -203,6 +203,19 @@ async def test_the_team_is_known_by_role_and_remembered_for_messages_that_name_n
         assert (learn.user.type, learn.on.author.type) == ("community_user", "team_member")
 
 
+# Finding B2.
+async def test_a_file_comes_with_its_question_and_one_that_is_not_there_does_not_harm() -> None:
+    file = {"id": "77", "filename": "latest.log", "size": 9, "url": "https://cdn.discordapp.com/a", "proxy_url": ""}
+    options = [{"type": 3, "name": "question", "value": "how?"}, {"type": 11, "name": "file", "value": "77"}]
+    data = {"id": "1", "name": "ask", "type": 1, "options": options}
+    async with connected() as (discord, _):
+        for resolved, names in (({"attachments": {"77": file}}, ["latest.log"]), ({}, [])):
+            used = await double.use(discord, discord.alice, {**data, "resolved": resolved})
+            ask = understood(discord, used)
+            assert isinstance(ask, AskCommand)
+            assert (ask.question, [each.filename for each in ask.attachments]) == ("how?", names)
+
+
 @pytest.mark.parametrize(
     "data",
     [
