@@ -349,7 +349,8 @@ class Seeing:
         read = await self._files.read_each([file for files in chosen for file in files])
         for n, files in enumerate(chosen, place.start):
             known = {each.id: read.get(each.id, each) for each in (*messages[n].attachments, *files)}
-            messages[n] = structs.replace(messages[n], attachments=tuple(known.values()))
+            if files:
+                messages[n] = structs.replace(messages[n], attachments=tuple(known.values()))
         return Conversation(tuple(messages))
 
     async def _seen(self, conversation: Conversation) -> Conversation:

@@ -30,7 +30,7 @@ _READ_LINE = 800  # characters of a line that are read; half a secret at their e
 _RANKED_LINE = 300
 _MASKED_BEFORE = 400  # characters before a telling line that are masked with it
 _MOST_PLACES = 40  # of each clue, from either end
-_MOST_CANDIDATES = 200  # half of them the first, half the last
+_HALF = 100  # of the candidates: the first, and the last
 _LONGEST_TRACEBACK = 20_000
 _MOST_MASKED = 12  # telling lines
 
@@ -83,18 +83,17 @@ def digest_file(data: bytes) -> FileDigest | None:
         text = decoded_text(data)[0].strip()
     except UnfitError:
         return None
-    if not text or "\ufffd" in text[:_READ_LINE]:
+    if not text:
         return None
-    if "PRIVATE KEY" in text:
-        text = _PRIVATE_KEY.sub("[masked private_key]", text)
+    text = _PRIVATE_KEY.sub("[masked private_key]", text) if "PRIVATE KEY" in text else text
     telling = [_mask_line(text, start) for start in _find_telling(text)[:_MOST_MASKED]]
     is_whole = len(text) <= MOST_CHARS
     start = _mask_start(text, MOST_CHARS if is_whole else MOST_CHARS // 4)
     # Without such lines (a configuration, a long message) its beginning stands for it.
     short = _fit(telling, MOST_TELLING) or _fit([line for line in start.split("\n") if line.strip()], MOST_TELLING)
     end = _mask_start(text, MOST_CHARS // 4, backwards=True)
-    parts = (start,) if is_whole else ("\n".join(_fit(telling, MOST_CHARS // 2)), start, end)
-    return FileDigest(telling=without_orders("\n".join(short)), excerpt=without_orders(GAP.join(filter(None, parts))))
+    parts = (start,) if is_whole else (_fit(telling, MOST_CHARS // 2), start, end)
+    return FileDigest(telling=without_orders(short), excerpt=without_orders(GAP.join(filter(None, parts))))
 
 
 def _find_telling(text: str) -> list[int]:
@@ -106,10 +105,8 @@ def _find_telling(text: str) -> list[int]:
     found = {text.rfind("\n", 0, at) + 1 for clue in _CLUES for at in _places(small, clue)} | ends
     firsts = {_line_at(text, start, _RANKED_LINE).translate(_NO_DIGITS): start for start in sorted(found, reverse=True)}
     starts = [*firsts.values()]
-    if len(starts) > _MOST_CANDIDATES:
-        starts = [*starts[: _MOST_CANDIDATES // 2], *starts[-_MOST_CANDIDATES // 2 :]]
     ranked: dict[int, dict[str, int]] = {}
-    for start in starts:
+    for start in dict.fromkeys((*starts[:_HALF], *starts[-_HALF:])):
         line = _line_at(text, start, _RANKED_LINE)
         rank = 4 if start in ends else _rank(line)
         ranked.setdefault(rank, {})[_ADDRESS.sub("", _STAMP.sub("", line)).translate(_NO_DIGITS)] = start
@@ -132,20 +129,16 @@ def _places(text: str, wanted: str) -> Iterator[int]:
     for _ in range(_MOST_PLACES):
         if 0 <= first <= last:
             yield from (first, last)
-            end = text.find("\n", first)
-            first = text.find(wanted, end) if end >= 0 else -1
+            first = text.find(wanted, text.find("\n", first) % (len(text) + 1))
             last = text.rfind(wanted, 0, text.rfind("\n", 0, last) + 1)
 
 
 def _rank(line: str) -> int:
     """Return how much a line tells of what went wrong; 0: nothing."""
     said = _NONE.sub(" ", _STAMP.sub("", line).strip())
-    if (
-        len(said) < 8
-        or " " not in said
-        or _NO_LINE.match(line)
-        or not any(clue in f"{said} ".lower() for clue in _CLUES)
-    ):
+    if len(said) < 8 or " " not in said or _NO_LINE.match(line):
+        return 0
+    if not any(clue in f"{said} ".lower() for clue in _CLUES):
         return 0
     return 1 if _LITTLE.search(said) else 3 if _WRONG.search(said) else 2
 
@@ -168,12 +161,7 @@ def _cut(masked: str, most: int, *, is_whole: bool) -> str:
     return masked[:most] if is_whole else masked[: max(0, min(most, len(masked) - most))]
 
 
-def _fit(lines: Sequence[str], most: int) -> list[str]:
+def _fit(lines: Sequence[str], most: int) -> str:
     """Return the first lines that fit; of a longer first one, its beginning."""
-    kept: list[str] = []
-    for line in [line[:most] for line in lines]:
-        if len(line) > most:
-            break
-        kept.append(line)
-        most -= len(line) + 1
-    return kept
+    text = "\n".join(lines)
+    return text if len(text) <= most else text[:most].rpartition("\n")[0] or text[:most]

@@ -303,8 +303,9 @@ class _Chat:
         if not path.is_file():
             say(f"there is no file {printable(str(path))}")
             return
-        url, kind = path.resolve().as_uri(), guess_type(path.name)[0]
-        self._files += (Attachment(id=url, filename=path.name, url=url, size=path.stat().st_size, content_type=kind),)
+        url, kind, stat = path.resolve().as_uri(), guess_type(path.name)[0], path.stat()
+        id_, size = f"{url}?{stat.st_mtime_ns}", stat.st_size
+        self._files += (Attachment(id=id_, filename=path.name, url=url, size=size, content_type=kind),)
         say(f"{printable(path.name)} goes with the next message")
 
     def _command(self, command: str) -> None:
