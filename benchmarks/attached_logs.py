@@ -261,7 +261,7 @@ async def _searched(folder: Path) -> list[Figure]:
             missed = [case.line[:60] for case, place in zip(ERRORS, found, strict=True) if not place]
             print(f"{name}, not among the first five:", *missed, sep="\n  ", file=sys.stderr)
             what = f"{len(ERRORS)} logs among {documents} sections, {name}: source in the first five"
-            figures.append(Figure(what, sum(found), "", least=LEAST if finder is not None else 0))
+            figures.append(Figure(what, sum(found), "", least=LEAST))
         return figures
 
 

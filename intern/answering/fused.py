@@ -150,7 +150,7 @@ async def select(work: Work) -> Selected:
 def may_be_passed_over(work: Work) -> bool:
     """Return whether the score may decide: not if addressed, with a picture or a file, or after words of the bot."""
     asked = work.asked
-    return not (asked.addressed or asked.images or asked.telling or _OF_BOT.search(asked.history))
+    return not (asked.addressed or asked.images or asked.telling or asked.begun or _OF_BOT.search(asked.history))
 
 
 def wanted(work: Work) -> str:

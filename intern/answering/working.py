@@ -68,6 +68,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     """The question without the contents of its files."""
     telling: str = ""
     """The lines of its files that say what went wrong."""
+    begun: str = ""
+    """The first lines of its other files."""
 
     @property
     def looks_like_a_question(self) -> bool:
@@ -76,7 +78,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     def sought(self, query: str = "") -> str:
         """Return what to search for: what a file says went wrong comes before the words about it."""
-        return "\n".join(filter(None, (self.telling, query or self.said)))
+        return "\n".join(filter(None, (self.telling, query or self.said, self.begun)))
 
 
 def asked(conversation: Conversation, *, addressed: bool) -> Asked:
@@ -84,10 +86,12 @@ def asked(conversation: Conversation, *, addressed: bool) -> Asked:
     messages, place = conversation.messages, conversation.asked
     question = messages[place]
     asker = question[-1].author_id if question else None
+    digests = [file.digest for each in question for file in each.attachments if file.digest]
     return Asked(
         question=_shortened("\n".join(filter(None, map(_said, question))), MAX_QUESTION_CHARS),
         said=_shortened("\n".join(filter(None, (_said(each, whole=False) for each in question))), MAX_QUESTION_CHARS),
-        telling="\n".join(file.digest.telling for each in question for file in each.attachments if file.digest).strip(),
+        telling="\n".join(each.telling for each in digests if each.went_wrong),
+        begun="\n".join(each.telling for each in digests if not (each.went_wrong or each.problem)),
         history=_history([*messages[: place.start], *messages[place.stop :]], asker),
         images=tuple(image for message in question for image in message.images),
         addressed=addressed,

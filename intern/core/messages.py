@@ -51,6 +51,8 @@ class FileDigest(Struct, frozen=True, kw_only=True):
 
     telling: str = ""
     """The lines that say what went wrong; its first lines where none does."""
+    went_wrong: bool = False
+    """Whether a line says what went wrong."""
     excerpt: str = ""
     """These lines, its beginning and its end."""
     problem: str = ""

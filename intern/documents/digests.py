@@ -93,7 +93,8 @@ def digest_file(data: bytes) -> FileDigest | None:
     short = _fit(telling, MOST_TELLING) or _fit([line for line in start.split("\n") if line.strip()], MOST_TELLING)
     end = _mask_start(text, MOST_CHARS // 4, backwards=True)
     parts = (start,) if is_whole else (_fit(telling, MOST_CHARS // 2), start, end)
-    return FileDigest(telling=without_orders(short), excerpt=without_orders(GAP.join(filter(None, parts))))
+    excerpt = without_orders(GAP.join(filter(None, parts)))
+    return FileDigest(telling=without_orders(short), went_wrong=bool(telling), excerpt=excerpt)
 
 
 def _find_telling(text: str) -> list[int]:

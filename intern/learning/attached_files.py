@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from anyio.to_thread import run_sync
 from msgspec.structs import replace
@@ -63,8 +63,8 @@ class FileReader:
     per_hour: int = 0
     paste_hosts: Collection[str] = ()
     fetch_paste: Callable[[str], Awaitable[bytes]] = fetch_paste
-    _sent: dict[tuple[UserId | None, int], set[str]] = field(default_factory=dict, init=False)
-    _digests: dict[str, FileDigest | None] = field(default_factory=dict, init=False)
+    _sent: dict[tuple[UserId | None, int], set[str]] = field(default_factory=dict[Any, Any], init=False)
+    _digests: dict[str, FileDigest | None] = field(default_factory=dict[Any, Any], init=False)
 
     def choose(
         self, author_id: UserId | None, at: datetime | None, text: str, attachments: Sequence[Attachment]

@@ -80,6 +80,9 @@ class Shore:
         self.fetched: list[str] = []
         self.asked: list[MessageId] = []
 
+    async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
+        return (await self.image(attachment)).data[:most]
+
     async def image(self, attachment: Attachment, /) -> Image:
         self.fetched.append(attachment.url)
         if attachment.url in self.expired:

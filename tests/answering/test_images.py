@@ -37,7 +37,8 @@ class Gallery:
         self.fetched.append(attachment.filename)
         if attachment.filename not in self.names:
             raise ChatUnavailableError(f"no {attachment.filename}")
-        return f"ERROR: {attachment.filename} is broken"[:most].encode()
+        text = "port = 7480" if attachment.filename.endswith(".conf") else f"ERROR: {attachment.filename} is broken"
+        return text[:most].encode()
 
 
 class Recorder:
@@ -117,3 +118,9 @@ async def test_what_went_wrong_in_a_log_comes_with_the_question_and_leads_the_se
     ]
     assert question.sought().splitlines()[:2] == ["ERROR: a.log is broken", "what is this?"]
     assert question.sought("rewritten").splitlines() == ["ERROR: a.log is broken", "rewritten"]
+
+
+async def test_words_come_before_the_beginning_of_a_file_that_tells_of_no_error() -> None:
+    _, [asked] = await answered(Gallery("a.log", "b.conf"), message("b.conf", "a.log", kind="text/plain"))
+    found = working.asked(asked, addressed=True).sought("how?")
+    assert found.splitlines() == ["ERROR: a.log is broken", "how?", "port = 7480"]

@@ -81,7 +81,7 @@ async def test_a_paste_is_read_like_a_file_unless_it_is_a_page_or_fails() -> Non
     with fail_after(5):
         read = await reader.read_each(reader.choose(ANN, NOW, text, []))
     assert [read[f"https://p.example/{n}"].digest for n in "123"] == [
-        FileDigest(telling=LOG.decode(), excerpt=LOG.decode()),
+        FileDigest(telling=LOG.decode(), went_wrong=True, excerpt=LOG.decode()),
         None,
         UNREAD,
     ]
@@ -92,5 +92,5 @@ async def test_a_file_that_cannot_be_had_is_said_to_be_unread_and_no_text_is_a_n
     host.fails["b.log"] = ChatUnavailableError("away")
     with fail_after(5):
         read = await FileReader(host).read_each([file("a.log"), file("b.log"), file("c.zip")])
-    assert read["a.log"].digest == FileDigest(telling=LOG.decode(), excerpt=LOG.decode())
+    assert read["a.log"].digest == FileDigest(telling=LOG.decode(), went_wrong=True, excerpt=LOG.decode())
     assert (read["b.log"].digest, read["c.zip"].digest) == (UNREAD, None)

@@ -50,6 +50,9 @@ class Host:
         self.fails: dict[str, InternError] = {}
         self.padding = b""
 
+    async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
+        return (await self.image(attachment)).data[:most]
+
     async def image(self, attachment: Attachment, /) -> Image:
         self.asked.append(attachment.filename)
         if attachment.filename in self.fails:

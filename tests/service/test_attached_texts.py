@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from anyio import fail_after
@@ -47,7 +48,7 @@ class Scene:
 
 @asynccontextmanager
 async def at_work(
-    folder: Path, cdn: CdnDouble, sandbox: Sandbox | None = None, **discord: object
+    folder: Path, cdn: CdnDouble, sandbox: Sandbox | None = None, **discord: Any
 ) -> AsyncGenerator[Scene]:
     settings, events = settings_in(folder, **discord), Watching()
     scene = Scene(sandbox or Sandbox(HandClock(), team={"mira"}), events, cdn, settings)
