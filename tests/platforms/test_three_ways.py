@@ -445,7 +445,7 @@ async def test_a_history_gives_one_archive_heard_live_read_later_or_imported() -
     assert sorted(turns) == sorted(
         [
             [f"{LINK}\nE17: spool full\nAlert", "E17 means that the quota is used up."],
-            ["How do I change the port?\n[image: screen.png]", "Set `port`."],
+            ["How do I change the port?\n[image: screen.png]\n[file: dump.zip]", "Set `port`."],
             ["Why is my console blank?", "Update the driver."],
             ["Error 4711 in the tenant\nWhat am I doing wrong?\n[sticker: help]", "Renew it.\nSteps\nrenew"],
             ["Which port does the relay use?", "On 7480."],
