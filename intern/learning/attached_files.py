@@ -58,10 +58,10 @@ class FileReader:
     """
 
     host: FileHost
-    _: KW_ONLY
     reads: bool = True
     per_hour: int = 0
     paste_hosts: Collection[str] = ()
+    _: KW_ONLY
     fetch_paste: Callable[[str], Awaitable[bytes]] = fetch_paste
     _sent: dict[tuple[UserId | None, int], set[str]] = field(default_factory=dict[Any, Any], init=False)
     _digests: dict[str, FileDigest | None] = field(default_factory=dict[Any, Any], init=False)

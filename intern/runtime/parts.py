@@ -211,7 +211,7 @@ _Around = tuple[Parts, PostedAnswers, Seeing, Waiting, monitoring.CalibrationWat
 async def _around(room: _Room) -> _Around:
     platform, overheard, audience, checkpoints, events, models, writer, embedder, shared, jobs_came = room
     chat, stores, learning = platform.chat, writer.stores, writer.learning
-    settings, db, clock = stores.settings, stores.db, stores.clock
+    settings, discord, db, clock = stores.settings, stores.settings.discord, stores.db, stores.clock
     archive, knowledge, ledger = stores.archive, stores.knowledge, stores.posts
     options = settings.conversations
     chat.recall_roles(await stores.roles.known())
@@ -260,12 +260,7 @@ async def _around(room: _Room) -> _Around:
     )
     # Rules cannot look at pictures, even if the setting is on.
     sees = settings.llm.images and settings.llm.kind == "endpoint"
-    files = FileReader(
-        platform.files,
-        reads=settings.discord.read_files,
-        per_hour=settings.discord.files_per_hour,
-        paste_hosts=settings.discord.paste_hosts,
-    )
+    files = FileReader(platform.files, discord.read_files, discord.files_per_hour, discord.paste_hosts)
     answers = Seeing(stores.recorder.answers(answerer, settings.llm.known_as), files, sees=sees)
     commands = Commands(
         answers=answers,
@@ -287,7 +282,6 @@ async def _around(room: _Room) -> _Around:
         models.learning,
         files,
         pending,
-        # Rules cannot look at pictures, even if the setting is on.
         sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
         mask=settings.kb.mask_secrets,
     )
