@@ -23,6 +23,7 @@ from intern.core.flow import Failed, Skip, Topic
 from intern.core.ids import QAId, SourceId, TopicName
 from intern.core.log import get_logger
 from intern.core.records import CapturedPair, IndexEntry, PairDecision, TopicBlock, question_of
+from intern.core.text.masking import without_masks
 from intern.core.text.patterns import regex
 from intern.core.text.words import MAX_LENGTH, PLEASANTRIES, key_terms, one_line, topic_name, truncated, word_set, words
 from intern.facts.prompts import EXTRACT, ExtractIn, ExtractOut, FactOut, NuggetOut
@@ -298,7 +299,7 @@ def _topic_to_join(question: str, entries: Iterable[IndexEntry]) -> str:
 
 
 def _new_name(question: str, answer: str) -> str:
-    terms = [term for term in key_terms(question, 12) if not PLEASANTRIES.issuperset(words(term))]
+    terms = [term for term in key_terms(without_masks(question), 12) if not PLEASANTRIES.issuperset(words(term))]
     label = "-".join((terms or key_terms(answer, _NAME_TERMS))[:_NAME_TERMS])
     try:
         return topic_name(label)

@@ -51,6 +51,11 @@ def integrated(new: CapturedPair, *old: CapturedPair) -> IntegrateOut:
     return integrate(IntegrateIn(topic="t", blocks=blocks, pair=block_material(block_of(new), 6000)))
 
 
+def test_what_was_masked_names_no_topic() -> None:
+    asked = "[file latest.log: [masked ip_address] refused [masked user_name], [masked email]: spool is full]"
+    assert "masked" not in classified(asked, "Drain it.").topic_name
+
+
 @pytest.mark.parametrize(
     ("question", "answer"),
     [("hello", "hi there"), ("Good morning everyone!", "morning :)"), ("", "?"), ("thanks!", "you're welcome")],

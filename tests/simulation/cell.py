@@ -22,7 +22,7 @@ from intern.core.clock import Wakeup
 from intern.core.errors import InternError, KnowledgeError
 from intern.core.flow import Interaction
 from intern.core.messages import Author, ChatMessage
-from intern.runtime.bot import _NoImages
+from intern.runtime.bot import _LocalFiles
 from intern.runtime.communities import Communities
 from intern.runtime.hosting import communities_of
 from intern.runtime.leases import Leases
@@ -260,7 +260,7 @@ class Cell(Community):
                         self._defaults(process.folder),
                         self.world,
                         self.responses,
-                        _NoImages(),
+                        _LocalFiles(),
                         parts=partial(self._parts, process),
                     )
                     async with create_task_group() as tg:

@@ -70,6 +70,11 @@ def masks_in(text: str) -> Counter[str]:
     return Counter(_MASK.findall(text))
 
 
+def without_masks(text: str) -> str:
+    """Remove masks: they say nothing of what a text is about."""
+    return _MASK.sub(" ", text)
+
+
 def mask_start(text: str, most: int) -> str:
     """Return the beginning of a text, without its secrets: at most `most` characters, the last a `…` where more follow.
 
@@ -336,7 +341,7 @@ _RULES: _Rules = tuple(
 
 _LEAST_DIFFERENT = 7
 _ODD = regex(r"(?is)\d.*[^\W\d_]|[^\W\d_].*\d|(?-i:[a-z]+[A-Z].*[A-Z])|\w[^\w.:/= -]+\w|.{16}")
-_MASK = regex(rf"\[masked ({'|'.join(sorted({kind for kind, *_ in (*_RULES, *_EMAILS)}))})\]")
+_MASK = regex(rf"\[masked ({'|'.join(sorted({kind for kind, *_ in (*_RULES, *_EMAILS, *_OF_FILES)}))})\]")
 
 # A password may hold `?` and `#`; figures and one of these are a port with what follows it.
 _USER = regex(r"(?<=://)(?:[^/?#\s:]*:(?!\d{1,5}[?#])[^/\s]*|[^/?#\s]*)(?=@)")
