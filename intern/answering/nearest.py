@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import mul
 
@@ -20,7 +19,7 @@ from intern.core.messages import is_distilled, is_team
 from intern.core.records import Hit, SourceText
 from intern.core.text.passages import GAP, heading_below, read_on, spans_of
 from intern.core.text.patterns import regex
-from intern.core.text.words import PLEASANTRIES, STOP_WORDS, Rarity, plain_words, word_set, words
+from intern.core.text.words import PLEASANTRIES, STOP_WORDS, Rarity, plain_words, word_set
 from intern.search.finding import Embedder, Remembered
 
 _log = get_logger(__name__)
@@ -32,6 +31,7 @@ _MENTION = regex(r"(?<!\w)@\w[\w.-]*")
 # A word with a capital that does not begin a sentence.
 _NAME = regex(r"(?<![.!?:]\s)(?<!^)(?<![¿¡])\b[^\W\d_]\w+")
 _TURN = regex(r"^(Team|User): (.*?)(?=^(?:User|Team): |\Z)", re.MULTILINE | re.DOTALL)
+_CODE = regex(r"`[^`\n]+`")
 # As `write_blocks` puts it before a block: of a tab, an operating system, a version, a term.
 _LABEL = regex(r"([^\n:`]{1,60}):(?:\s|$)")
 _REMEMBERED = 2000  # vectors, of 1.5 kB each
@@ -140,17 +140,22 @@ def find_closest(
     `hits` are in their order, `shown` what was cut from them, `sources` what could be read, without copies. A passage
     that says nothing but what the question says tells nothing, and neither does an answer that asks back.
     """
-    asked = Counter(words(question))
     sure, fits = _fits(question, hits, shown, sources)
     for n, (passage, _) in enumerate(fits):
         if passage is None:
             continue
         text = _quotable(question, passage, sources.get(SourceId(passage.source_id)), most)
-        if (Counter(words(text)) - asked).keys() - PLEASANTRIES and not text.rstrip().endswith(("?", "？")):
+        if _tells(text, question) and not text.rstrip().endswith(("?", "？")):
             best, *others = (fit for _, fit in fits[n : n + 1 + _FOLLOWING])
             margin = best - sum(others) / _FOLLOWING
             return Closest(passage=passage, text=text, surplus=best + margin / 2 - sure)
     return None
+
+
+def _tells(text: str, question: str) -> bool:
+    """Return whether a text has a word, or a piece of code, that the question has not."""
+    is_news = word_set(text) - word_set(question) - PLEASANTRIES
+    return bool(is_news) or any(code not in question for code in _CODE.findall(text))
 
 
 def _quotable(question: str, passage: Shown, source: SourceText | None, most: int) -> str:
@@ -161,12 +166,13 @@ def _quotable(question: str, passage: Shown, source: SourceText | None, most: in
 
 
 def _begin_named(question: str, passage: Shown, text: str) -> int:
-    """Return where the block begins whose label the question names, if it is not the first label; else the passage."""
+    """Return where the block begins whose label the question names, of a passage that begins with another label."""
     end = passage.start + len(passage.text)
+    about = word_set(question) - word_set(f"{passage.title} {passage.heading}")
     starts = (span.start for span in spans_of(text) if passage.start <= span.start < end)
     labels = [(word_set(found[1]), found.start()) for start in starts if (found := _LABEL.match(text, start))]
-    named = [start for label, start in labels if label and label <= word_set(question)]
-    return named[0] if named and named[0] != labels[0][1] else passage.start
+    named = [start for label, start in labels if label and label <= about]
+    return named[0] if named and labels[0][1] == passage.start else passage.start
 
 
 def _fits(

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from textwrap import indent
 from typing import Literal
 
 import msgspec
@@ -65,7 +64,7 @@ _MARKDOWN_SIGNS = regex(
     r"|^(?=[^\n]{0,300}\|)(?=[^\n]{0,300}---)[ :|-]{5,300}$|(?<![\w*])\*\*[^\s*][^*\n]{0,200}\*\*(?![\w*])"
 )
 _MARKDOWN_TITLE = regex(r"\A\s*# \S[^\n]*\n[ \t]*(?:\n|\Z)")
-_INCLUDE = regex(r"(?m)^([ \t]*)\.\. include:: ([^\s<>]{1,300})[ \t]*(?:\n(?![ \t]+:)|\Z)")
+_INCLUDE = regex(r"(?m)^\.\. include:: ([^\s<>]{1,300})[ \t]*(?:\n(?![ \t]+:)|\Z)")
 _LEAST_SIGNS = 2
 _LOOKED_AT = 200_000  # characters
 
@@ -199,15 +198,19 @@ def _parse_format(text: str, name: str, format_: Format, read: Callable[[str], s
 
 
 def _include(text: str, name: str, read: Callable[[str], str | None], room: list[int], depth: int = 1) -> str:
-    """Put the files of the folder that a reST text includes whole into the places of its directives."""
+    """Put the files of the folder that a reST text includes whole into the places of its directives.
+
+    These are not indented: an indented one is mostly an example.
+    """
 
     def put(found: re.Match[str]) -> str:
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), found[2]))
-        held = None if depth > MOST_INCLUDED or path.startswith(("/", "..")) else read(path)
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), found[1]))
+        is_inside = room[0] > 0 and depth <= MOST_INCLUDED and not path.startswith(("/", ".."))
+        held = read(path) if is_inside else None
         room[0] -= max(len(held or ""), LEAST_ADDED)
         if held is None or room[0] < 0:
             return found[0]  # the parser says that it is left out
-        return indent(_include(held, path, read, room, depth + 1), found[1]) + "\n"
+        return _include(held, path, read, room, depth + 1) + "\n"
 
     return _INCLUDE.sub(put, text)
 

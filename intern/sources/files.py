@@ -80,7 +80,8 @@ class SourceFolder:
         self._max_bytes = max_bytes
         # What reading told of files that are no sources after all, good for as long as size and mtime stay.
         self._unfit: dict[SourceFile, str] = {}
-        self._kept: dict[tuple[str, bytes], str] = {}  # by path and hash of the bytes, the one that was used last last
+        self._kept: dict[tuple[str, bytes], str] = {}  # by path and hash of the bytes, least recently used first
+        self._held = 0
         self._keeping = Lock()
 
     def scan(self) -> Scan:
@@ -193,25 +194,33 @@ class SourceFolder:
     def _text(self, root: Path, file: SourceFile) -> str:
         data = self._data(root, file.rel_path)
         try:
-            # Others that it includes may change without it.
-            return self._extract(file.rel_path, data) if b"include::" in data else self._keep(file.rel_path, data)
+            return self._keep(file.rel_path, data)
         except UnfitError as reason:
             self._unfit[file] = str(reason)
             raise
 
     def _keep(self, rel_path: str, data: bytes) -> str:
+        """Return the text, from memory where it is there, and keep it."""
         key = (rel_path, sha256(data).digest())
-        text = self._kept.get(key) or self._extract(rel_path, data)
+        included: list[str] = []
         with self._keeping:
-            self._kept.pop(key, None)
-            self._kept[key] = text
-            held = sum(map(len, self._kept.values()))
-            while held > _MOST_KEPT:
-                held -= len(self._kept.pop(next(iter(self._kept))))
+            text = self._kept.pop(key, None)
+            self._held -= len(text or "")
+        text = self._extract(rel_path, data, included) if text is None else text
+        with self._keeping:
+            if not included and key not in self._kept:  # what it includes may change without it
+                self._kept[key] = text
+                self._held += len(text)
+            while self._held > _MOST_KEPT:
+                self._held -= len(self._kept.pop(next(iter(self._kept))))
         return text
 
-    def _extract(self, rel_path: str, data: bytes) -> str:
-        document = parse(data, rel_path, max_chars=self._max_bytes, read=self._included)
+    def _extract(self, rel_path: str, data: bytes, included: list[str]) -> str:
+        def read(path: str) -> str | None:
+            included.append(path)
+            return self._included(path)
+
+        document = parse(data, rel_path, max_chars=self._max_bytes, read=read)
         for oddity in document.oddities:
             _log.warning("document_odd", path=rel_path, reason=oddity)
         return text_of(document)

@@ -97,7 +97,14 @@ async def test_what_others_fit_as_well_is_less_sure() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("echo", ["When is the oldest data of the spool dropped?", "Which spool do you mean?"])
+@pytest.mark.parametrize(
+    "echo",
+    [
+        "When is the oldest data of the spool dropped?",
+        "Which spool do you mean?",
+        "The spool: when the oldest data of the spool is dropped, dropped data is the oldest.",
+    ],
+)
 async def test_what_says_nothing_new_or_asks_back_is_not_quoted(echo: str) -> None:
     known = shelf(faq=f"# FAQ\n\n{echo}", spool=SPOOL)
     known.step = 0
@@ -117,11 +124,24 @@ def test_a_quote_begins_at_the_block_whose_label_the_question_names(labels: list
     blocks = [
         f"{label}:\n```\nget relay-{at}\n```" if code else f"{label}: Get it {at}." for at, label in enumerate(labels)
     ]
-    known = shelf(install="\n\n".join(["# Install the relay", "Have it ready.", *blocks]))
+    known = shelf(install="\n\n".join(["# Install the relay", *blocks]))
     question = f"How do I install the relay on {labels[n].replace(', ', ' with ')}?"
     reply = anyio.run(answered, known, question).reply_text or ""
     quote = reply.partition("\n\n")[2]
-    assert quote.startswith(blocks[n] if n else "Have it ready.")
+    assert quote.startswith(blocks[n])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("# Backups\n\nRun `snap` every night for the relay.\n\nRelay: version 3.", "How do I back up the relay?"),
+        ("# Ports\n\nDefault: 7480, set with `port`.\n\nPort: see above.", "How do I change the port?"),
+    ],
+)
+async def test_a_quote_begins_at_no_word_that_only_looks_like_a_label(text: str, question: str) -> None:
+    reply = (await answered(shelf(a=text), question)).reply_text or ""
+    assert reply.partition("\n\n")[2] == text.partition("\n\n")[2]
 
 
 def topic(reply: str) -> Shelf:

@@ -222,10 +222,13 @@ def test_what_is_read_on_goes_below_further_headings_of_the_same_part() -> None:
     assert read_on(PROBLEM, PROBLEM.index("Make it"), 700) == "Make it fast."
 
 
-def test_from_below_the_title_it_reads_on_into_the_parts() -> None:
-    text = "# Plugins\n\n- Loading\n- Unloading\n\n## Loading\n\nType `load`.\n\n# Others\n\nNothing."
-    read = "- Loading\n- Unloading\n\n**Loading**\n\nType `load`."
-    assert read_on(text, text.index("- Loading"), 700) == read
+@pytest.mark.parametrize(
+    ("begin", "reads_on"), [("- Loading\n- Others", True), ("Read this.", False), ("- Loading\n\nRead this.", False)]
+)
+def test_below_the_title_it_reads_on_into_the_parts_only_after_a_list(begin: str, reads_on: bool) -> None:  # noqa: FBT001
+    text = f"# Plugins\n\n{begin}\n\n## Loading\n\nType `load`.\n\n# Others\n\nNothing."
+    read = f"{begin}\n\n**Loading**\n\nType `load`." if reads_on else begin
+    assert read_on(text, text.index(begin), 700) == read
 
 
 @given(_texts, st.integers(0, 60), st.integers(1, 120))

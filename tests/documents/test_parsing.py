@@ -214,15 +214,15 @@ def test_rest_includes_files_by_their_paths_in_the_folder() -> None:
         return files.get(path)
 
     text = (
-        "Guide\n=====\n\n- One.\n\n  .. include:: ../shared/deep.txt\n\n.. include:: ../shared/ports.rst\n\n"
+        "Guide\n=====\n\n::\n\n  .. include:: ../shared/deep.txt\n\n.. include:: ../shared/ports.rst\n\n"
         ".. include:: /etc/passwd\n\n.. include:: ../../outside.rst\n\n.. include:: gone.rst\n\n"
         ".. include:: code.py\n   :code: python\n\n.. include:: <isonum.txt>\n\nThe end.\n"
     )
     document = parse(text.encode(), "guide/a.rst", max_chars=MOST, read=read)
     assert [each.text for each in document.blocks] == [
-        *("Guide", "One.", "Open it.", "The port", "It is 7411.", "Open it.", "The end."),
+        *("Guide", ".. include:: ../shared/deep.txt", "The port", "It is 7411.", "Open it.", "The end."),
     ]
-    assert asked == ["shared/deep.txt", "shared/ports.rst", "shared/deep.txt", "guide/gone.rst"]
+    assert asked == ["shared/ports.rst", "shared/deep.txt", "guide/gone.rst"]
     names = ["/etc/passwd", "../../outside.rst", "gone.rst", "code.py", "<isonum.txt>"]
     assert len(document.left_out) == len(names)
     assert all(name in left.text for name, left in zip(names, document.left_out, strict=True))

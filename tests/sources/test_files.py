@@ -252,9 +252,9 @@ class Parsing(SourceFolder):
         super().__init__(folder, 100)
         self.parsed: list[str] = []
 
-    def _extract(self, rel_path: str, data: bytes) -> str:
+    def _extract(self, rel_path: str, data: bytes, included: list[str]) -> str:
         self.parsed.append(rel_path)
-        return super()._extract(rel_path, data)
+        return super()._extract(rel_path, data, included)
 
 
 def test_a_document_is_parsed_again_only_where_it_was_changed_or_others_took_its_room(
@@ -272,6 +272,15 @@ def test_a_document_is_parsed_again_only_where_it_was_changed_or_others_took_its
     assert folder.parsed == ["10.html", "40.html"]
     looked_into(folder)
     assert folder.parsed[2:] == [*(f"{n}.html" for n in range(10, 22)), "40.html"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_what_a_document_includes_is_read_again(tmp_path: Path, encoding: str) -> None:
+    make(tmp_path, **{"a.rst": "A\n=\n\n.. include:: b.txt\n".encode(encoding), "b.txt": b"one"})
+    folder = SourceFolder(tmp_path, 1000)
+    assert "one" in folder.read("a.rst")
+    make(tmp_path, **{"b.txt": b"two"})
+    assert "two" in folder.read("a.rst")
 
 
 def test_a_scan_opens_no_file_and_what_was_found_unfit_is_not_read_again(tmp_path: Path) -> None:

@@ -217,9 +217,10 @@ def read_on(text: str, start: int, most: int) -> str:
     """Return the blocks from a place on, as many whole ones as fit into `most` characters.
 
     It goes on below further headings of the same part, which stand in bold: what is wrong and what helps often have a
-    heading each. Empty if not even the first block fits, or if the place is within one.
+    heading each. Below the title it does so only after a mere list, which tells what stands there. Empty if not even
+    the first block fits, or if the place is within one.
     """
-    kept, end = "", start
+    kept, end, is_list = "", start, True
     part_of = above = tuple[str, ...]()
     for span in spans_of(text):
         if span.end <= start or span.kind == "heading":
@@ -228,13 +229,14 @@ def read_on(text: str, start: int, most: int) -> str:
             return ""
         between = text[end : span.start] if kept else ""
         if kept and span.path != above:
+            part_of = part_of or (above if is_list else ())
             if not part_of or span.path[: len(part_of)] != part_of:
                 break
             between = f"\n\n**{span.path[-1]}**\n\n"
         piece = f"{between}{text[span.start : span.end]}"
         if len(kept) + len(piece) > most:
             break
-        part_of = part_of if kept else span.path[:-1] or span.path
+        part_of, is_list = part_of if kept else span.path[:-1], is_list and span.kind == "item"
         kept, end, above = kept + piece, span.end, span.path
     return kept
 
