@@ -150,7 +150,7 @@ def planted(seed: int, marks: Marks) -> Town:
             to=to,
             after=0,
             isPinned=True,
-            embeds=[{"title": marks(at), "description": marks(at)}],
+            embeds=[{"title": marks(NEVER), "description": marks(NEVER)}],
             reactions=[{"emoji": {"name": marks(NEVER)}, "count": 1, "users": [{"name": marks(NEVER)}]}],
             mentions=[{"id": BOB, "name": marks(NEVER), "nickname": marks(NEVER)}],
             author={"id": who, "name": marks(NEVER), "nickname": marks(NEVER), "isBot": False, "roles": []},

@@ -395,6 +395,7 @@ def test_embeds_and_the_options_of_a_poll_are_text_also_of_a_forward() -> None:
     embed = {"type": "rich", "title": "Alert", "description": "disk 100%", "fields": fields, "footer": {"text": "bot"}}
     answers = [{"answer_id": 1, "poll_media": {"text": "7480"}}, "odd", {"poll_media": {"text": "80\n80"}}]
     message = created(
+        webhook_id="5",
         content="See:",
         embeds=[embed, "odd", {"type": "rich", "title": 7, "description": "plain"}],
         poll={"question": {"text": "Which port?"}, "answers": answers},
@@ -404,30 +405,55 @@ def test_embeds_and_the_options_of_a_poll_are_text_also_of_a_forward() -> None:
     assert message.text == said + "\nSpool full"
 
 
+LINKED = "See https://a.example/x"
+
+
 # Finding B3.
 @pytest.mark.parametrize(
-    ("embed", "text", "read"),
+    ("embed", "text", "bots", "forwards"),
     [
-        *(({"type": kind}, "See https://a.example/x", False) for kind in ("link", "article", "video", "image", "gifv")),
-        ({"type": "rich", "url": "https://a.example/x"}, "See https://a.example/x.", False),  # as some pages have it
-        ({"type": "rich", "url": "https://a.example/alert"}, "See https://b.example", True),
-        ({"type": "rich"}, "See https://a.example/x", True),
-        ({"url": "https://a.example/long"}, "See https://a.example/x", False),  # an export tells no type
-        ({"url": "https://a.example/alert"}, "See below", True),
-        ({"url": ""}, "See https://a.example/x", True),
+        *(({"type": kind}, LINKED, False, False) for kind in ("link", "article", "video", "image", "gifv")),
+        ({"type": "rich", "url": "https://a.example/x/"}, f"{LINKED}.", False, False),  # as some pages have it
+        ({"type": "rich", "url": "https://b.example/alert"}, LINKED, True, False),  # or a link that is redirected
+        ({"type": "rich"}, LINKED, True, True),
+        ({"url": "https://a.example/x"}, LINKED, False, False),  # an export tells no type
+        ({"url": "https://b.example/alert"}, LINKED, True, False),
+        ({"url": "https://a.example/alert"}, "See below", True, True),
+        ({"url": ""}, LINKED, True, True),
     ],
 )
-def test_the_preview_of_a_link_is_no_text(embed: Json, text: str, read: bool) -> None:  # noqa: FBT001
-    message = created(content=text, embeds=[{**embed, "title": "Alert"}])
-    assert message.text == (f"{text}\nAlert" if read else text)
+def test_the_preview_of_a_link_is_no_text_and_people_write_no_embeds(
+    embed: Json,
+    text: str,
+    bots: bool,  # noqa: FBT001
+    forwards: bool,  # noqa: FBT001
+) -> None:
+    told: Json = {"content": text, "embeds": [{**embed, "title": "Alert"}]}
+    for read, message in (
+        (False, created(**told)),
+        (False, created(**told, author={"id": TESS}, member={"roles": [TEAM_ROLE]})),
+        (bots, created(**told, author={"id": ALICE, "bot": True})),
+        (bots, created(**told, webhook_id="5")),
+        (forwards, created(content="", message_snapshots=[{"message": told}])),
+    ):
+        assert message.text == (f"{text}\nAlert" if read else text)
 
 
 # Finding B3.
-def test_what_stands_beside_a_message_is_bounded_and_its_own_text_stays_whole() -> None:
+def test_the_embeds_of_a_message_are_bounded_and_nothing_else_is_cut() -> None:
     long = {"type": "rich", "description": "word " * 5000, "fields": [{"name": "x", "value": "y"}] * 10_000}
-    text = created(content="Look:", embeds=[long] * 10).text
+    poll, sticker = {"question": {"text": "Which port?"}}, {"id": "1", "name": "help"}
+    text = created(webhook_id="5", content="Look:", embeds=[long] * 10, poll=poll, sticker_items=[sticker]).text
     assert text.startswith("Look:\nword")
+    assert text.endswith("\n[sticker: help]\n[poll: Which port?]")
     assert len(text) < 6100
+
+
+# Finding B3.
+@pytest.mark.parametrize(("question", "option", "read"), [("", " ", ""), (None, "80", "[poll: 80]"), ("\n", None, "")])
+def test_a_poll_is_its_words_and_without_any_it_is_no_text(question: Any, option: Any, read: str) -> None:
+    poll = {"question": {"text": question}, "answers": [{"poll_media": {"text": option}}]}
+    assert created(content="", poll=poll).text == read
 
 
 # Finding B3.

@@ -242,7 +242,9 @@ def message_of(
         guild_id=raw.guild_id,
         channel_id=raw.channel_id,
         author=msgspec.structs.replace(author, id=author_id),
-        text=add_title(read_text(*contents), _title_of(raw, team, cache) if cache else ""),
+        text=add_title(
+            read_text(*contents, is_bots=author.type == "bot"), _title_of(raw, team, cache) if cache else ""
+        ),
         at=_utc(raw.timestamp) or position_of(raw.id).time,
         edited_at=_utc(raw.edited_timestamp),
         reply_to=reference.message_id if reference else None,

@@ -330,7 +330,7 @@ class _Reading:
             return None
 
     def _understood(self, told: _Message, message_id: MessageId, place: ChannelId, guild_id: GuildId) -> ChatMessage:
-        reply_to = _reply_of(told)
+        reply_to, author = _reply_of(told), self._author(told.author, message_id)
         mentioned = list(islice(readable(told.mentions, _Author), _MOST_MENTIONS))
         accounts = [self._author(account) for account in mentioned]
         words = replace(told, content=_restore_mentions(told.content or "", mentioned))
@@ -340,8 +340,8 @@ class _Reading:
             id=message_id,
             guild_id=guild_id,
             channel_id=place,
-            author=self._author(told.author, message_id),
-            text=read_text(*contents),
+            author=author,
+            text=read_text(*contents, is_bots=author.type == "bot"),
             at=_utc(told.timestamp),
             edited_at=_utc(told.timestamp_edited) if told.timestamp_edited else None,
             reply_to=reply_to,

@@ -12,15 +12,15 @@ from intern.core.text.words import one_line, truncated
 from intern.platforms.discord import payloads
 from intern.platforms.discord.payloads import RawContent, readable
 
-_MOST_BESIDE = 6000  # characters; Discord allows as many in all embeds of a message together
+_MOST_EMBEDDED = 6000  # characters; Discord allows as many in all embeds of a message together
 _DELETED_USER: Final = UserId("456226577798135808")
 
 
-def read_text(*contents: RawContent) -> str:
+def read_text(own: RawContent, *forwarded: RawContent, is_bots: bool) -> str:
     """Join the words of a message and of those that it forwards: their texts, then their embeds, stickers and polls."""
-    beside = "\n".join(filter(None, chain.from_iterable(map(_beside, contents))))
-    texts = (content.content for content in contents)
-    return whole("\n".join(filter(None, (*texts, truncated(beside, _MOST_BESIDE)))))
+    texts = (content.content for content in (own, *forwarded))
+    beside = chain(_beside(own, is_bots=is_bots), *map(_beside, forwarded))
+    return whole("\n".join(filter(None, (*texts, *beside))))
 
 
 def identify_author(user_id: UserId, message_id: MessageId | None) -> UserId:
@@ -31,27 +31,31 @@ def identify_author(user_id: UserId, message_id: MessageId | None) -> UserId:
     return UserId(message_id) if message_id and user_id == _DELETED_USER else user_id
 
 
-def _beside(content: RawContent) -> Iterator[str]:
-    for embed in readable(content.embeds, payloads.RawEmbed):
-        if not _is_preview(embed, content.content or ""):
-            yield from (embed.title or "", embed.description or "")
-            for field in readable(embed.fields, payloads.RawField):
-                yield "\n".join(filter(None, (field.name, field.value)))
+def _beside(content: RawContent, *, is_bots: bool | None = None) -> Iterator[str]:
+    """Yield what stands beside a text; of a forwarded one, nobody tells whether it is a bot's."""
+    yield truncated("\n".join(filter(None, _embedded(content, is_bots=is_bots))), _MOST_EMBEDDED)
     for sticker in readable(content.sticker_items, payloads.RawSticker):
         yield f"[sticker: {one_line(sticker.name)}]"
     for poll in readable([content.poll], payloads.RawPoll):
         options = (option.poll_media.text for option in readable(poll.answers, payloads.RawOption))
-        yield f"[poll: {' | '.join(one_line(words or '') for words in (poll.question.text, *options))}]"
+        if words := list(filter(None, (one_line(each or "") for each in (poll.question.text, *options)))):
+            yield f"[poll: {' | '.join(words)}]"
 
 
-def _is_preview(embed: payloads.RawEmbed, text: str) -> bool:
+def _embedded(content: RawContent, *, is_bots: bool | None) -> Iterator[str | None]:
+    for embed in readable(content.embeds, payloads.RawEmbed):
+        if not _is_preview(embed, content.content or "", is_bots=is_bots):
+            yield from (embed.title, embed.description)
+            for field in readable(embed.fields, payloads.RawField):
+                yield from (field.name, field.value)
+
+
+def _is_preview(embed: payloads.RawEmbed, text: str, *, is_bots: bool | None) -> bool:
     """Return whether Discord made the embed of a link in the text: then its words are those of a foreign page.
 
-    Only `rich` embeds are written by bots and webhooks. Previews of some pages are `rich`, too; they have the link's
-    address. An export does not tell the type, and addresses of previews are often redirected ones. So below a text with
-    a link, an embed with an address counts as a preview there.
+    People cannot write embeds, so all of theirs are previews. Bots write `rich` ones. A preview that is `rich`, or of
+    an export, which tells no types, has the link's address. Below a forwarded link, any embed with an address counts
+    as a preview: some links are redirected.
     """
-    if embed.type not in {None, "rich"}:
-        return True
-    link = embed.url if embed.type else embed.url and "://"
-    return bool(link and link in text)
+    link = "://" if is_bots is None else (embed.url or "").rstrip("/")
+    return is_bots is False or embed.type not in {None, "rich"} or bool(embed.url and link in text)
