@@ -349,6 +349,8 @@ def _named(*names: tuple[str, str, str]) -> list[dict[str, Any]]:
         ("@Ann or @Ann", "@Ann or @Ann"),  # two are called so
         ("@C++ (dev)! hm", "<@5>! hm"),
         ("@nobody", "@nobody"),
+        ("@Bobさん お願い@Bob、_@Bob_", "<@1>さん お願い<@1>、_<@1>_"),
+        ("@田中さん relay.toml の port を", "<@7>さん relay.toml の port を"),
     ],
 )
 def test_a_mention_by_name_is_one_of_the_accounts_that_the_export_lists(
@@ -356,9 +358,27 @@ def test_a_mention_by_name_is_one_of_the_accounts_that_the_export_lists(
 ) -> None:
     accounts = _named(("1", "bob7", "Bob"), ("2", "bs", "Bob Smith"), ("3", "Ann", "x"), ("4", "a", "Ann"))
     odd = [7, {"id": "none"}, {"id": "6", "name": None, "nickname": 3}, {"name": "nobody"}]
-    told = message(1, content=text, mentions=[*accounts, *_named(("5", "c", "C++ (dev)")), *odd])
+    told = message(1, content=text, mentions=[*accounts, *_named(("5", "c", "C++ (dev)"), ("7", "t", "田中")), *odd])
     [place] = read(tmp_path, export(told)).channels
     assert [each.text for each in place.messages] == [read_as]
+
+
+# Findings E1 and E2.
+def test_mentions_in_forwarded_words_and_embeds_are_of_accounts_that_stand_in_any_file(tmp_path: Path) -> None:
+    forwarded = {"content": "@U1 and @Ann: spool full", "embeds": [{"title": "For @U3", "description": "@Bob"}]}
+    accounts = _named(("4", "ann", "Ann"), ("5", "anna", "Ann"))
+    told = [
+        message(1, content="@U3 see", forwardedMessage=forwarded),
+        message(2, "9", content="@U3", embeds=[{"title": "@U3 is on duty"}]),
+        message(3, "2", content="See @Ann", mentions=accounts),
+    ]
+    exports = read(tmp_path, export(*told), export(message(4, "3"), channel="11"))
+    first, second, third = exports.channels[0].messages
+    # A member who types `@U3` mentions nobody; two are called Ann; nobody is called Bob.
+    assert first.text == "@U3 see\n<@1> and @Ann: spool full\nFor <@3>\n@Bob"
+    assert second.text == "@U3\n<@3> is on duty"
+    assert third.text == "See @Ann"
+    assert not any(each.mentioned_staff for each in (first, second))  # live, only what the message itself mentions
 
 
 # Finding E2.

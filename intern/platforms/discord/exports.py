@@ -10,7 +10,7 @@ import json
 import mmap
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
 from mimetypes import guess_type
@@ -48,6 +48,8 @@ _OTHER_FORMATS: Final = (
     (b"=====", "plain text: export with --format Json"),
     (b"PK\x03\x04", "a ZIP archive: unpack it, and name the folder"),
 )
+
+_Ids = defaultdict[str, set[UserId]]
 
 
 class ExportedTeam(Struct, frozen=True, kw_only=True):
@@ -253,6 +255,8 @@ class _Reading:
         self._heads: dict[ChannelId, tuple[_Channel, GuildId]] = {}
         self._messages: dict[ChannelId, dict[MessageId, ChatMessage]] = {}
         self._authors: dict[Author, Author] = {}
+        self._own_ends: dict[MessageId, int] = {}
+        """How long a message's own words are, where others follow: the exporter lists no mentions of those."""
         self._team_seen: set[UserId] = set()
         self._left_out: Counter[str] = Counter()
 
@@ -275,19 +279,20 @@ class _Reading:
 
     def done(self) -> Exports:
         """All of it, in order."""
-        places = [self._place(channel_id) for channel_id in self._heads]
+        ids = _ids_by_name(self._authors)
+        places = [self._place(channel_id, ids) for channel_id in self._heads]
         return Exports(
             channels=tuple(sorted(places, key=lambda place: place.channel.is_thread)),
             system=self._left_out["system"],
             unreadable=self._left_out["unreadable"],
         )
 
-    def _place(self, channel_id: ChannelId) -> ExportedChannel:
+    def _place(self, channel_id: ChannelId, ids: _Ids) -> ExportedChannel:
         raw, guild_id = self._heads[channel_id]
         messages = sorted(self._messages[channel_id].values(), key=lambda message: position_of(message.id))
         return ExportedChannel(
             channel=_channel(raw, guild_id, opens_itself=MessageId(channel_id) in self._messages[channel_id]),
-            messages=tuple(self._with_title(self._with_team(message)) for message in messages),
+            messages=tuple(self._with_title(self._with_mentions(self._with_team(each), ids)) for each in messages),
             direct=raw.type in _DIRECT,
         )
 
@@ -299,6 +304,11 @@ class _Reading:
         if opened is None or opened[0].type not in _THREADS or message.author.type == "bot":
             return message
         return replace(message, text=add_title(message.text, opened[0].name or ""))
+
+    def _with_mentions(self, message: ChatMessage, ids: _Ids) -> ChatMessage:
+        """Return the message with the mentions in forwarded words and embeds, of accounts that are in the files."""
+        end, text = self._own_ends.get(message.id), message.text
+        return message if end is None else replace(message, text=text[:end] + _restore_mentions(text[end:], ids))
 
     def _with_team(self, message: ChatMessage) -> ChatMessage:
         author = message.author
@@ -331,17 +341,20 @@ class _Reading:
 
     def _understood(self, told: _Message, message_id: MessageId, place: ChannelId, guild_id: GuildId) -> ChatMessage:
         reply_to, author = _reply_of(told), self._author(told.author, message_id)
-        mentioned = list(islice(readable(told.mentions, _Author), _MOST_MENTIONS))
-        accounts = [self._author(account) for account in mentioned]
-        words = replace(told, content=_restore_mentions(told.content or "", mentioned))
-        contents = (words, *readable([told.forwarded_message], _Content))
+        accounts = [self._author(account) for account in islice(readable(told.mentions, _Author), _MOST_MENTIONS)]
+        own = _restore_mentions(told.content or "", _ids_by_name(accounts))
+        contents = (replace(told, content=own), *readable([told.forwarded_message], _Content))
+        text = read_text(*contents, is_bots=author.type == "bot")
+        self._own_ends.pop(message_id, None)
+        if len(text) > len(own):
+            self._own_ends[message_id] = len(own)
         files = list(chain.from_iterable(content.attachments or () for content in contents))
         return ChatMessage(
             id=message_id,
             guild_id=guild_id,
             channel_id=place,
             author=author,
-            text=read_text(*contents, is_bots=author.type == "bot"),
+            text=text,
             at=_utc(told.timestamp),
             edited_at=_utc(told.timestamp_edited) if told.timestamp_edited else None,
             reply_to=reply_to,
@@ -442,16 +455,22 @@ def _reply_of(told: _Message) -> MessageId | None:
     return MessageId(reference.message_id)
 
 
-def _restore_mentions(text: str, mentioned: Sequence[_Author]) -> str:
-    """Write `@Name`, which the exporter makes of mentions, as `<@id>` again, where one account alone is named so."""
-    ids: defaultdict[str, set[str]] = defaultdict(set)
-    for account in mentioned:
-        for name in filter(None, (account.nickname, account.name)):
+def _ids_by_name(accounts: Iterable[Author]) -> _Ids:
+    ids: _Ids = defaultdict(set)
+    for account in accounts:
+        for name in account.handles:
             ids[f"@{name}"].add(account.id)
-    names = sorted((name for name in ids if name in text), key=len, reverse=True)  # one may begin with another
+    return ids
+
+
+def _restore_mentions(text: str, ids: _Ids) -> str:
+    """Write `@Name`, which the exporter makes of mentions, as `<@id>` again, where one account alone is named so."""
+    # One may begin with another.
+    names = sorted((name for name in ids if name in text), key=len, reverse=True) if "@" in text else ()
     if not names:
         return text
-    named = regex(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)")
+    # Next to letters of other scripts too: not all of them set words apart.
+    named = regex(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])")
     return named.sub(lambda name: f"<@{next(iter(ids[name[0]]))}>" if len(ids[name[0]]) == 1 else name[0], text)
 
 
