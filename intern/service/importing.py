@@ -205,11 +205,13 @@ def team_of(settings: Settings, wanted: Wanted) -> ExportedTeam:
 
 
 def _roles_said(files: Sequence[Path]) -> str:
+    found, refused = roles_in(files)
     roles = [
         f"{role.id} {plain_line(role.name)} (members: {role.members}, messages: {role.messages})"
-        for role in roles_in(files)[:_ROLES_SAID]
+        for role in found[:_ROLES_SAID]
     ]
-    return f"Roles in the export: {', '.join(roles)}" if roles else "The export names no roles"
+    said = f"Roles in the export: {', '.join(roles)}" if roles else "The export names no roles"
+    return "\n".join((said, *(f"left out: {reason}" for reason in refused)))
 
 
 async def find_captures(exports: Exports, settings: Settings, *, since: datetime | None = None) -> Found:

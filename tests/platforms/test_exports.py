@@ -124,7 +124,7 @@ def test_roles_are_listed_with_the_most_talkative_first_and_without_those_of_bot
     path = tmp_path / "0.json"
     spoken = [said(1, "1", member), said(2, "2", member), said(3, "3", member, team), said(4, "3", member, team, *odd)]
     path.write_text(json.dumps(export(*spoken, said(5, "9", {"id": "99"}), "no message")))
-    assert roles_in([path]) == [ExportedRole(RoleId("77"), "Team", 1, 2), ExportedRole(RoleId("70"), "Member", 3, 4)]
+    assert roles_in([path])[0] == [ExportedRole(RoleId("77"), "Team", 1, 2), ExportedRole(RoleId("70"), "Member", 3, 4)]
 
 
 def test_a_thread_hangs_in_its_category_and_a_forum_post_holds_its_own_opening(tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def test_a_strange_message_costs_itself_and_is_counted(tmp_path: Path) -> None:
         (b"[]", "is no JSON export of DiscordChatExporter"),
         (b'{"messages": []}', "is no JSON export of DiscordChatExporter"),
         (json.dumps(export(message(1), guild="g")).encode(), r"\$.guild.id"),
-        (json.dumps(export(message(1, id="msg-7"))).encode(), "has a message whose id is none of Discord's"),
-        (json.dumps(export(message(1, id="-7"))).encode(), "none of Discord's"),
+        (json.dumps(export(message(1, id="msg-7"))).encode(), "message 'msg-7'.*Discord's"),
+        (json.dumps(export(message(1, id="-7"))).encode(), "message '-7'.*Discord's"),
         (json.dumps(export({"id": 7}, {"author": "x"})).encode(), "none of its 2 messages"),
         (b"\xff\xfe{\x00}\x00", "is no JSON export"),
     ],
@@ -241,7 +241,9 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_one_channel_on_two_servers_is_read_of_one(tmp_path: Path) -> None:
     exports = read(tmp_path, export(message(1)), export(message(2), guild="6"))
     assert (exports.messages, [place.channel.guild_id for place in exports.channels]) == (1, ["5"])
-    assert "another server" in "".join(exports.refused)
+    [reason] = exports.refused
+    for named in ("1.json", "channel 10", "server 6", "0.json", "server 5"):
+        assert named in reason
 
 
 # Finding E4.
@@ -254,7 +256,7 @@ def test_of_files_that_cannot_be_read_nothing_is_taken_and_each_is_named(tmp_pat
     assert [reason.partition(" ")[0] for reason in exports.refused] == [
         str(tmp_path / f"{number}.json") for number in (0, 2, 3)
     ]
-    assert roles_in([tmp_path / "0.json", tmp_path / "1.json"]) == []
+    assert roles_in([tmp_path / "0.json", tmp_path / "1.json"]) == ([], exports.refused[:1])
     with pytest.raises(ConfigError, match=r"(?s)0\.json is damaged.*3\.json is HTML"):
         roles_in([tmp_path / "0.json", tmp_path / "3.json"])
 
@@ -292,14 +294,25 @@ def test_a_folder_stands_for_the_exports_below_it(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(export(message(number))))
 
-    for number, name in enumerate(("b.json", "2024/a.JSON", "notes.txt", ".old/c.json", "b.json_Files/config.json"), 1):
+    aside = ("notes.txt", ".old/c.json", "b.json_Files/config.json", "c.html_Files/log.csv", "a.json_Files/x/d.zip")
+    for number, name in enumerate(("b.json", "2024/a.JSON", "Server_Files/e.json", *aside), 1):
         put(name, number)
     exports = read_exports([tmp_path, tmp_path / "b.json"], TEAM)
-    assert [each.id for place in exports.channels for each in place.messages] == ["1", "2"]
+    assert [each.id for place in exports.channels for each in place.messages] == ["1", "2", "3"]
     assert exports.refused == ()
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match=r"empty holds no \*\.json: export with --format Json"):
         read_exports([tmp_path / "empty"], TEAM)
+    # HTML is what the exporter writes by itself.
+    others = {"c.html": "<html>", "d.HTM": "<p>", "x/e.csv": "AuthorID,", "f.zip": "PK\3\4"}
+    for name, text in others.items():
+        (tmp_path / "2024" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "2024" / name).write_text(text)
+    exports = read_exports([tmp_path], TEAM)
+    assert exports.messages == 3
+    assert {reason.partition(" ")[0] for reason in exports.refused} == {
+        str(tmp_path / "2024" / name) for name in others
+    }
 
 
 # Finding E1.
@@ -416,7 +429,7 @@ def test_whatever_stands_in_a_message_it_is_read_counted_or_refused(
     try:
         exports = read(tmp_path_factory.mktemp("export"), data)
     except ConfigError as refused:
-        assert "none of Discord's" in str(refused)  # noqa: PT017 both ends are fine
+        assert "ids of Discord's" in str(refused)  # noqa: PT017 both ends are fine
     else:
         assert exports.messages + exports.system + exports.unreadable >= 1
 

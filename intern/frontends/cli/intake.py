@@ -172,8 +172,8 @@ def import_(*, files: tuple[Path, ...], dry_run: bool, data: str | None, as_json
     answer from history never makes a newer one obsolete. Importing the same again changes nothing.
 
     Export only what everybody may read: what a file holds is taken to be public. While `intern run` works on the same
-    data folder, it files what this command brings. A damaged file is left out, and named at the end. Exit code 0: done.
-    2: no file is such an export. 3: a file was left out, or a pair is parked.
+    data folder, it files what this command brings. A damaged file, or one in another format, is left out, and named at
+    the end. Exit code 0: done. 2: no file is such an export. 3: a file was left out, or a pair is parked.
     """
     settings = options.settings_of(options.in_folder(data) if data else None)
     from intern.service.importing import Wanted, import_history

@@ -41,7 +41,9 @@ _THREADS: Final = frozenset({"GuildPublicThread", "GuildNewsThread", _PRIVATE_TH
 _DIRECT: Final = frozenset({"DirectTextChat", "DirectGroupTextChat"})
 _LONGEST_ID: Final = 20
 _MOST_MENTIONS: Final = 100  # Discord allows as many in a message
-_ASIDE = regex(r"(?:^|/)\.|_Files/")  # hidden, or a file of a message: the exporter puts those into such folders
+_EXPORT = regex(r"(?i)\.(?:json|html?|csv|zip)$")  # or what people export by mistake, and had better hear of
+# Hidden, or a file of a message: the exporter puts those into folders called after the export.
+_ASIDE = regex(r"(?i)(?:^|/)\.|\.(?:json|html?|csv|txt)_files/")
 _OTHER_FORMATS: Final = (
     (b"<", "HTML: export with --format Json"),  # what the exporter writes by itself
     (b"AuthorID,", "CSV: export with --format Json"),
@@ -170,7 +172,7 @@ class Exports(Struct, frozen=True, kw_only=True):
 
 
 def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
-    """Read the files, and the `*.json` in and below the folders. Blocks.
+    """Read the files, and the exports in and below the folders. Blocks.
 
     Parts of one channel are joined, and a message that stands in several counts once. A team member of one file is one
     in all of them. A file that cannot be read, that is no such export, or whose ids are not Discord's, is left out
@@ -181,8 +183,8 @@ def read_exports(paths: Sequence[Path], team: ExportedTeam) -> Exports:
     return replace(reading.done(), refused=refused)
 
 
-def roles_in(paths: Sequence[Path]) -> list[ExportedRole]:
-    """List the roles of people in the files, those with the most messages a member first. Blocks.
+def roles_in(paths: Sequence[Path]) -> tuple[list[ExportedRole], tuple[str, ...]]:
+    """List the roles of people in the files, those with the most messages a member first, and the refusals. Blocks.
 
     Raises ConfigError where none of the files can be read as such an export.
     """
@@ -201,9 +203,9 @@ def roles_in(paths: Sequence[Path]) -> list[ExportedRole]:
                 members.setdefault(role.id, set()).add(author.id)
                 messages[role.id] += 1
 
-    _read_each(paths, count)
+    refused = _read_each(paths, count)
     found = [ExportedRole(RoleId(role), name, len(members[role]), messages[role]) for role, name in names.items()]
-    return sorted(found, key=lambda role: role.messages / role.members, reverse=True)
+    return sorted(found, key=lambda role: role.messages / role.members, reverse=True), refused
 
 
 def _read_each(paths: Sequence[Path], read: Callable[[Path], None]) -> tuple[str, ...]:
@@ -222,10 +224,13 @@ def _read_each(paths: Sequence[Path], read: Callable[[Path], None]) -> tuple[str
 
 
 def list_exports(paths: Sequence[Path]) -> list[Path]:
-    """List the files, and the `*.json` in and below the folders; a folder without any stands for itself."""
+    """List the files, and the exports in and below the folders, those in other formats, too.
+
+    A folder without any is listed itself, so that reading it fails and names it.
+    """
     files: list[Path] = []
     for path in paths:
-        below = [file for file in sorted(path.rglob("*.[jJ][sS][oO][nN]")) if file.is_file()]
+        below = [file for file in sorted(path.rglob("*")) if _EXPORT.search(file.name) and file.is_file()]
         files += [file for file in below if not _ASIDE.search(file.relative_to(path).as_posix())] or [path]
     return list(dict.fromkeys(files))
 
@@ -252,7 +257,7 @@ class _Reading:
 
     def __init__(self, team: ExportedTeam) -> None:
         self._team = team
-        self._heads: dict[ChannelId, tuple[_Channel, GuildId]] = {}
+        self._heads: dict[ChannelId, tuple[_Channel, GuildId, Path]] = {}
         self._messages: dict[ChannelId, dict[MessageId, ChatMessage]] = {}
         self._authors: dict[Author, Author] = {}
         self._own_ends: dict[MessageId, int] = {}
@@ -264,8 +269,9 @@ class _Reading:
         """Take in one more file, or nothing of it. Raises ConfigError."""
         export = _decode(path)
         place, guild_id = ChannelId(export.channel.id), GuildId(export.guild.id)
-        if self._heads.get(place, (None, guild_id))[1] != guild_id:
-            raise ConfigError("places its channel on another server than a file before it")
+        head = self._heads.get(place, (export.channel, guild_id, path))
+        if head[1] != guild_id:
+            raise ConfigError(f"places channel {place} on server {guild_id}, but {head[2]} on server {head[1]}")
         left_out = Counter[str]()
         read = [self._message(raw, place, guild_id, left_out) for raw in export.messages]
         if export.messages and left_out["unreadable"] == len(export.messages):
@@ -273,7 +279,7 @@ class _Reading:
                 f"cannot be read: none of its {len(export.messages)} messages has what DiscordChatExporter writes "
                 "(id, author, timestamp); export the channel with --format Json"
             )
-        self._heads.setdefault(place, (export.channel, guild_id))
+        self._heads[place] = head
         self._messages.setdefault(place, {}).update((message.id, message) for message in read if message)
         self._left_out += left_out
 
@@ -288,7 +294,7 @@ class _Reading:
         )
 
     def _place(self, channel_id: ChannelId, ids: _Ids) -> ExportedChannel:
-        raw, guild_id = self._heads[channel_id]
+        raw, guild_id, _ = self._heads[channel_id]
         messages = sorted(self._messages[channel_id].values(), key=lambda message: position_of(message.id))
         return ExportedChannel(
             channel=_channel(raw, guild_id, opens_itself=MessageId(channel_id) in self._messages[channel_id]),
@@ -327,7 +333,7 @@ class _Reading:
             return None
         if not _is_snowflake(head.id):
             raise ConfigError(
-                f"has a message whose id is none of Discord's (a number of up to {_LONGEST_ID} digits); "
+                f"has a message {head.id[:40]!r}: ids of Discord's are numbers of up to {_LONGEST_ID} digits; "
                 "only exports that DiscordChatExporter wrote as JSON can be imported"
             )
         if head.type is not None and head.type not in _WRITTEN:

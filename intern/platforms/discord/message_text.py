@@ -32,7 +32,7 @@ def identify_author(user_id: UserId, message_id: MessageId | None) -> UserId:
 
 
 def _beside(content: RawContent, *, is_bots: bool | None = None) -> Iterator[str]:
-    """Yield what stands beside a text; of a forwarded one, nobody tells whether it is a bot's."""
+    """Yield the texts beside a message's own; Discord does not say whether a bot wrote what is forwarded."""
     yield truncated("\n".join(filter(None, _embedded(content, is_bots=is_bots))), _MOST_EMBEDDED)
     for sticker in readable(content.sticker_items, payloads.RawSticker):
         yield f"[sticker: {one_line(sticker.name)}]"

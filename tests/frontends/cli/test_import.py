@@ -86,6 +86,8 @@ def test_mistakes_are_one_line_and_code_2(intern: Intern, folder: Path) -> None:
     assert (code, out) == (2, "")
     assert err.startswith("intern: no team is set")
     assert err.endswith("Roles in the export: 77 Helpers (members: 1, messages: 1)\n")
+    (folder / "cut.json").write_text("{")
+    assert f"left out: {folder / 'cut.json'} is damaged" in intern("import", str(path), str(folder / "cut.json"))[2]
     for option in ("--team-id", "--team-role-id"):
         code, out, err = intern("import", str(path), "--team-id", "21", option, "@tess")
         assert (code, out, err.count("\n")) == (2, "", 1)
