@@ -217,6 +217,8 @@ class Replay:
         settings, prepared = self._settings, self._prepared
         order = [asked.request.batch.last.id for asked in prepared.timeline.asked]
         outcomes = tuple(self._outcomes[each] for each in order if each in self._outcomes)
+        refused = prepared.exports.refused
+        read = (path for path in prepared.wanted.files if not any(why.startswith(f"{path} ") for why in refused))
         return Backtest(
             version=VERSION,
             finished=self._finished,
@@ -228,7 +230,8 @@ class Replay:
             embeddings=embedding_model(settings),
             currency=settings.llm.currency,
             priced=settings.priced,
-            files=tuple(path.name for path in prepared.wanted.files),
+            files=tuple(path.name for path in read),
+            refused=refused,
             channels=len(prepared.exports.channels),
             messages=prepared.exports.messages,
             team_replies=prepared.timeline.team_replies,

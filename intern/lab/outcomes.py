@@ -208,6 +208,8 @@ class Backtest(Struct, frozen=True, kw_only=True):
     priced: bool
     """Whether the settings tell what the models take."""
     files: tuple[str, ...]
+    refused: tuple[str, ...]
+    """Files that were left out, each with the reason."""
     channels: int
     messages: int
     team_replies: int

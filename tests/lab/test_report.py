@@ -38,6 +38,7 @@ def backtest(*outcomes: Outcome, finished: bool = True) -> Backtest:
         currency="USD",
         priced=True,
         files=("a.json",),
+        refused=(HOSTILE,),
         channels=1,
         messages=10,
         team_replies=3,
@@ -82,7 +83,7 @@ def test_nothing_that_people_wrote_becomes_markup_or_is_run() -> None:
     assert "<script" not in page
     assert "<img" not in page
     assert "49" not in page
-    assert page.count("&lt;script&gt;alert(1)") == 5
+    assert page.count("&lt;script&gt;alert(1)") == 6
     assert page.count("</style>") == 1
 
 

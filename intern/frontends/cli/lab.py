@@ -175,10 +175,11 @@ def backtest(
 ) -> None:
     """Replay exported history, and compare with the team's answers.
 
-    An EXPORT is a file of DiscordChatExporter's (JSON), or a folder of such; name those of all channels and threads
-    together. Each question is asked knowing only what was known before it. All is done in a temporary folder: of the
-    data folder only the documents are read, and nothing is posted. What it takes is not counted there: each run has a
-    whole daily budget of its own. At its end, the data folder gets which answers were unlike the team's, and is
+    An EXPORT is a file of DiscordChatExporter's (JSON), or a folder whose exports are read, those of its subfolders
+    too; name those of all channels and threads together. A damaged file, or one in another format, is left out, and
+    named at the end. Each question is asked knowing only what was known before it. All is done in a temporary folder:
+    of the data folder only the documents are read, and nothing is posted. What it takes is not counted there: each run
+    has a whole daily budget of its own. At its end, the data folder gets which answers were unlike the team's, and is
     calibrated by that (see `intern calibrate`): if no score keeps to ai.max_wrong, the bot gives no answers any more.
 
     The summary goes to stdout, a report to backtest.html and backtest.json in the current folder. Those that are there
@@ -186,7 +187,8 @@ def backtest(
     are overwritten.
 
     Ctrl-C ends it early; what is written then says so. A model that is away is waited for; after some minutes it ends
-    early, too. Exit code 0: done. 3: some questions could not be looked up. 130: stopped by Ctrl-C.
+    early, too. Exit code 0: done. 3: a file was left out, or some questions could not be looked up. 130: stopped by
+    Ctrl-C.
     """
     settings = settings_of()
     from intern.lab.backtest import Wanted
@@ -249,13 +251,14 @@ async def _work(
     if wanted.documents and not settings.paths.sources.is_dir():
         where = settings.paths.sources
         say(f"there are no documents: {where} is not there, so answers come from what the team said only")
-    for reason in exports.refused:
-        say(f"left out: {reason}")
+    refused = [f"left out: {reason}" for reason in exports.refused]
     say(f"read {exports.messages} messages in {len(exports.channels)} channels and threads")
     if dry_run:
         estimate = estimate_backtest(settings, prepared.timeline)
         show_result(estimate, lambda estimate: show("\n".join(_told(estimate))), as_json=as_json)
-        return 0
+        for line in refused:
+            say(line)
+        return 3 if refused else 0
     replay = Replay(settings, prepared, tell=_asking(len(asked)), say=say, pauses=PAUSES)
     stopped = await _until_stopped(replay)
     done = replay.report()
@@ -266,9 +269,11 @@ async def _work(
     finally:  # also where the reader of the summary closed the pipe
         await anyio.to_thread.run_sync(_write_all, done, json_file, html_file)
     await _calibrated(settings, done)
+    for line in refused:
+        say(line)
     if stopped:
         return INTERRUPTED
-    return 3 if done.totals.could_not_look or done.stopped else 0
+    return 3 if done.totals.could_not_look or done.stopped or refused else 0
 
 
 async def _until_stopped(replay: Replay) -> bool:

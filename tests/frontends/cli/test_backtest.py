@@ -93,6 +93,24 @@ def test_a_folder_stands_for_its_files_and_a_dry_run_asks_nobody(intern: Intern,
     assert not (folder / "done.json").exists()
 
 
+# Finding E4.
+def test_a_file_that_cannot_be_read_is_named_at_the_end_and_in_the_reports(intern: Intern, folder: Path) -> None:
+    path = exported(folder)
+    bad = path.parent / "more" / "cut-off.json"
+    bad.parent.mkdir()
+    bad.write_bytes(path.read_bytes()[:-30])
+    asked = ("backtest", str(path.parent), "--team-id", MAYA)
+    for arguments in (["--dry-run"], []):
+        code, out, err = intern(*asked, *arguments)
+        assert code == 3
+        assert out
+        assert err.splitlines()[-1].startswith(f"left out: {bad} is damaged")
+    told = json.loads((folder / "backtest.json").read_text())
+    assert (told["files"], len(told["refused"])) == ([path.name], 1)
+    assert told["refused"][0].startswith(str(bad))
+    assert f"Left out: {bad}" in (folder / "backtest.html").read_text()
+
+
 def test_mistakes_are_told_in_a_line(intern: Intern, folder: Path) -> None:
     path = exported(folder)
     (folder / "empty").mkdir()
