@@ -68,6 +68,8 @@ class Wording(Struct, frozen=True, kw_only=True):
     """There was no room for the question."""
     late: str
     """Asked too long ago, when it was read, or when Discord could be reached again."""
+    voice: str
+    """Asked by voice alone."""
     unposted: str
     """There is a reply, but the platform refuses it, or a thread for it."""
     retracted: str
@@ -82,6 +84,7 @@ class Wording(Struct, frozen=True, kw_only=True):
             "day used up": self.over_budget,
             "too old": self.late,
             "shed": self.busy,
+            "voice": self.voice,
         }
         return texts[reason]
 
@@ -335,10 +338,8 @@ class Declining:
         """Return the reply, and remember it; None if the bot was not called, or gave this reason lately."""
         if not declined.request.called or self._told_before(declined.reason, declined.request.batch.author.id):
             return None
-        language = language_of_question(declined.request)
-        if declined.reason == "voice":
-            return notice(declined.request, phrases(language).no_voice)
-        return notice(declined.request, in_language(self._wordings, language).declining(declined.reason))
+        wording = in_language(self._wordings, language_of_question(declined.request))
+        return notice(declined.request, wording.declining(declined.reason))
 
     def _told_before(self, reason: DeclineReason, user_id: UserId) -> bool:
         told, now = self._told[reason], self._clock.now()

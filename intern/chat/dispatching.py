@@ -88,7 +88,7 @@ def _opens_post(batch: Batch, place: Channel) -> bool:
 
 Requests = Sequence[AnswerRequest | CaptureRequest | Declined]
 
-PassedOver = Literal["not public", "mode"]
+PassedOver = Literal["not public", "mode", "voice"]
 """Why a batch is ignored without a word."""
 
 _HOUR = timedelta(hours=1)
@@ -235,7 +235,8 @@ class Dispatcher:
         if self.options.mode_of(channel) == "mention_only" and not request.called:
             return self._pass_over(batch, "mode")
         if all(message.is_voice and not message.text for message in asked):
-            return (Declined(request=structs.replace(request, called=True), reason="voice"),) if to_bot else ()
+            declined = Declined(request=structs.replace(request, called=True), reason="voice")
+            return (declined,) if to_bot else self._pass_over(batch, "voice")
         # Last of all, so that what is passed over, or asked for again, does not count.
         if reason := self.refuses(batch.author.id):
             return (Declined(request=request, reason=reason),)

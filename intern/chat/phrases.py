@@ -68,7 +68,6 @@ class Phrases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     managers_only: str
     unknown_command: str
     no_text: str
-    no_voice: str
     from_bot: str
     not_known: str
     gone: str

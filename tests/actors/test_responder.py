@@ -37,6 +37,7 @@ WORDING = Wording(
     limit="enough",
     busy="full",
     late="away",
+    voice="voice",
     unposted="unposted",
     retracted="taken back",
     welcome="hello",

@@ -50,6 +50,7 @@ WORDING = Wording(
     limit="enough",
     busy="full",
     late="away",
+    voice="voice",
     unposted="unposted",
     retracted="taken back",
     welcome="hello",

@@ -60,6 +60,7 @@ WORDING = Wording(
     limit="enough",
     busy="full",
     late="away",
+    voice="voice",
     unposted="unposted",
     retracted="taken back",
     welcome="hello",

@@ -307,7 +307,8 @@ async def test_other_servers_are_nobody_s_business() -> None:
 
 
 # Finding B3.
-async def test_a_voice_message_alone_gets_a_word_where_the_bot_is_addressed() -> None:
+async def test_a_voice_message_alone_gets_a_word_where_the_bot_is_addressed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "intern.chat")
     stage = Stage()
     sandbox = stage.sandbox
     answer = await sandbox.send(sandbox.general, "Like this.", "nonce")
@@ -319,6 +320,7 @@ async def test_a_voice_message_alone_gets_a_word_where_the_bot_is_addressed() ->
     assert await stage.goes(to_bot) == ["voice!"]
     assert await stage.goes(to_bot, sandbox.say("alice", "And on Windows?")) == ["answer"]
     assert await stage.goes(spoken()) == []
+    assert [record.msg["reason"] for record in caplog.records if isinstance(record.msg, dict)] == ["voice"]
     thread = sandbox.open_thread(sandbox.general, sandbox.say("alice", "How?").id, "How?")
     stage.ledger.threads.add(thread)
     assert await stage.goes(spoken(channel_id=thread)) == ["voice!"]

@@ -459,6 +459,7 @@ def test_a_poll_is_its_words_and_without_any_it_is_no_text(question: Any, option
 # Finding B3.
 def test_a_voice_message_is_known_by_its_flag() -> None:
     assert created(content="", flags=1 << 13).is_voice
+    assert created(content="", message_snapshots=[{"message": {"content": "", "flags": 1 << 13}}]).is_voice
     assert not created(content="", flags=1 << 5).is_voice
 
 

@@ -252,7 +252,7 @@ def message_of(
         reply_to_author=to,
         replies_to_other=to not in {None, author_id, team.bot_id},
         attachments=tuple(attachment_of(file) for file in payloads.readable(list(files), payloads.RawAttachment)),
-        is_voice=bool((raw.flags or 0) & _IS_VOICE),
+        is_voice=any((content.flags or 0) & _IS_VOICE for content in contents),
         mentions_bot=_mentions(raw, raw.content or "", team),
         mentioned_staff=frozenset(_mentioned_staff(raw, team, cache)),
         thread_id=_thread_of(raw),

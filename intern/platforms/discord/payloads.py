@@ -271,6 +271,7 @@ class RawContent(Struct, frozen=True, kw_only=True):
     attachments: list[Any] | None = None
     sticker_items: list[Any] | None = None
     poll: Any = None
+    flags: int | None = None
 
 
 class RawMessage(RawContent, frozen=True, kw_only=True):
@@ -283,7 +284,6 @@ class RawMessage(RawContent, frozen=True, kw_only=True):
     member: RawMember | None = None
     webhook_id: Any = None
     type: int | None = None
-    flags: int | None = None
     timestamp: datetime | None = None
     edited_timestamp: datetime | None = None
     message_reference: RawReference | None = None
