@@ -25,8 +25,8 @@ _log = get_logger(__name__)
 MOST_FILES = 4
 """Files that are read of a message."""
 MOST_BYTES = 256 * 1024
-_HOURS_KEPT = 10_000  # of members; each is as long as a few ids
 _DIGESTS_KEPT = 200  # in memory: a question is followed by others, and by a capture
+_HOURS_KEPT = 10_000  # of members; each is as long as a few ids
 _MEDIA = ("image/", "audio/", "video/")
 _LINK = regex(r"https://([^\s/<>\"?#]+)/[^\s<>\"]+(?<![.,;:!?)*_|~`'\]])")
 UNREAD = FileDigest(problem="could not be read")
@@ -63,8 +63,9 @@ class FileReader:
     paste_hosts: Collection[str] = ()
     _: KW_ONLY
     fetch_paste: Callable[[str], Awaitable[bytes]] = fetch_paste
+    digests: dict[str, list[FileDigest | None]] = field(default_factory=dict[str, list[FileDigest | None]])
+    """What was read. It is emptied when a message is deleted or forgotten."""
     _sent: dict[tuple[UserId | None, int], set[str]] = field(default_factory=dict[Any, Any], init=False)
-    _digests: dict[str, FileDigest | None] = field(default_factory=dict[Any, Any], init=False)
 
     def choose(
         self, author_id: UserId | None, at: datetime | None, text: str, attachments: Sequence[Attachment]
@@ -87,17 +88,18 @@ class FileReader:
 
     async def read(self, file: Attachment) -> FileDigest | None:
         """Return the digest of a file; None if it is no text. Raises as `FileHost` does."""
-        if file.id in self._digests:
-            return self._digests[file.id]
+        if len(self.digests) > _DIGESTS_KEPT:
+            self.digests.clear()
+        known = self.digests.setdefault(file.id, [])  # out of reach if something is forgotten while it is read
+        if known:
+            return known[0]
         try:
             data = await (self.fetch_paste(file.url) if file.is_linked else self.host.fetch(file, MOST_BYTES))
         except WebError as error:
             raise UnusableFileError(str(error)) from error
         is_page = file.is_linked and data.lstrip()[:1] == b"<"
-        if len(self._digests) > _DIGESTS_KEPT:
-            self._digests.clear()
-        self._digests[file.id] = None if is_page else await run_sync(digest_file, data)
-        return self._digests[file.id]
+        known[:] = [None if is_page else await run_sync(digest_file, data)]
+        return known[0]
 
     async def read_each(self, files: Sequence[Attachment]) -> Mapping[str, Attachment]:
         """Return the files with their digests, by their ids. What fails is logged, and said there."""

@@ -179,7 +179,7 @@ async def parts_of(
         here = [position_of(marks.attended[guild_id]).time for guild_id in platform.chat.guild_ids]
         attended = min(here, default=clock.now())
         gateway = Rereading(platform.chat, missed.look, attended=attended, clock=clock)
-        drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.deleted)
+        drops = (stores.questions.drop, stores.recorder.drop, stores.judgements.deleted, stores.pending.drop)
         overheard = monitoring.Overheard(gateway, clock=clock, drops=drops)
         checkpoints = Checkpoints(marks, baseline=first)
         room = _Room(platform, overheard, audience, checkpoints, events, watched, writer, embedder, shared, jobs_came)
@@ -260,7 +260,9 @@ async def _around(room: _Room) -> _Around:
     )
     # Rules cannot look at pictures, even if the setting is on.
     sees = settings.llm.images and settings.llm.kind == "endpoint"
-    files = FileReader(platform.files, discord.read_files, discord.files_per_hour, discord.paste_hosts)
+    files = FileReader(
+        *(platform.files, discord.read_files, discord.files_per_hour, discord.paste_hosts), digests=pending.digests
+    )
     answers = Seeing(stores.recorder.answers(answerer, settings.llm.known_as), files, sees=sees)
     commands = Commands(
         answers=answers,
@@ -279,9 +281,7 @@ async def _around(room: _Room) -> _Around:
     )
     posted = PostedAnswers(stores.cited, library, knowledge, emails=settings.kb.mask_emails)
     captions = Captioning(
-        models.learning,
-        files,
-        pending,
+        *(models.learning, files, pending),
         sees=settings.kb_model.images and settings.kb_model.kind == "endpoint",
         mask=settings.kb.mask_secrets,
     )

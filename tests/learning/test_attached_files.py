@@ -94,3 +94,17 @@ async def test_a_file_that_cannot_be_had_is_said_to_be_unread_and_no_text_is_a_n
         read = await FileReader(host).read_each([file("a.log"), file("b.log"), file("c.zip")])
     assert read["a.log"].digest == FileDigest(telling=LOG.decode(), went_wrong=True, excerpt=LOG.decode())
     assert (read["b.log"].digest, read["c.zip"].digest) == (UNREAD, None)
+
+
+async def test_what_was_forgotten_while_it_was_read_is_not_held_in_memory() -> None:
+    reader = FileReader(Host())
+    fetch = reader.host.fetch
+
+    async def forgetting(attachment: Attachment, most: int, /) -> bytes:
+        reader.digests.clear()
+        return await fetch(attachment, most)
+
+    reader.host.fetch = forgetting  # type: ignore[method-assign]
+    with fail_after(5):
+        assert await reader.read(file("a.log"))
+    assert reader.digests == {}

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio import fail_after
+from anyio import Event, fail_after
 from anyio.to_thread import run_sync
 
-from intern.core.messages import AIResult, Attachment
+from intern.core.messages import AIResult, Attachment, Image
 from intern.core.records import CapturedPair, Filed
 from intern.learning.forgetting import Forget
 from intern.platforms.discord.attachments import AttachedFiles
@@ -21,6 +21,7 @@ from intern.service.intern import open_intern
 from intern.settings.loading import Settings
 from intern.sources.refresh import Refreshed
 from intern.stores.archive import Archive
+from intern.stores.sqlite.database import AtRest
 from tests.at_work import Watching, settings_in
 from tests.cdn_double import CdnDouble, Served, cdn_double
 from tests.fakes import HandClock
@@ -77,7 +78,53 @@ async def test_what_a_log_tells_is_archived_with_its_message_masked_and_never_wh
             scene.sandbox.edit(asked.channel_id, asked.id, "It does not stop")
             await scene.events.one_of(CapturedPair, after=1)
             assert scene.turns()[-1][0] == f"It does not stop\n[file latest.log: {SEEN}]"
-        assert [path for path in cdn.asked if path == "/latest.log"] != []
+
+
+class Waiting:
+    """A host that serves a log, or a picture, only once it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.released = Event(), Event()
+
+    async def image(self, attachment: Attachment, /) -> Image:
+        return Image(media_type="image/png", data=await self.fetch(attachment, 0))
+
+    async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
+        self.asked.set()
+        await self.released.wait()
+        return LOG.encode()
+
+
+async def test_a_file_that_is_fetched_while_its_message_is_deleted_leaves_nothing(tmp_path: Path) -> None:
+    settings, events, host = settings_in(tmp_path), Watching(), Waiting()
+    sandbox = Sandbox(HandClock(), team={"mira"})
+    log = Attachment(id="1", filename="latest.log", url="", size=9, content_type="text/plain")
+    with fail_after(60):
+        async with open_sandbox(settings, sandbox, events=events, clock=HandClock(), files=host):
+            await events.one_of(Refreshed)
+            asked = sandbox.say("bob", "It does not start", attachments=[log])
+            sandbox.say("mira", "Purge it.", reply_to=asked.id)
+            await host.asked.wait()
+            sandbox.delete(asked.channel_id, asked.id)
+            other = sandbox.say("ann", "@intern Which port does the relay listen on?")
+            await events.one_of(AIResult)
+            host.released.set()
+            sandbox.say("mira", "It is 7480.", reply_to=other.id)
+            await events.one_of(Filed)
+    assert AtRest(settings.paths.database).look(lambda db: db.texts("select text from attachment_texts")) == []
+
+
+async def test_what_a_file_said_is_held_in_memory_until_a_message_is_deleted(tmp_path: Path) -> None:
+    with cdn_double() as cdn:
+        async with at_work(tmp_path, cdn) as scene:
+            log, times = scene.log(), list[int]()
+            for n in range(3):
+                asked = scene.sandbox.say(f"bob{n}", "@intern It does not start, why?", attachments=[log])
+                await scene.events.one_of(AIResult, after=n)
+                times.append(len(cdn.asked))
+                if n:
+                    scene.sandbox.delete(asked.channel_id, asked.id)
+        assert times == [1, 1, 2]
 
 
 @pytest.mark.rest

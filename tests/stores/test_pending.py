@@ -165,6 +165,8 @@ async def test_a_forgotten_message_leaves_what_waits_and_what_its_image_shows(tm
         assert await requests(pending) == [capture_request(ASKED, TAUGHT)]
         assert not pending.holds(LATER.id)
         assert await pending.texts_of([ASKED.id, LATER.id]) == {(ASKED.id, "7"): "An error."}
+        await pending.keep_texts({(LATER.id, "8"): "A cat.", (TAUGHT.id, "9"): "A log."})  # they were being read
+        assert await pending.texts_of([TAUGHT.id, LATER.id]) == {(TAUGHT.id, "9"): "A log."}
         await pending.forget([TAUGHT.id])  # nobody of the team is left
         assert await requests(pending) == []
         assert not pending.holds(ASKED.id)

@@ -23,7 +23,7 @@ from intern.core.clock import Clock
 from intern.core.flow import CaptureRequest
 from intern.core.ids import ConversationId, MessageId, QAId, position_of
 from intern.core.log import get_logger
-from intern.core.messages import AuthorType, ChatMessage
+from intern.core.messages import AuthorType, ChatMessage, FileDigest
 from intern.core.records import PairDecision, Parked
 from intern.core.text.masking import encoded, whole
 from intern.stores.database import Database, Transaction
@@ -244,6 +244,8 @@ class PendingCaptures(Store):
         super().__init__(db, clock=clock)
         self._mask = mask
         self._conversations_of = conversations_of
+        self.digests: dict[str, list[FileDigest | None]] = {}
+        """What text files said that were read lately, by their ids, until anything is forgotten. In memory."""
         self._held = frozenset[str]()
         self._changing = Lock()  # `_held` follows the database only if changes come back in order
 
@@ -311,6 +313,7 @@ class PendingCaptures(Store):
         A capture that loses its question or its answer goes altogether.
         """
         gone = frozenset(message_ids)
+        self.digests.clear()
 
         def work(db: Transaction) -> bool:
             for rid in _with_any(db, gone):
@@ -325,6 +328,10 @@ class PendingCaptures(Store):
 
         await self._change(work)
 
+    def drop(self, message_ids: Collection[MessageId]) -> None:  # noqa: ARG002 - any of them may be theirs
+        """Let go what is held in memory."""
+        self.digests.clear()
+
     async def texts_of(self, message_ids: Collection[MessageId]) -> AttachmentTexts:
         """Return what is known of the attachments of these messages."""
         statement = f"select message_id, attachment_id, text from attachment_texts {OURS} and message_id {IN}"
@@ -333,16 +340,17 @@ class PendingCaptures(Store):
         return {(message_id, attachment_id): text for message_id, attachment_id, text in found}
 
     async def keep_texts(self, texts: AttachmentTexts) -> None:
-        """Remember what attachments say."""
+        """Remember what attachments say, but for messages that have ceased to wait: they may be deleted."""
         if texts:
             await self._keep_texts(texts)
 
     @writes
     def _keep_texts(self, db: Transaction, texts: AttachmentTexts) -> None:
+        waiting = set(db.texts(f"{_WAITING} and message_id {IN}", (listed({message_id for message_id, _ in texts}),)))
         db.run_each(
             "insert into attachment_texts (community, message_id, attachment_id, text) values (:community, ?, ?, ?)"
             " on conflict (community, message_id, attachment_id) do update set text = excluded.text",
-            [(message_id, attachment_id, whole(text)) for (message_id, attachment_id), text in texts.items()],
+            [(*key, whole(text)) for key, text in texts.items() if key[0] in waiting],
         )
         keep_newest(db, "attachment_texts", _TEXTS_KEPT)
 
