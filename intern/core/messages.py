@@ -75,8 +75,8 @@ class Attachment(Struct, frozen=True, kw_only=True):
 
     @property
     def is_image(self) -> bool:
-        """Whether Discord takes it for a picture, going by its name; its bytes may say otherwise."""
-        return (self.content_type or "").startswith("image/")
+        """Whether Discord takes it for a picture, going by its name; its bytes may say otherwise. SVG is text."""
+        return (self.content_type or "").startswith("image/") and self.content_type != "image/svg+xml"
 
     @property
     def is_linked(self) -> bool:

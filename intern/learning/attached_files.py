@@ -27,8 +27,8 @@ MOST_FILES = 4
 MOST_BYTES = 256 * 1024
 _DIGESTS_KEPT = 200  # in memory: a question is followed by others, and by a capture
 _HOURS_KEPT = 10_000  # of members; each is as long as a few ids
-_MEDIA = ("image/", "audio/", "video/")
 _LINK = regex(r"https://([^\s/<>\"?#]+)/[^\s<>\"]+(?<![.,;:!?)*_|~`'\]])")
+_PAGES = (b"<!doctype html", b"<html")
 UNREAD = FileDigest(problem="could not be read")
 
 
@@ -42,6 +42,12 @@ class FileHost(Protocol):
     async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
         """Fetch a file of at most `most` bytes. Raises as `image` does."""
         ...
+
+
+def _is_media(file: Attachment) -> bool:
+    """Whether it is no text for sure. Discord goes by names: `relay.ts` is a video to it, but one without a width."""
+    kind = file.content_type or ""
+    return file.is_image or kind.startswith("audio/") or (kind.startswith("video/") and bool(file.width))
 
 
 async def fetch_paste(url: str) -> bytes:
@@ -71,7 +77,7 @@ class FileReader:
         self, author_id: UserId | None, at: datetime | None, text: str, attachments: Sequence[Attachment]
     ) -> list[Attachment]:
         """Return the files of a message that are to be read, those behind its links to paste sites among them."""
-        files = [each for each in attachments if not (each.content_type or "").startswith(_MEDIA)]
+        files = [each for each in attachments if not _is_media(each) and each.size <= MOST_BYTES]
         links = dict.fromkeys(link[0] for link in _LINK.finditer(text) if link[1].lower() in self.paste_hosts)
         files += [Attachment(id=url, filename=url.removeprefix("https://"), url=url, size=0) for url in links]
         if not files or not self.reads:
@@ -97,7 +103,7 @@ class FileReader:
             data = await (self.fetch_paste(file.url) if file.is_linked else self.host.fetch(file, MOST_BYTES))
         except WebError as error:
             raise UnusableFileError(str(error)) from error
-        is_page = file.is_linked and data.lstrip()[:1] == b"<"
+        is_page = file.is_linked and data[:200].lstrip(b"\xef\xbb\xbf\r\n\t ").lower().startswith(_PAGES)
         known[:] = [None if is_page else await run_sync(digest_file, data)]
         return known[0]
 

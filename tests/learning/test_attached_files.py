@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from anyio import fail_after
+from msgspec import structs
 
 from intern.core.errors import ChatUnavailableError, InternError, PageUnavailableError, UnusableFileError
 from intern.core.ids import UserId
@@ -48,6 +49,18 @@ def test_all_but_pictures_and_sounds_are_looked_at_up_to_four_a_message() -> Non
     assert FileReader(Host(), reads=False).choose(ANN, NOW, "", files) == []
 
 
+def test_texts_with_the_names_of_media_are_looked_at() -> None:
+    film = structs.replace(file("film.mp4", "video/mp4"), width=640, height=480)
+    files = [film, file("relay.ts", "video/mp2t"), file("plan.svg", "image/svg+xml"), file("a.png", "image/png")]
+    assert [each.id for each in FileReader(Host()).choose(ANN, NOW, "", files)] == ["relay.ts", "plan.svg"]
+
+
+def test_a_file_that_is_too_large_takes_no_place_and_counts_for_no_hour() -> None:
+    large = [structs.replace(file(f"{n}.zip"), size=MOST_BYTES + 1) for n in range(MOST_FILES)]
+    reader = FileReader(Host(), per_hour=1)
+    assert [each.id for each in reader.choose(ANN, NOW, "", [*large, file("latest.log")])] == ["latest.log"]
+
+
 # Finding B2.
 def test_a_member_who_sends_a_hundred_files_is_held_to_the_limit_of_the_hour() -> None:
     reader = FileReader(Host(), per_hour=20)
@@ -85,6 +98,19 @@ async def test_a_paste_is_read_like_a_file_unless_it_is_a_page_or_fails() -> Non
         None,
         UNREAD,
     ]
+
+
+async def test_a_paste_is_a_page_only_if_it_begins_as_one() -> None:
+    pages = ["\ufeff<!DOCTYPE html>\n<p>error: x y", "\n <HTML lang=en><p>error: x y"]
+    texts = ["<configuration>\n  <port>error</port>", "<6>[ 12.3] usb 1-1: device not accepting address, error -71"]
+
+    async def fetch(url: str) -> bytes:
+        return url.removeprefix("https://").encode()
+
+    reader = FileReader(Host(), fetch_paste=fetch)
+    pasted = [Attachment(id=f"https://{each}", filename="", url=f"https://{each}", size=0) for each in pages + texts]
+    with fail_after(5):
+        assert [await reader.read(each) is None for each in pasted] == [True, True, False, False]
 
 
 async def test_a_file_that_cannot_be_had_is_said_to_be_unread_and_no_text_is_a_name() -> None:
