@@ -6,7 +6,7 @@ import re
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from difflib import get_close_matches
 from importlib.resources import as_file, files
 from mimetypes import guess_type
@@ -32,6 +32,7 @@ from intern.frontends.cli.options import in_folder, run_work, settings_of
 from intern.frontends.cli.output import INTERRUPTED, ProgressLine, printable, say
 from intern.frontends.cli.terminal import Keyboard, Typed, tell, write
 from intern.frontends.words import silence
+from intern.learning.attached_files import MOST_BYTES
 from intern.runtime.bot import Events, Sandbox, open_sandbox
 from intern.service import Settings
 from intern.service.intern import Refreshed
@@ -286,27 +287,37 @@ class _Chat:
             if not self._is_terminal:
                 say("write  NAME: what they say")
             return
-        files, self._files = self._files, ()
         if not speaker.startswith("@"):
-            await _ask(_Line(speaker, text, files), self._sandbox, self._scene, echo=self._is_terminal)
+            line = _Line(speaker, text, self._take_files())
+            await _ask(line, self._sandbox, self._scene, echo=self._is_terminal)
             self._question = self._sandbox.messages(self._sandbox.general)[-1].id
         elif speaker.strip("@ ") != _TEAM_MEMBER:
             say(f"the team is @{_TEAM_MEMBER} here")
         elif self._question is None:
             say("there is no question that the team could reply to")
         else:
-            line = _Line(_TEAM_MEMBER, text, files)
+            line = _Line(_TEAM_MEMBER, text, self._take_files())
             await _teach(line, self._question, self._sandbox, self._scene, echo=self._is_terminal)
 
     def _attach(self, name: str) -> None:
-        path = Path(name).expanduser()
-        if not path.is_file():
+        path, stat = Path(name.strip("'\"")), None
+        with suppress(OSError, RuntimeError, ValueError):  # a long name, an unknown home, a NUL
+            path = path.expanduser().resolve()
+            stat = path.stat()
+        if stat is None or not path.is_file():
             say(f"there is no file {printable(str(path))}")
             return
-        url, kind, stat = path.resolve().as_uri(), guess_type(path.name)[0], path.stat()
-        id_, size = f"{url}?{stat.st_mtime_ns}", stat.st_size
-        self._files += (Attachment(id=id_, filename=path.name, url=url, size=size, content_type=kind),)
-        say(f"{printable(path.name)} goes with the next message")
+        url, kind, size = path.as_uri(), guess_type(path.name)[0], stat.st_size
+        self._files += (
+            Attachment(id=f"{url}?{stat.st_mtime_ns}", filename=path.name, url=url, size=size, content_type=kind),
+        )
+        only = "" if size <= MOST_BYTES else f", by its name only: it has more than {MOST_BYTES // 1024} kB"
+        say(f"{printable(path.name)} goes with the next message{only}")
+
+    def _take_files(self) -> tuple[Attachment, ...]:
+        """Take the files for a message that is said now."""
+        files, self._files = self._files, ()
+        return files
 
     def _command(self, command: str) -> None:
         match command:

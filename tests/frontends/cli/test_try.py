@@ -330,21 +330,27 @@ def test_colours_are_for_terminals_whose_owner_wants_them(colour: str) -> None:
 
 # Finding B2.
 def test_a_file_goes_with_the_next_message(intern: Intern, folder: Path, temporary: Path) -> None:
-    log = folder / "latest.log"
+    log, large = folder / "latest.log", folder / "large file.log"
+    large.write_bytes(bytes(262_145))
     log.write_text("INFO: starting\nERROR: agent rejected: clock skew too large in /home/annsmith/relay\n")
     code, out, err = intern(
         *("try", "--data", str(temporary / "kept")),
         typed=(
-            f"/file\n/file {folder}/none.log\n/file {log}\n"
+            f"/file\n/file {folder}/none.log\n/file ~nosuch/x\n/file /{'x' * 300}\n/file '{large}'\n/file {log}\n"
+            "@bob: hi\n"
             "bob: My agent does not come up, what is wrong?\n"
             "@mira: Run `lumen-relay agents reset-skew` on it.\n/quit\n"
         ),
     )
     assert code == 0, err
-    assert [line for line in err.splitlines() if "file" in line.lower() or "latest" in line] == [
+    assert [line for line in err.splitlines() if re.search("/file PATH|no file|goes with|team is", line)] == [
         "write  /file PATH",
         f"there is no file {folder}/none.log",
+        "there is no file ~nosuch/x",
+        f"there is no file /{'x' * 300}",
+        "large file.log goes with the next message, by its name only: it has more than 256 kB",
         "latest.log goes with the next message",
+        "the team is @mira here",
     ]
     assert "captured as" in out
     [archive] = (temporary / "kept" / "team-knowledge" / "raw").iterdir()
