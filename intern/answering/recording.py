@@ -429,7 +429,10 @@ def texts_of(answered: Answered) -> Iterator[str]:
     """Yield what people and models said: all else in a recording is made from that and from shared texts."""
     for message in answered.conversation.messages:
         yield message.text
-        yield from (file.filename for file in message.attachments)
+        for file in message.attachments:
+            yield file.filename
+            if file.digest:
+                yield from (file.digest.telling, file.digest.excerpt)
     recalled = [each.learned for each in answered.recalled]
     for entry in chain(answered.index, *(each.nuggets for each in recalled)):
         yield entry.description

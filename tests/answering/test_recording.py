@@ -27,12 +27,12 @@ from intern.answering.prompts import (
     Selection,
     Verification,
 )
-from intern.answering.recording import Answered, Replay, Tape, plain, taped
+from intern.answering.recording import Answered, Replay, Tape, plain, taped, texts_of
 from intern.answering.workflow import Answerer
 from intern.answering.working import Knowledge
 from intern.core.errors import KnowledgeError, ModelUnavailableError, SourceError
 from intern.core.ids import MessageId, SourceId, UserId
-from intern.core.messages import AIResult, Conversation, Image, Message, RequestContext
+from intern.core.messages import AIResult, Attachment, Conversation, FileDigest, Image, Message, RequestContext
 from intern.core.records import IndexEntry, Learned, SourceText
 from intern.core.text.masking import encoded
 from intern.models.recording import digest_of
@@ -326,3 +326,19 @@ async def test_what_others_said_is_kept_only_if_wanted_and_a_replay_does_without
     assert not unfit
     again = await recorder.replay().again(answered, recorder.texts)
     assert (again.is_same, again.changed, again.calls) == (True, (), 0)
+
+
+def test_what_files_say_is_among_the_texts_in_which_secrets_are_looked_for() -> None:
+    digest = FileDigest(telling="it failed", excerpt="it began and failed")
+    said = Message(
+        role="user", text="Why?", attachments=(Attachment(id="1", filename="a", url="", size=1, digest=digest),)
+    )
+    answered = Answered(
+        at=HandClock().now(),
+        conversation=Conversation((said,)),
+        context=RequestContext(),
+        addressed=True,
+        entries=0,
+        result=AIResult(should_reply=False),
+    )
+    assert {"a", "it failed", "it began and failed"} <= set(texts_of(answered))

@@ -26,6 +26,7 @@ from tests.at_work import Watching, settings_in
 from tests.cdn_double import CdnDouble, Served, cdn_double
 from tests.fakes import HandClock
 from tests.sandbox import Sandbox
+from tests.service.test_recorder import words_of
 
 pytestmark = pytest.mark.anyio
 
@@ -175,10 +176,12 @@ async def test_a_log_that_cannot_be_fetched_leaves_the_question_to_be_answered(t
         assert "7480" in (result.reply_text or "")
 
 
-def holding(folder: Path, word: str) -> list[str]:
-    """The files below the folder in which a word stands, be it in what nobody reads."""
+def holding(settings: Settings, word: str) -> list[str]:
+    """The files below the folder in which a word stands, be it in what nobody reads; and the packed recordings."""
+    folder = settings.paths.database.parent
     files = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(str(path.relative_to(folder)) for path in files if word.encode() in path.read_bytes())
+    found = sorted(str(path.relative_to(folder)) for path in files if word.encode() in path.read_bytes())
+    return found + ["recordings"] * (word in words_of(settings))
 
 
 # Finding B2.
@@ -190,10 +193,14 @@ async def test_forgetting_leaves_no_byte_of_a_file(tmp_path: Path, by: str) -> N
             await scene.events.one_of(AIResult)
             scene.sandbox.say("mira", "Purge it.", reply_to=asked.id)
             await scene.events.one_of(Filed)
-        assert await run_sync(holding, tmp_path, "quokka"), "it was kept somewhere"
-        assert await run_sync(holding, tmp_path, "annsmith") == await run_sync(holding, tmp_path, "ann@example") == []
+        assert "recordings" in await run_sync(holding, scene.settings, "quokka")
+        assert (
+            await run_sync(holding, scene.settings, "annsmith")
+            == await run_sync(holding, scene.settings, "ann@example")
+            == []
+        )
         wanted = Forget(user_id=asked.author.id) if by == "member" else Forget(message_ids=(asked.id,))
         with fail_after(30):
             async with open_intern(scene.settings, clock=HandClock()) as intern:
                 await intern.forget(Forget(user_id=wanted.user_id, message_ids=wanted.message_ids, erase=True))
-        assert await run_sync(holding, tmp_path, "quokka") == []
+        assert await run_sync(holding, scene.settings, "quokka") == []
