@@ -1,9 +1,10 @@
 """Questions of which only the attached log tells the error: how often the right source is among the first five.
 
-The lines are what Debian's programs print, written down by hand; the sources are sections of the Debian FAQ and of the
-Debian Reference (and what else is in that set), where these are at hand. Each error stands within 50 to 300 lines that
-say nothing of it. The rule of `intern.documents.digests` was fitted on logs about the sample, and on none of
-these; with its word "illegal", which was added after the first run (37 and 31), one more is found.
+The lines are what Debian's programs print, written down from memory, without words of the sections; the sources are
+sections of the Debian FAQ and of the Debian Reference (and what else is in that set), where these are at hand. Each
+error stands within 50 to 300 lines that say nothing of it. The rule of `intern.documents.digests` was fitted on logs
+about the sample; only its word "illegal" came from these. An earlier form of the lines had such words added to half of
+them, and found 38 (by words alone 32); these find 29 (23).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from intern.stores.sqlite.database import Database
 from tests.eval.chats import EVAL
 from tests.eval.retrieval import CASES, Shelf
 
-LEAST = 30
+LEAST, LEAST_BY_WORDS = 27, 21
 """Of 40 questions, those whose source is among the first five."""
 MOST_MILLISECONDS = 30
 """Of CPU for a file of 256 kB."""
@@ -57,23 +58,26 @@ ERRORS: Sequence[Case] = tuple(
             "_different_packages_with_overlapped_files",
         ),
         (
-            "E: Unable to correct problems, you have held broken packages: foo has unmet dependencies",
+            "E: Unable to correct problems, you have held broken packages.",
             "_failed_installation_due_to_missing_dependencies _package_dependencies #depends #puttingonhold",
         ),
         (
-            "dpkg: error processing package foo (--configure): post-installation script subprocess returned an error",
+            (
+                "dpkg: error processing package foo (--configure):\n"
+                " installed foo package post-installation script subprocess returned error exit status 1"
+            ),
             "_fixing_broken_package_script #maintscripts",
         ),
-        ("bash: relayctl: command not found, PATH=/usr/bin", "_the_literal_path_literal_variable"),
+        ("bash: relayctl: command not found", "_the_literal_path_literal_variable"),
         (
-            "perl: warning: Setting locale failed. Please check that your locale settings are supported",
+            "perl: warning: Setting locale failed.\nperl: warning: Please check that your locale settings:",
             (
                 "_the_reconfiguration_of_the_locale _the_locale _effects_of_the_locale"
                 " _the_literal_lang_literal_variable _rationale_for_utf_8_locale"
             ),
         ),
         (
-            "ssh: ann@backup: Permission denied (publickey,password).",
+            "ann@backup: Permission denied (publickey,password).",
             "_troubleshooting_ssh _connecting_without_remote_passwords _basics_of_ssh",
         ),
         (
@@ -85,11 +89,14 @@ ERRORS: Sequence[Case] = tuple(
             "_converting_a_text_file_with_iconv _checking_file_to_be_utf_8_with_iconv",
         ),
         (
-            "mount: /mnt: wrong fs type, bad option, bad superblock on /dev/loop0: disk image cannot be mounted",
+            (
+                "mount: /mnt: wrong fs type, bad option, bad superblock on /dev/loop0, missing codepage or helper"
+                " program, or other error."
+            ),
             "_mounting_the_disk_image_file _mounting_the_iso9660_image_file _mounting_the_virtual_disk_image_file",
         ),
         (
-            "smartd[431]: Device: /dev/sda, FAILED SMART self-check. BACK UP DATA NOW!",
+            "smartd[431]: Device: /dev/sda [SAT], FAILED SMART self-check. BACK UP DATA NOW!",
             "_using_smart_to_predict_hard_disk_failure",
         ),
         (
@@ -101,14 +108,14 @@ ERRORS: Sequence[Case] = tuple(
             ),
         ),
         (
-            "cryptsetup: ERROR: Device sdb1 is not a valid LUKS device",
+            "Device /dev/sdb1 is not a valid LUKS device.",
             (
                 "_removable_disk_encryption_with_dm_crypt_luks _mounting_encrypted_disk_with_dm_crypt_luks"
                 " _data_encryption_tips"
             ),
         ),
         (
-            "fatal: unable to auto-detect email address; set git config user.email",
+            "fatal: unable to auto-detect email address (got 'ann@box.(none)')",
             "_configuration_of_git_client _git",
         ),
         (
@@ -119,11 +126,14 @@ ERRORS: Sequence[Case] = tuple(
             ),
         ),
         (
-            "conf.xml:12: parser error : Opening and ending tag mismatch in XML document",
+            "conf.xml:12: parser error : Opening and ending tag mismatch: port line 10 and config",
             "_the_xml_data_lint _xml_processing _basic_hints_for_xml _xml_data",
         ),
         (
-            "relayd: error while loading shared libraries: libspool.so.2: cannot open shared object file",
+            (
+                "relayd: error while loading shared libraries: libspool.so.2: cannot open shared object file: No"
+                " such file or directory"
+            ),
             "_check_dependency_on_libraries",
         ),
         (
@@ -135,45 +145,54 @@ ERRORS: Sequence[Case] = tuple(
             "_the_kernel_module_initialization #modules _compiling_the_kernel_and_related_modules",
         ),
         (
-            "systemctl: Failed to start relay.service: Unit relay.service not found.",
+            "Failed to start relay.service: Unit relay.service not found.",
             "_system_management_operations _systemd_init _customizing_program_to_be_started",
         ),
         (
-            "xterm: Xt error: Can't open display: :0, connection to X server refused",
+            "xterm: Xt error: Can't open display: :0",
             "_x_server_connection _x_server_local_connection _x_server_remote_connection _x_server_chroot_connection",
         ),
         (
-            "postfix/smtp[812]: warning: SASL authentication failed; cannot authenticate to server smtp.example.org",
+            "postfix/smtp[812]: warning: SASL authentication failure: No worthy mechs found",
             "_the_configuration_of_postfix_with_sasl",
         ),
         (
-            "exim4[77]: relay not permitted, smarthost rejected the recipient",
+            "H=(box) [192.0.2.5] F=<ann@example.org> rejected RCPT <bob@example.net>: relay not permitted",
             "_the_configuration_of_exim4 _mail_transport_agent_mta _basic_mta_operations",
         ),
         (
-            "cupsd[90]: Printer laser stopped: filter failed",
+            (
+                "E [02/Nov/2026:10:00:00 +0000] [Job 12] Job stopped due to filter errors; please consult the"
+                " error_log file for details."
+            ),
             "_printing_with_cups _the_print_server_and_utilities _printable_data_utilities",
         ),
-        ("Makefile:7: *** missing separator (did you mean TAB instead of 8 spaces?).  Stop.", "_make"),
-        ("calc.y:14: bison: syntax error, unexpected identifier", "_bison_a_better_yacc"),
+        ("Makefile:7: *** missing separator.  Stop.", "_make"),
+        ("calc.y:14.1-5: error: syntax error, unexpected identifier", "_bison_a_better_yacc"),
         (
-            "configure.ac:9: error: possibly undefined macro: AM_INIT_AUTOMAKE, autoreconf failed",
+            (
+                "configure.ac:9: error: possibly undefined macro: AM_INIT_AUTOMAKE\n"
+                "      If this token and others are legitimate, please use m4_pattern_allow."
+            ),
             "_autotools _compile_and_install_a_program",
         ),
         (
-            "E: Failed to fetch http://deb.example.org/Packages: Could not connect to proxy",
+            (
+                "E: Failed to fetch http://deb.example.org/debian/dists/bookworm/InRelease  Could not connect to"
+                " 192.0.2.1:3142 (192.0.2.1). - connect (111: Connection refused)"
+            ),
             "_proxy_server_for_apt #aptcacher _fetching_of_the_meta_data_for_the_package",
         ),
         (
-            '  Volume group "vg0" not found: cannot process volume group',
+            '  Volume group "vg0" not found\n  Cannot process volume group vg0',
             "_lvm2 _expansion_of_usable_storage_space_via_lvm",
         ),
         (
-            "ALERT!  UUID=4f1c-22 does not exist: partition cannot be found by its UUID",
+            "ALERT!  UUID=4f1c-22 does not exist.  Dropping to a shell!",
             "_accessing_partition_using_uuid",
         ),
         (
-            "error: no such partition. grub: boot loader cannot find its stage",
+            "error: no such partition.\nEntering rescue mode...",
             "_stage_2_the_boot_loader _an_overview_of_the_boot_strap_process _stage_1_the_uefi #altboot",
         ),
         (
@@ -181,23 +200,33 @@ ERRORS: Sequence[Case] = tuple(
             "_chroot_system _x_server_chroot_connection",
         ),
         (
-            "ann is not in the sudoers file.  This incident will be reported: denied",
+            "ann is not in the sudoers file.  This incident will be reported.",
             "_sudo_configuration _sudo _securing_the_root_password",
         ),
-        ('"/tmp/crontab.x":3: bad minute; errors in crontab file, can\'t install.', "_scheduling_tasks_regularly"),
-        ("! LaTeX Error: File `beamer.sty' not found.", "_tex_latex _type_setting"),
-        ("GPL Ghostscript 10.0: Unrecoverable error while reading PostScript", "_ghostscript _printable_data"),
         (
-            "login: PAM unable to dlopen(pam_tally.so): cannot open module, authentication failure",
+            '"/tmp/crontab.x/crontab":3: bad minute\nerrors in crontab file, can\'t install.',
+            "_scheduling_tasks_regularly",
+        ),
+        ("! LaTeX Error: File `beamer.sty' not found.", "_tex_latex _type_setting"),
+        ("GPL Ghostscript 10.00.0: Unrecoverable error, exit code 1", "_ghostscript _printable_data"),
+        (
+            (
+                "login[512]: PAM unable to dlopen(pam_tally.so): /lib/security/pam_tally.so: cannot open shared"
+                " object file: No such file or directory"
+            ),
             "_pam_and_nss _configuration_files_accessed_by_pam_and_nss _authentication _stricter_password_rule",
         ),
         ("hwclock: Cannot access the Hardware Clock via any known method.", "_system_and_hardware_time"),
         (
-            "curl: (6) Could not resolve host: relay.lan; name resolution failed, see resolv.conf",
+            "curl: (6) Could not resolve host: relay.lan",
             "_the_hostname_resolution _the_basic_network_infrastructure",
         ),
         (
-            "The program 'preview1' received an X Window System error: BadWindow (invalid Window parameter)",
+            (
+                "The program 'preview1' received an X Window System error.\n"
+                "This probably reflects a bug in the program.\n"
+                "The error was 'BadWindow (invalid Window parameter)'."
+            ),
             "_debugging_x_errors",
         ),
     )
@@ -256,12 +285,15 @@ async def _searched(folder: Path) -> list[Figure]:
         shelf = Shelf(db, folder, embedder)
         documents = await shelf.hold(next(each for each in CASES if each.name == "faq"))
         figures: list[Figure] = []
-        for name, finder in (("by both", Finder(shelf.store, embedder)), ("by words", Finder(shelf.store))):
+        for name, finder, least in (
+            ("by both", Finder(shelf.store, embedder), LEAST),
+            ("by words", Finder(shelf.store), LEAST_BY_WORDS),
+        ):
             found = [await _is_found(finder, case, n) for n, case in enumerate(ERRORS)]
             missed = [case.line[:60] for case, place in zip(ERRORS, found, strict=True) if not place]
             print(f"{name}, not among the first five:", *missed, sep="\n  ", file=sys.stderr)
             what = f"{len(ERRORS)} logs among {documents} sections, {name}: source in the first five"
-            figures.append(Figure(what, sum(found), "", least=LEAST))
+            figures.append(Figure(what, sum(found), "", least=least))
         return figures
 
 
