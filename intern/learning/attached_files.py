@@ -45,7 +45,7 @@ class FileHost(Protocol):
 
 
 def _is_media(file: Attachment) -> bool:
-    """Whether it is no text for sure. Discord goes by names: `relay.ts` is a video to it, but one without a width."""
+    """Whether it is no text for sure. Discord knows its name only: to it `relay.ts` is a video, without a width."""
     kind = file.content_type or ""
     return file.is_image or kind.startswith("audio/") or (kind.startswith("video/") and bool(file.width))
 
