@@ -46,6 +46,10 @@ class Author(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((self.name, *self.handles)))
 
 
+MOST_FILE_BYTES = 256 * 1024
+"""The largest attached text file that is read."""
+
+
 class FileDigest(Struct, frozen=True, kw_only=True):
     """A text file in short, masked: nothing else of it reaches a model, a log or the disk."""
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from intern.core.errors import ChatError, UnusableFileError, WebError
 from intern.core.ids import UserId
 from intern.core.log import get_logger
-from intern.core.messages import Attachment, FileDigest, Image
+from intern.core.messages import MOST_FILE_BYTES, Attachment, FileDigest, Image
 from intern.core.tasks import open_task_group
 from intern.core.text.patterns import regex
 from intern.documents.digests import digest_file
@@ -24,7 +24,6 @@ _log = get_logger(__name__)
 
 MOST_FILES = 4
 """Files that are read of a message."""
-MOST_BYTES = 256 * 1024
 _DIGESTS_KEPT = 200  # in memory: a question is followed by others, and by a capture
 _HOURS_KEPT = 10_000  # of members; each is as long as a few ids
 _LINK = regex(r"https://([^\s/<>\"?#]+)/[^\s<>\"]+(?<![.,;:!?)*_|~`'\]])")
@@ -52,7 +51,7 @@ def _is_media(file: Attachment) -> bool:
 
 async def fetch_paste(url: str) -> bytes:
     """Fetch a text from a paste site: from public addresses, without redirects. Raises the WebError family."""
-    async with PageFetcher(WebOptions(max_bytes=MOST_BYTES)) as pages:
+    async with PageFetcher(WebOptions(max_bytes=MOST_FILE_BYTES)) as pages:
         return await pages.fetch_file(url)
 
 
@@ -77,7 +76,7 @@ class FileReader:
         self, author_id: UserId | None, at: datetime | None, text: str, attachments: Sequence[Attachment]
     ) -> list[Attachment]:
         """Return the files of a message that are to be read, those behind its links to paste sites among them."""
-        files = [each for each in attachments if not _is_media(each) and each.size <= MOST_BYTES]
+        files = [each for each in attachments if not _is_media(each) and each.size <= MOST_FILE_BYTES]
         links = dict.fromkeys(link[0] for link in _LINK.finditer(text) if link[1].lower() in self.paste_hosts)
         files += [Attachment(id=url, filename=url.removeprefix("https://"), url=url, size=0) for url in links]
         if not files or not self.reads:
@@ -100,7 +99,7 @@ class FileReader:
         if known:
             return known[0]
         try:
-            data = await (self.fetch_paste(file.url) if file.is_linked else self.host.fetch(file, MOST_BYTES))
+            data = await (self.fetch_paste(file.url) if file.is_linked else self.host.fetch(file, MOST_FILE_BYTES))
         except WebError as error:
             raise UnusableFileError(str(error)) from error
         is_page = file.is_linked and data[:200].lstrip(b"\xef\xbb\xbf\r\n\t ").lower().startswith(_PAGES)

@@ -10,8 +10,8 @@ from msgspec import structs
 
 from intern.core.errors import ChatUnavailableError, InternError, PageUnavailableError, UnusableFileError
 from intern.core.ids import UserId
-from intern.core.messages import Attachment, FileDigest, Image
-from intern.learning.attached_files import MOST_BYTES, MOST_FILES, UNREAD, FileReader
+from intern.core.messages import MOST_FILE_BYTES, Attachment, FileDigest, Image
+from intern.learning.attached_files import MOST_FILES, UNREAD, FileReader
 from tests.fakes import HandClock
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ class Host:
         raise UnusableFileError(attachment.filename)
 
     async def fetch(self, attachment: Attachment, most: int, /) -> bytes:
-        assert most == MOST_BYTES
+        assert most == MOST_FILE_BYTES
         self.fetched.append(attachment.filename)
         if attachment.filename in self.fails:
             raise self.fails[attachment.filename]
@@ -56,7 +56,7 @@ def test_texts_with_the_names_of_media_are_looked_at() -> None:
 
 
 def test_a_file_that_is_too_large_takes_no_place_and_counts_for_no_hour() -> None:
-    large = [structs.replace(file(f"{n}.zip"), size=MOST_BYTES + 1) for n in range(MOST_FILES)]
+    large = [structs.replace(file(f"{n}.zip"), size=MOST_FILE_BYTES + 1) for n in range(MOST_FILES)]
     reader = FileReader(Host(), per_hour=1)
     assert [each.id for each in reader.choose(ANN, NOW, "", [*large, file("latest.log")])] == ["latest.log"]
 

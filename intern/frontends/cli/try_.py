@@ -23,7 +23,7 @@ from intern.core.errors import ConfigError, ModelError
 from intern.core.flow import AnswerRequest, Batch, Declined, Reply
 from intern.core.ids import MessageId
 from intern.core.log import configure
-from intern.core.messages import AIResult, Attachment, ChatMessage
+from intern.core.messages import MOST_FILE_BYTES, AIResult, Attachment, ChatMessage
 from intern.core.progress import heard_by
 from intern.core.records import CapturedPair, Decision, Filed
 from intern.core.tasks import open_task_group
@@ -32,7 +32,6 @@ from intern.frontends.cli.options import in_folder, run_work, settings_of
 from intern.frontends.cli.output import INTERRUPTED, ProgressLine, printable, say
 from intern.frontends.cli.terminal import Keyboard, Typed, tell, write
 from intern.frontends.words import silence
-from intern.learning.attached_files import MOST_BYTES
 from intern.runtime.bot import Events, Sandbox, open_sandbox
 from intern.service import Settings
 from intern.service.intern import Refreshed
@@ -311,7 +310,7 @@ class _Chat:
         self._files += (
             Attachment(id=f"{url}?{stat.st_mtime_ns}", filename=path.name, url=url, size=size, content_type=kind),
         )
-        only = "" if size <= MOST_BYTES else f", by its name only: it has more than {MOST_BYTES // 1024} kB"
+        only = "" if size <= MOST_FILE_BYTES else f", by its name only: it has more than {MOST_FILE_BYTES // 1024} kB"
         say(f"{printable(path.name)} goes with the next message{only}")
 
     def _take_files(self) -> tuple[Attachment, ...]:
