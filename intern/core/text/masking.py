@@ -104,6 +104,19 @@ def _find_password(found: str) -> str:
     return value if _MIXED.search(value) and not _NO_VALUE.fullmatch(value) else ""
 
 
+def _find_setting(found: str) -> str:
+    """Return the value of a setting that holds a password, unless a log says what became of one."""
+    value = _find_value(found.rstrip("\\"))
+    return "" if _OUTCOME.fullmatch(value) else value
+
+
+def _find_odd(found: str) -> str:
+    """Return a value that is no word and no number."""
+    value = found.rstrip("\\")
+    is_odd = _basic(value) or (_NO_WORD.match(value) and _find_password(value[:_SEEN]))
+    return value if is_odd else ""
+
+
 def _find_key(found: str) -> str:
     """Return a key; ids, and words and numbers in a row (`step2`, `ctrl+shift+p2`, `created_at`, `2024`) are none."""
     value = _find_value(found)
@@ -178,6 +191,12 @@ _PLACEHOLDER = regex(
     re.IGNORECASE,
 )
 _SWITCH = regex(r"(?i)true|false|yes|no|on|off|none|null|auto|\d{1,3}|[~./]+[\w./~-]*")
+_OUTCOME = regex(
+    r"(?i)ok|\w+ed|in(?:correct|valid)|missing|wrong|bad|fail\w*|error|success\w*|(?:un)?known|(?:un|re)?set|empty|not\b.*|plain"
+    r"|default|basic|digest|bearer|prompt|string|text|scram\S*|md5|sha\d*|bcrypt|ident|peer|trust|\w+ method"
+)
+_SEEN = 200  # characters of a long value
+_NO_WORD = regex(r"(?!\d{4}-\d\d-\d\d|[a-z_.]+[=(]\w).*[^\W\d_]")  # nor a time
 _MIXED = regex(r"(?i)\d.*[^\W\d_]|[^\W\d_].*\d|\w[!$%^&#@]+\w|[!$^&#@]\Z|\A\d{4,12}\Z")
 _RUN = regex(r"[A-Za-z0-9]+")
 _COUNTED = regex(r"[A-Za-z]*\d{0,5}|\d+")
@@ -212,7 +231,8 @@ _IS = r"[\"']?\s{0,5}[=:]\s{0,5}[\"']?"
 _MIX = r"[\w.~+/=-]{0,400}?(?:[A-Za-z]\d|\d[A-Za-z]|[a-z]{2}[A-Z]{2})"
 _HEADER_VALUE = r"[^\s\"'`,;<>\[\]{}\\]{3,}"
 # A word that others follow is prose: "authorization: token expired yesterday".
-_SCHEME = rf"(?i:\bauthorization{_IS}(?:bearer|basic|token|bot|apikey)\s{{1,5}})(?![A-Za-z]?[a-z]{{0,30}}[ ]+[a-z])"
+_AUTHORIZATION = rf"(?i:\bauthorization){_IS}"
+_SCHEME = rf"{_AUTHORIZATION}(?i:(?:bearer|basic|token|bot|apikey)\s{{1,5}})(?![A-Za-z]?[a-z]{{0,30}}[ ]+[a-z])"
 # On the web, figures behind a host are its port, also where `@` follows in a path or a query; databases' clients write
 # a password there only.
 _USERINFO = (
@@ -279,7 +299,44 @@ _IP_ADDRESS = regex(
     r"|(?=[a-fA-F:]{0,40}\d)(?=[\da-fA-F:]{0,40}::|(?:[\da-fA-F]{1,4}:){7})[\da-fA-F:.]{3,46}(?!\w))"
 )
 _USERS = ("home", "users", "documents and settings")
-_OF_FILES: _Rules = (("user_name", _USERS, _USER_NAME, _whole), ("ip_address", (), _IP_ADDRESS, _find_address))
+# Ends of names of settings, which hold a password for sure, or else may hold a word; and what joins them to a value in
+# INI, YAML, JSON, XML, code and environments.
+_SURE = (
+    r"(?:passw(?:or)?ds?|passphrase|requirepass|masterauth|(?<![a-z])(?:my|db|user)?(?:pass|pwd|psk)|key_base"
+    r"|(?-i:(?<=[a-z])P(?:ass|wd)))"
+)
+_VAGUE = r"(?:token|secret|(?<![a-z])auth|cookie|credentials?|key[-_]?data)"
+_JOINED = (
+    r"(?:(?:\\?[\"']\]?)?[ \t]{0,9}(?:=>|:=|(?<!=)=(?!=)|(?<!:):(?!:))[ \t]{0,9}"
+    r"|[\"']?(?:[ ]\w+=[\"'][^<>\n]{0,99})?>\s{0,9}|[\"']?[,\s]\s{0,40}[\"']?value[\"']?[=:][ ]?"
+    r"|[\"'],[ ]{0,9}(?=[\"'][^\n]{1,400}[\"'][ ]?\)))(?:\\?[\"'])?"
+)
+_BEFORE_A_BLANK = rf"requirepass|masterauth|login[ ]\S{{1,99}}\s+password|(?<!\S)--[a-z-]{{0,40}}(?:{_SURE}|{_VAGUE})"
+# A word that others follow is prose.
+_SETTING = (
+    r"(?P<secret>(?<=\")[^\"\n]{1,4000}|(?<=')[^'\n]{1,4000}"
+    r"|(?<![\"'])(?![a-z]+[.,:;)]?[ ]+[a-z])[^\s\"'<>]{1,4000})"
+)
+_OF_FILES: _Rules = (
+    ("user_name", _USERS, _USER_NAME, _whole),
+    *(
+        ("password", clues, regex(f"(?i){pattern}"), secret_of)
+        for clues, pattern, secret_of in (
+            # `-----BEGIN` in base64, and what `crypt` makes of a password.
+            (("ls0tls1crudjt",), r"(?P<secret>LS0tLS1CRUdJT[\w+/=]*+(?:\s{1,40}[\w+/=]{40,}+)*)", _whole),
+            (("$",), r"\$(?:\d|2[abxy]|g?y|apr1|argon2\w{1,2}|scrypt)\$(?P<secret>[^\s:\"',]{8,4000})", _whole),
+            (("cookie",), r"cookie:\s{0,5}(?P<secret>(?:[\w.-]{1,99}=[^\s;\"']*+;?[ ]?)+)", _whole),
+            (
+                ("pass", "pwd", "psk", "auth", "key", "--"),
+                rf"(?:{_SURE}{_JOINED}|(?:{_BEFORE_A_BLANK})[ \t]{{1,9}}[\"']?){_SETTING}",
+                _find_setting,
+            ),
+            (("token", "secret", "auth", "cookie", "cred", "key"), rf"{_VAGUE}{_JOINED}{_SETTING}", _find_odd),
+            (("pass", "psk", "token"), rf"(?:passw(?:or)?d|psk|token)[ \t]{{1,9}}[\"']?{_SETTING}", _find_odd),
+        )
+    ),
+    ("ip_address", (), _IP_ADDRESS, _find_address),
+)
 
 # Earlier rules see the text first: what a name gives away goes before what only looks like a key.
 _RULES: _Rules = tuple(
@@ -321,12 +378,7 @@ _RULES: _Rules = tuple(
         ("api_key", ("npm_", "pypi-"), r"(?P<secret>\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}))", _whole),
         ("jwt", ("eyj",), r"(?P<secret>\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)", _whole),
         ("bearer_token", ("authorization",), rf"{_SCHEME}(?P<secret>{_HEADER_VALUE})", _find_value),
-        (
-            "bearer_token",
-            ("authorization",),
-            rf"(?i:\bauthorization){_IS}(?={_MIX})(?P<secret>{_HEADER_VALUE})",
-            _whole,
-        ),
+        ("bearer_token", ("authorization",), rf"{_AUTHORIZATION}(?={_MIX})(?P<secret>{_HEADER_VALUE})", _whole),
         ("bearer_token", ("bearer",), rf"\b(?i:bearer)\s{{1,5}}(?={_MIX})(?P<secret>[\w.~+/=-]{{12,}})", _whole),
         ("bearer_token", ("basic",), r"\b(?i:basic)\s{1,5}(?P<secret>[A-Za-z0-9+/]{8,2000}={0,2})", _basic),
         ("password", ("@",), rf"{_USERINFO}(?P<secret>[^\s/:@\[\"`]{{1,200}})@", _find_value),
