@@ -74,6 +74,10 @@ _STAMP = regex(
 )
 _ADDRESS = regex(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]{8,}\b")
 _NO_DIGITS = str.maketrans("", "", digits)
+# Backwards: a mask, or half a long secret, on one line or several.
+_READ_END = regex(
+    r"\][a-z_]+ deksam\[|(?P<run>(?=(?:[\w+/=.-]*+\s{1,40})?[\w+/=.-]{40})[\w+/=.-]*+(?:\s{1,40}[\w+/=.-]{40,}+)*+)"
+)
 _PRIVATE_KEY = regex(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?:[\s\S]*?-----END[^\n]*|[\s\S]*)")
 
 
@@ -159,7 +163,9 @@ def _mask_start(text: str, most: int, *, backwards: bool = False) -> str:
 
 def _cut(masked: str, most: int, *, is_whole: bool) -> str:
     """Cut a masked text. Half a secret may end what was read, and masks before it may have drawn it near."""
-    return masked[:most] if is_whole else masked[: max(0, min(most, len(masked) - most))]
+    end = _READ_END.match(masked[::-1])
+    hidden = 0 if is_whole else len(end["run"] or "") if end else most
+    return masked[: max(0, min(most, len(masked) - hidden))]
 
 
 def _fit(lines: Sequence[str], most: int) -> str:
